@@ -272,6 +272,12 @@ COMMANDS: dict[str, Node] = {
     "txn": TRANSACTIONS,
     "reassign": REASSIGN,
     "elect": _one("ottla.admin.commands.elect", "elect", "Elect leaders anew.", CARE),
+    "doctor": _one(
+        "ottla.admin.commands.doctor",
+        "doctor",
+        "Find what is stuck or unsafe in a cluster, and say what mends it.",
+        CARE,
+    ),
     "cluster": CLUSTER,
     "znode": ZNODE,
     "log-dirs": _one(

@@ -291,6 +291,15 @@ SCHEMAS: dict[str, Schema] = {
         _object(partition=TEXT, replicas=NUMBERS, adding=NUMBERS, removing=NUMBERS)
     ),
     "reassign throttles": _many(_object(kind=TEXT, name=TEXT, settings=_by_name(TEXT), fix=TEXT)),
+    "doctor": _object(
+        findings=_many(
+            _object(
+                finding=TEXT, severity=TEXT, subjects=TEXTS, evidence=TEXT, rule=TEXT, fix=TEXT,
+                commands=TEXTS,
+            )
+        ),
+        not_asked=TEXTS,
+    ),
     "elect": _many(
         _object(
             partition=TEXT, result=TEXT, problem=_or_null(TEXT), leader=_or_null(NUMBER),

@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +18,8 @@ import msgspec
 
 POLL_S = 0.02
 PS_WAIT_S = 5
+_LISTEN = "0A"
+"""The state in /proc/net/tcp."""
 
 
 class ProcessId(msgspec.Struct, frozen=True):
@@ -77,6 +79,48 @@ def paused(process: ProcessId) -> bool:
     """Return whether exactly this process is stopped by a signal (SIGSTOP)."""
     found = _stat(process.pid)
     return found is not None and found[0] == "T" and found[1] == process.started
+
+
+def listening(ports: Collection[int]) -> dict[int, int]:
+    """Return the processes that listen on these TCP ports, by port; none where there is no /proc.
+
+    Those of other users are not found.
+    """
+    inodes: dict[str, int] = {}
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/net/{table}").read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            port = int(fields[1].rpartition(":")[2], 16)
+            if fields[3] == _LISTEN and port in ports:
+                inodes[f"socket:[{fields[9]}]"] = port
+    found: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*/fd") if inodes else ():
+        try:
+            for file in folder.iterdir():
+                port_of = inodes.get(str(file.readlink()))
+                if port_of is not None:
+                    found[port_of] = int(folder.parent.name)
+        except OSError:
+            continue  # it has ended, or belongs to another user
+    return found
+
+
+def descriptors(pid: int) -> tuple[int, int] | None:
+    """Return a process's open file descriptors and their limit; None where /proc does not tell."""
+    try:
+        count = sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+        limits = Path(f"/proc/{pid}/limits").read_text(encoding="ascii")
+    except OSError:
+        return None
+    for line in limits.splitlines():
+        if line.startswith("Max open files"):
+            limit = line.split()[3]
+            return (count, int(limit)) if limit.isdigit() else None
+    return None
 
 
 def resident_bytes(process: ProcessId) -> int | None:

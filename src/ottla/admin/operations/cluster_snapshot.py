@@ -4,6 +4,8 @@ Who may call: `explain.whatif_command`, tests. Invariants: any Kafka is asked; n
 broker that does not respond leaves sizes and log ends unknown, nothing else.
 """
 
+from collections.abc import AsyncIterator, Sequence
+
 from ottla.admin.operations import configs, log_dirs, reassign, unclean
 from ottla.admin.operations.configs import TOPIC
 from ottla.admin.operations.snapshot_file import (
@@ -68,7 +70,14 @@ async def take(client: Client) -> Snapshot:
 
 
 async def _read_settings(client: Client, snapshot: Snapshot) -> None:
-    names = list(snapshot.topics)
+    async for name, (min_isr, allowed) in topic_settings(client, list(snapshot.topics)):
+        snapshot.topics[name].min_isr, snapshot.topics[name].unclean = min_isr, allowed
+
+
+async def topic_settings(
+    client: Client, names: Sequence[str]
+) -> AsyncIterator[tuple[str, tuple[int, bool]]]:
+    """Yield min.insync.replicas and unclean.leader.election.enable of topics, as in force."""
     r = DescribeConfigsRequest
     for first in range(0, len(names), TOPICS_PER_REQUEST):
         resources = [
@@ -81,9 +90,5 @@ async def _read_settings(client: Client, snapshot: Snapshot) -> None:
             if result.error_code:
                 why = configs.reason(result.error_code, result.error_message)
                 raise OttlaError(f"settings of topic {result.resource_name}: {why}")
-            topic = snapshot.topics[result.resource_name]
-            for setting in result.configs:
-                if setting.name == MIN_ISR:
-                    topic.min_isr = int(setting.value)
-                elif setting.name == UNCLEAN:
-                    topic.unclean = setting.value == "true"
+            values = {setting.name: setting.value for setting in result.configs}
+            yield result.resource_name, (int(values[MIN_ISR]), values[UNCLEAN] == "true")

@@ -1,0 +1,166 @@
+"""`ottla doctor`: what is wrong or unsafe in a cluster, why, and what mends it.
+
+Who may call: the command line. Invariants: nothing changes without --fix; a fix is the very command
+that is shown; exit code 1 if something is wrong (errors, warnings); with --strict also for risks.
+"""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ottla.admin.arguments import Exit, Option, UsageError
+from ottla.admin.options import Bootstrap, Dir, Output, Yes, agreed, ask, needs_yes, usage
+from ottla.admin.output import (
+    Format,
+    complain,
+    plural,
+    print_line,
+    print_structured,
+    print_table,
+    say,
+    structured,
+)
+
+if TYPE_CHECKING:
+    from ottla.admin.diagnosis.facts import Finding
+
+EXIT_WRONG = 1
+MOST_S = 3600.0
+EXTRA_S = 120.0
+"""For all that is asked besides watching."""
+
+
+def doctor(
+    fix: Annotated[
+        list[str] | None,
+        Option(metavar="FINDING", help="Carry out the fix of this finding; may be repeated"),
+    ] = None,
+    watch: Annotated[
+        str,
+        Option("--for", metavar="TIME", help="How long ISRs are watched; groups need 15s"),
+    ] = "3s",
+    older_than: Annotated[
+        str, Option(metavar="TIME", help="Transactions that are open for so long may hang")
+    ] = "15m",
+    strict: Annotated[bool, Option("--strict", help="Exit code 1 also for risks")] = False,
+    zookeeper: Annotated[
+        str | None,
+        Option(metavar="HOST:PORT[/ROOT]", help="[default: zookeeper.connect of the brokers]"),
+    ] = None,
+    yes: Yes = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Find what is stuck or unsafe in a cluster, and say what mends it. Exit code 1 if it is wrong.
+
+    Example: ottla doctor --for 20s
+    """
+    from ottla.admin.diagnosis import asking  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.durations import parse_duration  # noqa: PLC0415 - lazy
+
+    (watch_ms,) = usage(parse_duration, [watch], "--for")
+    (older_ms,) = usage(parse_duration, [older_than], "--older-than")
+    if watch_ms > MOST_S * 1000:
+        raise UsageError(f"--for {watch}: at most {MOST_S / 3600:.0f}h")
+    if fix:
+        needs_yes(yes, "a fix changes the cluster")
+    asked = asking.Asked(watch_ms / 1000, older_ms, zookeeper)
+
+    async def question(client: Any) -> Any:
+        return await asking.ask(client, asked)
+
+    facts = ask(directory, bootstrap_server, question, timeout_s=watch_ms / 1000 + EXTRA_S)
+    found = judged(facts)
+    if structured(output):
+        print_structured(output, _as_json(found, facts.not_asked))
+    elif output is Format.tsv:
+        print_table(
+            ("severity", "finding", "evidence", "fix"),
+            [(f.severity, f.name, f.evidence, f.fix) for f in found],
+        )
+    else:
+        _print(found)
+    for line in facts.not_asked:
+        say(f"not asked: {line}")
+    if fix:
+        where = _where(directory, bootstrap_server)
+        _mend(found, fix, where, yes=yes)
+    elif any(strict or f.severity != "risk" for f in found):
+        raise Exit(EXIT_WRONG)
+
+
+def judged(facts: Any) -> "list[Finding]":
+    """Return the findings of all rules, the worst first."""
+    from ottla.admin.diagnosis import brokers, clients, replicas  # noqa: PLC0415 - lazy
+    from ottla.admin.diagnosis.facts import Severity  # noqa: PLC0415 - lazy
+
+    rooms = (brokers, replicas, clients)
+    order = list(Severity)
+    found = [finding for room in rooms for finding in room.findings(facts)]
+    return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+def _as_json(found: "Sequence[Finding]", not_asked: Sequence[str]) -> dict[str, object]:
+    return {
+        "findings": [
+            {
+                "finding": f.name, "severity": str(f.severity), "subjects": list(f.subjects),
+                "evidence": f.evidence, "rule": f.rule, "fix": f.fix,
+                "commands": [shlex.join(["ottla", *words]) for words in f.commands],
+            }
+            for f in found
+        ],
+        "not_asked": list(not_asked),
+    }  # fmt: skip
+
+
+def _print(found: "Sequence[Finding]") -> None:
+    for f in found:
+        print_line(f"{f.severity}: {f.name}")
+        print_line(f"  found: {f.evidence}")
+        print_line(f"  rule:  {f.rule}")
+        print_line(f"  fix:   {f.fix}")
+        if len(f.commands) > 1:
+            print_line(f"         and {plural(len(f.commands) - 1, 'command')} more like it")
+    wrong = sum(f.severity != "risk" for f in found)
+    say(f"{plural(wrong, 'problem')}, {plural(len(found) - wrong, 'risk')}")
+    if any(f.commands for f in found):
+        names = " ".join(f"--fix {f.name}" for f in found if f.commands)
+        say(f"`ottla doctor {names}` carries out these fixes")
+
+
+def _mend(
+    found: "Sequence[Finding]", names: Sequence[str], where: Sequence[str], *, yes: bool
+) -> None:
+    by_name = {f.name: f for f in found}
+    for name in dict.fromkeys(names):
+        finding = by_name.get(name)
+        if finding is None:
+            say(f"{name}: not found, nothing to fix")
+        elif not finding.commands:
+            complain(f"ottla doctor: {name} has no fix that a command alone carries out")
+            raise Exit(EXIT_WRONG)
+        else:
+            _carry_out(finding, where, yes=yes)
+
+
+def _carry_out(finding: "Finding", where: Sequence[str], *, yes: bool) -> None:
+    from ottla.admin.cli import EXIT_OK, main  # noqa: PLC0415 - it imports this
+
+    commands = [shlex.join(["ottla", *words]) for words in finding.commands]
+    for text in commands:
+        say(text)
+    agreed(yes, f"Carry out {plural(len(commands), 'command')}?", "nothing was fixed")
+    for text, words in zip(commands, finding.commands, strict=True):
+        if main([*words, *where]) != EXIT_OK:
+            complain(f"ottla doctor: {text} failed; what is after it was not carried out")
+            raise Exit(EXIT_WRONG)
+    say(f"{finding.name}: {plural(len(commands), 'command')} carried out")
+
+
+def _where(directory: Path | None, bootstrap_server: str | None) -> list[str]:
+    if bootstrap_server is not None:
+        return ["--bootstrap-server", bootstrap_server]
+    return [] if directory is None else ["--dir", str(directory)]

@@ -1,0 +1,295 @@
+"""Asking a cluster for the facts that rules judge: over the wire, from ZooKeeper, of this machine.
+
+Who may call: `ottla doctor` and tests. Invariants: nothing changes; any Kafka is asked; what does
+not respond is named in `Facts.not_asked`, and all else is asked all the same; the time is bounded
+by `watch_s` and a timeout for each request.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from ottla.admin.diagnosis.facts import (
+    Descriptors,
+    Facts,
+    GroupFacts,
+    LogDirFacts,
+    OpenTransaction,
+    PartitionFacts,
+    Registration,
+    Throttle,
+    TopicSettings,
+)
+from ottla.admin.local import processes
+from ottla.admin.operations import (
+    cluster_snapshot,
+    configs,
+    groups,
+    left_over_throttles,
+    log_dirs,
+    offsets,
+    reassign,
+    transactions,
+)
+from ottla.admin.session import world
+from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.model.protocol import EARLIEST, LATEST
+from ottla.net.client import Client
+from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.zookeeper.errors import NoNodeError
+from ottla.zookeeper.session import Session
+
+LOOK_EVERY_S = 0.5
+MOST_GROUPS = 1000
+ZOOKEEPER_TIMEOUT_MS = 5000
+BROKER_TIMEOUT_S = 5.0
+ZOOKEEPER_CONNECT = "zookeeper.connect"
+LOOPBACK = ("127.", "::1", "localhost")
+
+View = dict[TopicPartition, tuple[int, int]]
+
+
+class Asked(NamedTuple):
+    """What to ask. `zookeeper`: another address than that of the brokers' settings."""
+
+    watch_s: float
+    older_than_ms: int
+    zookeeper: str | None = None
+
+
+class _GroupLook(NamedTuple):
+    state: str
+    members: int
+    committed: dict[TopicPartition, int]
+
+
+async def ask(client: Client, asked: Asked) -> Facts:
+    """Return the facts of a cluster."""
+    response = await client.metadata(None)
+    facts = Facts(
+        response.controller_id,
+        {b.node_id: b.rack for b in sorted(response.brokers, key=lambda b: b.node_id)},
+    )
+    addresses = {b.node_id: (b.host, b.port) for b in response.brokers}
+
+    async def part(what: str, asking: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await asking()
+        except OttlaError as error:
+            facts.not_asked.append(f"{what}: {error}")
+
+    first_groups: dict[str, _GroupLook] = {}
+    first_views = await _views(client, facts)
+
+    async def look_at_groups() -> None:
+        first_groups.update(await _look_at_groups(client, facts))
+
+    await part("groups", look_at_groups)
+    began_s = time.monotonic()
+    await _watch(client, facts, asked.watch_s)
+    await part("settings of topics", lambda: _topic_settings(client, facts))
+    await part("reassignments", lambda: _moves(client, facts))
+    await part("log dirs", lambda: _log_dirs(client, facts))
+    await part("throttles", lambda: _throttles(client, facts))
+    await part("transactions", lambda: _hanging(client, facts, asked.older_than_ms))
+    await part("settings of brokers", lambda: _zookeeper_connects(client, facts))
+    await part("ZooKeeper", lambda: _zookeeper(facts, asked.zookeeper))
+    await part("descriptors", lambda: _descriptors(facts, addresses))
+    await part("groups", lambda: _groups(client, facts, first_groups, began_s))
+    last_views = await _views(client, facts)
+    for broker, view in last_views.items():
+        # What differs twice, so long apart, is no change that is on its way.
+        facts.views[broker] = {
+            tp: state for tp, state in view.items() if first_views.get(broker, {}).get(tp) == state
+        }
+    return facts
+
+
+# --- metadata -----------------------------------------------------------------------------------
+
+
+async def _views(client: Client, facts: Facts) -> dict[int, View]:
+    """Return each broker's own metadata."""
+    views: dict[int, View] = {}
+    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    for broker in facts.brokers:
+        try:
+            response = await client.call(request, broker, timeout_s=BROKER_TIMEOUT_S)
+        except OttlaError as error:
+            facts.not_asked.append(f"metadata of broker {broker}: {error}")
+            continue
+        views[broker] = {tp: (p.leader, p.leader_epoch) for tp, p in _partitions(response).items()}
+    return views
+
+
+def _partitions(response: MetadataResponse) -> dict[TopicPartition, PartitionFacts]:
+    return {
+        TopicPartition(topic.name or "", p.partition_index): PartitionFacts(
+            p.leader_id, p.leader_epoch, tuple(p.replica_nodes), tuple(p.isr_nodes)
+        )
+        for topic in sorted(response.topics, key=lambda t: t.name or "")
+        for p in sorted(topic.partitions, key=lambda p: p.partition_index)
+        if p.replica_nodes
+    }
+
+
+async def _watch(client: Client, facts: Facts, watch_s: float) -> None:
+    """Look at the ISRs again and again, and count their changes."""
+    began_s = time.monotonic()
+    while True:
+        now = _partitions(await client.metadata(None))
+        for tp, partition in now.items():
+            before = facts.partitions.get(tp)
+            if before is not None and set(before.isr) != set(partition.isr):
+                facts.isr_changes[tp] = facts.isr_changes.get(tp, 0) + 1
+        facts.partitions = now
+        facts.watched_s = time.monotonic() - began_s
+        if facts.watched_s >= watch_s:
+            return
+        await asyncio.sleep(min(LOOK_EVERY_S, watch_s - facts.watched_s))
+
+
+# --- settings, moves, disks ---------------------------------------------------------------------
+
+
+async def _topic_settings(client: Client, facts: Facts) -> None:
+    names = list(dict.fromkeys(tp.topic for tp in facts.partitions))
+    async for name, found in cluster_snapshot.topic_settings(client, names):
+        facts.settings[name] = TopicSettings(*found)
+
+
+async def _moves(client: Client, facts: Facts) -> None:
+    facts.moves = {tp: move.adding for tp, move in (await reassign.in_progress(client)).items()}
+
+
+async def _log_dirs(client: Client, facts: Facts) -> None:
+    described = await log_dirs.describe(client, facts.brokers)
+    largest: dict[tuple[int, str], int] = {}
+    for replica in described.replicas:
+        where = replica.broker, replica.path
+        largest[where] = max(replica.size, largest.get(where, 0))
+    facts.log_dirs = [
+        LogDirFacts(*found, largest.get((found.broker, found.path), 0)) for found in described.dirs
+    ]
+
+
+async def _throttles(client: Client, facts: Facts) -> None:
+    facts.throttles = [
+        Throttle(found.kind, found.name, found.settings)
+        for found in await left_over_throttles.forgotten(client)
+    ]
+
+
+async def _zookeeper_connects(client: Client, facts: Facts) -> None:
+    for broker in facts.brokers:
+        found = await configs.settings(
+            client, configs.BROKER, str(broker), [ZOOKEEPER_CONNECT], timeout_s=BROKER_TIMEOUT_S
+        )
+        for setting in found:
+            if setting.key == ZOOKEEPER_CONNECT and setting.value:
+                facts.zookeepers[broker] = setting.value
+
+
+async def _hanging(client: Client, facts: Facts, older_than_ms: int) -> None:
+    now_ms = int(time.time() * 1000)
+    facts.hanging = [
+        OpenTransaction(
+            TopicPartition(h.topic, h.partition), h.producer_id, h.start_offset,
+            (now_ms - h.last_timestamp) / 1000,
+        )
+        for h in await transactions.hanging(client, None, older_than_ms, now_ms)
+    ]  # fmt: skip
+
+
+# --- ZooKeeper, this machine --------------------------------------------------------------------
+
+
+async def _zookeeper(facts: Facts, address: str | None) -> None:
+    address = address or next(iter(facts.zookeepers.values()), None)
+    if address is None:
+        raise OttlaError("no broker names its zookeeper.connect; write --zookeeper HOST:PORT")
+    session = await Session.connect(world(), address, ZOOKEEPER_TIMEOUT_MS, ZOOKEEPER_TIMEOUT_MS)
+    try:
+        facts.deleting = await _deleting(session)
+        for broker in facts.brokers:
+            try:
+                data, stat = await session.get(f"/brokers/ids/{broker}")
+                facts.registrations[broker] = Registration(
+                    int(json.loads(data)["timestamp"]), stat.ctime
+                )
+            except (NoNodeError, ValueError, KeyError, TypeError):
+                continue  # it has just gone, or its registration is none of Kafka's
+    finally:
+        await session.close()
+
+
+async def _deleting(session: Session) -> dict[str, tuple[int, ...]]:
+    try:
+        topics = sorted(await session.children("/admin/delete_topics"))
+    except NoNodeError:
+        return {}
+    found: dict[str, tuple[int, ...]] = {}
+    for topic in topics:
+        try:
+            partitions = json.loads((await session.get(f"/brokers/topics/{topic}"))[0])[
+                "partitions"
+            ]
+            found[topic] = tuple(sorted({int(b) for p in partitions.values() for b in p}))
+        except (NoNodeError, ValueError, KeyError, TypeError, AttributeError):
+            continue  # it has just gone, or is none of Kafka's
+    return found
+
+
+async def _descriptors(facts: Facts, addresses: dict[int, tuple[str, int]]) -> None:
+    """Look at the processes of brokers that listen on this machine."""
+    ports = {port: b for b, (host, port) in addresses.items() if host.startswith(LOOPBACK)}
+    for port, pid in processes.listening(set(ports)).items():
+        found = processes.descriptors(pid)
+        if found is not None:
+            facts.descriptors[ports[port]] = Descriptors(*found)
+
+
+# --- groups -------------------------------------------------------------------------------------
+
+
+async def _look_at_groups(client: Client, facts: Facts) -> dict[str, _GroupLook]:
+    listed = [g for g in await groups.list_groups(client) if g.protocol_type in ("consumer", "")]
+    if len(listed) > MOST_GROUPS:
+        facts.not_asked.append(f"{len(listed) - MOST_GROUPS:,} of {len(listed):,} groups")
+    found: dict[str, _GroupLook] = {}
+    for group in listed[:MOST_GROUPS]:
+        try:
+            described = await groups.describe(client, group.group)
+            committed = await groups.committed_offsets(client, group.group)
+        except OttlaError:
+            continue  # it has just gone, or its coordinator moves: the next look has it
+        found[group.group] = _GroupLook(
+            described.state, len(described.members), {tp: c.offset for tp, c in committed.items()}
+        )
+    return found
+
+
+async def _groups(
+    client: Client, facts: Facts, before: dict[str, _GroupLook], began_s: float
+) -> None:
+    now = await _look_at_groups(client, facts)
+    watched_s = time.monotonic() - began_s
+    wanted = {tp for look in now.values() for tp in look.committed} & facts.partitions.keys()
+    starts = await offsets.log_offsets(client, wanted, EARLIEST)
+    ends = await offsets.log_offsets(client, wanted, LATEST)
+    for name, look in now.items():
+        first = before.get(name, look)
+        facts.groups[name] = GroupFacts(
+            (first.state, look.state) if name in before else (look.state,),
+            look.members,
+            {
+                tp: (offset, starts[tp], ends[tp])
+                for tp, offset in look.committed.items()
+                if tp in starts and tp in ends
+            },
+            first.committed != look.committed,
+            watched_s,
+        )

@@ -1,0 +1,146 @@
+"""Facts about a cluster that rules judge, and the findings that they yield.
+
+A decider's values. Who may call: this room, `ottla doctor`, tests. Invariants: plain values; what
+was not asked, or not answered, is None or absent, never 0.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from ottla.model.ids import TopicPartition
+
+SHOWN = 5
+
+
+class Severity(StrEnum):
+    """How bad a finding is.
+
+    error: clients are refused or wait now; warning: something has failed or is stuck, clients do
+    not notice yet; risk: nothing has failed, but the set-up does not survive a likely failure.
+    """
+
+    error = "error"
+    warning = "warning"
+    risk = "risk"
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong or unsafe. `commands` carry out `fix`, where commands alone can."""
+
+    name: str
+    severity: Severity
+    subjects: Sequence[str]
+    evidence: str
+    rule: str
+    fix: str
+    commands: Sequence[Sequence[str]] = ()
+
+
+class PartitionFacts(NamedTuple):
+    """A partition as metadata has it; `leader` is -1 where there is none."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+class TopicSettings(NamedTuple):
+    """What counts of a topic's settings, as they are in force."""
+
+    min_isr: int
+    unclean: bool
+
+
+class Registration(NamedTuple):
+    """When a broker registered: by its own clock, and by ZooKeeper's (ms since 1970)."""
+
+    broker_ms: int
+    zookeeper_ms: int
+
+
+class LogDirFacts(NamedTuple):
+    """A log dir of a broker; sizes in bytes, -1 where the broker does not tell."""
+
+    broker: int
+    path: str
+    problem: str
+    total: int
+    usable: int
+    largest_replica: int = 0
+
+
+class Descriptors(NamedTuple):
+    """File descriptors of a broker's process on this machine."""
+
+    open: int
+    limit: int
+
+
+class GroupFacts(NamedTuple):
+    """A consumer group. By partition: committed offset, log start and log end."""
+
+    states: tuple[str, ...]
+    """One for each look."""
+    members: int
+    offsets: Mapping[TopicPartition, tuple[int, int, int]]
+    moved: bool
+    """Whether a committed offset changed between the first look and the last."""
+    watched_s: float
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that is open in a partition and that no coordinator will end."""
+
+    partition: TopicPartition
+    producer_id: int
+    start_offset: int
+    age_s: float
+
+
+class Throttle(NamedTuple):
+    """Settings of replication throttles of a broker or topic that no reassignment needs."""
+
+    kind: str
+    name: str
+    settings: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Facts:
+    """All that was asked."""
+
+    controller: int
+    brokers: dict[int, str | None]
+    """Live brokers with their racks."""
+    partitions: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
+    settings: dict[str, TopicSettings] = field(default_factory=dict)
+    views: dict[int, dict[TopicPartition, tuple[int, int]]] = field(default_factory=dict)
+    """By broker that was asked: leader and leader epoch in its metadata, where it differed from
+    the first broker's in the first look and in the last."""
+    isr_changes: dict[TopicPartition, int] = field(default_factory=dict)
+    watched_s: float = 0.0
+    moves: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    """Replicas that reassignments are adding."""
+    deleting: dict[str, tuple[int, ...]] | None = None
+    """Topics that wait for their deletion, with the brokers that have replicas; None: not asked.
+    Metadata does not name them any more."""
+    registrations: dict[int, Registration] = field(default_factory=dict)
+    zookeepers: dict[int, str] = field(default_factory=dict)
+    """zookeeper.connect by broker."""
+    throttles: list[Throttle] = field(default_factory=list)
+    log_dirs: list[LogDirFacts] = field(default_factory=list)
+    descriptors: dict[int, Descriptors] = field(default_factory=dict)
+    groups: dict[str, GroupFacts] = field(default_factory=dict)
+    hanging: list[OpenTransaction] = field(default_factory=list)
+    not_asked: list[str] = field(default_factory=list)
+    """What could not be found out, and why."""
+
+
+def some(subjects: Sequence[object]) -> str:
+    """Return the first few of many, and how many more there are."""
+    named = ", ".join(map(str, subjects[:SHOWN]))
+    more = len(subjects) - SHOWN
+    return f"{named} and {more:,} more" if more > 0 else named

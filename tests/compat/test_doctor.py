@@ -1,0 +1,419 @@
+"""`ottla doctor` finds what is planted in a real cluster, of Ottla and of Kafka 3.9, and mends it.
+
+Each finding is planted by other means than our tools' own where there are any: librdkafka, kazoo,
+signals, the wire. After a fix the cluster is asked by librdkafka whether it holds.
+"""
+
+import asyncio
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from kazoo.client import KazooClient
+
+from ottla.admin.session import world
+from ottla.net.client import Client
+from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+from ottla.wire.records import Record, build_batch
+from support.clients import admin_client, fresh, named
+from support.cluster import OttlaCluster
+from support.kafka39 import Kafka39Cluster
+from support.waiting import until
+
+pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(scope="module", params=["ottla", "kafka"])
+def cluster(request, tmp_path_factory):
+    kind = OttlaCluster
+    if request.param == "kafka":
+        request.getfixturevalue("kafka_tools")
+        kind = Kafka39Cluster
+    settings = {
+        "replica_fetch_max_bytes": "20000",
+        "auto_leader_rebalance_enable": "false", "replica_lag_time_max_ms": "1500",
+        "delete_topic_enable": "true", "broker_rack": "r{broker}",
+        "transaction_state_log_num_partitions": "3", "group_initial_rebalance_delay_ms": "0",
+        "offsets_topic_num_partitions": "3", "transaction_partition_verification_enable": "false",
+    }  # fmt: skip
+    folder = tmp_path_factory.mktemp(request.param)
+    with kind(folder, brokers=3, session_timeout_ms=6000, **settings) as found:
+        yield found
+
+
+def call(cluster, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "ottla", *map(str, arguments), "--bootstrap-server",
+         cluster.bootstrap],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def ok(cluster, *arguments):
+    done = call(cluster, *arguments)
+    assert done.returncode == 0, (arguments, done.stdout, done.stderr)
+    return done.stdout
+
+
+def doctor(cluster, *arguments, watch="0s"):
+    """Return the findings by name."""
+    done = call(cluster, "doctor", "--for", watch, "--output", "json", *arguments)
+    assert done.returncode in (0, 1), (done.stdout, done.stderr)
+    found = json.loads(done.stdout)
+    assert found["not_asked"] == []
+    wrong = any(f["severity"] != "risk" for f in found["findings"])
+    assert done.returncode == wrong
+    return {f["finding"]: f for f in found["findings"]}
+
+
+def mended(cluster, name):
+    done = call(cluster, "doctor", "--for", "0s", "--fix", name, "--yes")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+
+
+def create(cluster, assignment, **config):
+    topic = fresh()
+    settings = [w for k, v in config.items() for w in ("--config", f"{k.replace('_', '.')}={v}")]
+    ok(cluster, "topics", "create", topic, "--assignment", assignment, *settings)
+    return topic
+
+
+def partition(cluster, topic, number=0):
+    topics = admin_client(cluster.bootstrap).list_topics(timeout=20).topics
+    return topics[topic].partitions[number] if topic in topics else None
+
+
+def fill(cluster, topic, count, **settings):
+    producer = Producer(named(cluster.bootstrap, settings))
+    for n in range(count):
+        producer.produce(topic, b"%0200d" % n, partition=0)
+    assert producer.flush(60) == 0
+
+
+@pytest.fixture(autouse=True)
+def _whole(cluster):
+    """Leave no broker dead to the next test."""
+    yield
+    for broker in cluster.ids:
+        if not cluster.running(broker):
+            back(cluster, broker)
+
+
+def back(cluster, broker):
+    cluster.start_broker(broker)
+
+    def whole():
+        topics = admin_client(cluster.bootstrap).list_topics(timeout=20).topics
+        return all(
+            len(p.isrs) == len(p.replicas) for t in topics.values() for p in t.partitions.values()
+        )
+
+    until(whole, 90, "all replicas are in sync")
+
+
+def test_a_dead_broker_and_what_waits_for_it(cluster):
+    alone = create(cluster, "2")
+    strict = create(cluster, "0:1:2", min_insync_replicas=3)
+    lost = create(cluster, "0:2")
+    deleted = create(cluster, "1:2")
+    moved = create(cluster, "0:1")
+    fill(cluster, moved, 5000, batch_size=10_000)
+    assert not {"no-leader", "under-min-isr", "under-replicated"} & doctor(cluster).keys()
+    ok(cluster, "configs", "alter", "--broker", "2", "--set",
+       "follower.replication.throttled.rate=1")  # fmt: skip
+    ok(cluster, "configs", "alter", "--topic", moved, "--set",
+       "follower.replication.throttled.replicas=0:2")  # fmt: skip
+    ok(cluster, "reassign", "execute", "--partition", f"{moved}-0=0,2")
+    cluster.kill(2)
+    until(lambda: partition(cluster, alone).leader < 0, 30, "it has no leader")
+    until(lambda: 2 not in partition(cluster, lost).isrs, 30, "it left the ISR")
+    ok(cluster, "topics", "delete", deleted, "--yes")
+    found = doctor(cluster)
+    assert f"{alone}-0" in found["no-leader"]["subjects"]
+    assert found["no-leader"]["fix"].startswith("start broker 2")
+    assert f"{strict}-0" in found["under-min-isr"]["subjects"]
+    assert f"{lost}-0" in found["under-replicated"]["subjects"]
+    assert "broker 2 is not alive" in found["under-replicated"]["evidence"]
+    assert found["reassignment-stuck"]["subjects"] == [f"{moved}-0"]
+    assert found["deletion-stuck"]["subjects"] == [deleted]
+    mended(cluster, "reassignment-stuck")
+    assert sorted(partition(cluster, moved).replicas) == [0, 1]
+    back(cluster, 2)
+    until(lambda: partition(cluster, deleted) is None, 60, "the topic is gone")
+    found = doctor(cluster)
+    assert not {"no-leader", "under-min-isr", "under-replicated", "reassignment-stuck",
+                "deletion-stuck"} & found.keys()  # fmt: skip
+    assert "broker 2" in found["forgotten-throttles"]["subjects"]
+    mended(cluster, "forgotten-throttles")
+    assert "forgotten-throttles" not in doctor(cluster)
+
+
+def test_leaders_elsewhere_and_settings_at_risk(cluster):
+    strict = create(cluster, "0:1:2", min_insync_replicas=3)
+    few = create(cluster, "0:1")
+    unclean = create(cluster, "0:1:2", unclean_leader_election_enable="true")
+    ok(cluster, "elect", "preferred", "--all")
+    assert "leaders-elsewhere" not in doctor(cluster)
+    cluster.terminate(0)
+    back(cluster, 0)
+    found = doctor(cluster)
+    assert f"{unclean}-0" in found["leaders-elsewhere"]["subjects"]
+    assert strict in found["min-isr-is-all"]["subjects"]
+    assert few in found["few-replicas"]["subjects"]
+    assert found["unclean-allowed"]["subjects"] == [unclean]
+    assert found["few-zookeepers"]["subjects"] == [f"broker {b}" for b in cluster.ids]
+    for name in ("leaders-elsewhere", "unclean-allowed", "min-isr-is-all"):
+        mended(cluster, name)
+    assert partition(cluster, unclean).leader == 0
+    found = doctor(cluster)
+    assert not {"leaders-elsewhere", "unclean-allowed", "min-isr-is-all"} & found.keys()
+    config = json.loads(ok(cluster, "configs", "describe", "--topic", strict, "--output", "json"))
+    assert "2" in json.dumps(config)
+
+
+def test_racks(cluster):
+    topic = create(cluster, "0:1:2")
+    assert "racks-violated" not in doctor(cluster)
+    cluster.settings["broker.rack"] = "r1"
+    cluster.terminate(0)
+    back(cluster, 0)
+    cluster.settings["broker.rack"] = "r{broker}"
+    shared = create(cluster, "0:1")
+    found = doctor(cluster)
+    assert f"{shared}-0" in found["racks-violated"]["subjects"]
+    assert f"{topic}-0" not in found["racks-violated"]["subjects"], "there are but two racks"
+    cluster.terminate(0)
+    back(cluster, 0)
+    assert "racks-violated" not in doctor(cluster)
+
+
+def test_an_isr_that_flaps(cluster):
+    topic = create(cluster, "0:2")
+    over = threading.Event()
+    producing = threading.Thread(target=trickle, args=(cluster, topic, over))
+    producing.start()
+    stopping = threading.Thread(target=stop_and_go, args=(cluster.pid(2), over))
+    try:
+        stopping.start()
+        found = doctor(cluster, watch="16s")
+    finally:
+        over.set()
+        stopping.join()
+        producing.join()
+    assert f"{topic}-0" in found["isr-flapping"]["subjects"]
+    until(lambda: sorted(partition(cluster, topic).isrs) == [0, 2], 30, "in sync again")
+    assert "isr-flapping" not in doctor(cluster, watch="3s")
+
+
+def trickle(cluster, topic, over):
+    producer = Producer(named(cluster.bootstrap, {"acks": "1"}))
+    while not over.wait(0.05):
+        producer.produce(topic, b"x")
+        producer.poll(0)
+    producer.flush(30)
+
+
+def stop_and_go(pid, over):
+    """Stop a process shorter than its session lasts, longer than a replica may lag."""
+    while not over.is_set():
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(3.5)
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(2.0)
+
+
+def test_metadata_that_is_stale(cluster):
+    """A broker that is sent a newer leader epoch than the others makes these stale."""
+    topic = create(cluster, "0:1:2")
+    assert "stale-metadata" not in doctor(cluster)
+    zookeeper = KazooClient(cluster.zookeeper)
+    zookeeper.start(10)
+    try:
+        epoch = int(zookeeper.get("/controller_epoch")[0])
+        controller = json.loads(zookeeper.get("/controller")[0])["brokerid"]
+    finally:
+        zookeeper.stop()
+        zookeeper.close()
+
+    async def send():
+        client = Client(world(), cluster.bootstrap)
+        try:
+            await client.metadata([topic])
+            r = UpdateMetadataRequest
+            state = r.UpdateMetadataPartitionState(
+                partition_index=0,
+                controller_epoch=epoch,
+                leader=0,
+                leader_epoch=77,
+                isr=[0, 1, 2],
+                zk_version=0,
+                replicas=[0, 1, 2],
+            )
+            brokers = [
+                r.UpdateMetadataBroker(
+                    id=b,
+                    endpoints=[
+                        r.UpdateMetadataEndpoint(
+                            port=cluster.ports[b],
+                            host="127.0.0.1",
+                            listener="PLAINTEXT",
+                            security_protocol=0,
+                        )
+                    ],
+                    rack=f"r{b}",
+                )
+                for b in cluster.ids
+            ]
+            meta = (await client.metadata([topic])).topics[0]
+            response = await client.call(
+                r(
+                    controller_id=controller, controller_epoch=epoch, broker_epoch=-1,
+                    topic_states=[
+                        r.UpdateMetadataTopicState(
+                            topic_name=topic, topic_id=meta.topic_id, partition_states=[state]
+                        )
+                    ],
+                    live_brokers=brokers,
+                ),
+                2, version=7,
+            )  # fmt: skip
+            assert response.error_code == 0
+        finally:
+            await client.close()
+
+    asyncio.run(send())
+    found = doctor(cluster)
+    assert found["stale-metadata"]["subjects"] == ["broker 0", "broker 1"]
+    assert "has leader epoch 0" in found["stale-metadata"]["evidence"]
+    ok(cluster, "topics", "delete", topic, "--yes")
+    until(lambda: "stale-metadata" not in doctor(cluster), 60, "it is gone")
+
+
+def test_a_clock_that_is_off(cluster):
+    zookeeper = KazooClient(cluster.zookeeper)
+    zookeeper.start(10)
+    try:
+        assert "clock-skew" not in doctor(cluster)
+        path = "/brokers/ids/1"
+        right = zookeeper.get(path)[0]
+        facts = json.loads(right)
+        facts["timestamp"] = str(int(facts["timestamp"]) + 60_000)
+        zookeeper.set(path, json.dumps(facts).encode())
+        found = doctor(cluster)
+        assert found["clock-skew"]["subjects"] == ["broker 1"]
+        assert re.search(r"\b(59|60)\.\d s ahead of", found["clock-skew"]["evidence"])
+        assert "ahead of" in found["clock-skew"]["evidence"]
+        zookeeper.set(path, right)
+        assert "clock-skew" not in doctor(cluster)
+    finally:
+        zookeeper.stop()
+        zookeeper.close()
+
+
+def test_descriptors(cluster):
+    assert "descriptors" not in doctor(cluster)
+    before = resource.prlimit(cluster.pid(1), resource.RLIMIT_NOFILE)
+    count = len(list(Path(f"/proc/{cluster.pid(1)}/fd").iterdir()))
+    resource.prlimit(cluster.pid(1), resource.RLIMIT_NOFILE, (int(count * 1.1), before[1]))
+    try:
+        assert doctor(cluster)["descriptors"]["subjects"] == ["broker 1"]
+    finally:
+        resource.prlimit(cluster.pid(1), resource.RLIMIT_NOFILE, before)
+
+
+def test_groups(cluster):
+    topic = create(cluster, "0:1:2")
+    fill(cluster, topic, 100)
+    gone, behind, stuck = fresh("gone"), fresh("behind"), fresh("stuck")
+    for name, offset in ((gone, 10), (behind, 5)):
+        consumer = Consumer(named(cluster.bootstrap, {"group_id": name}))
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        consumer.close()
+    found = doctor(cluster)
+    assert {gone, behind} <= set(found["group-without-members"]["subjects"])
+    assert "group-behind-log-start" not in found
+    ok(cluster, "topics", "delete-records", f"{topic}:0", "--before", "8", "--yes")
+    assert doctor(cluster)["group-behind-log-start"]["subjects"] == [behind]
+
+    settings = {"group_id": stuck, "auto_offset_reset": "earliest", "enable_auto_commit": "false"}
+    consumer = Consumer(named(cluster.bootstrap, settings))
+    consumer.subscribe([topic])
+    until(lambda: consumer.poll(0.5) is not None, 60, "a record is read")
+    consumer.commit(offsets=[TopicPartition(topic, 0, 20)], asynchronous=False)
+    assert doctor(cluster, watch="16s")["group-stuck"]["subjects"] == [stuck]
+    other = Consumer(named(cluster.bootstrap, settings))
+    other.subscribe([topic])  # the first does not poll, so it does not rejoin
+    polling = threading.Thread(target=other.poll, args=(20,))
+    polling.start()
+    try:
+        until(lambda: "group-rebalancing" in doctor(cluster, watch="1s"), 15, "it rebalances")
+    finally:
+        consumer.close()
+        polling.join()
+        other.close()
+
+
+def test_a_transaction_that_hangs(cluster):
+    topic = create(cluster, "0:1:2")
+    transactional_id = fresh("id")
+    settings = {"transactional_id": transactional_id, "linger_ms": 0}
+    producer = Producer(named(cluster.bootstrap, settings))
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"x", partition=0)
+    assert producer.flush(20) == 0
+    assert "hanging-transaction" not in doctor(cluster, "--older-than", "0s")
+    rows = json.loads(ok(cluster, "txn", "producers", topic, 0, "--output", "json"))
+    (open_one,) = [r for r in rows if r["transaction_start_offset"] is not None]
+    producer.abort_transaction(20)
+
+    def aborted():
+        known = json.loads(ok(cluster, "txn", "producers", topic, 0, "--output", "json"))
+        state = ok(cluster, "txn", "describe", transactional_id)
+        return "CompleteAbort" in state and known[0]["transaction_start_offset"] is None
+
+    until(aborted, 30, "the marker is written")
+    hang(cluster, topic, transactional_id, open_one)
+    found = doctor(cluster, "--older-than", "0s")
+    assert found["hanging-transaction"]["subjects"] == [f"{topic}-0"]
+    mended_now = call(
+        cluster, "doctor", "--for", "0s", "--older-than", "0s", "--fix", "hanging-transaction",
+        "--yes",
+    )  # fmt: skip
+    assert mended_now.returncode == 0, mended_now.stderr
+    assert "hanging-transaction" not in doctor(cluster, "--older-than", "0s")
+
+
+def hang(cluster, topic, transactional_id, known):
+    """Append a record to a transaction that its coordinator has ended, as a late producer may."""
+    batch = build_batch(
+        [Record(0, int(time.time() * 1000), None, b"late")], producer_id=known["producer_id"],
+        producer_epoch=known["producer_epoch"], base_sequence=known["last_sequence"] + 1,
+        is_transactional=True,
+    )  # fmt: skip
+    r = ProduceRequest
+    data = r.PartitionProduceData(index=0, records=batch)
+    request = r(
+        transactional_id=transactional_id, acks=-1, timeout_ms=10_000,
+        topic_data=[r.TopicProduceData(name=topic, partition_data=[data])],
+    )  # fmt: skip
+
+    async def send():
+        client = Client(world(), cluster.bootstrap)
+        try:
+            response = await client.call(request, await client.leader(topic, 0))
+        finally:
+            await client.close()
+        assert response.responses[0].partition_responses[0].error_code == 0
+
+    asyncio.run(send())
