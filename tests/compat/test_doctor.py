@@ -417,3 +417,51 @@ def hang(cluster, topic, transactional_id, known):
         assert response.responses[0].partition_responses[0].error_code == 0
 
     asyncio.run(send())
+
+
+@pytest.fixture(params=["ottla", "kafka"])
+def small_disk(request, tmp_path):
+    """Start one broker with a second log dir on a disk of 64 MB."""
+    kind = OttlaCluster
+    if request.param == "kafka":
+        request.getfixturevalue("kafka_tools")
+        kind = Kafka39Cluster
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("no tmpfs can be mounted")
+    try:
+        settings = {"log_dirs": f"{tmp_path / 'large'},{disk}", "log_segment_bytes": "10485760"}
+        with kind(tmp_path / "cluster", brokers=1, **settings) as found:
+            found.disk = disk
+            yield found
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_disk_that_fills_and_fails(small_disk):
+    cluster = small_disk
+    topic = fresh()
+    ok(cluster, "topics", "create", topic, "--partitions", 2)
+    found = doctor(cluster)
+    assert not {"disk-filling", "log-dir-failed"} & found.keys()
+    (on_disk,) = [int(p.name.rpartition("-")[2]) for p in cluster.disk.glob(f"{topic}-*")]
+    filler = cluster.disk / "filler"
+    filler.write_bytes(bytes(58 * 2**20))
+    found = doctor(cluster)
+    assert found["disk-filling"]["subjects"] == [f"broker 0: {cluster.disk}"]
+    assert "log-dir-failed" not in found
+    with filler.open("ab") as file:
+        while True:
+            try:
+                os.write(file.fileno(), bytes(4096))
+            except OSError:
+                break
+    producer = Producer(named(cluster.bootstrap, {"message_timeout_ms": "5000"}))
+    for _ in range(200):
+        producer.produce(topic, os.urandom(10_000), partition=on_disk)
+    producer.flush(20)
+    found = doctor(cluster)
+    assert found["log-dir-failed"]["subjects"] == [f"broker 0: {cluster.disk}"]
+    assert f"{topic}-{on_disk}" in found["no-leader"]["subjects"]
