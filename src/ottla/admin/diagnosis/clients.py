@@ -51,7 +51,7 @@ def _rebalancing(facts: Facts) -> Iterator[Finding]:
             "group-rebalancing", Severity.warning, found,
             f"group {some(found)}: in {facts.groups[found[0]].states[-1]} for "
             f"{facts.groups[found[0]].watched_s:.0f} s",
-            "while a group rebalances nobody reads; it waits for members that do not rejoin, up to "
+            "while a group rebalances no member reads; it waits for members that do not rejoin, up to "
             "their max.poll.interval.ms",
             f"ottla groups describe {found[0]}: stop or mend the member that does not poll",
         )  # fmt: skip
@@ -86,7 +86,7 @@ def _without_members(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "group-without-members", Severity.risk, list(found),
             f"group {some(list(found))}: no members; {name} is {lag:,} records behind",
-            "records that nobody reads are deleted by retention",
+            "records that are not read are deleted by retention",
             f"start its consumers, or, if it is not used any more: ottla groups delete {name}",
         )  # fmt: skip
 
