@@ -96,6 +96,7 @@ DECIDERS = {
     "broker/lifecycle/state.py",
     "explain/followed.py",
     "explain/lines.py",
+    "admin/operations/replica_comparison.py",
     "admin/diagnosis/brokers.py",
     "admin/diagnosis/clients.py",
     "admin/diagnosis/facts.py",

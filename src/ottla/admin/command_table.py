@@ -278,6 +278,12 @@ COMMANDS: dict[str, Node] = {
         "Find what is stuck or unsafe in a cluster, and say what mends it.",
         CARE,
     ),
+    "verify-replicas": _one(
+        "ottla.admin.commands.verify_replicas",
+        "verify_replicas",
+        "Compare the replicas of topics batch by batch, over the wire.",
+        CARE,
+    ),
     "cluster": CLUSTER,
     "znode": ZNODE,
     "log-dirs": _one(

@@ -291,6 +291,19 @@ SCHEMAS: dict[str, Schema] = {
         _object(partition=TEXT, replicas=NUMBERS, adding=NUMBERS, removing=NUMBERS)
     ),
     "reassign throttles": _many(_object(kind=TEXT, name=TEXT, settings=_by_name(TEXT), fix=TEXT)),
+    "verify-replicas": _many(
+        _object(
+            **{"from": _or_null(NUMBER)}, topic=TEXT, partition=NUMBER, leader=NUMBER,
+            to=_or_null(NUMBER), high_watermark=_or_null(NUMBER), batches=NUMBER, compacted=FLAG,
+            problem=_or_null(TEXT),
+            replicas=_many(
+                _object(
+                    broker=NUMBER, lag=_or_null(NUMBER), problem=_or_null(TEXT), different=NUMBER,
+                    differences=_many(_object(kind=TEXT, offset=NUMBER, text=TEXT)),
+                )
+            ),
+        )
+    ),
     "doctor": _object(
         findings=_many(
             _object(

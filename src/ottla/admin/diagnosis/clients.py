@@ -51,8 +51,8 @@ def _rebalancing(facts: Facts) -> Iterator[Finding]:
             "group-rebalancing", Severity.warning, found,
             f"group {some(found)}: in {facts.groups[found[0]].states[-1]} for "
             f"{facts.groups[found[0]].watched_s:.0f} s",
-            "while a group rebalances no member reads; it waits for members that do not rejoin, up to "
-            "their max.poll.interval.ms",
+            "while a group rebalances no member reads; it waits for those that do not rejoin, up "
+            "to their max.poll.interval.ms",
             f"ottla groups describe {found[0]}: stop or mend the member that does not poll",
         )  # fmt: skip
 

@@ -1,0 +1,208 @@
+"""`ottla verify-replicas`: whether all replicas of topics have the same batches.
+
+Who may call: the command line. Invariants: nothing is changed; exit code 1 if a replica has
+something otherwise, or could not be compared. Kafka: `ReplicaVerificationTool`, whose options are
+accepted.
+"""
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ottla.admin.arguments import Argument, Exit, Option, UsageError
+from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
+from ottla.admin.output import (
+    Format,
+    complain,
+    plural,
+    print_line,
+    print_structured,
+    print_table,
+    say,
+    structured,
+)
+
+if TYPE_CHECKING:
+    from ottla.admin.operations.verify_replicas import Replica, Verified
+
+EXIT_DIFFERS = 1
+LONGEST_S = 30 * 86_400.0
+MAX_FETCH = 256 * 1024 * 1024
+
+
+def verify_replicas(
+    topics: Annotated[
+        list[str] | None, Argument(metavar="[TOPIC]...", help="[default: all]", complete="topic")
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        Option("--topics-include", metavar="REGEX", help="Topics whose whole name it matches"),
+    ] = None,
+    since: Annotated[
+        str,
+        Option("--time", metavar="TIME", help="Begin at: earliest (-2), latest (-1), or a time"),
+    ] = "earliest",
+    follow: Annotated[
+        bool, Option("--follow", help="Go on until Ctrl-C, with a report now and then")
+    ] = False,
+    report_interval_ms: Annotated[
+        int, Option("--report-interval-ms", help="Between two reports of --follow")
+    ] = 30_000,
+    fetch_size: Annotated[
+        int, Option("--fetch-size", help="Bytes of one request; a larger batch comes whole")
+    ] = 1_048_576,
+    max_wait_ms: Annotated[
+        int, Option("--max-wait-ms", help="How long a broker may wait for records")
+    ] = 0,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Compare the replicas of topics batch by batch, over the wire. Exit code 1 if one differs.
+
+    What is committed is compared: offsets, checksums and leader epochs of batches; of compacted
+    topics, which each broker cleans on its own, the records that both have.
+    Example: ottla verify-replicas orders
+    """
+    from ottla.admin.operations import verify_replicas as operation  # noqa: PLC0415 - lazy
+
+    if topics and pattern is not None:
+        raise UsageError("name topics, or write --topics-include, not both")
+    if not 1 <= fetch_size <= MAX_FETCH:
+        raise UsageError(f"--fetch-size {fetch_size}: write 1 to {MAX_FETCH}")
+    if report_interval_ms < 100 or not 0 <= max_wait_ms <= 60_000:
+        raise UsageError("--report-interval-ms is 100 or more, --max-wait-ms 0 to 60000")
+    (begin,) = usage(_parse_since, [since], "--time")
+    limits = operation.Limits(begin, fetch_size, max_wait_ms)
+
+    async def run(client: Any) -> "list[Verified]":
+        wanted = await operation.partitions(client, await _chosen(client, topics, pattern))
+        await operation.verify(client, wanted, limits)
+        said: Counter[tuple[object, int]] = Counter()
+        while follow:
+            for verified in wanted:
+                _say_differences(verified, said)
+            print_line(_report(wanted))
+            sys.stdout.flush()
+            await asyncio.sleep(report_interval_ms / 1000)
+            await operation.refresh(client, wanted)
+            await operation.verify(client, wanted, limits)
+        return wanted
+
+    found = ask(directory, bootstrap_server, run, timeout_s=LONGEST_S if follow else None)
+    if structured(output):
+        print_structured(output, [_as_json(verified) for verified in found])
+    else:
+        _print(found)
+    differing = sum(verified.differs for verified in found)
+    incomplete = sum(not verified.compared for verified in found)
+    batches = plural(sum(verified.batches for verified in found), "batch", "batches")
+    say(
+        f"{plural(len(found), 'partition')}, {batches} "
+        f"compared: {differing:,} differ, {incomplete:,} could not be compared whole"
+    )
+    if differing or incomplete:
+        raise Exit(EXIT_DIFFERS)
+
+
+def _parse_since(text: str) -> int:
+    from ottla.admin.operations.moments import parse_moment  # noqa: PLC0415 - lazy
+    from ottla.model.protocol import EARLIEST, LATEST  # noqa: PLC0415 - lazy
+
+    named = {"earliest": EARLIEST, "-2": EARLIEST, "latest": LATEST, "-1": LATEST}
+    return named[text] if text in named else parse_moment(text)
+
+
+async def _chosen(client: Any, topics: list[str] | None, pattern: str | None) -> list[str]:
+    import re  # noqa: PLC0415 - only with a pattern
+
+    if topics:
+        return topics
+    try:
+        matches = re.compile(pattern or ".*").fullmatch
+    except re.error as error:
+        raise UsageError(f"--topics-include {pattern}: {error}") from None
+    names = [topic.name or "" for topic in (await client.metadata(None)).topics]
+    found = [name for name in names if matches(name)]
+    if not found:
+        raise UsageError(f"no topic of {len(names)} matches {pattern or 'anything'}")
+    return found
+
+
+def _report(wanted: "Sequence[Verified]") -> str:
+    """Return the line that Kafka's tool prints."""
+    now = time.strftime("%Y-%m-%d %H:%M:%S")
+    if not wanted:
+        return f"{now}: no partitions"
+    most = max(wanted, key=lambda verified: verified.lag)
+    return (
+        f"{now}: max lag is {most.lag} for partition {most.partition} at offset {most.offset} "
+        f"among {len(wanted)} partitions"
+    )
+
+
+def _say_differences(verified: "Verified", said: "Counter[tuple[object, int]]") -> None:
+    for replica in verified.replicas:
+        which = replica.partition, replica.broker
+        for difference in replica.differences[said[which] :]:
+            complain(_text(replica, difference))
+        said[which] = len(replica.differences)
+
+
+def _text(replica: "Replica", difference: Any) -> str:
+    return (
+        f"{replica.partition}: offset {difference.offset} on broker {replica.broker}: "
+        f"{difference.text}"
+    )
+
+
+def _print(found: "Sequence[Verified]") -> None:
+    rows = []
+    for verified in found:
+        for replica in verified.replicas:
+            result = "leader" if replica.leads else "same"
+            if verified.problem or replica.problem:
+                result = f"not compared: {verified.problem or replica.problem}"
+            elif replica.found:
+                result = f"{plural(replica.found, 'difference')}"
+            rows.append(
+                (
+                    verified.partition, replica.broker, _dash(verified.first),
+                    _dash(verified.offset), _dash(replica.lag), result,
+                )
+            )  # fmt: skip
+    print_table(("partition", "broker", "from", "to", "lag", "result"), rows)
+    for verified in found:
+        for replica in verified.replicas:
+            for difference in replica.differences:
+                complain(_text(replica, difference))
+
+
+def _dash(number: int | None) -> object:
+    return "-" if number is None else number
+
+
+def _as_json(verified: "Verified") -> dict[str, object]:
+    return {
+        "topic": verified.partition.topic,
+        "partition": verified.partition.partition,
+        "leader": verified.leader,
+        "from": verified.first,
+        "to": verified.offset,
+        "high_watermark": verified.end,
+        "batches": verified.batches,
+        "compacted": verified.compacted,
+        "problem": verified.problem,
+        "replicas": [
+            {
+                "broker": r.broker, "lag": r.lag, "problem": r.problem, "different": r.found,
+                "differences": [
+                    {"kind": d.kind, "offset": d.offset, "text": d.text} for d in r.differences
+                ],
+            }
+            for r in verified.replicas
+        ],
+    }  # fmt: skip
