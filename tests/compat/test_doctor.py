@@ -205,7 +205,7 @@ def test_an_isr_that_flaps(cluster):
     stopping = threading.Thread(target=stop_and_go, args=(cluster.pid(2), over))
     try:
         stopping.start()
-        found = doctor(cluster, watch="16s")
+        found = doctor(cluster, watch="12s")
     finally:
         over.set()
         stopping.join()
