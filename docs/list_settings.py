@@ -134,6 +134,10 @@ follower.replication.throttled.rate bytes per second that a follower fetches for
 replica.alter.log.dirs.io.max.bytes.per.second bytes per second of moves between this broker's log dirs
 ottla.replication.throttle.lease topics whose throttles, and this broker's, go 30 s after no reassignment of them is in progress\
  any more; only Ottla has it
+ottla.application.logs.file.bytes so large the controller's journal, state-change.log and the log of --log-file may become before they are set aside
+ottla.application.logs.retention.bytes so much of each of them is kept, the current file included; the newest one set aside always stays
+ottla.application.logs.retention.ms so long files set aside are kept; -1: whatever their age
+ottla.application.logs.compression.type `gzip` or `none`, for files set aside
 ottla.produce.max.decompressed.bytes all batches of one produce request may unpack to so much
 ottla.produce.max.check.ms checking all batches of one produce request may take so much work
 ottla.queued.max.response.bytes answers that clients have not taken yet, in memory; as much again for brokers\

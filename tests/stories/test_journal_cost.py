@@ -11,6 +11,7 @@ import time
 import pytest
 from story_harness import Cluster
 
+from ottla.broker.process_log import wall_ms
 from ottla.broker.state_change_log import write_state_changes
 from ottla.controller import snapshot
 from ottla.controller.journal import Journal
@@ -88,7 +89,7 @@ async def failover(folder, meter):
         victim = await until(lambda state: state.has_leader)
         await cluster.settle()
         for broker, stub in cluster.brokers.items():
-            file = RollingFile(OsFiles(), f"{folder}/{JOURNAL_NAME}.{broker}")
+            file = RollingFile(OsFiles(), f"{folder}/{JOURNAL_NAME}.{broker}", wall_ms)
             files.append(file)
             stub.controller._journal_write = file.write
         for owner, name in (

@@ -40,6 +40,10 @@ BROKER = Group(
             "pause": ("pause", "Pause brokers (SIGSTOP)."),
             "resume": ("resume", "Let paused brokers go on (SIGCONT)."),
             "drain": ("drain", "Move all replicas of a broker to the others."),
+            "shutdown": (
+                "shutdown",
+                "Move all leaders off a broker, so that its process can be stopped.",
+            ),
             "remove": ("remove", "Take a drained broker out of the cluster."),
         },
     ),

@@ -158,6 +158,7 @@ SCHEMAS: dict[str, Schema] = {
     "broker pause": _BROKER_RESULT,
     "broker resume": _BROKER_RESULT,
     "broker drain": {"anyOf": [_object(broker=NUMBER, moved=NUMBER), _PLAN]},
+    "broker shutdown": _object(broker=NUMBER, remaining=TEXTS),
     "broker remove": _BROKER_RESULT,
     "topics create": _TOPIC_RESULT,
     "topics list": _many(

@@ -20,8 +20,10 @@ from typing import NoReturn
 
 from ottla.broker.broker import Broker
 from ottla.broker.metrics.mbeans import Metrics
+from ottla.broker.process_log import ProcessLogHandler
 from ottla.broker.state_change_log import FILE_NAME, write_state_changes
 from ottla.log.files import OsFiles, raise_descriptor_limit
+from ottla.log.predecessors import keep_of
 from ottla.model.config import BrokerConfig, parse_properties
 from ottla.model.descriptors import split_descriptors
 from ottla.model.errors import OttlaError
@@ -85,8 +87,9 @@ def load_config(path: str, overrides: Sequence[str]) -> BrokerConfig:
 
 
 def _set_up_logging(arguments: argparse.Namespace) -> None:
+    file = arguments.log_file
     logging.basicConfig(
-        filename=arguments.log_file,
+        handlers=[logging.StreamHandler() if file is None else ProcessLogHandler(OsFiles(), file)],
         level=arguments.log_level.upper(),
         format=LOG_FORMAT,
         datefmt="%Y-%m-%dT%H:%M:%S",
@@ -172,7 +175,11 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write(f"ottla broker: {arguments.config}: {error}\n")
         return EXIT_FAILED
     trace = arguments.log_level == "debug"
-    write_state_changes(OsFiles(), _state_change_path(arguments, config), trace=trace)
+    keep = keep_of(config)
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, ProcessLogHandler):
+            handler.keep(keep)
+    write_state_changes(OsFiles(), _state_change_path(arguments, config), keep, trace=trace)
     descriptors = raise_descriptor_limit()
     logger.info("open files limit=%d", descriptors)
     allocator.keep_freed_memory()

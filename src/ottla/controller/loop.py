@@ -26,6 +26,7 @@ from ottla.controller.journal import Journal
 from ottla.controller.log_ends import LogEndRequests
 from ottla.controller.state_changes import Settings
 from ottla.controller.term import ControllerTerm
+from ottla.log.predecessors import keep_of
 from ottla.log.rolling_file import RollingFile
 from ottla.model.cluster import BrokerInfo, Endpoint, ReplicaAssignment
 from ottla.model.config import BrokerConfig
@@ -432,7 +433,13 @@ class Controller:
             return self._journal_write
         if self._journal_file is None:
             path = f"{self._config.log_dirs[0]}/{JOURNAL_NAME}"
-            self._journal_file = RollingFile(self._world.files, path, rotated=self._journal_rotated)
+            self._journal_file = RollingFile(
+                self._world.files,
+                path,
+                self._world.clock.wall_ms,
+                keep_of(self._config),
+                self._journal_rotated,
+            )
         return self._journal_file.write
 
     def _journal_rotated(self) -> None:

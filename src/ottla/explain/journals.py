@@ -1,16 +1,21 @@
 """Journals: finding the files of all brokers, and reading them as one.
 
-Who may call: `commands`. Invariants: nothing is written; a broker's older file (`.1`) comes before
-its newer one; a controller epoch belongs to one broker, so journals are merged by epoch and stay
-in their own order within it, whatever their clocks say; a line that cannot be believed is
-skipped, and counted with file, number and problem. Lines are read one by one: a journal is never
-in memory as a whole.
+Who may call: `commands`. Invariants: nothing is written; of a broker's files those that were set
+aside come first, in the order of their time (`log.predecessors` names them so, `.gz` or not); a
+controller epoch belongs to one broker, so journals are merged by epoch and stay in their own order
+within it, whatever their clocks say; a line that cannot be believed is skipped, and counted with
+file, number and problem. Lines are read one by one: a journal is never in memory as a whole.
 """
 
+import contextlib
+import gzip
 import heapq
+import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, cast
 
 from ottla.explain.lines import Entry, parse
 from ottla.model.errors import OttlaError
@@ -24,6 +29,8 @@ DEEPEST = 3
 """Folders below a named one in which a journal is looked for: `ottla-data/broker-0/data/`."""
 LONGEST_LINE = 64 * 1024 * 1024
 NAMED = 1000
+GZIP = ".gz"
+_SET_ASIDE = re.compile(r"\.(\d{1,17})(\.gz)?$")
 
 
 class NoJournalError(OttlaError):
@@ -60,9 +67,12 @@ def find(paths: Sequence[Path]) -> list[list[Path]]:
         else:
             raise NoJournalError(f"{path}: no such file or folder")
         for file in candidates:
+            aside = _SET_ASIDE.search(file.name)
+            if aside is None and path.is_dir() and not file.name.endswith(JOURNAL_NAME):
+                continue  # it is being compressed
             base = file.resolve()
-            if base.name.endswith(".1"):
-                base = base.with_name(base.name.removesuffix(".1"))
+            if aside is not None:
+                base = base.with_name(base.name[: aside.start()])
             files = found.setdefault(base, [])
             if file.resolve() not in [f.resolve() for f in files]:
                 files.append(file)
@@ -72,7 +82,16 @@ def find(paths: Sequence[Path]) -> list[list[Path]]:
             f"no journal in {where}: a controller writes {JOURNAL_NAME} into the first of its "
             "log directories; name the file, a folder above it, or the cluster by --dir"
         )
-    return [sorted(files, key=lambda f: not f.name.endswith(".1")) for files in found.values()]
+    return [_in_order(files) for files in found.values()]
+
+
+def _in_order(files: Sequence[Path]) -> list[Path]:
+    """Return files in the order of time; of one that is there twice, the compressed one."""
+    by_time: dict[float, Path] = {}
+    for file in sorted(files):  # .gz after the same without
+        aside = _SET_ASIDE.search(file.name)
+        by_time[math.inf if aside is None else int(aside[1])] = file
+    return [by_time[when] for when in sorted(by_time)]
 
 
 def read(journals: Sequence[Sequence[Path]], damage: Damage) -> Iterator[Entry]:
@@ -84,13 +103,22 @@ def read(journals: Sequence[Sequence[Path]], damage: Damage) -> Iterator[Entry]:
         yield entry
 
 
+def _opened(file: Path) -> IO[bytes]:
+    """Open a file that may be compressed, or has been since it was listed."""
+    if not file.name.endswith(GZIP):
+        with contextlib.suppress(FileNotFoundError):
+            return file.open("rb")
+        file = file.with_name(file.name + GZIP)
+    return cast("IO[bytes]", gzip.open(file, "rb"))
+
+
 def _one(files: Sequence[Path], damage: Damage) -> Iterator[tuple[int, int, Entry]]:
     """Yield (epoch, number, entry); a line without an epoch belongs to the one before it."""
     epoch = -1
     count = 0
     for file in files:
         name = str(file)
-        with file.open("rb") as opened:
+        with _opened(file) as opened:
             number = 0
             while raw := opened.readline(LONGEST_LINE):
                 number += 1

@@ -3,8 +3,8 @@
 Who may call: the controller's journal, the broker's state-change log. Invariants: a line is queued
 at once and written later, a slice in one write, so that no decision waits for a disk; memory is
 bounded by dropping the newest lines, and a `dropped` line says how many; the disk is bounded by
-one predecessor (`.1`); a file that is too long is renamed between two lines, and `rotated` is
-called so that the new file can begin with a snapshot; a line torn by a kill stays a line of its
+what is kept of `predecessors`; a file that is too long is renamed between two lines, and `rotated`
+is called so that the new file can begin with a snapshot; a line torn by a kill stays a line of its
 own; after a disk error no more lines are written, and the writer goes on.
 """
 
@@ -13,24 +13,26 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+from ottla.log.predecessors import Keep, Predecessors
 from ottla.model.ports import File, Files
 
 logger = logging.getLogger(__name__)
 
-MAX_FILE_BYTES = 16 * 1024 * 1024
 MAX_QUEUED_LINES = 100_000
 SLICE_BYTES = 64 * 1024
 SLICE_PAUSE_S = 0.01
+KEEP = Keep()
 
 
 class RollingFile:
-    """Lines to one file and its predecessor, a slice at a time."""
+    """Lines to one file and its predecessors, a slice at a time."""
 
     def __init__(
         self,
         files: Files,
         path: str,
-        max_bytes: int = MAX_FILE_BYTES,
+        wall_ms: Callable[[], int],
+        keep: Keep = KEEP,
         rotated: Callable[[], None] = lambda: None,
         missing: Callable[[int], bytes] = lambda n: b'{"kind":"dropped","lines":%d}\n' % n,
     ) -> None:
@@ -44,7 +46,8 @@ class RollingFile:
         self._lines: deque[bytes] = deque()
         self._timer: asyncio.Handle | None = None
         self._broken = False
-        self.max_bytes = max_bytes
+        self._predecessors = Predecessors(files, path, keep, wall_ms)
+        self.max_bytes = keep.file_bytes
         self.dropped = 0
         self._dropped_since = 0
 
@@ -93,6 +96,7 @@ class RollingFile:
     def _open(self) -> tuple[File, int]:
         """Open at the end, which is the end of a line."""
         file = self._files.open(self._path, create=True)
+        self._predecessors.tidy(self.max_bytes)
         size = file.size()
         if size and file.pread(1, size - 1) != b"\n":
             size += file.pwrite([b"\n"], size)
@@ -102,13 +106,13 @@ class RollingFile:
         if self._file is not None:
             self._file.close()
             self._file = None
-        if self._files.exists(self._path):
-            self._files.rename(self._path, self._path + ".1")
+        self._predecessors.set_aside()
         self._size = 0
         self._rotated()
 
     def close(self) -> None:
         """Write what is queued and close."""
+        self._predecessors.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

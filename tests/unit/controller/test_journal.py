@@ -10,6 +10,7 @@ from ottla.controller.journal import Journal
 from ottla.controller.plan import Decision
 from ottla.controller.states import PartitionReplica
 from ottla.log.files import OsFiles
+from ottla.log.predecessors import Keep
 from ottla.log.rolling_file import RollingFile
 from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
 from ottla.model.ids import TopicPartition
@@ -24,6 +25,9 @@ class Noon:
 
     def monotonic(self):
         return 0.0
+
+
+NOON = Noon()
 
 
 def journal_into(lines):
@@ -94,23 +98,24 @@ async def written(file, lines):
 def test_the_file_is_rotated_and_goes_on_after_a_restart(tmp_path):
     path = str(tmp_path / "journal.jsonl")
     line = b"x" * 99 + b"\n"
-    asyncio.run(written(RollingFile(OsFiles(), path, max_bytes=1000), [line] * 4))
-    asyncio.run(written(RollingFile(OsFiles(), path, max_bytes=1000), [line] * 4))
+    keep = Keep(file_bytes=1000, total_bytes=5000, compress=False)
+    asyncio.run(written(RollingFile(OsFiles(), path, NOON.wall_ms, keep), [line] * 4))
+    asyncio.run(written(RollingFile(OsFiles(), path, NOON.wall_ms, keep), [line] * 4))
     assert (tmp_path / "journal.jsonl").stat().st_size == 800
 
     async def more():
-        file = RollingFile(OsFiles(), path, max_bytes=1000)
+        file = RollingFile(OsFiles(), path, NOON.wall_ms, keep)
         for _ in range(5):
             await written(file, [line])
 
     asyncio.run(more())
-    assert (tmp_path / "journal.jsonl.1").stat().st_size == 1000
+    assert (tmp_path / "journal.jsonl.20231114221320000").stat().st_size == 1000
     assert (tmp_path / "journal.jsonl").stat().st_size == 300
 
 
 def test_a_broken_disk_ends_the_journal_and_nothing_else(tmp_path, caplog):
     path = str(tmp_path / "no-such-folder" / "journal.jsonl")
-    file = RollingFile(OsFiles(), path)
+    file = RollingFile(OsFiles(), path, NOON.wall_ms)
     asyncio.run(written(file, [b"a\n", b"b\n"]))
     asyncio.run(written(file, [b"c\n"]))
     assert len([r for r in caplog.records if "no more lines" in r.message]) == 1
@@ -121,7 +126,7 @@ def test_memory_is_bounded_by_dropping_lines(tmp_path, monkeypatch, count):
     monkeypatch.setattr("ottla.log.rolling_file.MAX_QUEUED_LINES", count)
 
     async def story():
-        file = RollingFile(OsFiles(), str(tmp_path / "j"))
+        file = RollingFile(OsFiles(), str(tmp_path / "j"), NOON.wall_ms)
         for _ in range(count + 5):
             file.write(b"x\n")
         dropped = file.dropped

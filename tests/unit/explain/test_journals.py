@@ -14,8 +14,17 @@ from ottla.explain.journals import Damage, NoJournalError, find, read
 from ottla.explain.procedures import Procedures
 from ottla.explain.replay import Replay
 from ottla.log.files import OsFiles
+from ottla.log.predecessors import Keep
 from ottla.log.rolling_file import RollingFile
 from ottla.model.journal_schema import JOURNAL_NAME, Elected, partition_of
+
+
+class Clock:
+    def wall_ms(self):
+        return 1_700_000_000_000
+
+    def monotonic(self):
+        return 0.0
 
 
 def line(epoch, cause=1, ts=1000, **more):
@@ -137,7 +146,7 @@ def test_a_torn_line_spoils_no_other(tmp_path):
     path.write_bytes(line(1, 1) + line(1, 2)[:30])
 
     async def write():
-        file = RollingFile(OsFiles(), str(path))
+        file = RollingFile(OsFiles(), str(path), Clock().wall_ms)
         file.write(line(2, 1))
         file.close()
 
@@ -151,15 +160,8 @@ def test_lines_the_disk_was_too_slow_for_are_counted(tmp_path, monkeypatch):
     monkeypatch.setattr("ottla.log.rolling_file.MAX_QUEUED_LINES", 3)
     path = tmp_path / JOURNAL_NAME
 
-    class Clock:
-        def wall_ms(self):
-            return 5
-
-        def monotonic(self):
-            return 0.0
-
     async def write():
-        file = RollingFile(OsFiles(), str(path))
+        file = RollingFile(OsFiles(), str(path), Clock().wall_ms)
         journal = Journal(file.write, Clock(), 1, 7)
         for cause in range(8):
             journal.event(cause, Elected())
@@ -187,7 +189,8 @@ def test_a_rotated_journal_is_whole_again(tmp_path, told):
             file = RollingFile(
                 OsFiles(),
                 str(tmp_path / JOURNAL_NAME),
-                max_bytes=6000,
+                Clock().wall_ms,
+                Keep(file_bytes=6000, total_bytes=12_000, compress=False),
                 rotated=controller._journal_rotated,
             )
             controller._term.journal._write = file.write
@@ -218,7 +221,9 @@ def test_a_rotated_journal_is_whole_again(tmp_path, told):
 
     known, order, replica_states = asyncio.run(scene())
     files = find([tmp_path])
-    assert [f.name for f in files[0]] == [f"{JOURNAL_NAME}.1", JOURNAL_NAME]
+    assert len(files[0]) == 2
+    assert files[0][1].name == JOURNAL_NAME
+    assert files[0][0].name.startswith(f"{JOURNAL_NAME}.2")
     assert all(f.stat().st_size < 20_000 for f in files[0])
     newest = [files[0][1:]]
     for chosen in (files, newest):

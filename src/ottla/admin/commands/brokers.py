@@ -1,21 +1,23 @@
 """`ottla broker`: stop, start, restart, kill, pause, resume, drain and remove single brokers.
 
 Who may call: `cli`. Invariants: a broker is named by its id; what cannot be done for one of the
-named brokers is said before anything is done, where that can be known; `drain` works with any
-Kafka by --bootstrap-server, the others with the cluster that `ottla up` started in --dir.
+named brokers is said before anything is done, where that can be known; `drain` and `shutdown` work
+with any Kafka by --bootstrap-server, the others with the cluster that `ottla up` started in --dir.
 """
 
 import signal
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Argument, Option, UsageError
+from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, cluster_folder, needs_yes
 from ottla.admin.output import (
     Format,
+    complain,
     plural,
     print_line,
     print_results,
     print_structured,
+    print_table,
     say,
     structured,
 )
@@ -176,6 +178,51 @@ def drain(
     )
     if structured(output):
         print_structured(output, {"broker": broker, "moved": moved})
+
+
+def shutdown(
+    broker: Annotated[
+        int, Argument(metavar="ID", complete="broker", help="Id of the broker", min=0)
+    ],
+    num_retries: Annotated[
+        int, Option("--num-retries", help="How often to ask again for leaders that stay", min=0)
+    ] = 3,
+    retry_interval_ms: Annotated[
+        int, Option("--retry-interval-ms", help="Time between two attempts", min=0)
+    ] = 1000,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Move all leaders off a broker, so that its process can be stopped. Exit code 1 if some stay.
+
+    The controller is asked, so it works with any Kafka. The broker leads nothing more until it
+    has been restarted. `ottla broker stop` also stops the process of a broker of --dir.
+    Example: ottla broker shutdown 2 -b host:9092
+    """
+    from ottla.admin.operations import controlled_shutdown  # noqa: PLC0415 - lazy
+
+    remaining = ask(
+        directory,
+        bootstrap_server,
+        lambda client: controlled_shutdown.shut_down(
+            client, broker, num_retries, retry_interval_ms / 1000,
+            lambda left: say(f"{plural(left, 'leader')} left, asking again"),
+        ),
+        timeout_s=(num_retries + 1) * (retry_interval_ms / 1000 + 30.0),
+    )  # fmt: skip
+    if structured(output):
+        result = {"broker": broker, "remaining": [str(tp) for tp in remaining]}
+        print_structured(output, result)
+    elif remaining:
+        print_table(("still led",), [(tp,) for tp in remaining])
+    if remaining:
+        complain(
+            f"ottla broker shutdown: broker {broker} still leads "
+            f"{plural(len(remaining), 'partition')}; no other replica of those is alive and in sync"
+        )
+        raise Exit(1)
+    say(f"broker {broker} leads nothing: stop its process now, or restart it to take it back")
 
 
 def remove(

@@ -5,6 +5,7 @@ that is shown; exit code 1 if something is wrong (errors, warnings); with --stri
 """
 
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -147,14 +148,15 @@ def _mend(
 
 
 def _carry_out(finding: "Finding", where: Sequence[str], *, yes: bool) -> None:
-    from ottla.admin.cli import EXIT_OK, main  # noqa: PLC0415 - it imports this
+    import subprocess  # noqa: PLC0415 - only where something is fixed
 
     commands = [shlex.join(["ottla", *words]) for words in finding.commands]
     for text in commands:
         say(text)
     agreed(yes, f"Carry out {plural(len(commands), 'command')}?", "nothing was fixed")
     for text, words in zip(commands, finding.commands, strict=True):
-        if main([*words, *where]) != EXIT_OK:
+        command = [sys.executable, "-m", "ottla", *words, *where]
+        if subprocess.run(command, check=False).returncode != 0:  # noqa: S603 - ours
             complain(f"ottla doctor: {text} failed; what is after it was not carried out")
             raise Exit(EXIT_WRONG)
     say(f"{finding.name}: {plural(len(commands), 'command')} carried out")
