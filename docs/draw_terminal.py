@@ -6,6 +6,7 @@
 The pictures need no font or anything else from another host. A unit test keeps the text of the help in its picture.
 """
 
+import asyncio
 import os
 import re
 import sys
@@ -19,11 +20,18 @@ from rich.text import Text
 sys.path.insert(0, str(Path(__file__).parent))
 from try_pages import clean_up, environment_in, in_a_terminal
 
+from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.admin.session import world
+from ottla.admin.top.looking import Looking
+from ottla.admin.top.screen import Top
+from ottla.net.client import Client
+
 DOCS = Path(__file__).parent
 # Without the fonts of another host: every system has a font of one width.
 FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL).replace(
     "Fira Code", "ui-monospace"
 )
+FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 # picture -> (columns, title, commands); those after `#` are run and not shown
 PICTURES: dict[str, tuple[int, str, tuple[str, ...]]] = {
     "help": (80, "ottla --help", ("ottla --help",)),
@@ -41,6 +49,7 @@ PICTURES: dict[str, tuple[int, str, tuple[str, ...]]] = {
             "ottla consume flights --from-beginning --timeout-ms 1500 --quiet | sort -n | uniq | wc -l",
         ),
     ),
+    "top": (100, "ottla top", ()),
     "why": (112, "why does broker 1 lead?", ("ottla why flights-0",)),
     "topics": (
         92,
@@ -74,6 +83,25 @@ def picture(name: str, folder: Path, environment: dict[str, str]) -> str:
     return console.export_svg(title=title, theme=MONOKAI, code_format=FORMAT, unique_id=f"ottla-{name}")
 
 
+async def screen_of_top(folder: Path, environment: dict[str, str]) -> str:
+    """Return the screen of `ottla top` while a broker dies."""
+    client = Client(world(), str(ClusterDir(folder / "ottla-data").bootstrap()))
+
+    async def explain(tp: object) -> str:
+        return f"ottla why {tp}"
+
+    try:
+        app = Top(Looking(client).look, 0.5, explain)
+        async with app.run_test(size=(100, 26)) as pilot:
+            await pilot.pause(2)
+            await asyncio.to_thread(in_a_terminal, "ottla broker kill 2", folder, environment, 80)
+            await pilot.pause(9)
+            drawn = app.export_screenshot(title="ottla top: broker 2 was killed")
+        return FONTS.sub("", drawn).replace("Fira Code", "ui-monospace")
+    finally:
+        await client.close()
+
+
 def main() -> None:
     chosen = sys.argv[1:] or list(PICTURES)
     folder = Path(tempfile.mkdtemp(prefix="ottla-pictures-"))
@@ -81,7 +109,10 @@ def main() -> None:
     try:
         for name in PICTURES:
             if name in chosen or (name.startswith("help") and "help" in chosen):
-                drawn = picture(name, folder, environment)
+                if name == "top":
+                    drawn = asyncio.run(screen_of_top(folder, environment))
+                else:
+                    drawn = picture(name, folder, environment)
                 text = re.sub(r"[ \t]+$", "", drawn, flags=re.MULTILINE) + "\n"
                 (DOCS / f"terminal-{name}.svg").write_text(text, encoding="utf-8")
     finally:

@@ -97,6 +97,7 @@ DECIDERS = {
     "explain/followed.py",
     "explain/lines.py",
     "admin/operations/replica_comparison.py",
+    "admin/top/changes.py",
     "admin/diagnosis/brokers.py",
     "admin/diagnosis/clients.py",
     "admin/diagnosis/facts.py",

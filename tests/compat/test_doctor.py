@@ -65,12 +65,12 @@ def ok(cluster, *arguments):
     return done.stdout
 
 
-def doctor(cluster, *arguments, watch="0s"):
-    """Return the findings by name."""
+def doctor(cluster, *arguments, watch="0s", whole=True):
+    """Return the findings by name; `whole`: all of the cluster could be asked."""
     done = call(cluster, "doctor", "--for", watch, "--output", "json", *arguments)
     assert done.returncode in (0, 1), (done.stdout, done.stderr)
     found = json.loads(done.stdout)
-    assert found["not_asked"] == []
+    assert found["not_asked"] == [] or not whole
     wrong = any(f["severity"] != "risk" for f in found["findings"])
     assert done.returncode == wrong
     return {f["finding"]: f for f in found["findings"]}
@@ -197,6 +197,7 @@ def test_racks(cluster):
     assert "racks-violated" not in doctor(cluster)
 
 
+@pytest.mark.alone
 def test_an_isr_that_flaps(cluster):
     topic = create(cluster, "0:2")
     over = threading.Event()
@@ -205,7 +206,8 @@ def test_an_isr_that_flaps(cluster):
     stopping = threading.Thread(target=stop_and_go, args=(cluster.pid(2), over))
     try:
         stopping.start()
-        found = doctor(cluster, watch="12s")
+        # A broker that is stopped now and then does not answer each question.
+        found = doctor(cluster, watch="12s", whole=False)
     finally:
         over.set()
         stopping.join()
@@ -331,6 +333,7 @@ def test_descriptors(cluster):
         resource.prlimit(cluster.pid(1), resource.RLIMIT_NOFILE, before)
 
 
+@pytest.mark.alone
 def test_groups(cluster):
     topic = create(cluster, "0:1:2")
     fill(cluster, topic, 100)

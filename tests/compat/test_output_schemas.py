@@ -89,6 +89,7 @@ def test_what_commands_print_is_as_documented(cluster, tmp_path):
     check("log-dirs", topic)
     check("doctor", "--for", "0s")
     check("verify-replicas", topic)
+    check("top", "--count", "1")
     check("elect", "preferred", "--all")
     check("elect", "preferred", f"{topic}-0", "--dry-run")
     plan = run("reassign", "plan", "--topics", topic, "-b", at)

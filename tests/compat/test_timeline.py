@@ -34,7 +34,17 @@ class Acknowledged:
         self.at_ms = []
         self._ends = threading.Event()
         self._producer = Producer(
-            {"bootstrap.servers": servers, "linger.ms": 0, "acks": "all", "retry.backoff.ms": 50}
+            {
+                "bootstrap.servers": servers,
+                "linger.ms": 0,
+                "acks": "all",
+                # By default it may wait 1 s to ask for the leader, and 10 s to connect again: on a
+                # busy machine that was most of the gap, and no broker's.
+                "retry.backoff.ms": 50,
+                "retry.backoff.max.ms": 100,
+                "reconnect.backoff.max.ms": 200,
+                "topic.metadata.refresh.fast.interval.ms": 50,
+            }
         )
         self._topic = topic
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -7,6 +7,7 @@ as librdkafka's metadata shows it.
 import json
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -155,14 +156,17 @@ def test_leaders_that_cannot_move_are_named(cluster):
     cluster.terminate(2)  # it takes no leadership before it registers anew
 
 
+def leaderless_are(cluster, partitions):
+    return {tp for tp, (leader, _, _) in states(cluster).items() if leader < 0} == set(partitions)
+
+
 def test_a_rolling_restart(cluster):
     settle(cluster)
     found, expected = predicted(cluster, "rolling-restart", 0, 1, 2, code=1)
     assert [len(s["without_leader"]) for s in found["steps"]] == [1, 1, 1]
     for broker, step in zip((0, 1, 2), found["steps"], strict=True):
         cluster.terminate(broker)
-        leaderless = {tp for tp, (leader, _, _) in states(cluster).items() if leader < 0}
-        assert leaderless == set(step["without_leader"])
+        until(partial(leaderless_are, cluster, step["without_leader"]), 30, "they have no leader")
         cluster.start_broker(broker)
         until(
             lambda: all(isr == sorted(r) for _, isr, r in states(cluster).values()), 60, "in sync"

@@ -276,6 +276,12 @@ COMMANDS: dict[str, Node] = {
     "txn": TRANSACTIONS,
     "reassign": REASSIGN,
     "elect": _one("ottla.admin.commands.elect", "elect", "Elect leaders anew.", CARE),
+    "top": _one(
+        "ottla.admin.commands.top",
+        "top",
+        "Watch brokers, topics, partitions, groups and what happens, on a whole terminal.",
+        CARE,
+    ),
     "doctor": _one(
         "ottla.admin.commands.doctor",
         "doctor",

@@ -292,6 +292,22 @@ SCHEMAS: dict[str, Schema] = {
         _object(partition=TEXT, replicas=NUMBERS, adding=NUMBERS, removing=NUMBERS)
     ),
     "reassign throttles": _many(_object(kind=TEXT, name=TEXT, settings=_by_name(TEXT), fix=TEXT)),
+    "top": _object(
+        time=TEXT, controller=NUMBER, problem=_or_null(TEXT),
+        brokers=_many(
+            _object(
+                broker=NUMBER, alive=FLAG, leaders=NUMBER, replicas=NUMBER, out_of_sync=NUMBER,
+                written_per_s=_or_null(FRACTION),
+            )
+        ),
+        topics=_many(
+            _object(
+                topic=TEXT, partitions=NUMBER, without_leader=NUMBER, under_replicated=NUMBER,
+                moving=NUMBER, written_per_s=_or_null(FRACTION), records=NUMBER,
+            )
+        ),
+        groups=_by_name(_object(state=TEXT, members=NUMBER, lag=NUMBER)), events=TEXTS,
+    ),
     "verify-replicas": _many(
         _object(
             **{"from": _or_null(NUMBER)}, topic=TEXT, partition=NUMBER, leader=NUMBER,

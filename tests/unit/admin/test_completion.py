@@ -33,7 +33,7 @@ def offered(*words):
 
 
 CASES = [
-    (["to"], ["topics"]),
+    (["topi"], ["topics"]),
     (["topics", "de"], ["describe", "delete", "delete-records"]),
     (["topics", "describe", "o"], ["orders", "other"]),
     (["topics", "describe", "orders", "x"], ["x"]),
@@ -95,7 +95,7 @@ def ottla(tmp_path):
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
-        ("ottla top", ["topics"]),
+        ("ottla topi", ["topics"]),
         ("ottla topics describe --under-", ["--under-replicated", "--under-min-isr"]),
         ("ottla topics list --output ", ["table", "json", "yaml", "tsv"]),
         ("ottla topics list --output=y", ["yaml"]),
@@ -192,7 +192,7 @@ def test_a_person_at_a_terminal_presses_tab(ottla, shell, tmp_path):
     }
     with at_a_terminal(command, environment) as typed:
         typed(f"{begin}; echo rea''dy\n", "ready\r\n")
-        typed("ottla top\t", "topics")
+        typed("ottla topi\t", "topics")
         typed("describe --under-r\t", "eplicated" if shell == "fish" else "--under-replicated")
         typed(ERASE_LINE + "ottla topics de\t\t", "delete-records", "describe")
         typed(ERASE_LINE + "ottla profile use st\t", "aging" if shell == "fish" else "staging")

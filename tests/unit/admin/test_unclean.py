@@ -1,14 +1,26 @@
 """Unclean elections before they are held: who would lead, what is lost, what to do instead."""
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.admin.operations.election_losses import Candidate, LogEnd, Loss, leader_of, losses
+from ottla.admin.operations.election_losses import (
+    Candidate,
+    LogEnd,
+    Loss,
+    leader_of,
+    losses,
+    parts,
+)
+from ottla.admin.operations.replica_reading import first_difference
 from ottla.admin.operations.unclean import Preview
 from ottla.controller.elections import ElectionKind, elect
 from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
 from ottla.model.ids import TopicPartition
+from ottla.wire.records import Record, build_batch
 
 TP = TopicPartition("t", 0)
 
@@ -63,6 +75,58 @@ def test_logs_of_different_leader_epochs_may_differ_earlier():
     shorter = losses((live(1, 2, 50), live(2, 3, 40)), 1)
     assert shorter == [Loss(2, 39, 39, earlier=True)]
     assert "or from an earlier one" in str(shorter[0])
+
+
+def test_where_logs_part_is_known_from_their_batches():
+    candidates = (live(1, 2, 50), live(2, 3, 90), live(3, 3, 40))
+    assert parts(candidates, 1) == [2, 3]
+    assert losses(candidates, 1, {2: 30, 3: 40}) == [Loss(2, 30, 89)], "3 has nothing else"
+    found = Preview(TP, candidates, 1, {2: 30, 3: 20})
+    assert found.losses() == [Loss(2, 30, 89), Loss(3, 20, 39)]
+    assert all(loss.earlier is False for loss in found.losses(2)), "known of leader 1 only"
+
+
+class Replicas:
+    """Answers Fetch and ListOffsets for logs that part somewhere."""
+
+    def __init__(self, **logs):
+        self.logs = {int(k[1:]): v for k, v in logs.items()}
+        self.fetches = 0
+
+    async def call(self, request, broker, *, version=None):
+        batches = self.logs[broker]
+        if type(request).__name__ == "ListOffsetsRequest":
+            assert request.replica_id == -2
+            found = SimpleNamespace(error_code=0, offset=batches[0][0])
+            return SimpleNamespace(topics=[SimpleNamespace(partitions=[found])])
+        self.fetches += 1
+        offset = request.topics[0].partitions[0].fetch_offset
+        data = next(data for base, last, data in batches if base <= offset <= last)
+        found = SimpleNamespace(error_code=0, records=data)
+        return SimpleNamespace(responses=[SimpleNamespace(partitions=[found])])
+
+
+def log_of(sizes, epochs):
+    base, found = 0, []
+    for size, epoch in zip(sizes, epochs, strict=True):
+        records = [Record(base + i, 1000, None, b"%d" % epoch) for i in range(size)]
+        data = build_batch(records, base_offset=base, leader_epoch=epoch)
+        found.append((base, base + size - 1, data))
+        base += size
+    return found
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=40), st.data())
+def test_halving_finds_the_first_batch_that_differs(sizes, data):
+    """The plain model: look at each batch from the beginning on."""
+    n = data.draw(st.integers(0, len(sizes)))
+    one = log_of(sizes, [1] * len(sizes))
+    other = log_of(sizes, [1] * n + [2] * (len(sizes) - n))
+    end = sum(sizes)
+    client = Replicas(b1=one, b2=other)
+    found = asyncio.run(first_difference(client, TP, 1, 2, end))
+    assert found == sum(sizes[:n])
+    assert client.fetches <= 2 * (end.bit_length() + 1)
 
 
 def test_a_replica_that_does_not_respond_is_not_taken_for_empty():

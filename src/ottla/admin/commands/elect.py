@@ -107,7 +107,8 @@ def elect(
             return await electing.would_elect(client, electing.Kind(kind), wanted), None, {}
         found = await electing.elect(client, electing.Kind(kind), wanted, _tell)
         elected = {o.partition.topic for o in found if o.result == electing.ELECTED}
-        led = await leaders(client, previews) if previews else {}
+        hoped = [o.partition for o in found if o.partition in previews and o.problem is None]
+        led = await leaders(client, hoped) if hoped else {}
         return found, await electing.balance(client, elected) if elected else None, led
 
     found, balance, led = ask(directory, bootstrap_server, run, timeout_s=timeout_s)

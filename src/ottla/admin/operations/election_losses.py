@@ -5,8 +5,11 @@ log end that is not known is never taken for 0. Apache Kafka's controller elects
 replica, Ottla's the one with the longest log (`controller.elections`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
+
+NOTHING_KNOWN: Mapping[int, int] = MappingProxyType({})
 
 
 class LogEnd(NamedTuple):
@@ -64,8 +67,21 @@ def leader_of(candidates: Sequence[Candidate], *, longest_log: bool) -> int | No
     return max(live, key=lambda c: c.end or LogEnd(-2, -1)).broker  # the first among equals
 
 
-def losses(candidates: Sequence[Candidate], leader: int) -> list[Loss]:
-    """Return what the other replicas have and this leader has not."""
+def parts(candidates: Sequence[Candidate], leader: int) -> list[int]:
+    """Return the replicas of which only their batches tell what the leader has not.
+
+    Their last records are of another leader epoch than the leader's.
+    """
+    return [loss.broker for loss in losses(candidates, leader) if loss.earlier]
+
+
+def losses(
+    candidates: Sequence[Candidate], leader: int, parted: Mapping[int, int] = NOTHING_KNOWN
+) -> list[Loss]:
+    """Return what the other replicas have and this leader has not.
+
+    `parted`: by replica, the first offset at which its log is not the leader's.
+    """
     led = next((c.end for c in candidates if c.broker == leader), None)
     first = None if led is None else led.offset
     found = []
@@ -76,6 +92,9 @@ def losses(candidates: Sequence[Candidate], leader: int) -> list[Loss]:
             # A replica that was not in sync has nothing acknowledged that the ISR had not.
             if other.in_sync:
                 found.append(Loss(other.broker, first, None))
+        elif other.broker in parted:
+            if parted[other.broker] < other.end.offset:
+                found.append(Loss(other.broker, parted[other.broker], other.end.offset - 1))
         elif led is None:
             found.append(Loss(other.broker, None, other.end.offset - 1))
         elif other.end.offset > led.offset:

@@ -7,27 +7,35 @@ log ends: `election_losses`.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.admin.operations import configs
 from ottla.admin.operations.election_losses import (
+    NOTHING_KNOWN,
     Candidate,
     LogEnd,
     Loss,
     leader_of,
     losses,
+    parts,
 )
+from ottla.admin.operations.offsets import list_offsets_request
+from ottla.admin.operations.replica_reading import first_difference
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import DEBUGGING_CONSUMER, LATEST
 from ottla.model.throttle_settings import LEASE
 from ottla.net.client import Client
-from ottla.wire.messages.list_offsets import ListOffsetsRequest
 from ottla.wire.messages.metadata import MetadataResponse
 
 PORTION = 1000
+MOST_PARTED = 50
+"""In so many partitions batches are compared; of more only log ends are."""
 TIMEOUT_S = 5.0
+KNOWN_WITHIN_S = 5.0
+LOOK_AGAIN_S = 0.05
 
 
 class Preview(NamedTuple):
@@ -36,11 +44,17 @@ class Preview(NamedTuple):
     partition: TopicPartition
     candidates: tuple[Candidate, ...]
     leader: int | None
+    parted: Mapping[int, int] = NOTHING_KNOWN
+    """By replica: the first offset at which its log is not that of `leader`, if looked for."""
 
     def losses(self, leader: int | None = None) -> list[Loss]:
         """Return what would be lost if this replica led, or the one that would."""
         leader = self.leader if leader is None else leader
-        return [] if leader is None else losses(self.candidates, leader)
+        if leader is None:
+            return []
+        return losses(
+            self.candidates, leader, self.parted if leader == self.leader else NOTHING_KNOWN
+        )
 
     @property
     def recommendation(self) -> str:
@@ -80,21 +94,50 @@ async def previews(client: Client, partitions: Iterable[TopicPartition] | None) 
             for r in p.replica_nodes
         )
         found.append(Preview(tp, candidates, leader_of(candidates, longest_log=longest_log)))
-    return sorted(found, key=lambda preview: preview.partition)
+    found.sort(key=lambda preview: preview.partition)
+    return [
+        preview._replace(parted=await _parted(client, preview)) if n < MOST_PARTED else preview
+        for n, preview in enumerate(found)
+    ]
+
+
+async def _parted(client: Client, preview: Preview) -> dict[int, int]:
+    """Look in the batches of logs of other leader epochs for where they part from the leader's."""
+    if preview.leader is None:
+        return {}
+    ends = {c.broker: c.end.offset for c in preview.candidates if c.end is not None}
+    found: dict[int, int] = {}
+    for broker in parts(preview.candidates, preview.leader):
+        end = min(ends[broker], ends.get(preview.leader, 0))
+        with contextlib.suppress(OttlaError):  # it stays "or from an earlier one"
+            found[broker] = await first_difference(
+                client, preview.partition, preview.leader, broker, end
+            )
+    return found
 
 
 async def leaders(
     client: Client, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Return who leads these partitions now, those with a leader."""
-    response = await client.metadata(sorted({tp.topic for tp in partitions}))
-    return {
-        tp: p.leader_id
-        for topic in response.topics
-        for p in topic.partitions
-        if (tp := TopicPartition(topic.name or "", p.partition_index)) in partitions
-        and p.leader_id >= 0
-    }
+    """Return who leads these partitions, those with a leader.
+
+    A broker may hear of an election a moment after the controller has responded: it is asked again
+    for `KNOWN_WITHIN_S` while it knows no leader of one of them.
+    """
+    clock = asyncio.get_running_loop().time
+    give_up_s = clock() + KNOWN_WITHIN_S
+    while True:
+        response = await client.metadata(sorted({tp.topic for tp in partitions}))
+        found = {
+            tp: p.leader_id
+            for topic in response.topics
+            for p in topic.partitions
+            if (tp := TopicPartition(topic.name or "", p.partition_index)) in partitions
+            and p.leader_id >= 0
+        }
+        if len(found) == len(partitions) or clock() >= give_up_s:
+            return found
+        await asyncio.sleep(LOOK_AGAIN_S)
 
 
 async def log_ends(
@@ -127,7 +170,8 @@ async def _log_ends(
 ) -> dict[TopicPartition, LogEnd]:
     found: dict[TopicPartition, LogEnd] = {}
     for first in range(0, len(partitions), PORTION):
-        request = _request(partitions[first : first + PORTION])
+        request = list_offsets_request(partitions[first : first + PORTION], LATEST)
+        request.replica_id = DEBUGGING_CONSUMER
         try:
             response = await client.call(request, broker, timeout_s=TIMEOUT_S)
         except OttlaError:
@@ -139,17 +183,6 @@ async def _log_ends(
             if p.error_code == 0
         }
     return found
-
-
-def _request(partitions: Sequence[TopicPartition]) -> ListOffsetsRequest:
-    r = ListOffsetsRequest
-    topics: dict[str, ListOffsetsRequest.ListOffsetsTopic] = {}
-    for tp in partitions:
-        topic = topics.setdefault(tp.topic, r.ListOffsetsTopic(name=tp.topic))
-        topic.partitions.append(
-            r.ListOffsetsPartition(partition_index=tp.partition, timestamp=LATEST)
-        )
-    return r(replica_id=DEBUGGING_CONSUMER, topics=list(topics.values()))
 
 
 def _leaderless(

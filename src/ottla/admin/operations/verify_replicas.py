@@ -10,27 +10,24 @@ replica of `AT_ONCE` partitions. Kafka: `ReplicaVerificationTool`.
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ottla.admin.operations import configs, offsets
+from ottla.admin.operations import configs
 from ottla.admin.operations.replica_comparison import (
     Batch,
     Difference,
-    batches_of,
     compare,
     compare_compacted,
     extent,
 )
+from ottla.admin.operations.replica_reading import read_batches, read_offset
 from ottla.admin.session import failure
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
-from ottla.model.protocol import DEBUGGING_CONSUMER, EARLIEST, LATEST
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import Client
-from ottla.wire.messages.fetch import FetchRequest
 
 AT_ONCE = 8
-VERSION = 12
-"""The last one with topic names; known to every broker of 2.7 and later."""
 KEPT = 20
 """So many differences of a replica are kept; all are counted."""
 EMPTY_RESPONSES = 20
@@ -154,12 +151,12 @@ async def _verify(client: Client, verified: Verified, limits: Limits) -> None:
     tp = verified.partition
     if verified.leader < 0:
         raise OttlaError("it has no leader")
-    verified.end = await _offset(client, tp, verified.leader, LATEST, of_consumer=True)
+    verified.end = await read_offset(client, tp, verified.leader, LATEST, of_consumer=True)
     for replica in verified.replicas:
         replica.problem = None
         try:
-            replica.begins = await _offset(client, tp, replica.broker, EARLIEST)
-            replica.ends = await _offset(client, tp, replica.broker, LATEST)
+            replica.begins = await read_offset(client, tp, replica.broker, EARLIEST)
+            replica.ends = await read_offset(client, tp, replica.broker, LATEST)
         except OttlaError as error:
             replica.problem = str(error)
             continue
@@ -194,7 +191,7 @@ async def _first(client: Client, verified: Verified, limits: Limits) -> int:
     first = max(r.begins for r in verified.replicas if r.begins is not None)
     if limits.since != EARLIEST:
         tp = verified.partition
-        since = await _offset(client, tp, verified.leader, limits.since, of_consumer=True)
+        since = await read_offset(client, tp, verified.leader, limits.since, of_consumer=True)
         assert verified.end is not None
         first = max(first, verified.end if since < 0 else since)
     return first
@@ -230,7 +227,10 @@ async def _batches(
     """Return the batches a replica has from an offset on; None with its `problem` set."""
     try:
         for _ in range(EMPTY_RESPONSES):
-            found = batches_of(await _fetched(client, replica, offset, limits))
+            found = await read_batches(
+                client, replica.partition, replica.broker, offset, limits.fetch_size,
+                limits.max_wait_ms,
+            )  # fmt: skip
             if found:
                 return found
             await asyncio.sleep(EMPTY_WAIT_S)
@@ -238,42 +238,3 @@ async def _batches(
     except OttlaError as error:
         replica.problem = str(error)
         return None
-
-
-async def _fetched(client: Client, replica: Replica, offset: int, limits: Limits) -> Any:
-    tp, r = replica.partition, FetchRequest
-    request = r(
-        replica_id=DEBUGGING_CONSUMER,
-        max_wait_ms=limits.max_wait_ms,
-        min_bytes=1 if limits.max_wait_ms else 0,
-        max_bytes=limits.fetch_size,
-        topics=[
-            r.FetchTopic(
-                topic=tp.topic,
-                partitions=[
-                    r.FetchPartition(
-                        partition=tp.partition,
-                        fetch_offset=offset,
-                        partition_max_bytes=limits.fetch_size,
-                    )
-                ],
-            )
-        ],
-    )
-    response = await client.call(request, replica.broker, version=VERSION)
-    found = response.responses[0].partitions[0]
-    if found.error_code:
-        raise failure(f"offset {offset} was not read", found.error_code)
-    return found.records
-
-
-async def _offset(
-    client: Client, tp: TopicPartition, broker: int, timestamp: int, *, of_consumer: bool = False
-) -> int:
-    request = offsets.list_offsets_request([tp], timestamp)
-    if not of_consumer:
-        request.replica_id = DEBUGGING_CONSUMER
-    found = (await client.call(request, broker)).topics[0].partitions[0]
-    if found.error_code:
-        raise failure("its offsets were not read", found.error_code)
-    return int(found.offset)

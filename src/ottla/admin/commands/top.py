@@ -1,0 +1,123 @@
+"""`ottla top`: a cluster as it changes, on a whole terminal; in a pipe, what happens as lines.
+
+Who may call: the command line. Invariants: nothing is changed; over ssh, from 80 by 24 characters
+on; Ctrl-C and q are the ways to stop, not failures.
+"""
+
+import asyncio
+import contextlib
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from ottla.admin.arguments import Option
+from ottla.admin.options import Bootstrap, Dir, Output, ask
+from ottla.admin.output import Format, print_line, structured
+
+LONGEST_S = 30 * 86_400.0
+
+
+def top(
+    interval: Annotated[float, Option(metavar="SECONDS", help="How often", min=0.2)] = 2.0,
+    count: Annotated[
+        int | None, Option(help="Stop after so many looks; without a screen", min=1)
+    ] = None,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Watch brokers, topics, partitions, groups and what happens, on a whole terminal.
+
+    Keys: b, t, p, g choose a list, Enter opens a topic or a partition's history, q ends it. In a
+    pipe and with --count only what happens is printed; JSON is an object a line.
+    Example: ottla top --interval 1
+    """
+    screen = count is None and not structured(output) and sys.stdout.isatty()
+
+    async def question(client: Any) -> None:
+        from ottla.admin.top.looking import Looking  # noqa: PLC0415 - lazy
+
+        looking = Looking(client, _metrics(directory, bootstrap_server))
+        if screen:
+            from ottla.admin.top.screen import Top  # noqa: PLC0415 - lazy
+
+            await Top(looking.look, interval, _explainer(directory)).run_async()
+        else:
+            await _lines(looking, interval, count, json=structured(output))
+
+    with contextlib.suppress(KeyboardInterrupt):
+        ask(directory, bootstrap_server, question, timeout_s=LONGEST_S if screen else None)
+
+
+async def _lines(looking: Any, interval: float, count: int | None, *, json: bool) -> None:
+    from ottla.admin.top.changes import Changes  # noqa: PLC0415 - lazy
+
+    changes, done = Changes(), 0
+    while True:
+        found = changes.take(await looking.look())
+        done += 1
+        if json:
+            _print_json(changes, found)
+        else:
+            for line in found:
+                print_line(line)
+        sys.stdout.flush()
+        if done == count:
+            return
+        await asyncio.sleep(interval)
+
+
+def _print_json(changes: Any, events: list[str]) -> None:
+    import json  # noqa: PLC0415 - only where it is printed
+
+    look = changes.look
+    value = {
+        "time": look.clock,
+        "controller": look.controller,
+        "problem": look.problem or None,
+        "brokers": [
+            {
+                "broker": r.broker, "alive": r.facts is not None, "leaders": r.leaders,
+                "replicas": r.replicas, "out_of_sync": r.out_of_sync, "written_per_s": r.written,
+            }
+            for r in changes.brokers()
+        ],
+        "topics": [
+            {
+                "topic": r.topic, "partitions": r.partitions, "without_leader": r.without_leader,
+                "under_replicated": r.under_replicated, "moving": r.moving,
+                "written_per_s": r.written, "records": r.end,
+            }
+            for r in changes.topics()
+        ],
+        "groups": {name: group._asdict() for name, group in (look.groups or {}).items()},
+        "events": events,
+    }  # fmt: skip
+    print_line(json.dumps(value))
+
+
+def _metrics(directory: Path | None, bootstrap_server: str | None) -> Any:
+    """Return what gives the metrics of a broker of the folder that is meant."""
+    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.status import metrics_of  # noqa: PLC0415 - lazy
+
+    cluster = where(bootstrap_server, directory)
+    if cluster.address is not None:
+        return lambda _: None
+    folder = cluster.folder
+    return lambda broker: metrics_of(folder.metrics_socket(broker))
+
+
+def _explainer(directory: Path | None) -> Any:
+    """Return what tells a partition's history: `ottla why`, of the journals of the folder."""
+    folder = [] if directory is None else ["--dir", str(directory)]
+
+    async def explain(tp: object) -> str:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "ottla", "why", str(tp), *folder,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        printed, _ = await process.communicate()
+        return printed.decode(errors="replace")
+
+    return explain

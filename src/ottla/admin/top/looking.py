@@ -1,0 +1,106 @@
+"""Looks at a cluster, one after the other: over the wire, and at the metrics of brokers of --dir.
+
+Who may call: `screen`, `ottla top`. Invariants: nothing changes; a look that fails is one with its
+problem, and the next one is tried all the same; groups are asked for less often, since each takes
+requests of its own.
+"""
+
+import time
+from collections.abc import Callable
+
+from ottla.admin.move_progress import described
+from ottla.admin.operations import groups, offsets, reassign, status
+from ottla.admin.operations.copy_progress import CopyProgress
+from ottla.admin.top.changes import Broker, Group, Look, Partition
+from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import address_text
+from ottla.model.protocol import LATEST
+from ottla.net.client import Client
+
+GROUPS_EVERY_S = 5.0
+MOST_GROUPS = 200
+REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,"
+TIMES = "kafka.network:type=RequestMetrics,name=TotalTimeMs,request=Produce"
+
+Metrics = dict[str, dict[str, int | float]]
+
+
+class Looking:
+    """One client's looks. `metrics_of` gives a broker's figures, None where it does not tell."""
+
+    def __init__(
+        self, client: Client, metrics_of: Callable[[int], Metrics | None] = lambda _: None
+    ) -> None:
+        self._client = client
+        self._metrics_of = metrics_of
+        self._progress = CopyProgress(client)
+        self._groups: dict[str, Group] | None = None
+        self._groups_at_s = float("-inf")
+
+    async def look(self) -> Look:
+        """Return the cluster as it is now; never raises an OttlaError."""
+        now_s, clock = time.monotonic(), time.strftime("%H:%M:%S")
+        try:
+            return await self._look(now_s, clock)
+        except OttlaError as error:
+            return Look(now_s, clock, "", -1, {}, {}, {}, problem=str(error))
+
+    async def _look(self, now_s: float, clock: str) -> Look:
+        response = await self._client.metadata(None)
+        facts = {
+            TopicPartition(topic.name or "", p.partition_index): p
+            for topic in response.topics
+            for p in topic.partitions
+        }
+        ends = await offsets.log_offsets(self._client, facts, LATEST)
+        moves = await reassign.in_progress(self._client)
+        estimate = await self._progress.look(moves, now_s) if moves else None
+        if now_s - self._groups_at_s >= GROUPS_EVERY_S:
+            self._groups, self._groups_at_s = await self._look_at_groups(), now_s
+        return Look(
+            now_s,
+            clock,
+            response.cluster_id or "",
+            response.controller_id,
+            {
+                b.node_id: self._broker(b.node_id, address_text(b.host, b.port), b.rack)
+                for b in response.brokers
+            },
+            {
+                tp: Partition(
+                    p.leader_id, p.leader_epoch, tuple(p.replica_nodes), tuple(p.isr_nodes),
+                    ends.get(tp),
+                )
+                for tp, p in facts.items()
+            },
+            {tp: move.adding for tp, move in moves.items()},
+            "" if estimate is None else described(estimate),
+            self._groups,
+        )  # fmt: skip
+
+    def _broker(self, broker: int, address: str, rack: str | None) -> Broker:
+        found = self._metrics_of(broker)
+        if found is None:
+            return Broker(address, rack)
+        requests = sum(
+            values.get("OneMinuteRate", 0.0)
+            for name, values in found.items()
+            if name.startswith(REQUESTS)
+        )
+        return Broker(
+            address, rack, requests, found.get(TIMES, {}).get("99thPercentile"),
+            found.get(status.IDLE, {}).get("Value"),
+        )  # fmt: skip
+
+    async def _look_at_groups(self) -> dict[str, Group]:
+        found: dict[str, Group] = {}
+        for listed in (await groups.list_groups(self._client))[:MOST_GROUPS]:
+            try:
+                rows = await groups.lag(self._client, listed.group)
+                described_group = await groups.describe(self._client, listed.group)
+            except OttlaError:
+                continue  # it has just gone, or its coordinator moves
+            lag = sum(row.lag or 0 for row in rows)
+            found[listed.group] = Group(described_group.state, len(described_group.members), lag)
+        return found

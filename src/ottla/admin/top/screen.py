@@ -1,0 +1,206 @@
+"""The screen of `ottla top`: brokers, topics, partitions, groups and what happens, with Textual.
+
+Who may call: `ottla top`, tests. Invariants: what is shown is `changes`'; names are data, never
+markup; one look at a time, and a slow cluster never blocks a key.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import DataTable, Footer, RichLog, Static
+
+from ottla.admin.tables import printable
+from ottla.admin.top.changes import Changes, Look
+from ottla.model.ids import NO_LEADER, TopicPartition
+
+EVENT_LINES = 6
+VIEWS = ("brokers", "topics", "partitions", "groups")
+HEADS = {
+    "brokers": ("broker", "address", "rack", "state", "leads", "replicas", "behind", "records/s",
+                "requests/s", "p99 ms", "idle"),
+    "topics": ("topic", "partitions", "no leader", "under-repl.", "moving", "records/s", "records"),
+    "partitions": ("partition", "leader", "epoch", "replicas", "in sync", "records/s", "end"),
+    "groups": ("group", "state", "members", "lag"),
+}  # fmt: skip
+
+
+class Top(App[None]):
+    """The application. `look` asks the cluster, `explain` tells a partition's history."""
+
+    CSS = """
+    #summary { height: 2; padding: 0 1; }
+    #view { height: 1fr; }
+    #why { height: 1fr; display: none; }
+    #events { height: 7; border-top: solid $primary; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("b", "view('brokers')", "brokers"),
+        Binding("t", "view('topics')", "topics"),
+        Binding("p", "view('partitions')", "partitions"),
+        Binding("g", "view('groups')", "groups"),
+        Binding("enter", "open", "open", priority=True),
+        Binding("escape", "close", "back"),
+        Binding("q", "quit", "quit"),
+    ]
+
+    def __init__(
+        self,
+        look: Callable[[], Awaitable[Look]],
+        interval_s: float,
+        explain: Callable[[TopicPartition], Awaitable[str]],
+    ) -> None:
+        super().__init__()
+        self._look = look
+        self._interval_s = interval_s
+        self._explain = explain
+        self._changes = Changes()
+        self._view = "brokers"
+        self._topic: str | None = None
+        self._explained: TopicPartition | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Static("asking the cluster …", id="summary", markup=False)
+        yield DataTable[Text](id="view", cursor_type="row")
+        with VerticalScroll(id="why"):
+            yield Static("", id="explained", markup=False)
+        yield RichLog(id="events", max_lines=1000, markup=False, wrap=True)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self.query_one("#view").focus()
+        self.run_worker(self._looks(), exclusive=True)
+
+    async def _looks(self) -> None:
+        while True:
+            for line in self._changes.take(await self._look()):
+                self.query_one(RichLog).write(printable(line))
+            self._draw()
+            await asyncio.sleep(self._interval_s)
+
+    # --- keys -------------------------------------------------------------------------------
+
+    def action_view(self, name: str) -> None:
+        """Show another list."""
+        self._view, self._topic, self._explained = name, None, None
+        self._draw(anew=True)
+
+    def action_open(self) -> None:
+        """Open what the cursor is on: a topic's partitions, a partition's history."""
+        table = self.query_one(DataTable)
+        if self._explained is not None or not table.row_count:
+            return
+        key = table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value or ""
+        if self._view == "topics":
+            self._view, self._topic = "partitions", key
+            self._draw(anew=True)
+        elif self._view == "partitions":
+            topic, _, number = key.rpartition("-")
+            self._explained = TopicPartition(topic, int(number))
+            self.query_one("#explained", Static).update(f"{key}: reading the journals …")
+            self._draw(anew=True)
+            self.run_worker(self._tell(self._explained))
+
+    def action_close(self) -> None:
+        """Go back to where the list came from."""
+        if self._explained is not None:
+            self._explained = None
+        elif self._topic is not None:
+            self._view, self._topic = "topics", None
+        self._draw(anew=True)
+
+    async def _tell(self, tp: TopicPartition) -> None:
+        text = await self._explain(tp)
+        if self._explained == tp:
+            lines = "\n".join(printable(line) for line in text.split("\n"))
+            self.query_one("#explained", Static).update(lines)
+
+    # --- drawing ----------------------------------------------------------------------------
+
+    def _draw(self, *, anew: bool = False) -> None:
+        look = self._changes.look
+        if look is None:
+            return
+        self.query_one("#summary", Static).update(self._summary(look))
+        table = self.query_one(DataTable)
+        table.display = self._explained is None
+        self.query_one("#why").display = self._explained is not None
+        rows = self._rows(look)
+        place = 0 if anew else table.cursor_row
+        table.clear(columns=True)
+        table.add_columns(*HEADS[self._view])
+        for key, cells in rows:
+            table.add_row(*(_cell(cell) for cell in cells), key=key)
+        if rows:
+            table.move_cursor(row=min(place, len(rows) - 1))
+        if anew and self._explained is None:
+            table.focus()
+
+    def _summary(self, look: Look) -> Text:
+        facts = look.partitions.values()
+        without = sum(p.leader == NO_LEADER for p in facts)
+        under = sum(len(p.isr) < len(p.replicas) for p in facts)
+        text = Text(
+            f"{look.clock}  cluster {printable(look.cluster)}  controller "
+            f"{look.controller if look.controller >= 0 else 'none'}  {len(look.brokers)} brokers  "
+            f"{len(look.partitions):,} partitions: "
+        )
+        text.append(f"{without:,} without leader", "bold red" if without else "")
+        text.append(", ")
+        text.append(f"{under:,} under-replicated", "yellow" if under else "")
+        line = look.problem or (f"{len(look.moves):,} moving: {look.moving}" if look.moves else "")
+        text.append(f"\n{printable(line)}", "bold red" if look.problem else "")
+        return text
+
+    def _rows(self, look: Look) -> list[tuple[str, tuple[Any, ...]]]:
+        if self._view == "brokers":
+            return [
+                (
+                    str(row.broker),
+                    (
+                        row.broker, *(("-", "-") if row.facts is None else
+                                      (row.facts.address, row.facts.rack)),
+                        "dead" if row.facts is None else
+                        "up, controller" if row.controller else "up",
+                        row.leaders, row.replicas, row.out_of_sync, _rate(row.written),
+                        *((None, None, None) if row.facts is None else
+                          (_rate(row.facts.requests), _rate(row.facts.p99_ms),
+                           None if row.facts.idle is None else f"{row.facts.idle:.0%}")),
+                    ),
+                )
+                for row in self._changes.brokers()
+            ]  # fmt: skip
+        if self._view == "topics":
+            return [
+                (row.topic, (*row[:5], _rate(row.written), row.end))
+                for row in self._changes.topics()
+            ]
+        if self._view == "groups":
+            return [(name, (name, *group)) for name, group in sorted((look.groups or {}).items())]
+        return [
+            (
+                str(tp),
+                (
+                    str(tp), "none" if p.leader == NO_LEADER else p.leader, p.leader_epoch,
+                    ",".join(map(str, p.replicas)), ",".join(map(str, p.isr)),
+                    _rate(self._changes.rate(tp)), p.end,
+                ),
+            )
+            for tp, p in sorted(look.partitions.items())
+            if self._topic in (None, tp.topic)
+        ]  # fmt: skip
+
+
+def _rate(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.1f}" if value < 10 else f"{value:,.0f}"
+
+
+def _cell(value: Any) -> Text:
+    text = "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+    right = isinstance(value, int) or text[:1].isdigit()
+    style = "bold red" if text in ("dead", "none") else ""
+    return Text(printable(text), style, justify="right" if right else "left")

@@ -1,0 +1,161 @@
+"""`ottla top`: what changed between two looks, and the screen at 80 by 24 and wider."""
+
+import asyncio
+
+import pytest
+
+from ottla.admin.top.changes import Broker, Changes, Group, Look, Partition
+from ottla.admin.top.screen import Top
+from ottla.model.ids import TopicPartition
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+
+
+def look(time_s=0.0, brokers=(1, 2, 3), controller=1, problem="", moves=(), **partitions):
+    found = {A: Partition(1, 4, (1, 2, 3), (1, 2, 3), 100), B: Partition(2, 4, (2, 3), (2, 3), 7)}
+    found.update({TopicPartition(name, 0): p for name, p in partitions.items()})
+    return Look(
+        time_s, "12:00:00", "c", controller, {b: Broker(f"h:{b}", None) for b in brokers},
+        {tp: p for tp, p in found.items() if p is not None}, dict.fromkeys(moves, (9,)),
+        groups={"g": Group("Stable", 2, 40)}, problem=problem,
+    )  # fmt: skip
+
+
+def happened(*looks):
+    changes = Changes()
+    found = [changes.take(each) for each in looks]
+    assert found[0] == [], "the first look is no event"
+    return [line.removeprefix("12:00:00  ") for line in found[-1]]
+
+
+def test_nothing_happened():
+    assert happened(look(), look(2.0)) == []
+
+
+def test_leaders_isrs_and_replicas_that_change_are_events():
+    moved = Partition(2, 5, (1, 2, 3), (2, 3), 100)
+    assert happened(look(), look(2.0, brokers=(2, 3), controller=2, a=moved)) == [
+        "broker 1 is gone", "controller 1 → 2", "a-0: leader 1 → 2, in sync 1,2,3 → 2,3",
+    ]  # fmt: skip
+    lost = Partition(-1, 5, (1, 2, 3), (1,), 100)
+    assert happened(look(), look(2.0, a=lost)) == ["a-0: leader 1 → none, in sync 1,2,3 → 1"]
+    assert happened(look(brokers=(1,)), look(2.0)) == ["broker 2 is here", "broker 3 is here"]
+    order = Partition(1, 4, (1, 2, 3), (3, 2, 1), 100)
+    assert happened(look(), look(2.0, a=order)) == [], "the order of an ISR means nothing"
+
+
+def test_topics_and_reassignments_come_and_go():
+    assert happened(look(b=None), look(2.0, a=None)) == ["a-0 is gone", "b-0 was created"]
+    assert happened(look(), look(2.0, moves=[A])) == ["a-0 is being reassigned"]
+    assert happened(look(moves=[A]), look(2.0)) == ["a-0 is not being reassigned any more"]
+
+
+def test_rates_are_of_the_time_between_two_looks():
+    changes = Changes()
+    changes.take(look())
+    assert changes.brokers()[0].written is None
+    changes.take(look(2.0, a=Partition(1, 4, (1, 2, 3), (1, 2, 3), 160)))
+    assert changes.rate(A) == 30.0
+    assert [(r.broker, r.leaders, r.replicas, r.written) for r in changes.brokers()] == [
+        (1, 1, 1, 30.0), (2, 1, 2, 0.0), (3, 0, 2, 0.0),
+    ]  # fmt: skip
+    changes.take(look(4.0, a=Partition(1, 4, (1, 2, 3), (1, 2, 3), 3)))
+    assert changes.rate(A) == 0.0, "a topic that was created anew"
+
+
+def test_dead_brokers_and_topics_that_are_wrong_come_into_view():
+    changes = Changes()
+    changes.take(look(brokers=(1, 3), b=Partition(-1, 5, (2, 3), (2,), None)))
+    assert [(r.broker, r.facts is None, r.out_of_sync) for r in changes.brokers()] == [
+        (1, False, 0), (2, True, 0), (3, False, 1),
+    ]  # fmt: skip
+    assert [(r.topic, r.without_leader, r.under_replicated) for r in changes.topics()] == [
+        ("b", 1, 1), ("a", 0, 0),
+    ]  # fmt: skip
+
+
+def test_a_look_that_fails_leaves_what_was_known_and_is_said_once():
+    changes = Changes()
+    changes.take(look())
+    failed = Look(2.0, "12:00:02", "", -1, {}, {}, {}, problem="no broker responds")
+    assert changes.take(failed) == ["12:00:02  no broker responds"]
+    assert changes.take(failed) == []
+    assert len(changes.look.partitions) == 2
+    assert changes.look.problem == "no broker responds"
+    assert changes.take(look(4.0)) == []
+    assert changes.look.problem == ""
+
+
+# --- the screen -----------------------------------------------------------------------------------
+
+
+def text_of(app):
+    return "\n".join(
+        "".join(segment.text for segment in strip)
+        for strip in app.screen._compositor.render_strips()
+    )
+
+
+async def shows(app, pilot, words):
+    """Wait until the screen has these words."""
+    for _ in range(400):
+        if words in text_of(app):
+            return
+        await pilot.pause(0.05)
+    raise AssertionError(f"{words!r} is not shown:\n{text_of(app)}")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 60)])
+def test_the_screen_shows_lists_events_and_a_history(size):
+    looks = [look(), look(2.0, a=Partition(2, 5, (1, 2, 3), (2, 3), 160))]
+
+    async def ask():
+        return looks.pop(0) if len(looks) > 1 else looks[0]
+
+    async def explain(tp):
+        return f"history of {tp}\n[b]no markup[/b]"
+
+    async def story():
+        app = Top(ask, 0.05, explain)
+        async with app.run_test(size=size) as pilot:
+            await shows(app, pilot, "a-0: leader 1 → 2")
+            await shows(app, pilot, "up, controller")
+            assert "3 brokers" in text_of(app)
+            assert "1 under-replicated" in text_of(app)
+            await pilot.press("t")
+            await shows(app, pilot, "no leader")
+            await pilot.press("g")
+            await shows(app, pilot, "Stable")
+            await pilot.press("t", "enter")
+            await shows(app, pilot, "in sync")
+            assert "b-0" not in text_of(app), "only the topic's partitions"
+            await pilot.press("enter")
+            await shows(app, pilot, "history of a-0")
+            assert "[b]no markup[/b]" in text_of(app)
+            await pilot.press("escape", "escape", "p")
+            await shows(app, pilot, "b-0")
+            await pilot.press("q")
+
+    asyncio.run(story())
+
+
+def test_names_are_no_markup_and_no_control_characters_reach_the_terminal():
+    evil = Partition(1, 1, (1,), (1,), 1)
+
+    async def ask():
+        found = look()
+        return found._replace(
+            cluster="[red]\x1b[2J", partitions={TopicPartition("[b]x\x1b", 0): evil}
+        )
+
+    async def explain(_):
+        return ""
+
+    async def story():
+        app = Top(ask, 0.05, explain)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await pilot.press("t")
+            await shows(app, pilot, "[b]x")
+            assert "\x1b" not in text_of(app)
+
+    asyncio.run(story())
