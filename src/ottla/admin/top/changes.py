@@ -15,7 +15,7 @@ EVENTS_KEPT = 1000
 
 
 class Partition(NamedTuple):
-    """A partition at one moment; `end` is its high watermark, None where nobody told."""
+    """A partition at one moment; `end` is its high watermark, None if not known."""
 
     leader: int
     leader_epoch: int
