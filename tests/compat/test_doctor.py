@@ -11,7 +11,6 @@ import re
 import resource
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -27,6 +26,7 @@ from ottla.wire.messages.update_metadata import UpdateMetadataRequest
 from ottla.wire.records import Record, build_batch
 from support.clients import admin_client, fresh, named
 from support.cluster import OttlaCluster
+from support.command_line import call, ok
 from support.kafka39 import Kafka39Cluster
 from support.waiting import until
 
@@ -49,20 +49,6 @@ def cluster(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     with kind(folder, brokers=3, session_timeout_ms=6000, **settings) as found:
         yield found
-
-
-def call(cluster, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "ottla", *map(str, arguments), "--bootstrap-server",
-         cluster.bootstrap],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-
-
-def ok(cluster, *arguments):
-    done = call(cluster, *arguments)
-    assert done.returncode == 0, (arguments, done.stdout, done.stderr)
-    return done.stdout
 
 
 def doctor(cluster, *arguments, watch="0s", whole=True):

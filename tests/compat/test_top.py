@@ -16,6 +16,7 @@ import pytest
 
 from support.clients import admin_client, fresh
 from support.cluster import OttlaCluster
+from support.command_line import ok
 from support.kafka39 import Kafka39Cluster
 from support.waiting import until
 
@@ -35,14 +36,6 @@ def cluster(request, tmp_path_factory):
 
 def command(cluster, *arguments):
     return [sys.executable, "-m", "ottla", *arguments, "--bootstrap-server", cluster.bootstrap]
-
-
-def run(cluster, *arguments):
-    done = subprocess.run(
-        command(cluster, *arguments), capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 class Terminal:
@@ -90,7 +83,7 @@ class Terminal:
 
 def test_the_screen_and_what_happens(cluster):
     topic = fresh()
-    run(cluster, "topics", "create", topic, "--assignment", "0:1,1:0", "--config",
+    ok(cluster, "topics", "create", topic, "--assignment", "0:1,1:0", "--config",
         "min.insync.replicas=1")  # fmt: skip
     terminal = Terminal(command(cluster, "top", "--interval", "0.5"))
     try:
@@ -110,8 +103,8 @@ def test_the_screen_and_what_happens(cluster):
 
 def test_json_is_what_librdkafka_sees(cluster):
     topic = fresh()
-    run(cluster, "topics", "create", topic, "--assignment", "0:1,1:0,1:0")
-    lines = run(cluster, "top", "--interval", "0.5", "--count", "2", "--output", "json")
+    ok(cluster, "topics", "create", topic, "--assignment", "0:1,1:0,1:0")
+    lines = ok(cluster, "top", "--interval", "0.5", "--count", "2", "--output", "json")
     last = json.loads(lines.splitlines()[-1])
     time.sleep(0.1)
     seen = admin_client(cluster.bootstrap).list_topics(timeout=20)

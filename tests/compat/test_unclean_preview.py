@@ -3,9 +3,6 @@
 The independent truth is what librdkafka was acknowledged and reads after the election.
 """
 
-import json
-import subprocess
-import sys
 from functools import partial
 
 import pytest
@@ -13,6 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from support.clients import admin_client, fresh, named
 from support.cluster import OttlaCluster
+from support.command_line import call, found
 from support.kafka39 import Kafka39Cluster
 from support.waiting import until
 
@@ -30,20 +28,6 @@ def cluster(request, tmp_path_factory):
     with kind(folder, brokers=3, session_timeout_ms=3000, **settings) as found:
         found.longest_log = request.param == "ottla"
         yield found
-
-
-def call(cluster, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "ottla", *map(str, arguments), "--bootstrap-server",
-         cluster.bootstrap],
-        capture_output=True, text=True, timeout=90, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-
-
-def found(cluster, *arguments, code=0):
-    done = call(cluster, *arguments, "--output", "json")
-    assert done.returncode == code, (done.stdout, done.stderr)
-    return json.loads(done.stdout)
 
 
 def partition(cluster, topic):

@@ -16,6 +16,7 @@ from ottla.wire.records import build_batch, iter_batches, iter_records
 from support import kafka_tools
 from support.clients import admin_client, fresh, named
 from support.cluster import OttlaCluster
+from support.command_line import call
 from support.kafka39 import Kafka39Cluster
 from support.waiting import until
 
@@ -29,14 +30,6 @@ def cluster(request, tmp_path_factory):
     settings = {"auto_leader_rebalance_enable": "false"}
     with kind(tmp_path_factory.mktemp(request.param), brokers=3, **settings) as found:
         yield found
-
-
-def call(cluster, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "ottla", *map(str, arguments), "--bootstrap-server",
-         cluster.bootstrap],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
 
 
 def made(cluster, *more):

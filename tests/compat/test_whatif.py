@@ -13,6 +13,7 @@ import pytest
 
 from support.clients import admin_client
 from support.cluster import OttlaCluster
+from support.command_line import call
 from support.kafka39 import Kafka39Cluster
 from support.waiting import until
 
@@ -48,14 +49,6 @@ def cluster(request, tmp_path_factory):
             assert done.returncode == 0, done.stderr
         settle(found)
         yield found
-
-
-def call(cluster, *arguments, stdin=""):
-    return subprocess.run(
-        [sys.executable, "-m", "ottla", *map(str, arguments), "--bootstrap-server",
-         cluster.bootstrap],
-        input=stdin, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
 
 
 def states(cluster):

@@ -11,7 +11,6 @@ import contextlib
 import gzip
 import heapq
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,9 @@ from typing import IO, cast
 from ottla.explain.lines import Entry, parse
 from ottla.model.errors import OttlaError
 from ottla.model.journal_schema import (
+    GZIP,
     JOURNAL_NAME,
+    SET_ASIDE,
     DamagedLineError,
     DroppedLine,
 )
@@ -29,8 +30,6 @@ DEEPEST = 3
 """Folders below a named one in which a journal is looked for: `ottla-data/broker-0/data/`."""
 LONGEST_LINE = 64 * 1024 * 1024
 NAMED = 1000
-GZIP = ".gz"
-_SET_ASIDE = re.compile(r"\.(\d{1,17})(\.gz)?$")
 
 
 class NoJournalError(OttlaError):
@@ -67,7 +66,7 @@ def find(paths: Sequence[Path]) -> list[list[Path]]:
         else:
             raise NoJournalError(f"{path}: no such file or folder")
         for file in candidates:
-            aside = _SET_ASIDE.search(file.name)
+            aside = SET_ASIDE.search(file.name)
             if aside is None and path.is_dir() and not file.name.endswith(JOURNAL_NAME):
                 continue  # it is being compressed
             base = file.resolve()
@@ -89,7 +88,7 @@ def _in_order(files: Sequence[Path]) -> list[Path]:
     """Return files in the order of time; of one that is there twice, the compressed one."""
     by_time: dict[float, Path] = {}
     for file in sorted(files):  # .gz after the same without
-        aside = _SET_ASIDE.search(file.name)
+        aside = SET_ASIDE.search(file.name)
         by_time[math.inf if aside is None else int(aside[1])] = file
     return [by_time[when] for when in sorted(by_time)]
 

@@ -138,16 +138,6 @@ class ModelledCluster:
             for tp in context.partitions_on(broker):
                 self._join(tp, [broker])
 
-    def prefer(self) -> None:
-        """Elect each partition's first replica where it can lead (preferred leader election)."""
-        context = self._context
-        elsewhere = [
-            tp
-            for tp in context.partitions()
-            if self._state(tp).leader != context.assignment(tp).replicas[0]
-        ]
-        self._elect(ElectionKind.PREFERRED, elsewhere)
-
     def reassign(self, plan: Mapping[TopicPartition, tuple[int, ...]]) -> list[TopicPartition]:
         """Move partitions; return those whose move cannot end: a target replica is not alive."""
         context = self._context

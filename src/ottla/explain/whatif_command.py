@@ -6,128 +6,145 @@ min.insync.replicas, or lose records. What is computed: `whatif`.
 """
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from ottla.admin.arguments import Argument, Exit, Option, UsageError
+from ottla.admin.arguments.declaring import parameters
 from ottla.admin.options import Bootstrap, Dir, Output, ask, read_input, usage
 from ottla.admin.output import Format, plural, print_structured, print_table, say, structured
 
 if TYPE_CHECKING:
     from ottla.explain.whatif import Report, State, WhatIf
 
+    Event = Callable[[WhatIf], None]
+
 EXIT_HARM = 1
 SHOWN = 20
 TIMEOUT_S = 60.0
 
-SnapshotFile = Annotated[
-    str | None,
-    Option(
-        "--snapshot", metavar="FILE", help="Use this file instead of asking; - is standard input"
-    ),
-]
-Save = Annotated[
-    Path | None, Option("--save", metavar="FILE", help="Keep the snapshot that was taken")
-]
-Whole = Annotated[bool, Option("--all", help=f"Show every change, not the first {SHOWN}")]
 Brokers = Annotated[list[int], Argument(metavar="BROKER...")]
 
 
+def _on_snapshot(
+    snapshot: Annotated[
+        str | None,
+        Option(
+            "--snapshot",
+            metavar="FILE",
+            help="Use this file instead of asking; - is standard input",
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None, Option("--save", metavar="FILE", help="Keep the snapshot that was taken")
+    ] = None,
+    every: Annotated[
+        bool, Option("--all", help=f"Show every change, not the first {SHOWN}")
+    ] = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> "Callable[[Event], None]":
+    """Return what tries an event on a snapshot; these are the options of all scenarios."""
+
+    def run(event: "Event") -> None:
+        from ottla.admin.operations import cluster_snapshot, snapshot_file  # noqa: PLC0415 - lazy
+        from ottla.explain.whatif import WhatIf  # noqa: PLC0415 - lazy
+
+        if snapshot is not None:
+            if save is not None or bootstrap_server is not None:
+                raise UsageError("--snapshot: no cluster is asked; leave --save and -b out")
+            found = snapshot_file.parse(*read_input(snapshot, snapshot_file.MAX_BYTES))
+        else:
+            found = ask(directory, bootstrap_server, cluster_snapshot.take, timeout_s=TIMEOUT_S)
+            if save is not None:
+                save.write_bytes(msgspec.json.encode(found))
+        what = WhatIf(found)
+        event(what)
+        report = what.report()
+        if structured(output):
+            print_structured(output, {**msgspec.to_builtins(report), "harm": report.harm})
+        else:
+            _print(report, every=every)
+        if report.harm:
+            raise Exit(EXIT_HARM)
+
+    return run
+
+
+def _scenario(function: "Callable[..., Event]") -> Callable[..., None]:
+    """Make a command of a function that returns an event: it takes the options of all scenarios."""
+    shared = [parameter.name for parameter in parameters(_on_snapshot)]
+
+    @wraps(function)
+    def command(**values: Any) -> None:
+        options = {name: values.pop(name) for name in shared}
+        event = function(**values)
+        _on_snapshot(**options)(event)
+
+    command.declared_by = (function, _on_snapshot)  # type: ignore[attr-defined]
+    return command
+
+
+@_scenario
 def kill(
     brokers: Brokers,
     in_turn: Annotated[
         bool, Option("--in-turn", help="One after the other, not at one moment")
     ] = False,
-    snapshot: SnapshotFile = None,
-    save: Save = None,
-    every: Whole = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
-) -> None:
+) -> "Event":
     """Say what happens if brokers die. Exit code 1 if it would do harm.
 
     Example: ottla whatif kill 1 2
     """
-    _run(
-        lambda what: what.kill(brokers, in_turn=in_turn),
-        snapshot, save, every, directory, bootstrap_server, output,
-    )  # fmt: skip
+    return lambda what: what.kill(brokers, in_turn=in_turn)
 
 
+@_scenario
 def shutdown(
     brokers: Brokers,
-    snapshot: SnapshotFile = None,
-    save: Save = None,
-    every: Whole = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
-) -> None:
+) -> "Event":
     """Say what happens if brokers are shut down. Exit code 1 if it would do harm.
 
     They stop one after the other, by a controlled shutdown each.
     Example: ottla whatif shutdown 1
     """
-    _run(
-        lambda what: what.shut_down(brokers),
-        snapshot, save, every, directory, bootstrap_server, output,
-    )  # fmt: skip
+    return lambda what: what.shut_down(brokers)
 
 
+@_scenario
 def rolling_restart(
     brokers: Annotated[
         list[int] | None, Argument(metavar="[BROKER]...", help="In this order [default: all]")
     ] = None,
-    snapshot: SnapshotFile = None,
-    save: Save = None,
-    every: Whole = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
-) -> None:
+) -> "Event":
     """Say what happens if brokers restart one after the other. Exit code 1 if it would do harm.
 
     Example: ottla whatif rolling-restart
     """
-    _run(
-        lambda what: what.rolling_restart(brokers or []),
-        snapshot, save, every, directory, bootstrap_server, output,
-    )  # fmt: skip
+    return lambda what: what.rolling_restart(brokers or [])
 
 
+@_scenario
 def drain(
     broker: Annotated[int, Argument(metavar="BROKER")],
-    snapshot: SnapshotFile = None,
-    save: Save = None,
-    every: Whole = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
-) -> None:
+) -> "Event":
     """Say where the replicas of a broker would go, and who leads then.
 
     Example: ottla whatif drain 3
     """
-    _run(
-        lambda what: what.drain(broker),
-        snapshot, save, every, directory, bootstrap_server, output,
-    )  # fmt: skip
+    return lambda what: what.drain(broker)
 
 
+@_scenario
 def add_brokers(
     brokers: Annotated[
         list[str], Argument(metavar="BROKER[:RACK]...", help="New ids, with their racks")
     ],
-    snapshot: SnapshotFile = None,
-    save: Save = None,
-    every: Whole = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
-) -> None:
+) -> "Event":
     """Say how all topics would be spread with more brokers.
 
     As `ottla reassign plan --all` would spread them. A whole rack: name its brokers.
@@ -142,21 +159,13 @@ def add_brokers(
         return Broker(int(number), rack or None)
 
     new = usage(parse, brokers, "")
-    _run(
-        lambda what: what.add_brokers(new),
-        snapshot, save, every, directory, bootstrap_server, output,
-    )  # fmt: skip
+    return lambda what: what.add_brokers(new)
 
 
+@_scenario
 def reassign(
     plan: Annotated[str, Argument(metavar="FILE", help="As of `reassign plan`; - is stdin")],
-    snapshot: SnapshotFile = None,
-    save: Save = None,
-    every: Whole = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
-) -> None:
+) -> "Event":
     """Say what comes of a reassignment plan. Exit code 1 if it would do harm.
 
     Example: ottla whatif reassign plan.json
@@ -165,21 +174,13 @@ def reassign(
 
     data, where = read_input(plan, MAX_PLAN_BYTES)
     parsed = parse_plan(data, where)
-    _run(
-        lambda what: what.reassign(parsed, where),
-        snapshot, save, every, directory, bootstrap_server, output,
-    )  # fmt: skip
+    return lambda what: what.reassign(parsed, where)
 
 
+@_scenario
 def unclean(
     partitions: Annotated[list[str], Argument(metavar="TOPIC-PARTITION...")],
-    snapshot: SnapshotFile = None,
-    save: Save = None,
-    every: Whole = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
-) -> None:
+) -> "Event":
     """Say who would lead after unclean elections, and what is lost.
 
     Example: ottla whatif unclean orders-0
@@ -187,24 +188,16 @@ def unclean(
     from ottla.admin.operations.plans import parse_partition  # noqa: PLC0415 - lazy
 
     chosen = usage(parse_partition, partitions, "")
-    _run(
-        lambda what: what.elect_unclean(chosen),
-        snapshot, save, every, directory, bootstrap_server, output,
-    )  # fmt: skip
+    return lambda what: what.elect_unclean(chosen)
 
 
+@_scenario
 def config(
     setting: Annotated[str, Argument(metavar="KEY=VALUE")],
     topics: Annotated[
         list[str] | None, Argument(metavar="[TOPIC]...", help="[default: all]")
     ] = None,
-    snapshot: SnapshotFile = None,
-    save: Save = None,
-    every: Whole = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
-) -> None:
+) -> "Event":
     """Say what a setting of topics would change.
 
     min.insync.replicas or unclean.leader.election.enable.
@@ -213,41 +206,7 @@ def config(
     key, equals, value = setting.partition("=")
     if not equals:
         raise UsageError(f"{setting!r}: write KEY=VALUE")
-    _run(
-        lambda what: what.configure(key, value, topics or []),
-        snapshot, save, every, directory, bootstrap_server, output,
-    )  # fmt: skip
-
-
-def _run(
-    event: "Callable[[WhatIf], None]",
-    snapshot: str | None,
-    save: Path | None,
-    every: bool,
-    directory: Path | None,
-    bootstrap_server: str | None,
-    output: Format,
-) -> None:
-    from ottla.admin.operations import cluster_snapshot, snapshot_file  # noqa: PLC0415 - lazy
-    from ottla.explain.whatif import WhatIf  # noqa: PLC0415 - lazy
-
-    if snapshot is not None:
-        if save is not None or bootstrap_server is not None:
-            raise UsageError("--snapshot: no cluster is asked; leave --save and -b out")
-        found = snapshot_file.parse(*read_input(snapshot, snapshot_file.MAX_BYTES))
-    else:
-        found = ask(directory, bootstrap_server, cluster_snapshot.take, timeout_s=TIMEOUT_S)
-        if save is not None:
-            save.write_bytes(msgspec.json.encode(found))
-    what = WhatIf(found)
-    event(what)
-    report = what.report()
-    if structured(output):
-        print_structured(output, {**msgspec.to_builtins(report), "harm": report.harm})
-    else:
-        _print(report, every=every)
-    if report.harm:
-        raise Exit(EXIT_HARM)
+    return lambda what: what.configure(key, value, topics or [])
 
 
 # --- printing ---------------------------------------------------------------------------------

@@ -9,24 +9,22 @@ written.
 
 import asyncio
 import logging
-import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ottla.model.config import BrokerConfig
+from ottla.model.journal_schema import GZIP, SET_ASIDE
 from ottla.model.ports import File, Files
 
 logger = logging.getLogger(__name__)
 
 STEP_BYTES = 64 * 1024
 STEP_PAUSE_S = 0.01
-GZIP = ".gz"
 UNFINISHED = ".gz.tmp"
 _GZIP_FORM = 31
 """zlib's window size for the gzip format."""
-_STAMP = re.compile(r"\.(\d{1,17})(\.gz)?")
 _STAMP_DIGITS = 17
 
 
@@ -105,7 +103,7 @@ class Predecessors:
         found = (
             name
             for name in self._files.listdir(folder or ".")
-            if name.startswith(base) and _STAMP.fullmatch(name, len(base))
+            if name.startswith(base) and SET_ASIDE.fullmatch(name, len(base))
         )
         return sorted(found, key=_number)
 
@@ -206,7 +204,7 @@ def _stamp(ms: int) -> str:
 
 
 def _number(path: str) -> int:
-    found = re.search(r"\.(\d{1,17})(\.gz)?$", path)
+    found = SET_ASIDE.search(path)
     return int(found[1]) if found else 0
 
 

@@ -12,6 +12,7 @@ An event's class carries the event's name. The procedures' inputs are the events
 `ottla replay --diff` runs whole procedures again.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,11 @@ from ottla.model.ids import TopicPartition
 
 JOURNAL_NAME = "ottla-controller-journal.jsonl"
 """The file's name, in the first log directory of each broker."""
+GZIP = ".gz"
+SET_ASIDE = re.compile(r"\.(\d{1,17})(\.gz)?$")
+"""What follows the name of a log file that was set aside: its moment in UTC to the millisecond
+(`.20261124113000123`; the first group, a number that grows with time) and `.gz` if compressed.
+Before there were several, the one file set aside was called `.1`."""
 
 EVERY_TOPIC = "every topic"
 

@@ -159,3 +159,20 @@ def test_names_are_no_markup_and_no_control_characters_reach_the_terminal():
             assert "\x1b" not in text_of(app)
 
     asyncio.run(story())
+
+
+def test_quitting_while_the_cluster_is_asked_touches_no_widget_any_more():
+    async def ask():
+        await asyncio.sleep(0)
+        return look()
+
+    async def explain(_):
+        return ""
+
+    async def story():
+        app = Top(ask, 0.0, explain)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await shows(app, pilot, "h:1")
+
+    for _ in range(3):
+        asyncio.run(story())

@@ -117,7 +117,14 @@ def asks_cluster(known: Sequence[Parameter]) -> bool:
 
 
 def parameters(function: Callable[..., Any]) -> list[Parameter]:
-    """Return what a command takes, in the order of its signature."""
+    """Return what a command takes, in the order of its signature.
+
+    A command that is made of several functions names them in `declared_by`: those of its own, then
+    those that it shares with others.
+    """
+    parts = getattr(function, "declared_by", None)
+    if parts is not None:
+        return [parameter for part in parts for parameter in parameters(part)]
     code = function.__code__
     names = code.co_varnames[: code.co_argcount]
     defaults = function.__defaults__ or ()

@@ -107,7 +107,7 @@ def elect(
             return await electing.would_elect(client, electing.Kind(kind), wanted), None, {}
         found = await electing.elect(client, electing.Kind(kind), wanted, _tell)
         elected = {o.partition.topic for o in found if o.result == electing.ELECTED}
-        hoped = [o.partition for o in found if o.partition in previews and o.problem is None]
+        hoped = {o.partition for o in found if o.partition in previews and o.problem is None}
         led = await leaders(client, hoped) if hoped else {}
         return found, await electing.balance(client, elected) if elected else None, led
 

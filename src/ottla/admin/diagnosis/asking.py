@@ -33,6 +33,7 @@ from ottla.admin.operations import (
     reassign,
     transactions,
 )
+from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.session import world
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
@@ -127,11 +128,8 @@ async def _views(client: Client, facts: Facts) -> dict[int, View]:
 
 def _partitions(response: MetadataResponse) -> dict[TopicPartition, PartitionFacts]:
     return {
-        TopicPartition(topic.name or "", p.partition_index): PartitionFacts(
-            p.leader_id, p.leader_epoch, tuple(p.replica_nodes), tuple(p.isr_nodes)
-        )
-        for topic in sorted(response.topics, key=lambda t: t.name or "")
-        for p in sorted(topic.partitions, key=lambda p: p.partition_index)
+        tp: PartitionFacts(p.leader_id, p.leader_epoch, tuple(p.replica_nodes), tuple(p.isr_nodes))
+        for tp, p in sorted(partitions_of(response), key=lambda found: found[0])
         if p.replica_nodes
     }
 
@@ -171,6 +169,7 @@ async def _log_dirs(client: Client, facts: Facts) -> None:
     for replica in described.replicas:
         where = replica.broker, replica.path
         largest[where] = max(replica.size, largest.get(where, 0))
+    facts.moving_log_dirs = log_dirs.moving(described)
     facts.log_dirs = [
         LogDirFacts(*found, largest.get((found.broker, found.path), 0)) for found in described.dirs
     ]
@@ -179,7 +178,7 @@ async def _log_dirs(client: Client, facts: Facts) -> None:
 async def _throttles(client: Client, facts: Facts) -> None:
     facts.throttles = [
         Throttle(found.kind, found.name, found.settings)
-        for found in await left_over_throttles.forgotten(client)
+        for found in await left_over_throttles.forgotten(client, facts.moving_log_dirs)
     ]
 
 

@@ -132,6 +132,8 @@ class Facts:
     """zookeeper.connect by broker."""
     throttles: list[Throttle] = field(default_factory=list)
     log_dirs: list[LogDirFacts] = field(default_factory=list)
+    moving_log_dirs: set[int] | None = None
+    """Brokers with a replica on its way to another log dir; None: not asked."""
     descriptors: dict[int, Descriptors] = field(default_factory=dict)
     groups: dict[str, GroupFacts] = field(default_factory=dict)
     hanging: list[OpenTransaction] = field(default_factory=list)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from ottla.admin.operations import plans, reassign, way_back
 from ottla.admin.operations.drain_plan import drained
+from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.operations.plans import Assignment, PlanError
 from ottla.admin.output import plural
 from ottla.model.errors import ConnectionLostError, OttlaError
-from ottla.model.ids import TopicPartition
 from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -55,10 +55,7 @@ async def _replicas_known_to(client: Client, informant: int, broker: int) -> Ass
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
     response: MetadataResponse = await client.call(request, informant)
     return {
-        TopicPartition(topic.name or "", p.partition_index): tuple(p.replica_nodes)
-        for topic in response.topics
-        for p in topic.partitions
-        if broker in p.replica_nodes
+        tp: tuple(p.replica_nodes) for tp, p in partitions_of(response) if broker in p.replica_nodes
     }
 
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from ottla.admin.operations.configs import reason
+from ottla.admin.operations.partitions import partitions_of
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.client import CONTROLLER, Client
@@ -110,14 +111,12 @@ async def would_elect(
     """Return of which partitions an election would be held; change nothing."""
     wanted = None if partitions is None else set(partitions)
     found = []
-    for topic in (await client.metadata(None)).topics:
-        for p in topic.partitions:
-            tp = TopicPartition(topic.name or "", p.partition_index)
-            needed = p.leader_id < 0 if kind is Kind.unclean else p.leader_id != p.replica_nodes[0]
-            if wanted is None and needed:
-                found.append(Outcome(tp, "would be elected", None))
-            elif wanted is not None and tp in wanted:
-                found.append(Outcome(tp, "would be elected" if needed else "not needed", None))
+    for tp, p in partitions_of(await client.metadata(None)):
+        needed = p.leader_id < 0 if kind is Kind.unclean else p.leader_id != p.replica_nodes[0]
+        if wanted is None and needed:
+            found.append(Outcome(tp, "would be elected", None))
+        elif wanted is not None and tp in wanted:
+            found.append(Outcome(tp, "would be elected" if needed else "not needed", None))
     missing = (wanted or set()) - {outcome.partition for outcome in found}
     return sorted(
         [*found, *(Outcome(tp, "failed", "there is no such partition") for tp in missing)]

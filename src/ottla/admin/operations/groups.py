@@ -154,8 +154,12 @@ async def committed_offsets(client: Client, group: str) -> dict[TopicPartition, 
 
 async def lag(client: Client, group: str) -> list[PartitionLag]:
     """Return how far a group is in each partition that it reads or has read."""
-    described = await describe(client, group)
-    offsets = await committed_offsets(client, group)
+    return await lag_of(client, await describe(client, group))
+
+
+async def lag_of(client: Client, described: GroupDescription) -> list[PartitionLag]:
+    """Return how far a group that was described is, as `lag`."""
+    offsets = await committed_offsets(client, described.group)
     readers = {partition: m for m in described.members for partition in m.partitions}
     partitions = {str(tp): tp for tp in offsets}
     for name in readers:

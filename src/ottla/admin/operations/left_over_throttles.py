@@ -16,8 +16,11 @@ from ottla.model.throttle_settings import LEASE, RATES, THROTTLED_REPLICAS
 from ottla.net.client import Client
 
 
-async def forgotten(client: Client) -> list[Forgotten]:
-    """Return the throttles that no one needs; brokers that do not answer are left out."""
+async def forgotten(client: Client, moving_log_dirs: set[int] | None = None) -> list[Forgotten]:
+    """Return the throttles that no one needs; brokers that do not answer are left out.
+
+    `moving_log_dirs`: brokers with a replica on its way to another log dir, if known already.
+    """
     brokers = {}
     for broker in await reassign.racks(client):
         with contextlib.suppress(ConnectionLostError):
@@ -28,12 +31,13 @@ async def forgotten(client: Client) -> list[Forgotten]:
         topic.name or "": await configs.own(client, TOPIC, topic.name or "", THROTTLED_REPLICAS)
         for topic in (await client.metadata(None)).topics
     }
-    lying = (await log_dirs.describe(client, brokers)).replicas
+    if moving_log_dirs is None:
+        moving_log_dirs = log_dirs.moving(await log_dirs.describe(client, brokers))
     return forgotten_throttles(
         brokers,
         topics,
         reassigning=await reassign.in_progress(client),
-        moving_log_dirs={replica.broker for replica in lying if replica.is_future},
+        moving_log_dirs=moving_log_dirs,
     )
 
 

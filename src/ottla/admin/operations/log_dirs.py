@@ -101,6 +101,11 @@ async def describe(
     return Described(dirs, replicas, silent)
 
 
+def moving(described: Described) -> set[int]:
+    """Return the brokers with a replica on its way to another log dir."""
+    return {replica.broker for replica in described.replicas if replica.is_future}
+
+
 async def place(client: Client, places: Places, throttle: int | None = None) -> None:
     """Have replicas lie where it is said; OttlaError names the first one that is refused."""
     brokers = sorted({broker for _, broker in places})

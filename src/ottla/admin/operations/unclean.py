@@ -8,7 +8,8 @@ log ends: `election_losses`.
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from ottla.admin.operations import configs
@@ -22,13 +23,13 @@ from ottla.admin.operations.election_losses import (
     parts,
 )
 from ottla.admin.operations.offsets import list_offsets_request
+from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.operations.replica_reading import first_difference
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import DEBUGGING_CONSUMER, LATEST
 from ottla.model.throttle_settings import LEASE
 from ottla.net.client import Client
-from ottla.wire.messages.metadata import MetadataResponse
 
 PORTION = 1000
 MOST_PARTED = 50
@@ -79,7 +80,11 @@ async def previews(client: Client, partitions: Iterable[TopicPartition] | None) 
     topics = None if wanted is None else sorted({tp.topic for tp in wanted})
     response = await client.metadata(topics)
     alive = {b.node_id for b in response.brokers}
-    leaderless = {tp: p for tp, p in _leaderless(response) if wanted is None or tp in wanted}
+    leaderless = {
+        tp: p
+        for tp, p in partitions_of(response)
+        if p.leader_id < 0 and (wanted is None or tp in wanted)
+    }
     asked: dict[int, list[TopicPartition]] = {}
     for tp, p in leaderless.items():
         for replica in p.replica_nodes:
@@ -117,7 +122,7 @@ async def _parted(client: Client, preview: Preview) -> dict[int, int]:
 
 
 async def leaders(
-    client: Client, partitions: Collection[TopicPartition]
+    client: Client, partitions: AbstractSet[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Return who leads these partitions, those with a leader.
 
@@ -130,10 +135,8 @@ async def leaders(
         response = await client.metadata(sorted({tp.topic for tp in partitions}))
         found = {
             tp: p.leader_id
-            for topic in response.topics
-            for p in topic.partitions
-            if (tp := TopicPartition(topic.name or "", p.partition_index)) in partitions
-            and p.leader_id >= 0
+            for tp, p in partitions_of(response)
+            if tp in partitions and p.leader_id >= 0
         }
         if len(found) == len(partitions) or clock() >= give_up_s:
             return found
@@ -183,15 +186,6 @@ async def _log_ends(
             if p.error_code == 0
         }
     return found
-
-
-def _leaderless(
-    response: MetadataResponse,
-) -> Iterable[tuple[TopicPartition, MetadataResponse.MetadataResponsePartition]]:
-    for topic in response.topics:
-        for p in topic.partitions:
-            if p.leader_id < 0:
-                yield TopicPartition(topic.name or "", p.partition_index), p
 
 
 def _brokers(ids: Sequence[int]) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla.admin.operations import configs
+from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.operations.replica_comparison import (
     Batch,
     Difference,
@@ -119,11 +120,7 @@ async def partitions(client: Client, topics: Collection[str]) -> list[Verified]:
 async def refresh(client: Client, wanted: Sequence[Verified]) -> None:
     """Take who leads now; positions stay."""
     response = await client.metadata(sorted({verified.partition.topic for verified in wanted}))
-    leaders = {
-        TopicPartition(topic.name or "", p.partition_index): p.leader_id
-        for topic in response.topics
-        for p in topic.partitions
-    }
+    leaders = {tp: p.leader_id for tp, p in partitions_of(response)}
     for verified in wanted:
         verified.leader = leaders.get(verified.partition, -1)
         for replica in verified.replicas:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from ottla.admin.move_progress import described
 from ottla.admin.operations import groups, offsets, reassign, status
 from ottla.admin.operations.copy_progress import CopyProgress
+from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.top.changes import Broker, Group, Look, Partition
 from ottla.model.errors import OttlaError
-from ottla.model.ids import TopicPartition
 from ottla.model.ports import address_text
 from ottla.model.protocol import LATEST
 from ottla.net.client import Client
@@ -48,11 +48,7 @@ class Looking:
 
     async def _look(self, now_s: float, clock: str) -> Look:
         response = await self._client.metadata(None)
-        facts = {
-            TopicPartition(topic.name or "", p.partition_index): p
-            for topic in response.topics
-            for p in topic.partitions
-        }
+        facts = dict(partitions_of(response))
         ends = await offsets.log_offsets(self._client, facts, LATEST)
         moves = await reassign.in_progress(self._client)
         estimate = await self._progress.look(moves, now_s) if moves else None
@@ -97,10 +93,10 @@ class Looking:
         found: dict[str, Group] = {}
         for listed in (await groups.list_groups(self._client))[:MOST_GROUPS]:
             try:
-                rows = await groups.lag(self._client, listed.group)
-                described_group = await groups.describe(self._client, listed.group)
+                group = await groups.describe(self._client, listed.group)
+                rows = await groups.lag_of(self._client, group)
             except OttlaError:
                 continue  # it has just gone, or its coordinator moves
             lag = sum(row.lag or 0 for row in rows)
-            found[listed.group] = Group(described_group.state, len(described_group.members), lag)
+            found[listed.group] = Group(group.state, len(group.members), lag)
         return found

@@ -77,7 +77,10 @@ class Top(App[None]):
 
     async def _looks(self) -> None:
         while True:
-            for line in self._changes.take(await self._look()):
+            look = await self._look()
+            if not self.is_running:
+                return  # who quits removes the widgets before the workers are cancelled
+            for line in self._changes.take(look):
                 self.query_one(RichLog).write(printable(line))
             self._draw()
             await asyncio.sleep(self._interval_s)
@@ -115,7 +118,7 @@ class Top(App[None]):
 
     async def _tell(self, tp: TopicPartition) -> None:
         text = await self._explain(tp)
-        if self._explained == tp:
+        if self._explained == tp and self.is_running:
             lines = "\n".join(printable(line) for line in text.split("\n"))
             self.query_one("#explained", Static).update(lines)
 
