@@ -33,6 +33,22 @@ WHATIF = Group(
     },
     INSIDE,
 )
+_SIM = "ottla.sim.scenarios.commands"
+SIM = Group(
+    "Look for faults that would lose records with your settings, on simulated time.",
+    {
+        "check": Command(
+            f"{_SIM}:check",
+            "Look for faults that break a promise of a cluster.",
+        ),
+        "scenario": Command(
+            f"{_SIM}:scenario",
+            "Print a scenario file: all that can be said of a scenario, with its defaults.",
+        ),
+    },
+    HERE,
+    "`python -m ottla.sim` runs Ottla's own simulations, by their seeds.",
+)
 
 
 def of_other_rooms() -> dict[str, Node]:
@@ -59,5 +75,5 @@ def of_other_rooms() -> dict[str, Node]:
         "pipeline": Command(
             "", "Spark jobs around a cluster: `ottla pipeline` lists them.", INSIDE
         ),
-        "sim": Command("", "Simulate a cluster with faults, replayable by its seed.", HERE),
+        "sim": SIM,
     }

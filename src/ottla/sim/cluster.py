@@ -12,6 +12,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Protocol
 
 from ottla.broker.broker import Broker
 from ottla.model import time_slices
@@ -147,9 +148,13 @@ class Cluster:
 
     async def _zookeeper_main(self, world: World) -> None:
         self.zookeeper = MemoryZooKeeper(world, tick_ms=1000)
-        self.zookeeper.writes = WatchedWrites(self.zookeeper.writes, self.in_sync.wrote)
+        self.zookeeper.writes = WatchedWrites(self.zookeeper.writes, self.zookeeper_wrote)
         await self.zookeeper.start("zk", ZOOKEEPER_PORT)
         await asyncio.Event().wait()
+
+    def zookeeper_wrote(self, write: LoggedWrite) -> None:
+        """Hear of a write to ZooKeeper, at its moment."""
+        self.in_sync.wrote(write)
 
     def _broker_main(self, node: Node, broker_id: int) -> Main:
         async def main(world: World) -> None:
@@ -520,7 +525,7 @@ class Cluster:
             for consumer in self._consumers:
                 group.create_task(consumer.run())
 
-    def _settle(self, nemesis: Nemesis) -> list[str]:
+    def _settle(self, nemesis: "Healer") -> list[str]:
         """Heal everything; the cluster has to come back by itself, and catch up."""
         for operator in self._operators:
             operator.stopping = True
@@ -637,6 +642,14 @@ class Cluster:
         self.simulation.close()
 
 
+class Healer(Protocol):
+    """Whoever broke things, as the end of a run needs it."""
+
+    def heal(self) -> None:
+        """Mend everything that is broken now."""
+        ...
+
+
 class WatchedWrites(deque[LoggedWrite]):
     """The in-memory ZooKeeper's log of writes, with someone who hears each."""
 
@@ -663,11 +676,18 @@ def run(
     plan: Plan, *, sink: Callable[[str], object] | None = None, until_s: float | None = None
 ) -> Verdict:
     """Run one plan in a simulation of its own."""
+    with garbage_kept():
+        return _run(plan, sink, until_s)
+
+
+@contextlib.contextmanager
+def garbage_kept() -> Iterator[None]:
+    """Collect little garbage during a run, and all of it at its end."""
     before = gc.get_threshold()
     gc.set_threshold(*PATIENT_COLLECTOR)
     gc.freeze()  # what was there before needs no look at the run's end
     try:
-        return _run(plan, sink, until_s)
+        yield
     finally:
         collect_garbage()  # of the cluster, too: whoever froze it would keep it for ever
         gc.unfreeze()
@@ -691,9 +711,16 @@ def _turns_of(plan: Plan) -> Iterator[None]:
 
 def _run(plan: Plan, sink: Callable[[str], object] | None, until_s: float | None) -> Verdict:
     cluster = Cluster(plan, simulation_of(plan, sink))
+    with under_way(cluster):
+        return cluster.run(until_s=until_s)
+
+
+@contextlib.contextmanager
+def under_way(cluster: Cluster) -> Iterator[None]:
+    """Charge a cluster's operations while it runs, and end all of it afterwards."""
     simulation = cluster.simulation
     try:
-        with charged(simulation.costs, simulation.scheduler.spend), _turns_of(plan):
-            return cluster.run(until_s=until_s)
+        with charged(simulation.costs, simulation.scheduler.spend), _turns_of(cluster.plan):
+            yield
     finally:
-        simulation.close(collect=False)  # `run` does, when the cluster itself is garbage
+        simulation.close(collect=False)  # `garbage_kept` does, when the cluster itself is garbage

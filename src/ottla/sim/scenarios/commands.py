@@ -1,0 +1,312 @@
+"""Commands: `ottla sim check` and `ottla sim scenario`, as a person types them.
+
+Who may call: the command line. Invariants: nothing is started but simulations, in processes of
+their own with a bound of memory; options win over the scenario file, and the file over a
+server.properties; exit code 1 if a promise was broken.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ottla.admin.arguments import Argument, Exit, Option, UsageError
+from ottla.admin.arguments.declaring import parameters
+from ottla.admin.options import Output, read_input
+from ottla.admin.output import Format, print_line, print_structured, print_table, say, structured
+from ottla.admin.tables import CLEAR_LINE
+
+if TYPE_CHECKING:
+    from ottla.sim.scenarios.report import Answer
+    from ottla.sim.scenarios.scenario import Scenario
+
+    Act = Callable[[Scenario], None]
+
+EXIT_BROKEN = 1
+MOST_PROCESSES = 8
+SETTING = "KEY=VALUE"
+
+
+def _described(
+    file: Annotated[
+        str | None,
+        Argument(metavar="[SCENARIO]", help="A scenario file (TOML); - is standard input"),
+    ] = None,
+    brokers: Annotated[int | None, Option(metavar="N", help="Brokers [default: 3]")] = None,
+    partitions: Annotated[int | None, Option(metavar="N", help="Partitions [default: 1]")] = None,
+    replication_factor: Annotated[
+        int | None, Option(metavar="N", help="Replicas of each partition [default: 3]")
+    ] = None,
+    server_properties: Annotated[
+        Path | None, Option(metavar="FILE", help="Use the settings of this server.properties")
+    ] = None,
+    producer_properties: Annotated[
+        Path | None, Option(metavar="FILE", help="Use the settings of this producer.properties")
+    ] = None,
+    server: Annotated[
+        list[str] | None, Option(metavar=SETTING, help="A setting of all brokers")
+    ] = None,
+    topic: Annotated[
+        list[str] | None, Option(metavar=SETTING, help="A setting of the topic")
+    ] = None,
+    producer: Annotated[
+        list[str] | None, Option(metavar=SETTING, help="A setting of the producers")
+    ] = None,
+    faults: Annotated[
+        str | None,
+        Option(metavar="LIST", help="Kinds of faults, or 'none'; `ottla sim scenario` lists them"),
+    ] = None,
+    at_once: Annotated[
+        int | None, Option(metavar="N", help="Faults at a time [default: 1]")
+    ] = None,
+    wait_for_in_sync: Annotated[
+        bool, Option("--wait-for-in-sync", help="No fault before all replicas are in sync again")
+    ] = False,
+    catch_up_seconds: Annotated[
+        float | None,
+        Option(metavar="S", help="How long a broker that was away is slow [default: 60]"),
+    ] = None,
+    longest_gap: Annotated[
+        float | None,
+        Option(metavar="S", help="Promise, too, that writes stop for no longer than this"),
+    ] = None,
+    promises: Annotated[
+        str | None, Option(metavar="LIST", help="Of kept, once, order, reads, gap")
+    ] = None,
+) -> "Scenario":
+    """Return the scenario that a file and the options describe."""
+    from ottla.model.config import parse_properties  # noqa: PLC0415 - lazy
+    from ottla.sim.scenarios import scenario as scenarios  # noqa: PLC0415 - lazy
+
+    where, values = "options", {}
+    if file is not None:
+        data, where = read_input(file, scenarios.MAX_BYTES)
+        values = scenarios.parse(data, where)
+    for table, path, select in (
+        ("server", server_properties, scenarios.of_the_cluster),
+        ("producer", producer_properties, scenarios.of_a_producer),
+    ):
+        if path is not None:
+            kept, left_out = select(parse_properties(path.read_text(encoding="utf-8")))
+            values[table] = kept | dict(values.get(table, {}))
+            if left_out:
+                say(f"ottla: {path}: not simulated: {', '.join(left_out)}")
+    for table, settings in (("server", server), ("topic", topic), ("producer", producer)):
+        for text in settings or ():
+            name, equals, value = text.partition("=")
+            if not equals or not name:
+                raise UsageError(f"--{table} {text}: expected {SETTING}")
+            values[table] = {**values.get(table, {}), name.strip(): value.strip()}
+    options: tuple[tuple[str, object], ...] = (
+        ("brokers", brokers),
+        ("partitions", partitions),
+        ("replication-factor", replication_factor),
+        ("at-once", at_once),
+        ("wait-for-in-sync", wait_for_in_sync or None),
+        ("catch-up-seconds", catch_up_seconds),
+        ("longest-gap-seconds", longest_gap),
+        ("faults", None if faults is None else _list(faults)),
+        ("promises", None if promises is None else _list(promises)),
+    )
+    for name, option in options:
+        if option is not None:
+            values[name] = option
+    return scenarios.checked(values, where)
+
+
+def _list(text: str) -> list[str]:
+    return [] if text == "none" else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _with_scenario(function: "Callable[..., Act]") -> Callable[..., None]:
+    """Make a command of a function that returns what to do with a scenario."""
+    shared = [parameter.name for parameter in parameters(_described)]
+
+    @wraps(function)
+    def command(**values: Any) -> None:
+        described = _described(**{name: values.pop(name) for name in shared})
+        function(**values)(described)
+
+    command.declared_by = (_described, function)  # type: ignore[attr-defined]
+    return command
+
+
+@_with_scenario
+def check(
+    hours: Annotated[
+        float, Option(metavar="H", help="Simulated hours to look for a counterexample", min=0.01)
+    ] = 5.0,
+    seed: Annotated[int, Option(metavar="N", help="The first seed", min=0)] = 1,
+    only_faults: Annotated[
+        str | None,
+        Option(metavar="LIST", help="Run --seed alone, with the faults of these numbers"),
+    ] = None,
+    seconds: Annotated[
+        float | None, Option(metavar="S", help="With --only-faults: how long the run lasts")
+    ] = None,
+    processes: Annotated[
+        int | None,
+        Option(metavar="N", help="Processes [default: one a CPU]", min=1, max=MOST_PROCESSES),
+    ] = None,
+    no_remedy: Annotated[
+        bool, Option("--no-remedy", help="Do not look for settings that help")
+    ] = False,
+    html: Annotated[
+        Path | None, Option(metavar="FILE", help="Write the report as one HTML page, too")
+    ] = None,
+    output: Output = Format.table,
+) -> "Act":
+    """Look for faults that break a promise of a cluster. Exit code 1 if there are some.
+
+    Real brokers run on simulated time, network and disks. The answer is a counterexample, or that
+    there was none in so many simulated hours.
+    Example: ottla sim check --topic min.insync.replicas=1 --producer acks=all
+    """
+    if seconds is not None and only_faults is None:
+        raise UsageError("--seconds goes with --only-faults; how long to look is --hours")
+
+    def act(described: "Scenario") -> None:
+        from ottla.sim.scenarios import report, search  # noqa: PLC0415 - lazy
+
+        count = processes or min(MOST_PROCESSES, os.cpu_count() or 1)
+        said = _Line()
+        if only_faults is not None:
+            answer = _one_run(described, seed, only_faults, seconds)
+        else:
+            found = search.search(described, hours * 3600, count, seed, said)
+            answer = report.Answer(described, found, {})
+            for promise in described.promises:
+                if promise in found.first and not found.interrupted:
+                    run = next(
+                        (
+                            c.run
+                            for c in answer.counterexamples.values()
+                            if c.run.seed == found.first[promise].seed
+                            and any(b.promise == promise for b in c.run.broken)
+                        ),
+                        None,
+                    ) or search.counterexample(described, found.first[promise], promise, said)
+                    answer.add(run, promise)
+            if found.first and not (no_remedy or found.interrupted):
+                broken = set(found.first)
+                answer.remedy = search.helping(described, broken, found.seconds, count, seed, said)
+        said.clear()
+        if html is not None:
+            html.write_text("".join(report.page(answer)), encoding="utf-8")
+            say(f"ottla: wrote {html}")
+        _print(answer, output)
+        if answer.hours.interrupted:
+            say("ottla: interrupted; this is what was found until then")
+            raise Exit(130)
+        if answer.hours.first or answer.hours.unhealed or answer.hours.defects:
+            raise Exit(EXIT_BROKEN)
+
+    return act
+
+
+def _one_run(scenario: "Scenario", seed: int, only_faults: str, seconds: float | None) -> "Answer":
+    from ottla.sim.scenarios import report, search  # noqa: PLC0415 - lazy
+    from ottla.sim.scenarios.scenario_run import Job  # noqa: PLC0415 - lazy
+    from ottla.sim.scenarios.worker import Worker  # noqa: PLC0415 - lazy
+
+    try:
+        numbers = tuple(map(int, _list(only_faults)))
+    except ValueError:
+        raise UsageError(f"--only-faults {only_faults}: expected numbers, such as 3,7") from None
+    found = search.Hours()
+    with Worker(scenario) as worker:
+        run = worker.run(Job(seed, numbers, seconds))
+    found.take(run)
+    answer = report.Answer(scenario, found, {})
+    for promise in found.first:
+        answer.add(run, promise)
+    return answer
+
+
+@_with_scenario
+def scenario() -> "Act":
+    """Print a scenario file: all that can be said of a scenario, with its defaults.
+
+    Example: ottla sim scenario --topic min.insync.replicas=2 > mine.toml
+    """
+    from ottla.sim.scenarios.scenario import to_text  # noqa: PLC0415 - lazy
+
+    def act(described: "Scenario") -> None:
+        sys.stdout.write(to_text(described))
+
+    return act
+
+
+class _Line:
+    """One line on a terminal that says how it goes."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+
+    def __call__(self, text: str) -> None:
+        if self._shown:
+            sys.stderr.write(f"{CLEAR_LINE}{text[:100]}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._shown:
+            sys.stderr.write(CLEAR_LINE)
+            sys.stderr.flush()
+
+
+def _print(answer: "Answer", output: Format) -> None:
+    from ottla.sim.scenarios import report  # noqa: PLC0415 - lazy
+
+    if structured(output):
+        print_structured(output, _document(answer))
+        return
+    for line in report.head(answer.scenario):
+        print_line(line)
+    print_line("")
+    print_table(("PROMISE", "RESULT"), report.results(answer))
+    print_line("")
+    for line in report.lines(answer):
+        print_line(line)
+
+
+def _document(answer: "Answer") -> dict[str, Any]:
+    from ottla.sim.scenarios import report  # noqa: PLC0415 - lazy
+
+    hours, remedy = answer.hours, answer.remedy
+    results: Sequence[tuple[str, str]] = report.results(answer)
+    return {
+        "scenario": answer.scenario,
+        "broken": list(hours.first),
+        "promises": [
+            {
+                "promise": promise,
+                "meaning": meaning,
+                "broken": promise in hours.first,
+                "counterexample": found.explanation
+                if (found := answer.counterexamples.get(promise)) is not None
+                else None,
+            }
+            for promise, (meaning, _) in zip(answer.scenario.promises, results, strict=True)
+        ],
+        "runs": hours.runs,
+        "simulated_hours": round(hours.seconds / 3600, 3),
+        "faults": hours.faults,
+        "acknowledged": hours.acknowledged,
+        "longest_gap_seconds": round(hours.longest_gap_s, 1),
+        "remedy": None
+        if remedy is None
+        else {
+            "changes": remedy.changes,
+            "helps": remedy.helps,
+            "broken": list(remedy.hours.first),
+            "simulated_hours": round(remedy.hours.seconds / 3600, 3),
+            "longest_gap_seconds": round(remedy.hours.longest_gap_s, 1),
+        },
+        "not_recovered": None
+        if hours.unhealed is None
+        else {"seed": hours.unhealed.seed, "what": hours.unhealed.unhealed},
+        "defects": hours.defects,
+        "interrupted": hours.interrupted,
+    }

@@ -1,0 +1,140 @@
+"""Clients of a scenario: a producer with a user's settings, a consumer that goes on after a reset.
+
+Who may call: `scenario_run`, tests. Invariants: they speak the real protocol through `net.client`;
+a record is acknowledged when Kafka's producer would report it as sent: with acks=0 that is when it
+was handed to the connection. An idempotent producer has one batch of a partition under way: its
+guarantees are the same with up to five (KAFKA-5494), and so are its failures.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import World
+from ottla.net.client import Client
+from ottla.sim.clients import PERHAPS, Consumer, Producer, fetch
+from ottla.sim.history import History, Write
+from ottla.sim.scenarios.scenario import ProducerSettings
+from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.records import Record, build_batch
+
+UNKNOWN_OFFSET = -1
+PRODUCE_VERSION = 9
+ANY_RETRIABLE = RETRIABLE | PERHAPS
+
+
+class ConfiguredProducer(Producer):
+    """Sends as Kafka's producer would with such settings; notes what the application hears."""
+
+    def __init__(
+        self,
+        world: World,
+        bootstrap: Sequence[tuple[str, int]],
+        name: str,
+        tps: Sequence[TopicPartition],
+        history: History,
+        pause_s: float,
+        settings: ProducerSettings,
+        acknowledged: Callable[[], object],
+    ) -> None:
+        super().__init__(world, bootstrap, name, tps, history, pause_s)
+        self.client = Client(world, bootstrap, name, timeout_s=settings.request_timeout_s)
+        self._settings = settings
+        self._acknowledged = acknowledged
+
+    async def _partition(self, tp: TopicPartition) -> None:
+        if self._settings.idempotent:
+            await self._idempotent(tp)
+            return
+        room = asyncio.Semaphore(self._settings.in_flight)
+        async with asyncio.TaskGroup() as group:
+            while not self.stopping:
+                await asyncio.sleep(self.world.random.expovariate(1.0 / self.pause_s))
+                await room.acquire()
+                write = self._next_write(tp, self._settings.acks)
+                task = group.create_task(self._deliver(write, self._batch(write)))
+                task.add_done_callback(lambda _: room.release())
+
+    async def _idempotent(self, tp: TopicPartition) -> None:
+        while not self.stopping:
+            identity, sequence = await self._identity(), 0
+            while not self.stopping:
+                await asyncio.sleep(self.world.random.expovariate(1.0 / self.pause_s))
+                write = self._next_write(tp, self._settings.acks)
+                if not await self._deliver(write, self._batch(write, identity, sequence)):
+                    break  # as Kafka's producer does: a new epoch, numbered from 0
+                sequence += len(write.values)
+
+    def _batch(
+        self, write: Write, identity: tuple[int, int] = (-1, -1), sequence: int = -1
+    ) -> bytes:
+        now_ms = self.world.clock.wall_ms()
+        return build_batch(
+            [Record(-1, now_ms, None, value) for value in write.values],
+            producer_id=identity[0], producer_epoch=identity[1], base_sequence=sequence,
+        )  # fmt: skip
+
+    async def _deliver(self, write: Write, batch: bytes) -> bool:
+        """Send, and try again as often and as long as the settings say; return whether it stands.
+
+        After the last try the application hears of a failure: the record may be there or not.
+        """
+        settings, loop = self._settings, asyncio.get_running_loop()
+        give_up_s = loop.time() + settings.delivery_timeout_s
+        for attempt in range(settings.retries + 1):
+            code, offset = await self._send(write, batch, refresh=attempt > 0)
+            if code == ErrorCode.NONE:
+                write.offset, write.completed_s = offset, loop.time()
+                self._acknowledged()
+                return True
+            if code is not None and code not in ANY_RETRIABLE:
+                break
+            await asyncio.sleep(max(0.01, settings.retry_backoff_s))
+            if loop.time() >= give_up_s:
+                break
+        write.abandoned = True
+        return False
+
+    async def _send(
+        self, write: Write, batch: bytes, *, refresh: bool
+    ) -> tuple[ErrorCode | None, int]:
+        """Send once; return the error code and the offset, None where no response came."""
+        tp, acks = write.tp, self._settings.acks
+        request = ProduceRequest(
+            acks=acks,
+            timeout_ms=round(self._settings.request_timeout_s * 1000),
+            topic_data=[
+                ProduceRequest.TopicProduceData(
+                    name=tp.topic,
+                    partition_data=[
+                        ProduceRequest.PartitionProduceData(index=tp.partition, records=batch)
+                    ],
+                )
+            ],
+        )
+        try:
+            leader = await self.client.leader(tp.topic, tp.partition, refresh=refresh)
+            if acks == 0:
+                peer, _ = await self.client.peer(leader)
+                peer.send_without_response(request, PRODUCE_VERSION)
+                return ErrorCode.NONE, UNKNOWN_OFFSET
+            response = await self.client.call(request, leader, version=PRODUCE_VERSION)
+        except OttlaError:
+            return None, UNKNOWN_OFFSET
+        found = response.responses[0].partition_responses[0]
+        return ErrorCode(found.error_code), found.base_offset
+
+
+class ConfiguredConsumer(Consumer):
+    """Reads every partition; where its offset is beyond the log's end, it goes on from there."""
+
+    async def _fetch(self, tp: TopicPartition, leader: int) -> bool:
+        data = await fetch(self.world, self.client, tp, self.offsets[tp], leader)
+        if data is not None and data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self.offsets[tp] = max(0, data.high_watermark)
+            return True
+        if data is None or data.error_code:
+            return True
+        self._take(tp, data)
+        return False

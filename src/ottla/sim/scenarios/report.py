@@ -1,0 +1,245 @@
+"""Reports of a search: the answer as text lines, and as one HTML page.
+
+Who may call: `commands`, tests. Invariants: text of a scenario is data and is escaped; the page
+fetches nothing.
+"""
+
+from collections.abc import Iterator
+from html import escape
+
+import msgspec
+
+from ottla.admin.output import plural
+from ottla.model.ids import NO_LEADER
+from ottla.sim.scenarios.explanation import Explanation, explain, settings_text
+from ottla.sim.scenarios.promises import Broken
+from ottla.sim.scenarios.scenario import FAULTS, PROMISES, Scenario
+from ottla.sim.scenarios.scenario_run import Run
+from ottla.sim.scenarios.search import Hours, Remedy, broken_of
+
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bb8855", "#888888",
+           "#999933")  # fmt: skip
+WIDTH, ROW = 1000, 20
+
+
+class Counterexample(msgspec.Struct):
+    """The smallest run that was found to break a promise."""
+
+    broken: Broken
+    run: Run
+    explanation: Explanation
+
+
+class Answer(msgspec.Struct):
+    """All there is to say after a search. `counterexamples`: promise -> run."""
+
+    scenario: Scenario
+    hours: Hours
+    counterexamples: dict[str, Counterexample]
+    remedy: Remedy | None = None
+
+    def add(self, run: Run, promise: str) -> None:
+        """Note the counterexample of a promise."""
+        broken = broken_of(run, promise)
+        after_s = self.hours.first_after_s[promise]
+        explanation = explain(self.scenario, run, broken, after_s)
+        self.counterexamples[promise] = Counterexample(broken, run, explanation)
+
+
+def hours_text(seconds: float) -> str:
+    """Return `2.5 simulated hours`."""
+    hours = seconds / 3600
+    return f"{hours:.1f} simulated hour{'' if round(hours, 1) == 1 else 's'}"
+
+
+def head(scenario: Scenario) -> Iterator[str]:
+    """Yield what is simulated, a fact a line."""
+    yield (
+        f"{plural(scenario.brokers, 'broker')}, a topic of "
+        f"{plural(scenario.partitions, 'partition')}, replication factor "
+        f"{scenario.replication_factor}"
+    )
+    yield settings_text(scenario)
+    kinds = "none" if not scenario.faults else "all kinds"
+    if scenario.faults and len(scenario.faults) < len(FAULTS):
+        kinds = ", ".join(scenario.faults)
+    wait = ", the next one when all replicas are in sync" if scenario.wait_for_in_sync else ""
+    yield f"faults: {kinds}; {scenario.at_once} at a time{wait}"
+
+
+def results(answer: Answer) -> list[tuple[str, str]]:
+    """Return each promise with what came of it."""
+    found = []
+    for promise in answer.scenario.promises:
+        meaning = PROMISES[promise]
+        if promise == "gap":
+            meaning += f" ({answer.scenario.longest_gap_seconds:g} s)"
+        if promise in answer.hours.first:
+            after = hours_text(answer.hours.first_after_s[promise])
+            text = f"broken after {after}"
+        else:
+            text = f"no counterexample in {hours_text(answer.hours.seconds)}"
+        found.append((meaning, text))
+    return found
+
+
+def replay_options(explanation: Explanation) -> str:
+    """Return the options that run a counterexample again."""
+    numbers = ",".join(map(str, explanation.faults)) or "none"
+    return f"--seed {explanation.seed} --only-faults {numbers} --seconds {explanation.seconds:g}"
+
+
+def remedy_text(remedy: Remedy) -> str:
+    """Return whether changed settings help."""
+    changes = ", ".join(f"{k}={v}" for k, v in remedy.changes.items())
+    outcome = (
+        "no counterexample" if remedy.helps else
+        f"still broken: {', '.join(PROMISES[p] for p in remedy.hours.first) or 'interrupted'}"
+    )  # fmt: skip
+    return (
+        f"With {changes}: {outcome} in {hours_text(remedy.hours.seconds)} of the same seeds; the "
+        f"longest time without an acknowledged write was {remedy.hours.longest_gap_s:.0f} s."
+    )
+
+
+def lines(answer: Answer) -> Iterator[str]:
+    """Yield what follows the table of results."""
+    hours = answer.hours
+    yield (
+        f"{plural(hours.runs, 'run')} with {plural(hours.faults, 'fault')}, "
+        f"{plural(hours.acknowledged, 'acknowledged record')}; longest time without an "
+        f"acknowledged write: {hours.longest_gap_s:.0f} s"
+    )
+    shown: list[Run] = []
+    for promise in answer.scenario.promises:
+        found = answer.counterexamples.get(promise)
+        if found is not None:
+            yield ""
+            yield from _counterexample(found.explanation, events=found.run not in shown)
+            shown.append(found.run)
+    if answer.remedy is not None:
+        yield ""
+        yield remedy_text(answer.remedy)
+    if hours.unhealed is not None:
+        yield ""
+        why = hours.unhealed.unhealed
+        yield f"Seed {hours.unhealed.seed} did not recover after its faults: {why}"
+    if hours.defects:
+        yield ""
+        yield "Errors that no one caught; they are defects of Ottla, please report them:"
+        yield from (f"  {line}" for line in hours.defects[:5])
+
+
+def _counterexample(explanation: Explanation, *, events: bool) -> Iterator[str]:
+    yield (
+        f"Counterexample: {explanation.meaning} (seed {explanation.seed}, "
+        f"{plural(len(explanation.faults), 'fault')}, {plural(explanation.records, 'record')})"
+    )
+    yield f"  {explanation.what}"
+    yield from (f"  {line}" for line in explanation.why)
+    if not events:
+        yield "  It is the run above."
+        return
+    yield ""
+    for event in explanation.events:
+        yield f"  {event.at_s:8.1f} s  {event.text}"
+    yield f"  Again: the same command with {replay_options(explanation)}"
+
+
+STYLE = """
+body{font:14px system-ui,sans-serif;margin:1.5em;max-width:70em;color:#222;background:#fff}
+h1{font-size:1.4em}h2{font-size:1.15em}table{border-collapse:collapse;margin:.8em 0}
+td,th{padding:.2em 1em .2em 0;text-align:left;vertical-align:top}
+th{border-bottom:1px solid #999}.n{text-align:right;font-family:monospace;white-space:nowrap}
+.fault{color:#a02020}.record{font-weight:bold}code{white-space:pre-wrap}
+svg{width:100%;background:#f4f4f4}text{font:11px monospace;fill:#222}
+@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}svg{background:#242424}
+text{fill:#ddd}.fault{color:#ff8080}}
+"""
+
+
+def page(answer: Answer) -> Iterator[str]:
+    """Yield one HTML page, piece by piece."""
+    title = "What may be lost" if answer.counterexamples else "No counterexample found"
+    yield (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv='
+        "\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>ottla sim: {title}</title><style>{STYLE}</style><h1>{title}</h1><ul>"
+    )
+    for line in head(answer.scenario):
+        yield f"<li>{escape(line)}</li>"
+    yield "</ul><table><tr><th>promise</th><th>result</th></tr>"
+    for meaning, outcome in results(answer):
+        yield f"<tr><td>{escape(meaning)}</td><td>{escape(outcome)}</td></tr>"
+    hours = answer.hours
+    yield (
+        f"</table><p>{plural(hours.runs, 'run')} in {hours_text(hours.seconds)}, with "
+        f"{plural(hours.faults, 'fault')} and {plural(hours.acknowledged, 'acknowledged record')}."
+        f" The longest time without an acknowledged write was {hours.longest_gap_s:.0f} s.</p>"
+    )
+    for found in answer.counterexamples.values():
+        yield from _section(found)
+    if answer.remedy is not None:
+        yield f"<h2>What helps</h2><p>{escape(remedy_text(answer.remedy))}</p>"
+    yield "</html>\n"
+
+
+def _section(found: Counterexample) -> Iterator[str]:
+    explanation = found.explanation
+    yield f"<h2>Broken: {escape(explanation.meaning)}</h2><p>{escape(explanation.what)}</p><ul>"
+    yield from (f"<li>{escape(line)}</li>" for line in explanation.why)
+    yield "</ul>"
+    yield from _drawing(found.run, found.broken)
+    yield "<table><tr><th>time</th><th>what happened</th></tr>"
+    for event in explanation.events:
+        yield (
+            f'<tr class="{event.kind}"><td class="n">{event.at_s:.1f} s</td>'
+            f"<td>{escape(event.text)}</td></tr>"
+        )
+    yield (
+        "</table><p>Again: the same command with "
+        f"<code>{escape(replay_options(explanation))}</code></p>"
+    )
+
+
+def _drawing(run: Run, broken: Broken) -> Iterator[str]:
+    """Draw the leader, each broker's time in sync, its faults, and the record's moment."""
+    states = [s for s in run.states if s.partition == broken.partition]
+    brokers = sorted({b for s in states for b in s.isr} | {f.broker for f in run.faults} - {-1})
+    rows = [f"{broken.partition} leader", *(f"broker {b} in sync" for b in brokers), "faults"]
+    end_s = run.seconds or 1.0
+
+    def x(at_s: float) -> float:
+        share = min(max((at_s - run.began_s) / end_s, 0.0), 1.0)
+        return 170 + share * (WIDTH - 180)
+
+    def bar(row: int, start_s: float, stop_s: float, colour: str, what: str) -> str:
+        return (
+            f'<rect x="{x(start_s):.1f}" y="{row * ROW + 3}" height="{ROW - 6}" '
+            f'width="{max(x(stop_s) - x(start_s), 1.5):.1f}" fill="{colour}">'
+            f"<title>{escape(what)}</title></rect>"
+        )
+
+    yield f'<svg viewBox="0 0 {WIDTH} {len(rows) * ROW + 4}" role="img" aria-label="timeline">'
+    for row, name in enumerate(rows):
+        yield f'<text x="4" y="{row * ROW + 14}">{escape(name)}</text>'
+    ends = [s.at_s for s in states[1:]] + [run.began_s + end_s]
+    for state, until_s in zip(states, ends, strict=False):
+        if state.leader != NO_LEADER:
+            what = f"leader {state.leader}, epoch {state.leader_epoch}"
+            yield bar(0, state.at_s, until_s, COLOURS[state.leader % len(COLOURS)], what)
+        for broker in state.isr:
+            colour = COLOURS[broker % len(COLOURS)]
+            row = 1 + brokers.index(broker)
+            yield bar(row, state.at_s, until_s, colour, f"broker {broker} in sync")
+    for fault in run.faults:
+        what = f"{fault.kind} of {f'broker {fault.broker}' if fault.broker >= 0 else 'ZooKeeper'}"
+        colour = COLOURS[fault.broker % len(COLOURS)] if fault.broker >= 0 else "#444444"
+        yield bar(len(rows) - 1, fault.at_s, fault.at_s + fault.lasts_s, colour, what)
+    if broken.acknowledged_s >= 0:
+        at = x(broken.acknowledged_s)
+        yield (
+            f'<line x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="{len(rows) * ROW}" stroke="#d02020" '
+            f'stroke-width="1.5"><title>{escape(broken.value or broken.promise)}</title></line>'
+        )
+    yield "</svg>"
