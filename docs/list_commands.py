@@ -22,7 +22,7 @@ HEAD = """\
 
 Written by `python docs/list_commands.py` from the same source as `--help` and `ottla man FOLDER`; do not edit.
 
-`sim`, `pipeline` and `broker run` are programs of their own: `ottla sim --help`, `ottla pipeline --help`
+`pipeline` and `broker run` are programs of their own: `ottla pipeline --help`
 ([PIPELINES.md](PIPELINES.md)), `ottla broker run --help`. What each command prints with `--output json`, and all exit codes, are in
 [OUTPUT.md](OUTPUT.md).
 

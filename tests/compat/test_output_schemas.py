@@ -15,7 +15,7 @@ from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
 
-LOCAL = {"up", "down", "why", "timeline", "replay", "logs"} | {
+LOCAL = {"up", "down", "why", "timeline", "replay", "logs", "sim check"} | {
     name for name in SCHEMAS if name.startswith(("broker ", "profile "))
 }
 """They ask no cluster, or only one of `ottla up`: tested below, or without a cluster."""

@@ -27,10 +27,11 @@ from ottla.net.client import Client
 from ottla.net.framing import DEFAULT_MAX_FRAME_BYTES
 from ottla.net.peer import PeerConnection
 from ottla.sim.clients import create_topic
-from ottla.sim.cluster import PATIENT_COLLECTOR, PORT, Cluster
+from ottla.sim.cluster import PORT, Cluster
 from ottla.sim.plans import Plan
 from ottla.sim.scheduler import SimulationError
 from ottla.sim.verdict import Tracebacks
+from ottla.sim.world import PATIENT_COLLECTOR
 from ottla.wire.apis import APIS
 from ottla.wire.codec import decode_request, decode_response
 from ottla.wire.headers import decode_request_header, decode_response_header

@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from ottla.model.state_changes import LOGGER_NAME, TRACE
-from ottla.sim import cluster
+from ottla.sim import cluster, world
 from ottla.sim.cluster import run
 from ottla.sim.plans import Plan
 
@@ -102,7 +102,7 @@ def test_the_trace_is_the_same_at_every_log_level(digest_at):
 def test_the_trace_is_the_same_however_often_garbage_is_collected(digest_at, monkeypatch):
     traces = set()
     for thresholds in ((0, 0, 0), (200, 3, 3)):
-        monkeypatch.setattr(cluster, "PATIENT_COLLECTOR", thresholds)
+        monkeypatch.setattr(world, "PATIENT_COLLECTOR", thresholds)
         traces.add(digest_at(logging.CRITICAL)[0])
     assert len(traces) == 1
 

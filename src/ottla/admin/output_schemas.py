@@ -367,6 +367,31 @@ SCHEMAS: dict[str, Schema] = {
     "profile use": _PROFILE_RESULT,
     "profile remove": _PROFILE_RESULT,
     **{f"whatif {name}": _WHATIF for name in _WHATIF_EVENTS},
+    "sim check": _object(
+        scenario={"type": "object"}, broken=TEXTS,
+        promises=_many(
+            _object(
+                promise=TEXT, meaning=TEXT, broken=FLAG,
+                counterexample=_or_null(
+                    _object(
+                        promise=TEXT, meaning=TEXT, seed=NUMBER, after_hours=FRACTION,
+                        records=NUMBER, faults=NUMBERS, seconds=FRACTION, what=TEXT, why=TEXTS,
+                        events=_many(_object(at_s=FRACTION, kind=TEXT, text=TEXT)),
+                    )
+                ),
+            )
+        ),
+        runs=NUMBER, simulated_hours=FRACTION, faults=NUMBER, acknowledged=NUMBER,
+        longest_gap_seconds=FRACTION,
+        remedy=_or_null(
+            _object(
+                changes=_by_name(TEXT), helps=FLAG, broken=TEXTS, simulated_hours=FRACTION,
+                longest_gap_seconds=FRACTION,
+            )
+        ),
+        not_recovered=_or_null(_object(seed=NUMBER, what=TEXT)),
+        defects=TEXTS, interrupted=FLAG,
+    ),
     "why": _object(
         topic=TEXT, partition=NUMBER, topic_id=_or_null(TEXT), at=_or_null(NUMBER), now=ANYTHING,
         chapters=_many({"type": "object"}), **_LEFT_OUT,

@@ -7,12 +7,10 @@ with everything healed, and only then are logs compared. The same seed gives the
 
 import asyncio
 import contextlib
-import gc
 import json
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Protocol
 
 from ottla.broker.broker import Broker
 from ottla.model import time_slices
@@ -45,14 +43,14 @@ from ottla.sim.operators import Churn, Mover
 from ottla.sim.plans import Plan
 from ottla.sim.replica_files import ReplicaFiles
 from ottla.sim.scheduler import SimulationError
+from ottla.sim.target import Healer
 from ottla.sim.verdict import LONGEST_CALLBACK_S, Tracebacks, Verdict, stalls_of
-from ottla.sim.world import Main, Node, Simulation, collect_garbage
+from ottla.sim.world import Main, Node, Simulation, garbage_kept
 from ottla.sim.znode_rules import check_znodes
 from ottla.zookeeper.memory import LoggedWrite, MemoryZooKeeper
 from ottla.zookeeper.memory_tree import Znode
 
-PORT = 9092
-ZOOKEEPER_PORT = 2181
+PORT, ZOOKEEPER_PORT = 9092, 2181
 UNCLEAN = "unclean"
 """A topic of unclean elections: it may lose what it acknowledged, and keeps all else."""
 LOG_DIRS = ("/var/ottla/a", "/var/ottla/b", "/var/ottla/c")
@@ -65,8 +63,6 @@ QUIET_S = 2.0
 """How long after the last fault nothing is looked at: processes come up."""
 GOING_ON_S = 3.0
 """How long clients go on once all is healed: what is still wrong may show in what they write."""
-PATIENT_COLLECTOR = (100_000, 50, 1000)
-"""Thresholds of the garbage collector during a run: the default ones cost a quarter of it."""
 
 
 class Cluster:
@@ -525,7 +521,7 @@ class Cluster:
             for consumer in self._consumers:
                 group.create_task(consumer.run())
 
-    def _settle(self, nemesis: "Healer") -> list[str]:
+    def _settle(self, nemesis: Healer) -> list[str]:
         """Heal everything; the cluster has to come back by itself, and catch up."""
         for operator in self._operators:
             operator.stopping = True
@@ -642,14 +638,6 @@ class Cluster:
         self.simulation.close()
 
 
-class Healer(Protocol):
-    """Whoever broke things, as the end of a run needs it."""
-
-    def heal(self) -> None:
-        """Mend everything that is broken now."""
-        ...
-
-
 class WatchedWrites(deque[LoggedWrite]):
     """The in-memory ZooKeeper's log of writes, with someone who hears each."""
 
@@ -678,20 +666,6 @@ def run(
     """Run one plan in a simulation of its own."""
     with garbage_kept():
         return _run(plan, sink, until_s)
-
-
-@contextlib.contextmanager
-def garbage_kept() -> Iterator[None]:
-    """Collect little garbage during a run, and all of it at its end."""
-    before = gc.get_threshold()
-    gc.set_threshold(*PATIENT_COLLECTOR)
-    gc.freeze()  # what was there before needs no look at the run's end
-    try:
-        yield
-    finally:
-        collect_garbage()  # of the cluster, too: whoever froze it would keep it for ever
-        gc.unfreeze()
-        gc.set_threshold(*before)
 
 
 @contextlib.contextmanager

@@ -16,10 +16,11 @@ from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.arguments.declaring import parameters
 from ottla.admin.options import Output, read_input
 from ottla.admin.output import Format, print_line, print_structured, print_table, say, structured
+from ottla.admin.process import ended_in_order
 from ottla.admin.tables import CLEAR_LINE
 
 if TYPE_CHECKING:
-    from ottla.sim.scenarios.report import Answer
+    from ottla.sim.scenarios.report import Findings
     from ottla.sim.scenarios.scenario import Scenario
 
     Act = Callable[[Scenario], None]
@@ -160,7 +161,7 @@ def check(
 ) -> "Act":
     """Look for faults that break a promise of a cluster. Exit code 1 if there are some.
 
-    Real brokers run on simulated time, network and disks. The answer is a counterexample, or that
+    Real brokers run on simulated time, network and disks. The result is a counterexample, or that
     there was none in so many simulated hours.
     Example: ottla sim check --topic min.insync.replicas=1 --producer acks=all
     """
@@ -168,45 +169,62 @@ def check(
         raise UsageError("--seconds goes with --only-faults; how long to look is --hours")
 
     def act(described: "Scenario") -> None:
-        from ottla.sim.scenarios import report, search  # noqa: PLC0415 - lazy
+        from ottla.sim.scenarios import report  # noqa: PLC0415 - lazy
 
         count = processes or min(MOST_PROCESSES, os.cpu_count() or 1)
         said = _Line()
         if only_faults is not None:
-            answer = _one_run(described, seed, only_faults, seconds)
+            findings = _one_run(described, seed, only_faults, seconds)
         else:
-            found = search.search(described, hours * 3600, count, seed, said)
-            answer = report.Answer(described, found, {})
-            for promise in described.promises:
-                if promise in found.first and not found.interrupted:
-                    run = next(
-                        (
-                            c.run
-                            for c in answer.counterexamples.values()
-                            if c.run.seed == found.first[promise].seed
-                            and any(b.promise == promise for b in c.run.broken)
-                        ),
-                        None,
-                    ) or search.counterexample(described, found.first[promise], promise, said)
-                    answer.add(run, promise)
-            if found.first and not (no_remedy or found.interrupted):
-                broken = set(found.first)
-                answer.remedy = search.helping(described, broken, found.seconds, count, seed, said)
+            with ended_in_order():
+                findings = _searched(
+                    described, hours * 3600, count, seed, said, no_remedy=no_remedy
+                )
         said.clear()
+        _print(findings, output)
         if html is not None:
-            html.write_text("".join(report.page(answer)), encoding="utf-8")
+            html.write_text("".join(report.page(findings)), encoding="utf-8")
             say(f"ottla: wrote {html}")
-        _print(answer, output)
-        if answer.hours.interrupted:
+        if findings.hours.interrupted:
             say("ottla: interrupted; this is what was found until then")
             raise Exit(130)
-        if answer.hours.first or answer.hours.unhealed or answer.hours.defects:
+        if findings.hours.first or findings.hours.unhealed or findings.hours.defects:
             raise Exit(EXIT_BROKEN)
 
     return act
 
 
-def _one_run(scenario: "Scenario", seed: int, only_faults: str, seconds: float | None) -> "Answer":
+def _searched(
+    scenario: "Scenario", seconds: float, processes: int, seed: int, said: "_Line", *,
+    no_remedy: bool,
+) -> "Findings":  # fmt: skip
+    """Return what a search found; if it is interrupted, what was found until then."""
+    from ottla.sim.scenarios import report, search  # noqa: PLC0415 - lazy
+
+    found = search.search(scenario, seconds, processes, seed, said)
+    findings = report.Findings(scenario, found, {})
+    if found.interrupted:
+        return findings
+    try:
+        for promise, first in found.first.items():
+            shrunk = (c.run for c in findings.counterexamples.values() if c.run.seed == first.seed)
+            same = (r for r in shrunk if any(b.promise == promise for b in r.broken))
+            run = next(same, None) or search.counterexample(scenario, first, promise, said)
+            findings.add(run, promise)
+        if found.first and not no_remedy:
+            remedy = search.helping(
+                scenario, set(found.first), found.seconds, processes, seed, said
+            )
+            findings.remedy = remedy
+            found.interrupted = remedy is not None and remedy.hours.interrupted
+    except KeyboardInterrupt:
+        found.interrupted = True
+    return findings
+
+
+def _one_run(
+    scenario: "Scenario", seed: int, only_faults: str, seconds: float | None
+) -> "Findings":
     from ottla.sim.scenarios import report, search  # noqa: PLC0415 - lazy
     from ottla.sim.scenarios.scenario_run import Job  # noqa: PLC0415 - lazy
     from ottla.sim.scenarios.worker import Worker  # noqa: PLC0415 - lazy
@@ -219,10 +237,10 @@ def _one_run(scenario: "Scenario", seed: int, only_faults: str, seconds: float |
     with Worker(scenario) as worker:
         run = worker.run(Job(seed, numbers, seconds))
     found.take(run)
-    answer = report.Answer(scenario, found, {})
+    findings = report.Findings(scenario, found, {})
     for promise in found.first:
-        answer.add(run, promise)
-    return answer
+        findings.add(run, promise)
+    return findings
 
 
 @_with_scenario
@@ -256,28 +274,28 @@ class _Line:
             sys.stderr.flush()
 
 
-def _print(answer: "Answer", output: Format) -> None:
+def _print(findings: "Findings", output: Format) -> None:
     from ottla.sim.scenarios import report  # noqa: PLC0415 - lazy
 
     if structured(output):
-        print_structured(output, _document(answer))
+        print_structured(output, _document(findings))
         return
-    for line in report.head(answer.scenario):
+    for line in report.head(findings.scenario):
         print_line(line)
     print_line("")
-    print_table(("PROMISE", "RESULT"), report.results(answer))
+    print_table(("PROMISE", "RESULT"), report.results(findings))
     print_line("")
-    for line in report.lines(answer):
+    for line in report.lines(findings):
         print_line(line)
 
 
-def _document(answer: "Answer") -> dict[str, Any]:
+def _document(findings: "Findings") -> dict[str, Any]:
     from ottla.sim.scenarios import report  # noqa: PLC0415 - lazy
 
-    hours, remedy = answer.hours, answer.remedy
-    results: Sequence[tuple[str, str]] = report.results(answer)
+    hours, remedy = findings.hours, findings.remedy
+    results: Sequence[tuple[str, str]] = report.results(findings)
     return {
-        "scenario": answer.scenario,
+        "scenario": findings.scenario,
         "broken": list(hours.first),
         "promises": [
             {
@@ -285,10 +303,10 @@ def _document(answer: "Answer") -> dict[str, Any]:
                 "meaning": meaning,
                 "broken": promise in hours.first,
                 "counterexample": found.explanation
-                if (found := answer.counterexamples.get(promise)) is not None
+                if (found := findings.counterexamples.get(promise)) is not None
                 else None,
             }
-            for promise, (meaning, _) in zip(answer.scenario.promises, results, strict=True)
+            for promise, (meaning, _) in zip(findings.scenario.promises, results, strict=True)
         ],
         "runs": hours.runs,
         "simulated_hours": round(hours.seconds / 3600, 3),

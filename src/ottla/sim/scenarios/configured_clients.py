@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
+from ottla.model.protocol import UNKNOWN_OFFSET
 from ottla.net.client import Client
 from ottla.sim.clients import PERHAPS, Consumer, Producer, fetch
 from ottla.sim.history import History, Write
@@ -19,7 +20,6 @@ from ottla.sim.scenarios.scenario import ProducerSettings
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.records import Record, build_batch
 
-UNKNOWN_OFFSET = -1
 PRODUCE_VERSION = 9
 ANY_RETRIABLE = RETRIABLE | PERHAPS
 

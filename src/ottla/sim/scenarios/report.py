@@ -1,4 +1,4 @@
-"""Reports of a search: the answer as text lines, and as one HTML page.
+"""Reports of a search: what was found as text lines, and as one HTML page.
 
 Who may call: `commands`, tests. Invariants: text of a scenario is data and is escaped; the page
 fetches nothing.
@@ -30,8 +30,8 @@ class Counterexample(msgspec.Struct):
     explanation: Explanation
 
 
-class Answer(msgspec.Struct):
-    """All there is to say after a search. `counterexamples`: promise -> run."""
+class Findings(msgspec.Struct):
+    """What a search found. `counterexamples`: promise -> run."""
 
     scenario: Scenario
     hours: Hours
@@ -67,18 +67,18 @@ def head(scenario: Scenario) -> Iterator[str]:
     yield f"faults: {kinds}; {scenario.at_once} at a time{wait}"
 
 
-def results(answer: Answer) -> list[tuple[str, str]]:
+def results(findings: Findings) -> list[tuple[str, str]]:
     """Return each promise with what came of it."""
     found = []
-    for promise in answer.scenario.promises:
+    for promise in findings.scenario.promises:
         meaning = PROMISES[promise]
         if promise == "gap":
-            meaning += f" ({answer.scenario.longest_gap_seconds:g} s)"
-        if promise in answer.hours.first:
-            after = hours_text(answer.hours.first_after_s[promise])
+            meaning += f" ({findings.scenario.longest_gap_seconds:g} s)"
+        if promise in findings.hours.first:
+            after = hours_text(findings.hours.first_after_s[promise])
             text = f"broken after {after}"
         else:
-            text = f"no counterexample in {hours_text(answer.hours.seconds)}"
+            text = f"no counterexample in {hours_text(findings.hours.seconds)}"
         found.append((meaning, text))
     return found
 
@@ -92,34 +92,32 @@ def replay_options(explanation: Explanation) -> str:
 def remedy_text(remedy: Remedy) -> str:
     """Return whether changed settings help."""
     changes = ", ".join(f"{k}={v}" for k, v in remedy.changes.items())
-    outcome = (
-        "no counterexample" if remedy.helps else
-        f"still broken: {', '.join(PROMISES[p] for p in remedy.hours.first) or 'interrupted'}"
-    )  # fmt: skip
+    still = ", ".join(PROMISES[promise] for promise in remedy.hours.first)
+    outcome = f"still broken: {still}" if still else "no counterexample"
     return (
         f"With {changes}: {outcome} in {hours_text(remedy.hours.seconds)} of the same seeds; the "
         f"longest time without an acknowledged write was {remedy.hours.longest_gap_s:.0f} s."
     )
 
 
-def lines(answer: Answer) -> Iterator[str]:
+def lines(findings: Findings) -> Iterator[str]:
     """Yield what follows the table of results."""
-    hours = answer.hours
+    hours = findings.hours
     yield (
         f"{plural(hours.runs, 'run')} with {plural(hours.faults, 'fault')}, "
         f"{plural(hours.acknowledged, 'acknowledged record')}; longest time without an "
         f"acknowledged write: {hours.longest_gap_s:.0f} s"
     )
     shown: list[Run] = []
-    for promise in answer.scenario.promises:
-        found = answer.counterexamples.get(promise)
+    for promise in findings.scenario.promises:
+        found = findings.counterexamples.get(promise)
         if found is not None:
             yield ""
             yield from _counterexample(found.explanation, events=found.run not in shown)
             shown.append(found.run)
-    if answer.remedy is not None:
+    if findings.remedy is not None:
         yield ""
-        yield remedy_text(answer.remedy)
+        yield remedy_text(findings.remedy)
     if hours.unhealed is not None:
         yield ""
         why = hours.unhealed.unhealed
@@ -158,29 +156,29 @@ text{fill:#ddd}.fault{color:#ff8080}}
 """
 
 
-def page(answer: Answer) -> Iterator[str]:
+def page(findings: Findings) -> Iterator[str]:
     """Yield one HTML page, piece by piece."""
-    title = "What may be lost" if answer.counterexamples else "No counterexample found"
+    title = "What may be lost" if findings.counterexamples else "No counterexample found"
     yield (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv='
         "\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>ottla sim: {title}</title><style>{STYLE}</style><h1>{title}</h1><ul>"
     )
-    for line in head(answer.scenario):
+    for line in head(findings.scenario):
         yield f"<li>{escape(line)}</li>"
     yield "</ul><table><tr><th>promise</th><th>result</th></tr>"
-    for meaning, outcome in results(answer):
+    for meaning, outcome in results(findings):
         yield f"<tr><td>{escape(meaning)}</td><td>{escape(outcome)}</td></tr>"
-    hours = answer.hours
+    hours = findings.hours
     yield (
         f"</table><p>{plural(hours.runs, 'run')} in {hours_text(hours.seconds)}, with "
         f"{plural(hours.faults, 'fault')} and {plural(hours.acknowledged, 'acknowledged record')}."
         f" The longest time without an acknowledged write was {hours.longest_gap_s:.0f} s.</p>"
     )
-    for found in answer.counterexamples.values():
+    for found in findings.counterexamples.values():
         yield from _section(found)
-    if answer.remedy is not None:
-        yield f"<h2>What helps</h2><p>{escape(remedy_text(answer.remedy))}</p>"
+    if findings.remedy is not None:
+        yield f"<h2>What helps</h2><p>{escape(remedy_text(findings.remedy))}</p>"
     yield "</html>\n"
 
 

@@ -272,6 +272,7 @@ def of_a_producer(properties: Mapping[str, str]) -> tuple[Settings, list[str]]:
 
 def to_text(scenario: Scenario) -> str:
     """Return a scenario as a file with all there is to say, and what it means."""
+    idempotence = {"enable.idempotence": _text(scenario.producer_settings().idempotent)}
     lines = [
         "# A scenario for `ottla sim check FILE`. What is not named has Kafka's default.",
         f"brokers = {scenario.brokers}",
@@ -299,7 +300,7 @@ def to_text(scenario: Scenario) -> str:
         "",
         *_table("server", "as in server.properties", scenario.server),
         *_table("topic", "settings of the topic", scenario.topic),
-        *_table("producer", "the producers' settings", PRODUCER | scenario.producer),
+        *_table("producer", "the producers' settings", PRODUCER | scenario.producer | idempotence),
     ]
     return "\n".join(lines).rstrip() + "\n"
 

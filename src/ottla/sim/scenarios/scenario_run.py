@@ -17,7 +17,7 @@ from ottla.model.ports import World
 from ottla.net.client import Client
 from ottla.sim.checkers import LogRecord
 from ottla.sim.clients import create_topic
-from ottla.sim.cluster import Cluster, garbage_kept, under_way
+from ottla.sim.cluster import Cluster, under_way
 from ottla.sim.masks import mask_of
 from ottla.sim.plans import Plan
 from ottla.sim.scenarios.configured_clients import ConfiguredConsumer, ConfiguredProducer
@@ -26,11 +26,12 @@ from ottla.sim.scenarios.promises import Broken, judge, longest_gap
 from ottla.sim.scenarios.scenario import Scenario
 from ottla.sim.scheduler import SimulationError
 from ottla.sim.verdict import Tracebacks
+from ottla.sim.world import garbage_kept
 from ottla.sim.znode_rules import TOPICS, Write
 
 TOPIC = "orders"
 DETECTIONS = 20
-"""A run lasts so many times what it takes to notice a fault, unless it is told how long."""
+"""A run lasts so many times what it takes to notice a fault, unless a job says how long."""
 PAUSE_S = 0.25
 PRODUCERS = 2
 READY_S = 120.0
@@ -137,7 +138,7 @@ class ScenarioCluster(Cluster):
                 )  # fmt: skip
 
     def at_next_acknowledgement(self, callback: Callable[[], object]) -> None:
-        """Call back once, when a producer is told that a record was acknowledged."""
+        """Call back once, when a producer is notified that a record was acknowledged."""
         self._on_acknowledged.append(callback)
 
     def _acknowledged(self) -> None:

@@ -6,6 +6,7 @@ its promise with just the faults it names; a remedy is said to help only after a
 """
 
 import queue
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +22,8 @@ from ottla.sim.scenarios.worker import Worker
 from ottla.sim.shrink import ddmin
 
 MARGIN_S = 5.0
+SHRINK_S = 45.0
+"""How long fewer faults are looked for at most."""
 SECONDS_PER_HOUR = 3600.0
 
 
@@ -90,7 +93,10 @@ class Pool:
 
     def close(self) -> None:
         """End all processes, whatever they do."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        for worker in self._workers:
+            worker.kill()
+        # A thread that still reads sees the end of its process; its pipes are closed after that.
+        self._executor.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.close()
 
@@ -133,12 +139,14 @@ def search(
 
 def counterexample(scenario: Scenario, run: Run, promise: str, said: Said) -> Run:
     """Return the smallest run found with the same seed that breaks the promise."""
-    best = run
+    best, until_s = run, time.monotonic() + SHRINK_S
 
     with Worker(scenario) as worker:
 
         def breaks(numbers: list[int]) -> bool:
             nonlocal best
+            if time.monotonic() > until_s:
+                return False
             ends = (f.at_s + f.lasts_s - run.began_s for f in run.faults if f.number in numbers)
             length_s = max(ends, default=0.0) + scenario.catch_up_seconds + MARGIN_S
             ran = worker.run(Job(run.seed, tuple(numbers), length_s))

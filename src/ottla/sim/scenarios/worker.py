@@ -35,10 +35,15 @@ class Worker:
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
         self._process: subprocess.Popen[bytes] | None = None
+        self._killed = False
 
     def run(self, job: Job) -> Run:
         """Return what came of a job; a run that takes too long is `unhealed`."""
+        if self._killed:
+            return Run(job.seed, unhealed="the run was interrupted")
         process = self._process or self._start()
+        if self._killed:  # meanwhile
+            process.kill()
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -62,6 +67,13 @@ class Worker:
         assert self._process.stdin is not None
         self._process.stdin.write(msgspec.json.encode(self._scenario) + b"\n")
         return self._process
+
+    def kill(self) -> None:
+        """End the process, from another thread than that which runs jobs; no other is started."""
+        self._killed = True
+        process = self._process
+        if process is not None:
+            process.kill()
 
     def close(self) -> None:
         """End the process at once."""

@@ -1,0 +1,127 @@
+"""`ottla sim check` and `ottla sim scenario`, as programs."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ottla.admin.output_schemas import SCHEMAS
+from support.schemas import problems
+from support.waiting import until
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+COMMAND = (sys.executable, "-m", "ottla", "sim")
+SHORT = ("--server", "replica.lag.time.max.ms=6000",
+         "--server", "zookeeper.session.timeout.ms=6000")  # fmt: skip
+
+
+def ottla_sim(*words, code=0, stdin=""):
+    done = subprocess.run(
+        [*COMMAND, *words], input=stdin, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == code, done
+    return done
+
+
+def test_the_help_lists_it():
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla", "--help"],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert "sim" in done.stdout
+    assert "settings, on simulated time" in " ".join(done.stdout.split())
+
+
+def test_a_counterexample_as_json_as_a_page_and_again(tmp_path):
+    page = tmp_path / "report.html"
+    options = (*SHORT, "--producer", "acks=1", "--topic", "min.insync.replicas=2",
+               "--promises", "kept", "--catch-up-seconds", "10")  # fmt: skip
+    done = ottla_sim("check", *options, "--hours", "1", "--no-remedy", "--output", "json",
+                     "--html", str(page), code=1)  # fmt: skip
+    found = json.loads(done.stdout)
+    assert problems(found, SCHEMAS["sim check"]) == []
+    assert found["broken"] == ["kept"]
+    (kept,) = found["promises"]
+    small = kept["counterexample"]
+    assert "<svg" in page.read_text()
+    numbers = ",".join(map(str, small["faults"]))
+    again = json.loads(
+        ottla_sim("check", *options, "--seed", str(small["seed"]), "--only-faults", numbers,
+                  "--seconds", str(small["seconds"]), "--output", "json", code=1).stdout
+    )  # fmt: skip
+    (once_more,) = again["promises"]
+    assert once_more["counterexample"]["what"] == small["what"]
+    assert once_more["counterexample"]["events"] == small["events"]
+
+
+def test_none_found_is_said_with_the_hours(tmp_path):
+    mine = tmp_path / "mine.toml"
+    mine.write_text(ottla_sim("scenario", *SHORT, "--topic", "min.insync.replicas=2").stdout)
+    done = ottla_sim("check", str(mine), "--hours", "0.1")
+    assert done.stdout.count("no counterexample in 0.1 simulated hours") == 4
+    assert "min.insync.replicas=2" in done.stdout
+
+
+def test_a_user_s_own_files(tmp_path):
+    server, producer = tmp_path / "server.properties", tmp_path / "producer.properties"
+    server.write_text("broker.id=3\nlisteners=SSL://x:1\nmin.insync.replicas=2\n")
+    producer.write_text("acks=all\nbootstrap.servers=x:1\n")
+    done = ottla_sim("scenario", "--server-properties", str(server), "--producer-properties",
+                     str(producer), "--server", "min.insync.replicas=1")  # fmt: skip
+    assert '"min.insync.replicas" = "1"' in done.stdout, "an option wins over the file"
+    assert "not simulated: broker.id, listeners" in done.stderr
+    assert "not simulated: bootstrap.servers" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        (("check", "/nosuch.toml"), 1, "/nosuch.toml"),
+        (("check", "--topic", "min.insync.replicas"), 2, "KEY=VALUE"),
+        (("check", "--topic", "no.such=1"), 1, "no.such"),
+        (("check", "--faults", "earthquake"), 1, "power-loss"),
+        (("check", "--seconds", "3"), 2, "--only-faults"),
+        (("check", "--only-faults", "x"), 2, "numbers"),
+        (("check", "--hours", "0"), 2, "--hours"),
+        (("check", "-"), 1, "`ottla sim scenario` prints one"),
+        (("--seed", "1"), 2, "--seed"),
+    ],
+)
+def test_bad_input_is_one_line(words, code, part):
+    done = ottla_sim(*words, code=code, stdin="brokers = ")
+    assert part in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def children(pid):
+    """Return the processes that the threads of a process have started."""
+    return [
+        word for file in Path(f"/proc/{pid}/task").glob("*/children")
+        for word in file.read_text().split()
+    ]  # fmt: skip
+
+
+def test_ctrl_c_prints_what_was_found_and_leaves_no_process():
+    process = subprocess.Popen(
+        [*COMMAND, "check", *SHORT, "--topic", "min.insync.replicas=2", "--hours", "1000"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        until(lambda: children(process.pid), 60, "workers")
+        time.sleep(4)
+        workers = children(process.pid)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, err
+    assert "no counterexample in" in out
+    assert "interrupted" in err
+    assert workers
+    until(lambda: not any(Path(f"/proc/{w}").exists() for w in workers), 20, "workers have ended")
