@@ -18,6 +18,7 @@ from ottla.admin.options import Output, read_input
 from ottla.admin.output import Format, print_line, print_structured, print_table, say, structured
 from ottla.admin.process import ended_in_order
 from ottla.admin.tables import CLEAR_LINE
+from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:
     from ottla.sim.scenarios.report import Findings
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 EXIT_BROKEN = 1
 MOST_PROCESSES = 8
+MOST_HOURS = 10_000
+LONGEST_RUN_S = 36_000
 SETTING = "KEY=VALUE"
 
 
@@ -84,13 +87,17 @@ def _described(
     where, values = "options", {}
     if file is not None:
         data, where = read_input(file, scenarios.MAX_BYTES)
-        values = scenarios.parse(data, where)
+        values = scenarios.with_tables(scenarios.parse(data, where), where)
     for table, path, select in (
         ("server", server_properties, scenarios.of_the_cluster),
         ("producer", producer_properties, scenarios.of_a_producer),
     ):
         if path is not None:
-            kept, left_out = select(parse_properties(path.read_text(encoding="utf-8")))
+            try:
+                text = path.read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                raise OttlaError(f"{path} is no text in UTF-8, so no properties file") from None
+            kept, left_out = select(parse_properties(text))
             values[table] = kept | dict(values.get(table, {}))
             if left_out:
                 say(f"ottla: {path}: not simulated: {', '.join(left_out)}")
@@ -137,7 +144,13 @@ def _with_scenario(function: "Callable[..., Act]") -> Callable[..., None]:
 @_with_scenario
 def check(
     hours: Annotated[
-        float, Option(metavar="H", help="Simulated hours to look for a counterexample", min=0.01)
+        float,
+        Option(
+            metavar="H",
+            help="Simulated hours to look for a counterexample",
+            min=0.01,
+            max=MOST_HOURS,
+        ),
     ] = 5.0,
     seed: Annotated[int, Option(metavar="N", help="The first seed", min=0)] = 1,
     only_faults: Annotated[
@@ -145,7 +158,10 @@ def check(
         Option(metavar="LIST", help="Run --seed alone, with the faults of these numbers"),
     ] = None,
     seconds: Annotated[
-        float | None, Option(metavar="S", help="With --only-faults: how long the run lasts")
+        float | None,
+        Option(
+            metavar="S", help="With --only-faults: how long the run lasts", min=1, max=LONGEST_RUN_S
+        ),
     ] = None,
     processes: Annotated[
         int | None,

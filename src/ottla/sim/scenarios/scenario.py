@@ -51,6 +51,7 @@ REPLACED_STARTS = (
 )
 """What a server.properties says of one machine; a simulated broker has its own."""
 
+LEAST_DETECTION_S, LONGEST_DETECTION_S = 1.0, 300.0
 ACKS = {"0": 0, "1": 1, "all": -1, "-1": -1}
 MAX_INT = 2**31 - 1
 BATCH = "max.in.flight.requests.per.connection"
@@ -168,15 +169,7 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
 
 def checked(values: Mapping[str, Any], where: str) -> Scenario:
     """Return the scenario of a file's or the options' values; OttlaError says what is wrong."""
-    values = dict(values)
-    for table in ("server", "topic", "producer"):
-        found = values.get(table, {})
-        if not isinstance(found, dict) or any(isinstance(v, dict | list) for v in found.values()):
-            raise OttlaError(
-                f"{where}: [{table}] holds settings; write names with dots in quotes, such as "
-                '"min.insync.replicas" = 2'
-            )
-        values[table] = {name: _text(value) for name, value in found.items()}
+    values = with_tables(values, where)
     if "replication-factor" not in values and isinstance(values.get("brokers"), int):
         values["replication-factor"] = min(values["brokers"], 3)
     if "longest-gap-seconds" in values and "promises" not in values:
@@ -190,6 +183,20 @@ def checked(values: Mapping[str, Any], where: str) -> Scenario:
     except OttlaError as error:
         raise OttlaError(f"{where}: {error}") from None
     return scenario
+
+
+def with_tables(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return values with the tables of settings, as text; OttlaError where one is none."""
+    values = dict(values)
+    for table in ("server", "topic", "producer"):
+        found = values.get(table, {})
+        if not isinstance(found, dict) or any(isinstance(v, dict | list) for v in found.values()):
+            raise OttlaError(
+                f"{where}: [{table}] holds settings; write names with dots in quotes, such as "
+                '"min.insync.replicas" = 2'
+            )
+        values[table] = {name: _text(value) for name, value in found.items()}
+    return values
 
 
 def _text(value: object) -> str:
@@ -221,6 +228,12 @@ def _check(scenario: Scenario) -> None:
         raise OttlaError(
             f"server: {of_a_machine[0]} is a machine's own; a simulated broker has another. Leave "
             "it out"
+        )
+    if not LEAST_DETECTION_S <= scenario.longest_detection_s <= LONGEST_DETECTION_S:
+        raise OttlaError(
+            "server: the longer one of zookeeper.session.timeout.ms and replica.lag.time.max.ms is "
+            f"{scenario.longest_detection_s:g} s; {LEAST_DETECTION_S:g} s to "
+            f"{LONGEST_DETECTION_S:g} s can be simulated"
         )
     if scenario.min_isr > scenario.replication_factor:
         raise OttlaError(

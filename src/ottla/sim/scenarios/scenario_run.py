@@ -170,6 +170,14 @@ class ScenarioCluster(Cluster):
             for consumer in self._consumers:
                 group.create_task(consumer.run())
 
+    def _replicas_equal(self) -> bool:
+        """Whether all replicas have the same end; an empty one may have no file yet."""
+        return all(
+            len({ends.get(broker, 0) for broker in replicas}) == 1
+            for tp, replicas in self.assignment().items()
+            for ends in (self.replicas.ends(tp),)
+        )
+
     def _judge(self, *, complete: bool = True) -> list[str]:
         """Judge nothing: `of` does, by the scenario's promises."""
         del complete

@@ -73,6 +73,11 @@ def test_idempotence_is_off_where_kafkas_producer_turns_it_off(producer, idempot
         ({"topic": {"min.insync.replicas": "4"}}, ("more than replication-factor 3",)),
         ({"topic": {"min": {"insync": 2}}}, ("names with dots in quotes",)),
         ({"topic": {"min.insync.replicas": "two"}}, ("min.insync.replicas", "two")),
+        ({"topic": 5}, ("[topic] holds settings",)),
+        (
+            {"server": {"zookeeper.session.timeout.ms": 2**31 - 1}},
+            ("zookeeper.session.timeout.ms", "300 s"),
+        ),
         ({"server": {"broker.id": "3"}}, ("broker.id", "Leave it out")),
         ({"server": {"no.such.key": "3"}}, ("unknown setting no.such.key",)),
         ({"producer": {"acks": "2"}}, ("acks=2", "all, 1 or 0")),

@@ -37,6 +37,12 @@ def test_without_faults_nothing_is_broken_nor_late():
     assert found.longest_gap[0] < 5
 
 
+def test_a_topic_that_takes_no_record_is_no_error():
+    found = of({"topic": {"max.message.bytes": 1}}, Job(1, seconds=150.0))
+    assert (found.acknowledged, found.broken, found.unhealed) == (0, [], "")
+    assert found.failed
+
+
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_no_more_faults_at_a_time_than_asked_for(at_once):
     found = of(SAFE | {"at-once": at_once, "brokers": 4}, Job(5, seconds=240.0))
