@@ -84,11 +84,6 @@ class FaultSchedule:
         """What waits for a fault to end."""
         self._later = self._simulation.scheduler.after
 
-    @property
-    def done(self) -> list[str]:
-        """Return the faults as the shrinking of runs reads them: seconds, #number, kind."""
-        return [f"{f.at_s:.3f} #{f.number} {f.kind} b{f.broker}" for f in self.happened]
-
     def start(self) -> None:
         """Begin; without a kind of fault to draw, do nothing."""
         if self._scenario.faults:
