@@ -137,6 +137,9 @@ class StubPeer:
         self.controller = controller
         self.closed = False
 
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Take note of who would hear of this connection's end: none ends here."""
+
     def send_encoded(
         self, api_key: int, version: int, body: Sequence[Any], timeout_s: float
     ) -> "asyncio.Future[Any]":
