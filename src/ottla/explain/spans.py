@@ -4,16 +4,17 @@ A decider: a journal's lines in, spans of time out. Who may call: `timeline_comm
 span says only what lines of the journal say; times never go back, also where controllers' clocks
 do; at most MOST_CHANGES changes are kept, and what is left out is counted.
 
-A broker that was killed is known by its session's end alone. ZooKeeper expires a session one
-timeout after its last request, and a client sends a ping after a third of it: the process died
-between one timeout and two thirds of one before. `dying` gives that span for leaders.
+A broker whose endpoints did not refuse connections (adr/0018) is known to be gone by its session's
+end alone. ZooKeeper expires a session one timeout after its last request, and a client sends a ping
+after a third of it: the process died between one timeout and two thirds of one before. `dying`
+gives that span for leaders.
 """
 
 import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ottla.explain.causes import Causes
 from ottla.explain.cluster_state import ClusterState
@@ -25,9 +26,11 @@ from ottla.model.journal_schema import (
     BrokersChanged,
     ClusterFacts,
     DecisionLine,
+    Elected,
     EventLine,
     IsrChangesNotified,
     LogDirsFailed,
+    ProcessGone,
     ReassignmentStep,
     ShutdownAsked,
     StateChangeLine,
@@ -119,6 +122,8 @@ class Timeline:
     cluster: ClusterState = field(default_factory=ClusterState)
     _causes: Causes = field(default_factory=Causes)
     _count: int = 0
+    _refused: set[int] = field(default_factory=set)
+    """Brokers whose processes are known to be gone by refused connections (R17)."""
 
     def take(self, entry: Entry) -> None:
         """Take one line."""
@@ -129,6 +134,7 @@ class Timeline:
         self._causes.take(entry)
         self.cluster.take(entry)
         self._term(entry)
+        self._note_refused(facts)
         if isinstance(line, EventLine):
             self._event(entry, line)
         if isinstance(facts, ClusterFacts | BrokersChanged | ShutdownAsked):
@@ -141,6 +147,14 @@ class Timeline:
                 f"unclean election of {line.partition}: broker {leader} leads",
                 partition_of(line.partition).topic,
             )
+
+    def _note_refused(self, facts: Any) -> None:
+        if isinstance(facts, ProcessGone):
+            self._refused.add(facts.broker)
+        elif isinstance(facts, Elected):
+            self._refused.update(facts.removed)
+        elif isinstance(facts, BrokersChanged):
+            self._refused.difference_update(facts.new, facts.bounced)
 
     # --- partitions ---------------------------------------------------------------------------
 
@@ -182,8 +196,10 @@ class Timeline:
         )
 
     def _died(self, last: Leadership | None, now: Leadership | None) -> int | None:
-        """Return the leader before if it is gone without a controlled shutdown."""
+        """Return the leader before if only its session's end shows that it is gone."""
         if last is None or last.leader < 0 or (now is not None and now.leader == last.leader):
+            return None
+        if last.leader in self._refused:
             return None
         states = [change.state for change in self.brokers.get(last.leader, ())]
         in_order = states[-2:] == [SHUTTING_DOWN, DOWN]
