@@ -122,8 +122,8 @@ class Timeline:
     cluster: ClusterState = field(default_factory=ClusterState)
     _causes: Causes = field(default_factory=Causes)
     _count: int = 0
-    _refused: set[int] = field(default_factory=set)
-    """Brokers whose processes are known to be gone by refused connections (R17)."""
+    _refused: dict[int, str] = field(default_factory=dict)
+    """Brokers whose processes are known to be gone, with the evidence (R17)."""
 
     def take(self, entry: Entry) -> None:
         """Take one line."""
@@ -150,11 +150,12 @@ class Timeline:
 
     def _note_refused(self, facts: Any) -> None:
         if isinstance(facts, ProcessGone):
-            self._refused.add(facts.broker)
+            self._refused[facts.broker] = facts.evidence
         elif isinstance(facts, Elected):
             self._refused.update(facts.removed)
         elif isinstance(facts, BrokersChanged):
-            self._refused.difference_update(facts.new, facts.bounced)
+            for broker in (*facts.new, *facts.bounced):
+                self._refused.pop(broker, None)
 
     # --- partitions ---------------------------------------------------------------------------
 
@@ -232,7 +233,9 @@ class Timeline:
             if (changes[-1].state if changes else DOWN) != state:
                 changes.append(BrokerChange(self.end, state))
                 if found and state == DOWN:
-                    self._say(f"the new controller found broker {broker} not registered")
+                    evidence = self._refused.get(broker)
+                    why = "" if evidence is None else f" (its process was gone: {evidence})"
+                    self._say(f"the new controller found broker {broker} not registered{why}")
 
     def _term(self, entry: Entry) -> None:
         line = entry.line
@@ -246,8 +249,8 @@ class Timeline:
 
     def _event(self, entry: Entry, line: EventLine) -> None:
         facts = entry.facts
-        worth = isinstance(facts, BrokersChanged | ShutdownAsked | LogDirsFailed) or (
-            line.event == "Elected"
+        worth = isinstance(facts, ShutdownAsked | LogDirsFailed | Elected) or (
+            isinstance(facts, BrokersChanged) and bool(facts.new or facts.bounced or facts.dead)
         )
         if worth and (what := self._causes.of(line, self.cluster)):
             self._say(what)
