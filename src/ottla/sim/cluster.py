@@ -134,6 +134,7 @@ class Cluster:
                 "log.flush.offset.checkpoint.interval.ms": "5000",
                 "replica.high.watermark.checkpoint.interval.ms": "2000",
                 "controlled.shutdown.retry.backoff.ms": "1000",
+                "ottla.crash.detection": "own" if self.plan.crash_detection else "off",
                 **(coordinator_settings(self.plan) if self.plan.coordinated else {}),
                 **(SMALL_FETCHES if self.plan.small_fetches else {}),
                 **self.plan.properties,

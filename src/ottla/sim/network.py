@@ -63,6 +63,8 @@ class Internet:
         self.networks: dict[str, SimNetwork] = {}
         self.dark: set[str] = set()
         """Hosts without power: they answer nothing, not even a refusal."""
+        self.refusing: set[str] = set()
+        """Hosts that refuse connections though programs listen there, as a packet filter may."""
         self.connections: list[SimTransport] = []
         self._sweep_at = 64
         self._links: dict[tuple[str, str], Link] = {}
@@ -155,7 +157,8 @@ class Internet:
                 self.block(b, a)
 
     def heal(self) -> None:
-        """Unblock every link, and let it lose and delay nothing."""
+        """Unblock every link, and let it lose and delay nothing; let no host refuse connections."""
+        self.refusing.clear()
         for source, target in sorted(self._links):
             link = self._links[source, target]
             link.stall_chance = 0.0
@@ -259,6 +262,22 @@ class SimNetwork:
         transport.attach(protocol)
         return transport, protocol
 
+    async def refuses(self, host: str, port: int, *, timeout_s: float) -> bool:
+        target = self.internet.resolve(self.host, host)
+        if target is None:
+            return False
+        attempt = _Attempt(self, target, port)
+        try:
+            async with asyncio.timeout(timeout_s):
+                (await attempt.established).kernel_abandon()
+        except ConnectionRefusedError:
+            return True
+        except TimeoutError:
+            return False
+        finally:
+            attempt.over = True
+        return False
+
 
 class _Attempt:
     """A connection being made: SYN there, SYN-ACK or RST back."""
@@ -275,7 +294,7 @@ class _Attempt:
     def _syn(self) -> None:
         listener = self._internet.listeners.get((self.target, self.port))
         source = self.network.host
-        if listener is None:
+        if listener is None or (self.target in self._internet.refusing and source != self.target):
             self._internet.send(self.target, source, self._refused)
             return
         if self.over or self.network.loop.dead:
