@@ -102,6 +102,19 @@ _LEFT_OUT = {
     "damaged": _many(_object(file=TEXT, line=NUMBER, problem=TEXT)),
     "dropped_lines": NUMBER,
 }
+_LEADERSHIP = _object(
+    leader=NUMBER, leader_epoch=NUMBER, isr=NUMBERS, partition_epoch=NUMBER, recovery_state=NUMBER
+)
+_PART = _object(
+    replicas=NUMBERS, adding=NUMBERS, removing=NUMBERS, leadership=_or_null(_LEADERSHIP),
+    state=TEXT,
+)  # fmt: skip
+_HISTORY_ENTRY = _object(
+    time=TEXT, ts=NUMBER, controller=NUMBER, controller_epoch=NUMBER, cause=NUMBER, what=TEXT,
+    before=_or_null(_LEADERSHIP), after=_or_null(_LEADERSHIP), because=TEXT, how=TEXT,
+    election=TEXT, rule=TEXT, rejected=_many(_object(replica=NUMBER, reason=TEXT)), outcome=TEXT,
+    line=TEXT,
+)  # fmt: skip
 _LOAD_STATE = _object(
     partitions=NUMBER, without_leader=NUMBER, under_replicated=NUMBER, under_min_isr=NUMBER,
     brokers=_many(
@@ -297,13 +310,20 @@ SCHEMAS: dict[str, Schema] = {
         brokers=_many(
             _object(
                 broker=NUMBER, alive=FLAG, leaders=NUMBER, replicas=NUMBER, out_of_sync=NUMBER,
-                written_per_s=_or_null(FRACTION),
+                written_per_s=_or_null(FRACTION), requests_per_s=_or_null(FRACTION),
+                produce_p99_ms=_or_null(FRACTION), idle=_or_null(FRACTION),
             )
         ),
         topics=_many(
             _object(
                 topic=TEXT, partitions=NUMBER, without_leader=NUMBER, under_replicated=NUMBER,
                 moving=NUMBER, written_per_s=_or_null(FRACTION), records=NUMBER,
+            )
+        ),
+        reassignments=_or_null(
+            _object(
+                partitions=NUMBER, bytes_copied=_or_null(NUMBER), bytes=_or_null(NUMBER),
+                bytes_per_s=_or_null(FRACTION), seconds_left=_or_null(FRACTION),
             )
         ),
         groups=_by_name(_object(state=TEXT, members=NUMBER, lag=NUMBER)), events=TEXTS,
@@ -368,7 +388,15 @@ SCHEMAS: dict[str, Schema] = {
     "profile remove": _PROFILE_RESULT,
     **{f"whatif {name}": _WHATIF for name in _WHATIF_EVENTS},
     "sim check": _object(
-        scenario={"type": "object"}, broken=TEXTS,
+        scenario=_object(
+            **{
+                "replication-factor": NUMBER, "at-once": NUMBER, "wait-for-in-sync": FLAG,
+                "catch-up-seconds": FRACTION, "longest-gap-seconds": _or_null(FRACTION),
+            },
+            brokers=NUMBER, partitions=NUMBER, faults=TEXTS, promises=TEXTS,
+            server=_by_name(TEXT), topic=_by_name(TEXT), producer=_by_name(TEXT),
+        ),
+        broken=TEXTS,
         promises=_many(
             _object(
                 promise=TEXT, meaning=TEXT, broken=FLAG,
@@ -393,8 +421,8 @@ SCHEMAS: dict[str, Schema] = {
         defects=TEXTS, interrupted=FLAG,
     ),
     "why": _object(
-        topic=TEXT, partition=NUMBER, topic_id=_or_null(TEXT), at=_or_null(NUMBER), now=ANYTHING,
-        chapters=_many({"type": "object"}), **_LEFT_OUT,
+        topic=TEXT, partition=NUMBER, topic_id=_or_null(TEXT), at=_or_null(NUMBER),
+        now=_or_null(_PART), entries=_many(_HISTORY_ENTRY), **_LEFT_OUT,
     ),
     "timeline": _object(
             until=NUMBER,
@@ -420,11 +448,17 @@ SCHEMAS: dict[str, Schema] = {
             _object(
                 time=TEXT, ts=NUMBER, controller=_or_null(NUMBER), controller_epoch=NUMBER,
                 in_office=FLAG, brokers=NUMBERS, shutting_down=NUMBERS, deleting=TEXTS,
-                topics=_by_name({"type": "object"}), **_LEFT_OUT,
+                topics=_by_name(_object(id=TEXT, partitions=_by_name(_PART))), **_LEFT_OUT,
             ),
             _object(
                 decided_again=_by_name(NUMBER), unknown=_by_name(NUMBER),
-                differences=_many({"type": "object"}), **_LEFT_OUT,
+                differences=_many(
+                    _object(
+                        subject=TEXT, decider=TEXT, time=TEXT, ts=NUMBER, controller_epoch=NUMBER,
+                        cause=NUMBER, line=TEXT, journal=TEXT, now=TEXT,
+                    )
+                ),
+                **_LEFT_OUT,
             ),
         ]
     },

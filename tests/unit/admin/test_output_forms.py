@@ -54,6 +54,26 @@ def test_the_page_of_outputs_is_the_schemas():
     assert module.PAGE.read_text(encoding="utf-8") == module.page(), "python docs/list_outputs.py"
 
 
+def objects(schema):
+    """Yield each object of a schema."""
+    if schema.get("type") == "object":
+        yield schema
+    inner = [*schema.get("anyOf", ()), *schema.get("properties", {}).values()]
+    inner += [s for s in (schema.get("items"), schema.get("additionalProperties")) if s]
+    for each in inner:
+        yield from objects(each)
+
+
+def test_every_object_says_what_is_in_it():
+    """All but `logs`, of which each kind of entry has fields of its own."""
+    bare = [
+        name
+        for name, schema in SCHEMAS.items()
+        if any("additionalProperties" not in found for found in objects(schema))
+    ]
+    assert bare == ["logs"]
+
+
 def test_the_checker_of_schemas_sees_what_is_wrong():
     schema = SCHEMAS["topics create"]
     assert problems([{"topic": "t", "result": "created"}], schema) == []

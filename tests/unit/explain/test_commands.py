@@ -31,7 +31,7 @@ def test_why_as_json_has_the_line_it_came_from(told, ottla):
     assert told_["topic_id"]
     assert told_["now"]["leadership"]["leader"] == 1
     (first,) = [
-        c for c in told_["chapters"] if c["before"] and c["before"]["leader"] == 2
+        c for c in told_["entries"] if c["before"] and c["before"]["leader"] == 2
         and c["after"]["leader"] == 3
     ]  # fmt: skip
     assert first["rule"] == "first live ISR member"
