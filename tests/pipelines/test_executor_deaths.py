@@ -78,13 +78,11 @@ def executors(spark):
 
 
 def lost_tasks(spark):
-    """Return how many attempts of tasks have failed in this session."""
-    tracker, found = spark.sparkContext.statusTracker(), 0
-    for job in tracker.getJobIdsForGroup():
-        told = tracker.getJobInfo(job)
-        for stage in told.stageIds if told else ():
-            info = tracker.getStageInfo(stage)
-            found += info.numFailedTasks if info else 0
+    """Return how many attempts of tasks have failed in this session, of streams as well."""
+    jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None).iterator()
+    found = 0
+    while jobs.hasNext():
+        found += jobs.next().numFailedTasks()
     return found
 
 
@@ -169,17 +167,22 @@ def test_replay(spark, cluster, rows):
 def test_a_stream_of_the_source(spark, cluster, tmp_path):
     """Into files of Spark's own sink, which Spark alone reads as each record once."""
     topic = create(cluster, "streamed", 2)
-    produced = Produced(cluster.bootstrap, topic).send(numbered(0, COUNT), **SMALL)
+    produced = Produced(cluster.bootstrap, topic).send(numbered(0, 2 * COUNT), **SMALL)
     rows, checkpoint = tmp_path / "rows", tmp_path / "checkpoint"
 
     def amid():
-        return (checkpoint / "offsets" / "2").exists()
+        """Return whether both executors are at work on the second micro-batch, or a later one."""
+        if not (checkpoint / "offsets" / "1").exists():
+            return False
+        tracker = spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        return any(stage.numActiveTasks == 2 for stage in stages if stage)
 
     with Killer(spark, amid):
         query = (
             spark.readStream.format("ottla")
             .options(bootstrap=cluster.bootstrap, subscribe=topic, startingOffsets="earliest",
-                     maxOffsetsPerTrigger=1500)
+                     maxOffsetsPerTrigger=3000)
             .option("kafka.max.partition.fetch.bytes", 2000)
             .load()
             .writeStream.format("parquet")
@@ -190,6 +193,6 @@ def test_a_stream_of_the_source(spark, cluster, tmp_path):
         )  # fmt: skip
         assert query.awaitTermination(200)
     found = spark.read.parquet(str(rows)).collect()
-    assert len(found) == COUNT
+    assert len(found) == 2 * COUNT
     truth = {place: key for place, (key, _, _) in produced.acked.items()}
     assert {(r["partition"], r["offset"]): bytes(r["key"]) for r in found} == truth
