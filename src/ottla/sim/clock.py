@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from ottla.sim.files import DiedError, SimFiles
 from ottla.sim.loop import SimLoop
 from ottla.sim.scheduler import Scheduler
-from ottla.sim.threads import LockStepThread, Threads
+from ottla.sim.threads import Threads, Worker
 
 T = TypeVar("T")
 
@@ -136,7 +136,7 @@ class _Call:
         self._done = done
         self._function = function
         self._args = args
-        self._thread: LockStepThread | None = None
+        self._thread: Worker | None = None
         self.mutexes = 0
         self._killed = False
         self._wait_s = 0.0

@@ -104,7 +104,8 @@ class Internet:
     def send_over(self, delivery: Delivery) -> None:
         """Deliver over the link that it names."""
         link = delivery.link
-        if link.blocked or link.target in self.dark or link.source in self.dark:
+        dark = self.dark
+        if link.blocked or (dark and (link.target in dark or link.source in dark)):
             link.held.append(delivery)
             return
         delay = link.base_s + link.jitter_s * self.random.random()

@@ -6,12 +6,22 @@ are idle, so a process that forks later has none. Where the system lets a thread
 processor, a turn is handed over on one processor: waking a thread on another one, and moving there
 what the caches hold, costs more processor time than most turns take. In between the simulation
 runs on whichever processor the system gives it, so several simulations do not crowd onto one.
+Where the package greenlet is installed, a greenlet stands for each thread: a turn to and fro takes
+one microsecond instead of sixteen, and nothing else is different.
 """
 
 import ctypes
 import os
 import threading
+from asyncio.events import _get_running_loop as get_running_loop
+from asyncio.events import _set_running_loop as set_running_loop
 from collections.abc import Callable, Iterable
+from typing import Protocol
+
+try:
+    import greenlet
+except ImportError:  # threads do without it
+    greenlet = None
 
 STUCK_S = 120.0
 """No job takes longer in real time, unless it waits for something that is not simulated."""
@@ -31,6 +41,56 @@ _processor = _processor_finder()
 def _allow(thread_id: int, processors: Iterable[int]) -> None:
     """Have a thread run on these processors only; 0 is the calling thread."""
     os.sched_setaffinity(thread_id, processors)
+
+
+class Worker(Protocol):
+    """What a worker's call runs in, while everything else stands still."""
+
+    def run(self, job: Callable[[], object] | None = None) -> None:
+        """Let it begin a job, or go on with it; return when it stops or has ended."""
+
+    def stop(self) -> None:
+        """Stop here until `run` is called again (called by the job)."""
+
+    def end(self) -> None:
+        """Let go of it; it has no job."""
+
+
+class LockStepGreenlet:
+    """A stack of its own in the caller's thread, with no event loop in it, as a thread has none."""
+
+    __slots__ = ("_caller", "_greenlet", "_job")
+
+    def __init__(self) -> None:
+        self._greenlet = greenlet.greenlet(self._main)
+        self._caller = greenlet.getcurrent()
+        self._job: Callable[[], object] | None = None
+
+    def run(self, job: Callable[[], object] | None = None) -> None:
+        if job is not None:
+            self._job = job
+        self._caller = greenlet.getcurrent()
+        loop = get_running_loop()
+        set_running_loop(None)
+        try:
+            self._greenlet.switch()
+        finally:
+            set_running_loop(loop)
+
+    def stop(self) -> None:
+        self._caller.switch()
+
+    def end(self) -> None:
+        if self._greenlet:  # it has begun and not ended
+            self._greenlet.parent = greenlet.getcurrent()
+            self.run()
+
+    def _main(self) -> None:
+        while self._job is not None:
+            job, self._job = self._job, None
+            job()
+            del job
+            self._caller.switch()
 
 
 class LockStepThread:
@@ -116,13 +176,16 @@ class Threads:
     """A simulation's threads that have nothing to do."""
 
     def __init__(self) -> None:
-        self._idle: list[LockStepThread] = []
-        self._allowed = _to_choose_from()
+        self._idle: list[Worker] = []
+        self._greenlets = greenlet is not None
+        self._allowed = set() if self._greenlets else _to_choose_from()
 
-    def take(self) -> LockStepThread:
-        return self._idle.pop() if self._idle else LockStepThread(self._allowed)
+    def take(self) -> Worker:
+        if self._idle:
+            return self._idle.pop()
+        return LockStepGreenlet() if self._greenlets else LockStepThread(self._allowed)
 
-    def give(self, thread: LockStepThread) -> None:
+    def give(self, thread: Worker) -> None:
         """Keep a thread whose job has ended."""
         self._idle.append(thread)
 

@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable
 
 KEPT_LINES = 200
+HASHED_AT_ONCE = 96
+"""Pieces that are joined: an update of the hash takes longer than what it adds."""
 _FACTS = struct.Struct("<dI")
 
 
@@ -24,12 +26,15 @@ class Trace:
         self.tail: deque[str] = deque(maxlen=KEPT_LINES)
         self._sink = sink
         self._labels: dict[tuple[str, str, str], bytes] = {}
+        self._unhashed: list[bytes] = []
         self._hash = hashlib.blake2b(digest_size=8)
 
     def record(self, now: float, node: str, kind: str, detail: str = "") -> None:
         line = f"{now:.6f} {node} {kind} {detail}"
         self.count += 1
-        self._hash.update(line.encode())
+        self._unhashed.append(line.encode())
+        if len(self._unhashed) > HASHED_AT_ONCE:
+            self._hash_all()
         self.tail.append(line)
         if self._sink is not None:
             self._sink(line)
@@ -40,10 +45,18 @@ class Trace:
         label = self._labels.get((node, kind, peer))
         if label is None:
             label = self._labels[node, kind, peer] = f" {node} {kind} {peer} ".encode()
-        self._hash.update(_FACTS.pack(now, len(data)) + label + data)
+        unhashed = self._unhashed
+        unhashed += (_FACTS.pack(now, len(data)), label, data)
+        if len(unhashed) > HASHED_AT_ONCE:
+            self._hash_all()
         if self._sink is not None:
             self._sink(f"{now:.6f} {node} {kind} {peer} {len(data)} {zlib.crc32(data):08x}")
 
+    def _hash_all(self) -> None:
+        self._hash.update(b"".join(self._unhashed))
+        self._unhashed.clear()
+
     @property
     def digest(self) -> str:
+        self._hash_all()
         return self._hash.hexdigest()

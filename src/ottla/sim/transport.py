@@ -14,6 +14,8 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
+import msgspec
+
 from ottla.sim.costs import Costs
 from ottla.sim.loop import SimLoop
 from ottla.sim.scheduler import Scheduler
@@ -74,22 +76,19 @@ class Message:
             self._arrive()
 
 
-class Segment:
+class Segment(msgspec.Struct, eq=False):
     """Bytes of a connection, or its end."""
 
-    __slots__ = ("data", "dropped", "kind", "link", "number", "pipe")
-
-    def __init__(self, pipe: "Pipe", link: Link, number: int, kind: str, data: bytes) -> None:
-        self.dropped = False
-        self.pipe = pipe
-        self.link = link
-        self.number = number
-        self.kind = kind
-        self.data = data
+    pipe: "Pipe"
+    link: Link
+    number: int
+    kind: str
+    data: bytes
+    dropped: bool = False
 
     def fire(self) -> None:
         link, pipe = self.link, self.pipe
-        if link.blocked or link.target in pipe.dark:
+        if link.blocked or (pipe.dark and link.target in pipe.dark):
             link.held.append(self)
         else:
             pipe.arrive(self)
@@ -125,6 +124,7 @@ class Pipe:
         self.queued_bytes = 0
         self.closing = False
         self.dark = sender.carrier.dark
+        self._scheduler = sender.carrier.scheduler
         self._link = sender.carrier.link(sender.host, receiver.host)
         self._window_used = 0
         self._sent = 0
@@ -192,13 +192,13 @@ class Pipe:
 
     def _segment(self, kind: str, data: bytes) -> None:
         number = self._sent
-        self._sent += 1
+        self._sent = number + 1
         carrier = self.sender.carrier
         if self._arrived == number:
-            self._progress_s = carrier.scheduler.now
+            self._progress_s = self._scheduler.now
         if not self._timer_armed:
             self._timer_armed = True
-            carrier.scheduler.after(carrier.give_up_s, self._check_progress)
+            self._scheduler.after(carrier.give_up_s, self._check_progress)
         carrier.send_over(Segment(self, self._link, number, kind, data))
 
     def _check_progress(self) -> None:
@@ -218,7 +218,7 @@ class Pipe:
         if segment.number != self._arrived:
             self._early[segment.number] = segment
             return
-        scheduler, receiver, early = self.sender.carrier.scheduler, self.receiver, self._early
+        scheduler, receiver, early = self._scheduler, self.receiver, self._early
         while True:
             self._arrived += 1
             self._progress_s = scheduler.now
@@ -360,7 +360,14 @@ class SimTransport(asyncio.Transport):
 
     def _fill_buffer(self) -> int:
         inbox, filled = self._inbox, 0
-        with memoryview(self._protocol.get_buffer(-1)) as view:
+        buffer = self._protocol.get_buffer(-1)
+        if len(inbox) == 1 and len(inbox[0]) <= len(buffer):  # nearly always
+            chunk = inbox.popleft()
+            filled = len(chunk)
+            buffer[:filled] = chunk
+            self._protocol.buffer_updated(filled)
+            return filled
+        with memoryview(buffer) as view:
             size = len(view)
             while inbox and filled < size:
                 chunk = inbox.popleft()
