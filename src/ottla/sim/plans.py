@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass, field
 
 from ottla.sim.masks import Mask, mask_of
-from ottla.sim.nemesis import ASKED_FOR, NAMES
+from ottla.sim.nemesis import ASKED_FOR, NAMES, OF_CRASHES
 
 FLIPPED_BIT = "flipped-bit"
 SIZES = (
@@ -170,6 +170,9 @@ def drawn(seed: int, *, coordinated: bool = False) -> Plan:
     asked_for = ASKED_FOR if more.random() < 0.5 else ()
     if more.random() < 0.7:  # an auditor and little memory cost time
         asked_for = tuple(name for name in asked_for if name != FLIPPED_BIT)
+    crash_detection = random.Random(f"{seed}/crash detection").random() < 0.7  # noqa: S311
+    if crash_detection:
+        asked_for = (*asked_for, *OF_CRASHES)
     brokers = rng.choice((3, 3, 4, 4, 5, 6, 7))
     replicas = min(brokers, rng.choice((2, 3, 3, 3, 4)))
     return Plan(
@@ -189,7 +192,7 @@ def drawn(seed: int, *, coordinated: bool = False) -> Plan:
         pause_s=extra.choice((0.3, 0.6, 1.0)),
         slowness=extra.choice((0.0, 1.0, 1.0, 4.0)),
         short_turns=random.Random(f"{seed}/turns").random() < 0.3,  # noqa: S311
-        crash_detection=random.Random(f"{seed}/crash detection").random() < 0.7,  # noqa: S311
+        crash_detection=crash_detection,
         evicted=extra.choice((0.0, 0.01, 0.2)),
         in_order=extra.random() < 0.2,
         hard=extra.random() < 0.5,
