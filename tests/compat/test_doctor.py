@@ -409,6 +409,58 @@ def hang(cluster, topic, transactional_id, known):
 
 
 @pytest.fixture(params=["ottla", "kafka"])
+def two_brokers(request, tmp_path):
+    """Start two brokers in racks; a session lasts longer than a look at them takes."""
+    kind = OttlaCluster
+    if request.param == "kafka":
+        request.getfixturevalue("kafka_tools")
+        kind = Kafka39Cluster
+    with kind(tmp_path, brokers=2, session_timeout_ms=40_000, broker_rack="r{broker}") as found:
+        yield found
+
+
+def test_brokers_that_are_set_up_differently_and_a_controller_that_is_gone(two_brokers):
+    cluster = two_brokers
+    create(cluster, "0:1", min_insync_replicas=1)
+    planted = {"some-without-rack", "zookeepers-differ", "silent-broker", "no-controller"}
+    assert not planted & doctor(cluster).keys()
+    settings = dict(cluster.settings)
+    port = cluster.zookeeper.rpartition(":")[2]
+    del cluster.settings["broker.rack"]
+    cluster.settings["zookeeper.connect"] = f"localhost:{port}"
+    cluster.terminate(1)
+    back(cluster, 1)
+    found = doctor(cluster)
+    assert found["some-without-rack"]["subjects"] == ["broker 1"]
+    assert found["zookeepers-differ"]["subjects"] == ["broker 0", "broker 1"]
+    assert not {"silent-broker", "no-controller"} & found.keys()
+    cluster.settings = settings
+    cluster.terminate(1)
+    back(cluster, 1)
+    assert not planted & doctor(cluster).keys()
+    controller = controller_of(cluster)
+    cluster.kill(controller)
+    found = doctor(cluster, whole=False)
+    assert found["silent-broker"]["subjects"] == [f"broker {controller}"]
+    assert f"broker {controller} is named" in found["no-controller"]["evidence"]
+    until(lambda: controller_of(cluster) == 1 - controller, 90, "the other one takes over")
+    assert not planted & doctor(cluster).keys()
+
+
+def controller_of(cluster):
+    """Return the controller by its znode, -1 while there is none."""
+    zookeeper = KazooClient(cluster.zookeeper)
+    zookeeper.start(10)
+    try:
+        if zookeeper.exists("/controller") is None:
+            return -1
+        return json.loads(zookeeper.get("/controller")[0])["brokerid"]
+    finally:
+        zookeeper.stop()
+        zookeeper.close()
+
+
+@pytest.fixture(params=["ottla", "kafka"])
 def small_disk(request, tmp_path):
     """Start one broker with a second log dir on a disk of 64 MB."""
     kind = OttlaCluster

@@ -10,11 +10,14 @@ import sys
 from functools import partial
 
 import pytest
+from confluent_kafka import Producer
+from kazoo.client import KazooClient
 
-from support.clients import admin_client
+from support.clients import named
 from support.cluster import OttlaCluster
 from support.command_line import call
 from support.kafka39 import Kafka39Cluster
+from support.predictions import all_in_sync, predicted, same, settle, states
 from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(400)]
@@ -51,49 +54,6 @@ def cluster(request, tmp_path_factory):
         yield found
 
 
-def states(cluster):
-    """Return (leader, ISR, replicas) of each partition, as librdkafka has it."""
-    topics = admin_client(cluster.bootstrap).list_topics(timeout=20).topics
-    return {
-        f"{name}-{n}": (p.leader, sorted(p.isrs), list(p.replicas))
-        for name, topic in topics.items()
-        if name in TOPICS
-        for n, p in topic.partitions.items()
-    }
-
-
-def settle(cluster):
-    """Start whoever is down, and wait until all replicas are in sync under preferred leaders."""
-    for broker in cluster.ids:
-        if not cluster.running(broker):
-            cluster.start_broker(broker)
-
-    def whole():
-        return all(isr == sorted(replicas) for _, isr, replicas in states(cluster).values())
-
-    until(whole, 60, "all are in sync")
-    assert call(cluster, "elect", "preferred", "--all").returncode == 0
-    until(lambda: all(leader == r[0] for leader, _, r in states(cluster).values()), 30, "led")
-
-
-def predicted(cluster, *arguments, code):
-    """Return what whatif says of each partition, those that do not change included."""
-    before = states(cluster)
-    done = call(cluster, "whatif", *arguments, "--output", "json")
-    assert done.returncode == code, (done.stdout, done.stderr)
-    found = json.loads(done.stdout)
-    changed = {
-        c["partition"]: (c["leader_after"], sorted(c["isr_after"]), c["replicas_after"])
-        for c in found["changes"]
-    }
-    assert states(cluster) == before, "nothing changes"
-    return found, {tp: changed.get(tp, state) for tp, state in before.items()}
-
-
-def same(cluster, expected):
-    until(lambda: states(cluster) == expected, 60, lambda: f"{states(cluster)} is {expected}")
-
-
 def test_two_brokers_die(cluster):
     settle(cluster)
     found, expected = predicted(cluster, "kill", 2, code=1)
@@ -105,6 +65,105 @@ def test_two_brokers_die(cluster):
     assert set(found["steps"][0]["without_leader"]) == {"one-1", "two-1", "risky-0"}
     cluster.kill(1)
     same(cluster, expected)
+
+
+def test_two_brokers_die_one_after_the_other(cluster):
+    settle(cluster)
+    found, expected = predicted(cluster, "kill", 1, 0, "--in-turn", code=1)
+    assert [step["what"] for step in found["steps"]] == ["broker 1 killed", "broker 0 killed"]
+    cluster.kill(1)
+    until(lambda: all(1 not in isr or isr == [1] for _, isr, _ in states(cluster).values()), 60,
+          "1 is out of every ISR but of those that it is alone in")  # fmt: skip
+    cluster.kill(0)
+    same(cluster, expected)
+
+
+def test_two_brokers_die_at_one_moment(cluster):
+    """Their registrations go in one transaction, so that the controller sees one event."""
+    settle(cluster)
+    zookeeper = KazooClient(cluster.zookeeper)
+    zookeeper.start(10)
+    try:
+        controller = json.loads(zookeeper.get("/controller")[0])["brokerid"]
+        victims = [broker for broker in cluster.ids if broker != controller]
+        found, expected = predicted(cluster, "kill", *victims, code=1)
+        assert [len(step["without_leader"]) > 0 for step in found["steps"]] == [True]
+        for broker in victims:
+            cluster.kill(broker)
+        gone = zookeeper.transaction()
+        for broker in victims:
+            gone.delete(f"/brokers/ids/{broker}")
+        assert [str(result) for result in gone.commit()] == ["True", "True"]
+        same(cluster, expected)
+    finally:
+        zookeeper.stop()
+        zookeeper.close()
+
+
+def test_a_setting_that_lets_an_unclean_leader_be_elected(cluster):
+    settle(cluster)
+    leader, _, (first, second) = states(cluster)["risky-0"]
+    follower = second if leader == first else first
+    cluster.kill(follower)
+    until(lambda: states(cluster)["risky-0"][1] == [leader], 60, "it left the ISR")
+    cluster.kill(leader)
+    until(lambda: states(cluster)["risky-0"][0] < 0, 60, "no leader")
+    cluster.start_broker(follower)
+    until(lambda: follower_serves(cluster, follower), 60, "it follows where there is a leader")
+    assert states(cluster)["risky-0"][0] < 0
+    key = "unclean.leader.election.enable"
+    setting = f"{key}=true"
+    found, expected = predicted(cluster, "config", setting, "risky", code=1)
+    assert expected["risky-0"][:2] == (follower, [follower])
+    assert [lost["partition"] for lost in found["lost"]] == ["risky-0"]
+    assert call(cluster, "configs", "alter", "--topic", "risky", "--set", setting).returncode == 0
+    same(cluster, expected)
+    done = call(cluster, "configs", "alter", "--topic", "risky", "--delete", key)
+    assert done.returncode == 0, done.stderr
+
+
+def follower_serves(cluster, broker):
+    return all(
+        broker in isr
+        for leader, isr, replicas in states(cluster).values()
+        if leader >= 0 and broker in replicas
+    )
+
+
+def test_a_setting_that_makes_partitions_refuse_records(cluster):
+    settle(cluster)
+    cluster.kill(2)
+    until(lambda: all(2 not in isr or isr == [2] for _, isr, _ in states(cluster).values()), 60,
+          "2 is out of every ISR but of that it is alone in")  # fmt: skip
+    before = refusing(cluster)
+    found, expected = predicted(cluster, "config", "min.insync.replicas=3", "three", code=1)
+    assert found["steps"][0]["under_min_isr"] == [f"three-{n}" for n in range(4)]
+    alter = ("configs", "alter", "--topic", "three", "--set")
+    assert call(cluster, *alter, "min.insync.replicas=3").returncode == 0
+    try:
+        wanted = before | set(found["steps"][0]["under_min_isr"])
+        until(lambda: refusing(cluster) == wanted, 30, "as said")
+        same(cluster, expected)
+    finally:
+        assert call(cluster, *alter, f"min.insync.replicas={MIN_ISR.get('three', 2)}")
+
+
+def refusing(cluster):
+    """Return the partitions that have a leader and refuse a record with acks=all."""
+    settings = {"message_timeout_ms": 3000, "retries": 0, "enable_idempotence": False}
+    producer = Producer(named(cluster.bootstrap, settings))
+    refused = set()
+
+    def told(error, message):
+        if error is not None:
+            refused.add(f"{message.topic()}-{message.partition()}")
+
+    led = [tp for tp, (leader, _, _) in states(cluster).items() if leader >= 0]
+    for name in led:
+        topic, _, number = name.rpartition("-")
+        producer.produce(topic, b"x", partition=int(number), on_delivery=told)
+    assert producer.flush(20) == 0
+    return refused
 
 
 def test_a_broker_shuts_down(cluster):
@@ -161,9 +220,7 @@ def test_a_rolling_restart(cluster):
         cluster.terminate(broker)
         until(partial(leaderless_are, cluster, step["without_leader"]), 30, "they have no leader")
         cluster.start_broker(broker)
-        until(
-            lambda: all(isr == sorted(r) for _, isr, r in states(cluster).values()), 60, "in sync"
-        )
+        until(lambda: all_in_sync(cluster), 60, "in sync")
     same(cluster, expected)
 
 

@@ -140,6 +140,26 @@ def print_line(text: str) -> None:
     sys.stdout.write(tables.printable(text) + "\n")
 
 
+def print_prose(text: str, hanging: int = 2) -> None:
+    """Print one line of words; on a terminal it is broken between words, and what follows set in.
+
+    `hanging`: how many blanks more than the line begins with.
+    """
+    line = tables.printable(text)
+    if sys.stdout.isatty():
+        import shutil  # noqa: PLC0415 - only for a terminal
+        import textwrap  # noqa: PLC0415
+
+        width = max(20, shutil.get_terminal_size((80, 24)).columns)
+        begin = line[: len(line) - len(line.lstrip(" "))]
+        broken = textwrap.wrap(
+            line, width, subsequent_indent=begin + " " * hanging, break_long_words=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
+        line = "\n".join(broken)
+    sys.stdout.write(line + "\n")
+
+
 def megabytes(count: int | None) -> str:
     """Return bytes as whole megabytes, `-` for None."""
     return "-" if count is None else f"{count / 1e6:.0f} MB"

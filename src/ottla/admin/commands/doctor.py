@@ -17,6 +17,7 @@ from ottla.admin.output import (
     complain,
     plural,
     print_line,
+    print_prose,
     print_structured,
     print_table,
     say,
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 EXIT_WRONG = 1
 MOST_S = 3600.0
+UNDER_THE_WORDS = 7
+"""As many blanks as `found: ` is long."""
 EXTRA_S = 120.0
 """For all that is asked besides watching."""
 
@@ -120,9 +123,9 @@ def _as_json(found: "Sequence[Finding]", not_asked: Sequence[str]) -> dict[str, 
 def _print(found: "Sequence[Finding]") -> None:
     for f in found:
         print_line(f"{f.severity}: {f.name}")
-        print_line(f"  found: {f.evidence}")
-        print_line(f"  rule:  {f.rule}")
-        print_line(f"  fix:   {f.fix}")
+        print_prose(f"  found: {f.evidence}", UNDER_THE_WORDS)
+        print_prose(f"  rule:  {f.rule}", UNDER_THE_WORDS)
+        print_prose(f"  fix:   {f.fix}", UNDER_THE_WORDS)
         if len(f.commands) > 1:
             print_line(f"         and {plural(len(f.commands) - 1, 'command')} more like it")
     wrong = sum(f.severity != "risk" for f in found)

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.arguments.declaring import parameters
 from ottla.admin.options import Output, read_input
-from ottla.admin.output import Format, print_line, print_structured, print_table, say, structured
+from ottla.admin.output import (
+    Format,
+    print_line,
+    print_prose,
+    print_structured,
+    print_table,
+    say,
+    structured,
+)
 from ottla.admin.process import ended_in_order
 from ottla.admin.tables import CLEAR_LINE
 from ottla.model.errors import OttlaError
@@ -297,12 +305,12 @@ def _print(findings: "Findings", output: Format) -> None:
         print_structured(output, _document(findings))
         return
     for line in report.head(findings.scenario):
-        print_line(line)
+        print_prose(line)
     print_line("")
     print_table(("PROMISE", "RESULT"), report.results(findings))
     print_line("")
     for line in report.lines(findings):
-        print_line(line)
+        print_prose(line)
 
 
 def _document(findings: "Findings") -> dict[str, Any]:
