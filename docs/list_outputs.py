@@ -8,6 +8,7 @@ from typing import Any
 
 from ottla.admin.arguments.manual import ENVIRONMENT, EXIT_CODES
 from ottla.admin.output_schemas import SCHEMAS
+from ottla.pipelines.result_schemas import RESULTS
 
 PAGE = Path(__file__).parent / "OUTPUT.md"
 INTRODUCTION = """\
@@ -19,8 +20,12 @@ Written by `python docs/list_outputs.py`; do not edit.
 Data goes to standard output, all else to standard error. JSON and YAML have the same content: one document for a command, a list where there can be several, however
 many there are. `consume --output json` prints an object a line ([RECORDS.md](RECORDS.md)). `--quiet` leaves out all but data and errors.
 `ottla schema COMMAND` prints the JSON schema; what follows is the same in short: `[…]` is a list, `{…}` an object, `?` behind a name says that the field may be
-missing, `null` that it may be null.
+missing, `null` that it may be null. JSON is any value: what a znode, or a record of Kafka's internal topics, has.
 """
+
+JOBS = """\
+`lake`, `replay` and `mirror` always print JSON, one line; `replicas`, `audit`, `lag` and `rebalance` with `--output json`, `timeline` with `--print json`. `lake --files` and `lake --infer` print lines,
+`drill` a line of text beside its report. What each means: [PIPELINES.md](PIPELINES.md)."""
 
 
 def short(schema: dict[str, Any]) -> str:
@@ -28,6 +33,8 @@ def short(schema: dict[str, Any]) -> str:
     if "anyOf" in schema:
         parts = [short(s) for s in schema["anyOf"]]
         return " or ".join(parts)
+    if "const" in schema:
+        return str(schema["const"])
     kind = schema.get("type")
     if kind == "array":
         return f"[{short(schema['items'])}]"
@@ -44,7 +51,7 @@ def short(schema: dict[str, Any]) -> str:
             fields += [*(f"{name}: …" for name in required if name not in schema.get("properties", {})), "…"]
         return "{" + ", ".join(fields) + "}"
     names = {"string": "text", "integer": "whole number", "boolean": "true/false"}
-    return names.get(str(kind), str(kind) if kind else "anything")
+    return names.get(str(kind), str(kind) if kind else "JSON")
 
 
 def page() -> str:
@@ -55,6 +62,8 @@ def page() -> str:
     lines += [f"| `{name}` | {meaning} |" for name, meaning in ENVIRONMENT]
     lines += ["", "## Commands", "", "| command | prints |", "|---|---|"]
     lines += [f"| `{name}` | `{short(schema)}` |" for name, schema in SCHEMAS.items()]
+    lines += ["", "## Jobs of `ottla pipeline`", "", JOBS, "", "| job | prints |", "|---|---|"]
+    lines += [f"| `pipeline {name}` | `{short(schema)}` |" for name, schema in RESULTS.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -138,6 +138,8 @@ ottla.application.logs.file.bytes so large the controller's journal, state-chang
 ottla.application.logs.retention.bytes so much of each of them is kept, the current file included; the newest one set aside always stays
 ottla.application.logs.retention.ms so long files set aside are kept; -1: whatever their age
 ottla.application.logs.compression.type `gzip` or `none`, for files set aside
+ottla.crash.detection whose registrations are removed when all their endpoints refuse connections: `own` (brokers of Ottla), `all` (Kafka's too, which do\
+ not register anew), `off` (only a session's end counts); [adr/0018](adr/0018-a-refused-connection-is-proof.md)
 ottla.produce.max.decompressed.bytes all batches of one produce request may unpack to so much
 ottla.produce.max.check.ms checking all batches of one produce request may take so much work
 ottla.queued.max.response.bytes answers that clients have not taken yet, in memory; as much again for brokers\

@@ -30,3 +30,26 @@ def test_controller_failover_with_few_partitions():
     assert 0 < figures["led_s"] <= figures["told_s"] < 60
     # Each of the other brokers is told of its partitions.
     assert figures["requests"]["LeaderAndIsr"] >= 49
+
+
+@pytest.mark.timeout(90)
+def test_a_kill_of_a_leader_on_a_small_cluster():
+    done = subprocess.run(
+        [
+            *(sys.executable, str(ROOT / "benchmarks" / "crash.py")),
+            *("--only", "ottla", "--part", "kills", "--kills", "1", "--kinds", "leader"),
+            *("--topics", "2", "--partitions", "12", "--no-write"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=80,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (result,) = [json.loads(line) for line in done.stdout.splitlines() if line[:1] == "{"]
+    assert result["counts"] == {"errors": 0, "victim": result["counts"]["victim"], "partitions": 24}
+    seconds = result["seconds"]
+    assert 0 < seconds["led"] < 30
+    # No record is acknowledged before its partition is led; the last of the four has the gap.
+    assert 0 < seconds["ack"] <= seconds["last_ack"] <= seconds["gap"] + 0.1
+    assert "Ottla" in done.stdout

@@ -10,10 +10,12 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
+from ottla.admin.output_schemas import SCHEMAS
 from ottla.wire.records import Record, build_batch
 from support.clients import admin_client, create_topics, fresh, named
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster
+from support.schemas import problems
 from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
@@ -228,6 +230,7 @@ def test_states_are_decoded_as_by_kafkas_tool(folder, kafka_tools, topic, option
     assert len(ours) == len(theirs)
     assert ottla("--contents", *paths).split("\n") == ours, "told by the name of the folder"
     found = json.loads(ottla("--contents", *paths, "--output", "json"))
+    assert problems(found, SCHEMAS["logs"]) == []
     decoded = [f["decoded"] for f in found if f["kind"] == "record" and f["marker"] is None]
     assert len(decoded) == len(shown)
     assert all(d["key"] for d in decoded)
@@ -253,6 +256,7 @@ def test_json_says_what_the_lines_say(folder):
     lines = [x for x in lines if not x.startswith(("Log starting", "Found "))]
     found = json.loads(ottla(*paths, "--records", "--output", "json"))
     assert len(found) == len(lines)
+    assert problems(found, SCHEMAS["logs"]) == []
     assert {f["kind"] for f in found} == {
         "batch", "record", "index", "time_index", "aborted_transaction", "producer",
     }  # fmt: skip

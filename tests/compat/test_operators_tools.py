@@ -11,8 +11,10 @@ import time
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from ottla.admin.output_schemas import SCHEMAS
 from support.clients import admin_client, fresh, named
 from support.kafka39 import Kafka39Cluster
+from support.schemas import problems
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
 
@@ -190,6 +192,7 @@ def test_a_snapshot_is_what_there_is_and_is_applied(cluster, tmp_path):
     ok(cluster, "configs", "alter", "--user", "u", "--set", "consumer_byte_rate=2000000")
     ok(cluster, "configs", "alter", "--broker-defaults", "--set", "log.cleaner.threads=2")
     different = found(cluster, "cluster", "diff", before, "--without-groups", code=1)
+    assert problems(different, SCHEMAS["cluster diff"]) == []
     assert {(d["what"], d["name"], d["before"], d["after"]) for d in different} == {
         ("topic", gone, 1, None),
         ("topic", f"{gone}-new", None, 1),

@@ -16,6 +16,8 @@ from support.waiting import until
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
 SLACK_MS = 1500
 """How far the picture's moments may lie from what ZooKeeper and the producer say."""
+NOTICED_MS = 2_000
+"""From the kill until another leads, where the killed broker's port refuses connections."""
 LATE_MS = 15_000
 """What a producer may need to notice a new leader on a busy machine: no promise of any broker's."""
 
@@ -67,9 +69,12 @@ class Acknowledged:
         self._thread.join(70)
 
 
-def test_a_producer_s_gap_lies_in_the_picture_s(tmp_path):
+@pytest.mark.parametrize("crash_detection", ["own", "off"])
+def test_a_producer_s_gap_lies_in_the_picture_s(tmp_path, crash_detection):
     folder = tmp_path / "data"
-    ottla("up", "-n", 3, "--dir", folder, "--port-base", free_ports(6)[0])
+    base = free_ports(6)[0]
+    setting = f"ottla.crash.detection={crash_detection}"
+    ottla("up", "-n", 3, "--dir", folder, "--port-base", base, "--set", setting)
     try:
         brokers = json.loads((folder / "cluster.json").read_text())["brokers"]
         servers = ",".join(f"127.0.0.1:{b['port']}" for b in brokers)
@@ -80,6 +85,8 @@ def test_a_producer_s_gap_lies_in_the_picture_s(tmp_path):
             (topic,) = json.loads(ottla("topics", "describe", "flights", "--dir", folder,
                                         "--output", "json"))  # fmt: skip
             leader = topic["partitions"][0]["leader"]
+            status = json.loads(ottla("status", "--dir", folder, "--output", "json"))
+            was_controller = status["controller"] == leader
             killed_ms = time.time() * 1000
             ottla("broker", "kill", leader, "--dir", folder)
             until(
@@ -101,15 +108,23 @@ def test_a_producer_s_gap_lies_in_the_picture_s(tmp_path):
     times = acknowledged.at_ms
     _, before, after = max((b - a, a, b) for a, b in pairwise(times))
     gaps = drawn["without_leader"]
-    start = min(gap["from"] for gap in gaps if gap["leader_may_be_dead"])
-    end = max(gap["until"] for gap in gaps)
-    assert start - SLACK_MS <= killed_ms <= end
-    assert start - SLACK_MS <= before <= end
+    dying = [gap["from"] for gap in gaps if gap["leader_may_be_dead"]]
+    led = [p for p in drawn["partitions"] if p["leader"] not in (leader, -1)]
+    end = led[0]["from"]
+    if crash_detection == "off":
+        assert end == max(gap["until"] for gap in gaps)
+        assert min(dying) - SLACK_MS <= killed_ms <= end
+        assert min(dying) - SLACK_MS <= before <= end
+    else:
+        assert not dying, "its port refused connections (R17)"
+        assert killed_ms <= end <= killed_ms + NOTICED_MS
     assert end <= after, "no record is acknowledged before there is a leader"
     assert after - end <= LATE_MS
-    assert state["data"]["leader_epoch"] == 1, "one election: the znode was last written by it"
+    # The znode was last written by the election: a new controller first has none lead.
+    assert state["data"]["leader_epoch"] == (2 if was_controller else 1)
     assert abs(end - state["modified_ms"]) <= SLACK_MS, "ZooKeeper's clock says when it was"
     led = [p["leader"] for p in drawn["partitions"]]
     assert led[0] == leader
     assert led[-1] not in (leader, -1)
-    assert "?" in next(line for line in text.splitlines() if line.startswith("flights-0 leader"))
+    line = next(line for line in text.splitlines() if line.startswith("flights-0 leader"))
+    assert ("?" in line) == (crash_detection == "off")

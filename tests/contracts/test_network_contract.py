@@ -197,6 +197,19 @@ def test_a_reader_that_pauses_stops_the_writer(run):
     run(main)
 
 
+def test_r17_only_a_closed_port_refuses(run):
+    async def main(world):
+        listener, client, _ = await pair(world)
+        host, port = "127.0.0.1", listener.port
+        refuses = world.network.refuses
+        assert not await refuses(host, port, timeout_s=IN_TIME_S)
+        assert not await refuses("no-such-host.invalid", port, timeout_s=IN_TIME_S)
+        await end(client.transport, listener)
+        assert await refuses(host, port, timeout_s=IN_TIME_S)
+
+    run(main)
+
+
 def test_nobody_listens(run):
     async def main(world):
         listener = await world.network.listen("127.0.0.1", 0, Recorder)

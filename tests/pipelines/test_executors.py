@@ -21,6 +21,7 @@ pytest.importorskip("pyspark")
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from ottla.pipelines import audit, drill, job, lag, rebalance, replay, replicas
 from ottla.pipelines.auditing.stamps import BUCKET_MS, Stamps
+from ottla.pipelines.result_schemas import RESULTS
 from ottla.pipelines.timeline import command as timeline
 from support import planted, replayed
 from support.cluster import OttlaCluster
@@ -34,6 +35,7 @@ from support.landed import (
     run_here,
     settings_of,
 )
+from support.schemas import problems
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(300)]
 MASTER = "local-cluster[2,1,1024]"
@@ -92,6 +94,8 @@ def run(module, spark, capsys, *arguments, code=0):
     ended = job.run(module.NAME, lambda: module.run(options, spark))
     out = capsys.readouterr()
     assert ended == code, out.err
+    if out.out.startswith("{"):
+        assert problems(json.loads(out.out), RESULTS[module.NAME]) == []
     return out.out
 
 

@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from support.cluster import OttlaCluster, free_ports
 from support.landed import (
     Produced,
+    by_duckdb,
     by_pyarrow,
     by_spark,
     differences,
@@ -67,6 +68,7 @@ def test_each_record_once_for_every_reader(cluster, spark, topic, tmp_path, sour
     data = tmp_path / produced.topic / "data"
     assert differences(by_pyarrow(data), produced) == []
     assert differences(by_spark(spark, data), produced) == []
+    assert differences(by_duckdb(data), produced) == []
     dates = {p.name for p in (data / "batch=0").iterdir()}
     assert dates >= {f"event_date=2026-01-0{d}" for d in (1, 5)}
 
@@ -127,6 +129,7 @@ def test_what_is_no_row_is_a_dead_letter_and_new_fields_are_columns(
     rows, dead = by_spark(spark, folder / "data"), by_pyarrow(folder / "dead")
     assert differences(rows, produced, dead) == []
     assert differences(by_pyarrow(folder / "data"), produced, dead) == []
+    assert differences(by_duckdb(folder / "data"), produced, by_duckdb(folder / "dead")) == []
     assert {bytes(d["kafka_value"]) for d in dead} == set(reasons)
     for letter in dead:
         told = ": ".join(filter(None, (letter["reason"], letter["detail"])))
@@ -285,6 +288,7 @@ def test_small_batches_are_compacted_and_landing_goes_on(cluster, spark, topic, 
     assert (told["rows"], told["dead"], told["batches"]) == (350, 1, 2)
     rows, dead = by_pyarrow(table / "data"), by_pyarrow(table / "dead")
     assert differences(rows, produced, dead) == []
+    assert differences(by_duckdb(table / "data"), produced, dead) == []
     assert differences(by_spark(spark, table / "data"), produced, dead) == []
 
 

@@ -7,13 +7,20 @@ from dataclasses import replace
 import pytest
 
 from ottla.sim.cluster import run
-from ottla.sim.nemesis import AIMED, ALL_NAMES, FAULTS, NAMES
+from ottla.sim.nemesis import AIMED, ALL_NAMES, FAULTS, NAMES, OF_CRASHES
 from ottla.sim.plans import Plan, drawn
 
 
 def drawn_before(seed, **more):
     """Return what a seed drew before there were faults that wait for a moment."""
-    return replace(drawn(seed, **more), faults=NAMES)
+    return replace(undetected(seed, **more), faults=NAMES)
+
+
+def undetected(seed, **more):
+    """Return what a seed drew before refused connections proved that a process is gone."""
+    plan = drawn(seed, **more)
+    faults = tuple(name for name in plan.faults if name not in OF_CRASHES)
+    return replace(plan, crash_detection=False, faults=faults)
 
 
 # What a kept seed's fault once was is told by its id; fixes may have changed its course since.
@@ -84,7 +91,7 @@ KEPT = [
     ),
     pytest.param(Plan(116, seconds=30.0, mean_gap_s=2.0), id="dense faults"),
     pytest.param(
-        drawn(9300081, coordinated=True),
+        undetected(9300081, coordinated=True),
         id="partitions went elsewhere while a broker was down that moved them between its log dirs",
     ),
     pytest.param(
@@ -198,6 +205,25 @@ def test_each_fault_that_waits_for_a_moment_alone(name):
     verdict = run(plan)
     assert verdict.passed, "\n".join([*verdict.anomalies, plan.replayed_by()])
     assert verdict.faults
+
+
+@pytest.mark.parametrize("name", OF_CRASHES)
+def test_each_fault_of_crash_detection_alone(name):
+    plan = Plan(
+        11, seconds=15.0, mean_gap_s=2.0, faults=(name,), consumers=1, copiers=1,
+        crash_detection=True,
+    )  # fmt: skip
+    verdict = run(plan)
+    assert verdict.passed, "\n".join([*verdict.anomalies, plan.replayed_by()])
+    assert verdict.faults
+
+
+def test_seeds_from_before_there_was_crash_detection_draw_none_of_its_faults():
+    plans = [drawn(seed) for seed in range(200)]
+    assert {plan.crash_detection for plan in plans} == {False, True}
+    for plan in plans:
+        assert set(OF_CRASHES) & set(plan.faults) == set(OF_CRASHES if plan.crash_detection else ())
+    assert not set(OF_CRASHES) & set(Plan(0).faults)
 
 
 def test_fresh_seeds():

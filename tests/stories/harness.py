@@ -114,6 +114,10 @@ class CallNetwork:
         near.protocol.connection_made(near)
         return near, near.protocol
 
+    async def refuses(self, host: str, port: int, *, timeout_s: float) -> bool:
+        """Refuse no connection: the brokers of a story end by their sessions."""
+        return False
+
     async def listen(self, host: str, port: int, factory: Callable[[], Any]) -> CallListener:
         port = port or 2181 + len(self.listening)
         self.listening[port] = factory
@@ -136,6 +140,9 @@ class StubPeer:
         self.stub = stub
         self.controller = controller
         self.closed = False
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Take note of who would hear of this connection's end: none ends here."""
 
     def send_encoded(
         self, api_key: int, version: int, body: Sequence[Any], timeout_s: float

@@ -43,11 +43,13 @@ def free_ports(count: int) -> list[int]:
 
 
 class BrokerProcesses:
-    """Brokers as processes, on a ZooKeeper of their own or a given one.
+    """Brokers as processes, on a ZooKeeper of their own or a given one, or without any (KRaft).
 
     Who derives says what starts a ZooKeeper and a broker, and when a broker has started. In the
     value of a setting {broker} stands for the broker's id.
     """
+
+    needs_zookeeper = True
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class BrokerProcesses:
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            if not self.zookeeper:
+            if self.needs_zookeeper and not self.zookeeper:
                 port = free_ports(1)[0]
                 self._zookeeper = self.start_zookeeper(port)
                 self.zookeeper = f"127.0.0.1:{port}"
@@ -121,19 +123,26 @@ class BrokerProcesses:
     def running(self, broker: int) -> bool:
         return broker in self.processes and self.processes[broker].poll() is None
 
-    def start_broker(self, broker: int, *, wait: bool = True) -> None:
-        values = {
+    def properties(self, broker: int) -> dict[str, str]:
+        """Return what a broker's file of settings begins with; those of the cluster follow."""
+        return {
             "broker.id": str(broker),
             "listeners": f"PLAINTEXT://{self.address(broker)}",
             "log.dirs": str(self.data(broker)),
             "zookeeper.connect": self.zookeeper,
             "zookeeper.session.timeout.ms": str(self.session_timeout_ms),
-            **self.settings,
         }
+
+    def write_config(self, broker: int) -> Path:
+        """Write a broker's file of settings; return its path."""
+        values = {**self.properties(broker), **self.settings}
         config = self.folder / f"broker-{broker}.properties"
         text = "".join(f"{k}={v}\n" for k, v in values.items())
         config.write_text(text.replace("{broker}", str(broker)))
-        self.processes[broker] = self.launch(broker, config)
+        return config
+
+    def start_broker(self, broker: int, *, wait: bool = True) -> None:
+        self.processes[broker] = self.launch(broker, self.write_config(broker))
         if wait:
             self.wait(broker)
 

@@ -37,6 +37,7 @@ log4j.appender.out=org.apache.log4j.ConsoleAppender
 log4j.appender.out.layout=org.apache.log4j.PatternLayout
 log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n
 log4j.logger.kafka.server.KafkaServer=INFO
+log4j.logger.kafka.server.KafkaRaftServer=INFO
 """
 
 
@@ -51,21 +52,24 @@ class KafkasZooKeeper:
         self.process.wait(10)
 
 
-class Kafka39Cluster(BrokerProcesses):
-    """Brokers of Apache Kafka; started means that they say so."""
+class KafkaProcesses(BrokerProcesses):
+    """Brokers of Apache Kafka, whichever version; started means that they say so.
+
+    Who derives names the version and what a broker logs once it has started.
+    """
+
+    version = ""
+    started_line = b""
 
     def __init__(
         self,
         folder: Path,
-        brokers: int = 1,
-        *,
-        ids: list[int] | None = None,
-        zookeeper: str = "",
-        heap_mb: int = 512,
-        session_timeout_ms: int = 6000,
-        **settings: str,
+        ids: list[int],
+        zookeeper: str,
+        session_timeout_ms: int,
+        settings: dict[str, str],
+        heap_mb: int,
     ) -> None:
-        ids = ids if ids is not None else list(range(brokers))
         replicas = str(min(3, len(ids)))
         few = {
             "offsets_topic_replication_factor": replicas,
@@ -73,7 +77,6 @@ class Kafka39Cluster(BrokerProcesses):
             "transaction_state_log_replication_factor": replicas,
             "transaction_state_log_min_isr": "1",
             "group_initial_rebalance_delay_ms": "0",
-            "inter_broker_protocol_version": "3.9",
         }
         super().__init__(folder, ids, zookeeper, session_timeout_ms, few | settings)
         self.heap_mb = heap_mb
@@ -85,10 +88,10 @@ class Kafka39Cluster(BrokerProcesses):
 
     def launch(self, broker: int, config: Path) -> subprocess.Popen[bytes]:
         jvm = (*KAFKA_JVM, f"-Xmx{self.heap_mb}m")
-        return self._java(self.log(broker), jvm, KAFKA_MAIN, str(config))
+        return self.java(self.log(broker), jvm, KAFKA_MAIN, str(config))
 
     def started(self, broker: int) -> bool:
-        return b"started (kafka.server.KafkaServer)" in self.log(broker).read_bytes()
+        return self.started_line in self.log(broker).read_bytes()
 
     def kill(self, broker: int) -> None:
         super().kill(broker)
@@ -102,6 +105,45 @@ class Kafka39Cluster(BrokerProcesses):
     def _set_log_aside(self, broker: int) -> None:
         self.log(broker).rename(self.log(broker).with_suffix(f".{time.time_ns()}.out"))
 
+    def java(
+        self, log: Path, jvm: tuple[str, ...], main: str, *arguments: str
+    ) -> subprocess.Popen[bytes]:
+        """Start a program of this version's jars; what it prints goes to `log`."""
+        problem = kafka_tools.why_not(self.version)
+        if problem:
+            raise RuntimeError(problem)
+        log4j = f"-Dlog4j.configuration=file:{self.folder / 'log4j.properties'}"
+        with log.open("wb") as out:
+            return subprocess.Popen(
+                [kafka_tools.java() or "java", *jvm, log4j,
+                 "-cp", f"{kafka_tools.libs(self.version)}/*", main, *arguments],
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )  # fmt: skip
+
+
+class Kafka39Cluster(KafkaProcesses):
+    """Brokers of Apache Kafka 3.9, with a ZooKeeper of Kafka's jars or a given one."""
+
+    version = kafka_tools.VERSION
+    started_line = b"started (kafka.server.KafkaServer)"
+
+    def __init__(
+        self,
+        folder: Path,
+        brokers: int = 1,
+        *,
+        ids: list[int] | None = None,
+        zookeeper: str = "",
+        heap_mb: int = 512,
+        session_timeout_ms: int = 6000,
+        **settings: str,
+    ) -> None:
+        ids = ids if ids is not None else list(range(brokers))
+        settings = {"inter_broker_protocol_version": "3.9"} | settings
+        super().__init__(folder, ids, zookeeper, session_timeout_ms, settings, heap_mb)
+
     def start_zookeeper(self, port: int) -> KafkasZooKeeper:
         data = self.folder / "zookeeper"
         data.mkdir(exist_ok=True)
@@ -112,7 +154,7 @@ class Kafka39Cluster(BrokerProcesses):
         )
         log = self.folder / "zookeeper.out"
         jvm = ("-Xmx256m", "-XX:+UseSerialGC")
-        process = self._java(log, jvm, ZOOKEEPER_MAIN, str(config))
+        process = self.java(log, jvm, ZOOKEEPER_MAIN, str(config))
 
         def serves() -> bool:
             assert process.poll() is None, f"ZooKeeper ended:\n{log.read_text()[-2000:]}"
@@ -126,22 +168,6 @@ class Kafka39Cluster(BrokerProcesses):
             process.kill()
             raise
         return KafkasZooKeeper(process)
-
-    def _java(
-        self, log: Path, jvm: tuple[str, ...], main: str, *arguments: str
-    ) -> subprocess.Popen[bytes]:
-        problem = kafka_tools.why_not()
-        if problem:
-            raise RuntimeError(problem)
-        log4j = f"-Dlog4j.configuration=file:{self.folder / 'log4j.properties'}"
-        with log.open("wb") as out:
-            return subprocess.Popen(
-                [kafka_tools.java() or "java", *jvm, log4j, "-cp", f"{kafka_tools.libs()}/*",
-                 main, *arguments],
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )  # fmt: skip
 
 
 def main() -> int:

@@ -21,9 +21,11 @@ BROKER_API_VERSIONS = "kafka.admin.BrokerApiVersionsCommand"
 DUMP_LOG = "kafka.tools.DumpLogSegments"
 
 
-def libs() -> Path:
+def libs(version: str = VERSION) -> Path:
+    """Return the folder of a version's jars; OTTLA_KAFKA_LIBS names that of 3.9."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    return Path(os.environ.get("OTTLA_KAFKA_LIBS", cache / "ottla" / "kafka" / VERSION))
+    named = os.environ.get("OTTLA_KAFKA_LIBS") if version == VERSION else None
+    return Path(named or cache / "ottla" / "kafka" / version)
 
 
 def java() -> str | None:
@@ -33,12 +35,17 @@ def java() -> str | None:
     return shutil.which("java")
 
 
-def why_not() -> str | None:
-    """Return why the tools cannot run here, or None."""
+def why_not(version: str = VERSION) -> str | None:
+    """Return why a version's brokers and tools cannot run here, or None."""
     if java() is None:
         return "no java: install one or set JAVA_HOME"
-    if not any(libs().glob("kafka_2.13-*.jar")):
-        return f"no Kafka jars in {libs()}: run scripts/kafka-jars or set OTTLA_KAFKA_LIBS"
+    if not any(libs(version).glob("kafka_2.13-*.jar")):
+        way_out = (
+            "run scripts/kafka-jars or set OTTLA_KAFKA_LIBS"
+            if version == VERSION
+            else f"run scripts/kafka-jars {version}"
+        )
+        return f"no Kafka jars in {libs(version)}: {way_out}"
     return None
 
 

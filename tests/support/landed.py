@@ -1,7 +1,7 @@
 """Running the lake job for tests, and reading its tables as strangers do.
 
-`Produced` is the truth: what the producer was told by its acknowledgements. Readers are pyarrow and
-Spark over the folder `data` alone; neither knows of manifests.
+`Produced` is the truth: what the producer was told by its acknowledgements. Readers are pyarrow,
+DuckDB and Spark over the folder `data` alone; none of them knows of manifests.
 """
 
 import io
@@ -15,7 +15,9 @@ from pathlib import Path
 from ottla.pipelines import job, lake
 from ottla.pipelines.config import read_config
 from ottla.pipelines.landing.settings import Settings
+from ottla.pipelines.result_schemas import RESULTS
 from support.killing import killed_when
+from support.schemas import problems
 
 SCHEMA = "n long, day string, note string"
 
@@ -104,7 +106,9 @@ def run_here(spark, sets, *flags):
     with redirect_stdout(out), redirect_stderr(told):
         code = job.run(lake.NAME, lambda: lake.run(options, spark))
     text = out.getvalue()
-    return Outcome(code, json.loads(text) if text else {}, told.getvalue())
+    result = json.loads(text) if text else {}
+    assert problems(result, RESULTS[lake.NAME]) == [] or not text
+    return Outcome(code, result, told.getvalue())
 
 
 def read_sets(sets):
@@ -187,6 +191,18 @@ def by_pyarrow(folder):
     return (
         dataset.dataset(str(folder), format="parquet", partitioning="hive").to_table().to_pylist()
     )
+
+
+def by_duckdb(folder):
+    """Return the rows below a folder, as DuckDB has them of the files alone."""
+    import duckdb
+
+    with duckdb.connect() as reader:
+        found = reader.execute(
+            f"SELECT * FROM read_parquet('{folder}/**/*.parquet', union_by_name = true)"
+        )
+        names = [column[0] for column in found.description]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
 def by_spark(spark, folder):

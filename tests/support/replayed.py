@@ -16,8 +16,10 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from ottla.pipelines import job, replay
+from ottla.pipelines.result_schemas import RESULTS
 from support.clients import fresh, named  # tests are no package
 from support.killing import killed_when
+from support.schemas import problems
 
 HEADER = "ottla.source"
 
@@ -141,7 +143,9 @@ def run_here(spark, sets, *flags, name=replay.REPLAY):
     with redirect_stdout(out), redirect_stderr(told):
         code = job.run(name, lambda: replay.run(options, spark, name))
     text = out.getvalue()
-    return Outcome(code, json.loads(text) if text else {}, told.getvalue())
+    result = json.loads(text) if text else {}
+    assert problems(result, RESULTS[name]) == [] or not text
+    return Outcome(code, result, told.getvalue())
 
 
 def command(sets, *flags, name=replay.REPLAY):

@@ -6,7 +6,7 @@ TYPES = {
     "string": str, "integer": int, "number": (int, float), "boolean": bool, "null": type(None),
     "array": list, "object": dict,
 }  # fmt: skip
-KNOWN = {"type", "items", "properties", "required", "additionalProperties", "anyOf"}
+KNOWN = {"type", "items", "properties", "required", "additionalProperties", "anyOf", "const"}
 
 
 def problems(value: Any, schema: dict[str, Any], where: str = "$") -> list[str]:
@@ -15,6 +15,9 @@ def problems(value: Any, schema: dict[str, Any], where: str = "$") -> list[str]:
     if "anyOf" in schema:
         found = [problems(value, s, where) for s in schema["anyOf"]]
         return [] if [] in found else [f"{where}: none of {len(found)} forms: {found}"]
+    if "const" in schema:
+        wanted = schema["const"]
+        return [] if value == wanted else [f"{where}: {value!r} is not {wanted!r}"]
     kind = schema.get("type")
     if kind is not None and (
         not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")

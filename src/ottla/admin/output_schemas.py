@@ -2,43 +2,25 @@
 
 Who may call: the command `schema`, docs/list_outputs.py. Invariants: one schema for each command,
 whatever its options; a list is always a list; every field is always there, null where there is
-nothing to tell, unless it is said to be missing. Tests hold the commands to them, on clusters of
-ours and of Kafka's.
+nothing to tell, unless it is said to be missing. JSON alone stands for what is not ours to
+describe: a znode's data, a record of a coordinator. Tests hold the commands to them, on clusters
+of ours and of Kafka's.
 """
 
-from typing import Any
-
-Schema = dict[str, Any]
-
-TEXT: Schema = {"type": "string"}
-NUMBER: Schema = {"type": "integer"}
-FRACTION: Schema = {"type": "number"}
-FLAG: Schema = {"type": "boolean"}
-NUMBERS: Schema = {"type": "array", "items": NUMBER}
-TEXTS: Schema = {"type": "array", "items": TEXT}
-ANYTHING: Schema = {}
-
-
-def _object(missing: tuple[str, ...] = (), /, **fields: Schema) -> Schema:
-    """Return an object with these fields; `missing` names those that may be left out."""
-    return {
-        "type": "object",
-        "properties": fields,
-        "required": [name for name in fields if name not in missing],
-        "additionalProperties": False,
-    }
-
-
-def _many(item: Schema) -> Schema:
-    return {"type": "array", "items": item}
-
-
-def _or_null(schema: Schema) -> Schema:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-def _by_name(value: Schema) -> Schema:
-    return {"type": "object", "additionalProperties": value}
+from ottla.model.json_schemas import (
+    FLAG,
+    FRACTION,
+    JSON,
+    NUMBER,
+    NUMBERS,
+    TEXT,
+    TEXTS,
+    Schema,
+)
+from ottla.model.json_schemas import an_object as _object
+from ottla.model.json_schemas import by_name as _by_name
+from ottla.model.json_schemas import many as _many
+from ottla.model.json_schemas import or_null as _or_null
 
 
 def _span(**fields: Schema) -> Schema:
@@ -48,6 +30,11 @@ def _span(**fields: Schema) -> Schema:
 
 def _result(**fields: Schema) -> Schema:
     return _many(_object(**fields, result=TEXT))
+
+
+def _entry(kind: str, missing: tuple[str, ...] = (), /, **fields: Schema) -> Schema:
+    """Return an entry of a file, as `logs` prints it: the file, and what kind of entry it is."""
+    return _object(missing, file=TEXT, kind={"const": kind}, **fields)
 
 
 _BROKER_RESULT = _result(broker=NUMBER)
@@ -97,11 +84,65 @@ _ZNODE = {
     "bytes": NUMBER,
     "children": NUMBER,
 }
+_LOG_ENTRIES = (
+    _entry(
+        "batch", position=NUMBER, base_offset=NUMBER, last_offset=NUMBER, count=NUMBER,
+        base_sequence=NUMBER, last_sequence=NUMBER, producer_id=NUMBER, producer_epoch=NUMBER,
+        leader_epoch=NUMBER, transactional=FLAG, control=FLAG, delete_horizon=_or_null(NUMBER),
+        timestamp_type=TEXT, max_timestamp=NUMBER, size=NUMBER, magic=NUMBER, compression=TEXT,
+        crc=NUMBER, valid=FLAG,
+    ),
+    _entry(
+        "record", offset=NUMBER, timestamp_type=TEXT, timestamp=NUMBER, key_size=NUMBER,
+        value_size=NUMBER, sequence=NUMBER, header_keys=TEXTS, marker=_or_null(TEXT),
+        coordinator_epoch=_or_null(NUMBER), key=_or_null(TEXT), key_base64=_or_null(TEXT),
+        value=_or_null(TEXT), value_base64=_or_null(TEXT),
+        decoded=_or_null(_object(key=_or_null(_by_name(JSON)), value=_or_null(_by_name(JSON)))),
+    ),
+    _entry("index", offset=NUMBER, position=NUMBER),
+    _entry("time_index", timestamp=NUMBER, offset=NUMBER),
+    _entry(
+        "aborted_transaction", version=NUMBER, producer_id=NUMBER, first_offset=NUMBER,
+        last_offset=NUMBER, last_stable_offset=NUMBER,
+    ),
+    _entry(
+        "producer", producer_id=NUMBER, producer_epoch=NUMBER, coordinator_epoch=NUMBER,
+        txn_first_offset=_or_null(NUMBER), last_timestamp=NUMBER,
+        first_sequence=_or_null(NUMBER), last_sequence=_or_null(NUMBER),
+        last_offset=_or_null(NUMBER), offset_delta=_or_null(NUMBER),
+    ),
+    _entry("leader_epoch", epoch=NUMBER, start_offset=NUMBER),
+    _entry("offset", topic=TEXT, partition=NUMBER, offset=NUMBER),
+    _entry("property", name=TEXT, value=TEXT),
+)  # fmt: skip
+_DIFFERENT: Schema = {"anyOf": [TEXT, FRACTION, NUMBERS, {"type": "null"}]}
+"""A setting, a number (partitions, an offset, a quota), brokers; null where it is not there."""
+_SCENARIO = _object(
+    **{
+        "brokers": NUMBER, "partitions": NUMBER, "replication-factor": NUMBER, "at-once": NUMBER,
+        "wait-for-in-sync": FLAG, "catch-up-seconds": FRACTION,
+        "longest-gap-seconds": _or_null(FRACTION), "faults": TEXTS, "promises": TEXTS,
+        "server": _by_name(TEXT), "topic": _by_name(TEXT), "producer": _by_name(TEXT),
+    },
+)  # fmt: skip
 _LEFT_OUT = {
     "damaged_lines": NUMBER,
     "damaged": _many(_object(file=TEXT, line=NUMBER, problem=TEXT)),
     "dropped_lines": NUMBER,
 }
+_LEADERSHIP = _object(
+    leader=NUMBER, leader_epoch=NUMBER, isr=NUMBERS, partition_epoch=NUMBER, recovery_state=NUMBER
+)
+_PART = _object(
+    replicas=NUMBERS, adding=NUMBERS, removing=NUMBERS, leadership=_or_null(_LEADERSHIP),
+    state=TEXT,
+)  # fmt: skip
+_HISTORY_ENTRY = _object(
+    time=TEXT, ts=NUMBER, controller=NUMBER, controller_epoch=NUMBER, cause=NUMBER, what=TEXT,
+    before=_or_null(_LEADERSHIP), after=_or_null(_LEADERSHIP), because=TEXT, how=TEXT,
+    election=TEXT, rule=TEXT, rejected=_many(_object(replica=NUMBER, reason=TEXT)), outcome=TEXT,
+    line=TEXT,
+)  # fmt: skip
 _LOAD_STATE = _object(
     partitions=NUMBER, without_leader=NUMBER, under_replicated=NUMBER, under_min_isr=NUMBER,
     brokers=_many(
@@ -252,10 +293,10 @@ SCHEMAS: dict[str, Schema] = {
         groups=_by_name(_by_name(_by_name(NUMBER))),
         version=NUMBER,
     ),
-    "cluster diff": _many(_object(what=TEXT, name=TEXT, before=ANYTHING, after=ANYTHING)),
+    "cluster diff": _many(_object(what=TEXT, name=TEXT, before=_DIFFERENT, after=_DIFFERENT)),
     "cluster apply": _many(_object(step=TEXT, name=TEXT, details=TEXT)),
     "znode ls": _many(_object(**_ZNODE)),
-    "znode get": _object(**_ZNODE, data=ANYTHING),
+    "znode get": _object(**_ZNODE, data=JSON),
     "txn list": _many(
         _object(transactional_id=TEXT, state=TEXT, producer_id=NUMBER, coordinator=NUMBER)
     ),
@@ -297,13 +338,20 @@ SCHEMAS: dict[str, Schema] = {
         brokers=_many(
             _object(
                 broker=NUMBER, alive=FLAG, leaders=NUMBER, replicas=NUMBER, out_of_sync=NUMBER,
-                written_per_s=_or_null(FRACTION),
+                written_per_s=_or_null(FRACTION), requests_per_s=_or_null(FRACTION),
+                produce_p99_ms=_or_null(FRACTION), idle=_or_null(FRACTION),
             )
         ),
         topics=_many(
             _object(
                 topic=TEXT, partitions=NUMBER, without_leader=NUMBER, under_replicated=NUMBER,
                 moving=NUMBER, written_per_s=_or_null(FRACTION), records=NUMBER,
+            )
+        ),
+        reassignments=_or_null(
+            _object(
+                partitions=NUMBER, bytes_copied=_or_null(NUMBER), bytes=_or_null(NUMBER),
+                bytes_per_s=_or_null(FRACTION), seconds_left=_or_null(FRACTION),
             )
         ),
         groups=_by_name(_object(state=TEXT, members=NUMBER, lag=NUMBER)), events=TEXTS,
@@ -355,7 +403,7 @@ SCHEMAS: dict[str, Schema] = {
             )
         ),
     ),
-    "logs": _many({"type": "object", "required": ["file", "kind"]}),
+    "logs": _many({"anyOf": list(_LOG_ENTRIES)}),
     "profile list": _many(
         _object(
             name=TEXT, in_use=FLAG, bootstrap_servers=_or_null(TEXT), dir=_or_null(TEXT),
@@ -368,7 +416,7 @@ SCHEMAS: dict[str, Schema] = {
     "profile remove": _PROFILE_RESULT,
     **{f"whatif {name}": _WHATIF for name in _WHATIF_EVENTS},
     "sim check": _object(
-        scenario={"type": "object"}, broken=TEXTS,
+        scenario=_SCENARIO, broken=TEXTS,
         promises=_many(
             _object(
                 promise=TEXT, meaning=TEXT, broken=FLAG,
@@ -393,8 +441,8 @@ SCHEMAS: dict[str, Schema] = {
         defects=TEXTS, interrupted=FLAG,
     ),
     "why": _object(
-        topic=TEXT, partition=NUMBER, topic_id=_or_null(TEXT), at=_or_null(NUMBER), now=ANYTHING,
-        chapters=_many({"type": "object"}), **_LEFT_OUT,
+        topic=TEXT, partition=NUMBER, topic_id=_or_null(TEXT), at=_or_null(NUMBER),
+        now=_or_null(_PART), entries=_many(_HISTORY_ENTRY), **_LEFT_OUT,
     ),
     "timeline": _object(
             until=NUMBER,
@@ -420,11 +468,17 @@ SCHEMAS: dict[str, Schema] = {
             _object(
                 time=TEXT, ts=NUMBER, controller=_or_null(NUMBER), controller_epoch=NUMBER,
                 in_office=FLAG, brokers=NUMBERS, shutting_down=NUMBERS, deleting=TEXTS,
-                topics=_by_name({"type": "object"}), **_LEFT_OUT,
+                topics=_by_name(_object(id=TEXT, partitions=_by_name(_PART))), **_LEFT_OUT,
             ),
             _object(
                 decided_again=_by_name(NUMBER), unknown=_by_name(NUMBER),
-                differences=_many({"type": "object"}), **_LEFT_OUT,
+                differences=_many(
+                    _object(
+                        subject=TEXT, decider=TEXT, time=TEXT, ts=NUMBER, controller_epoch=NUMBER,
+                        cause=NUMBER, line=TEXT, journal=TEXT, now=TEXT,
+                    )
+                ),
+                **_LEFT_OUT,
             ),
         ]
     },

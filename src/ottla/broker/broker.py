@@ -19,6 +19,7 @@ from ottla.broker.configs.topic_configs import TopicConfigs
 from ottla.broker.configs.unsupported_configs import refuse_unsupported_configs
 from ottla.broker.coordination import Coordination
 from ottla.broker.lifecycle.controller_channel import ControllerChannel
+from ottla.broker.lifecycle.controller_watch import ControllerWatch
 from ottla.broker.lifecycle.log_tasks import remove_deleted, run_log_tasks
 from ottla.broker.lifecycle.membership import Membership, shut_down_controlled
 from ottla.broker.lifecycle.services import BrokerServices
@@ -34,6 +35,7 @@ from ottla.broker.requests.routes import ROUTES
 from ottla.broker.requests.transactions.producer_ids import ProducerIds
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_creation import TopicCreation
+from ottla.controller.crash_detection import CRASH_DETECTION, OFF
 from ottla.controller.loop import Controller
 from ottla.log.checkpoints import (
     META_PROPERTIES,
@@ -197,6 +199,9 @@ class Broker:
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
         self.router = Router(self.services, ROUTES.values(), world.clock.monotonic)
         self.membership = Membership(self.services, self.broker_info, self._serve_requests)
+        self._controller_watch = ControllerWatch(
+            world, config, metadata, channel, lambda: self.services.current_store
+        )
 
     @property
     def state(self) -> BrokerState:
@@ -308,6 +313,8 @@ class Broker:
         self.tasks.start(remove_deleted(self.world, self.logs), "removal")
         self.tasks.start(LogCleaner(self.world, self.config, self.logs).run(), "cleaner")
         self.tasks.start(self.membership.run(), "membership")
+        if self.config.text(CRASH_DETECTION) != OFF:
+            self.tasks.start(self._controller_watch.run(), "controller-watch")
         server.enter(BrokerState.RUNNING)
         logger.info(
             "started broker=%d listeners=%s",
@@ -453,6 +460,7 @@ class Broker:
         """Close what is open, in the reverse order of dependence; each step even if one fails."""
         server = self.services
         server.topic_configs.stop()
+        await self.membership.withdraw()
         server.current_store = None  # what still fires starts nothing any more
         async with contextlib.AsyncExitStack() as steps:
             steps.push_async_callback(self.membership.leave)

@@ -17,6 +17,7 @@ from ottla.controller.effects import (
     OpenChannel,
     ReadWholeBrokers,
     Record,
+    RemoveRegistration,
     Steps,
     WatchRegistrations,
     perform,
@@ -63,6 +64,27 @@ def on_brokers_changed(changes: StateChanges, present: Sequence[BrokerInfo]) -> 
         yield from _add(changes, change.bounced)
     if change.dead:
         yield from _remove(changes, change.dead)
+
+
+def on_process_gone(broker: BrokerInfo, evidence: str) -> Steps[bool]:
+    """Remove the registration of a broker whose process is gone (R17); return whether it was.
+
+    What follows is what follows the end of its session.
+    """
+    yield Record(
+        journaled.ProcessGone(broker=broker.id, broker_epoch=broker.epoch, evidence=evidence)
+    )
+    problem = yield from perform(RemoveRegistration(broker, evidence))
+    if problem is not None:
+        yield _log.info("registration kept broker=%d reason=%s", broker.id, problem)
+        return False
+    yield _log.warning(
+        "registration removed broker=%d broker_epoch=%d reason=%s",
+        broker.id,
+        broker.epoch,
+        evidence,
+    )
+    return True
 
 
 def registrations(brokers: Iterable[BrokerInfo]) -> tuple[journaled.Registration, ...]:

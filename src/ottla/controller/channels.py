@@ -6,11 +6,13 @@ responses, decides that); a response becomes an event, nothing is handled here. 
 be reached while thousands of requests pile up loses them all but its deletions, and gets a
 full resync once it responds: the queue has a bound and no request is ever merely lost. A broker
 that takes a request and closes the connection instead of answering gets it again more and more
-rarely, so that what it cannot digest does not keep it busy.
+rarely, so that what it cannot digest does not keep it busy. A connection that ends is opened again
+though nothing is queued, so that the end of the broker's process is noticed (`crash_detection`).
 Kafka: `ControllerChannelManager` and `RequestSendThread`.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -38,6 +40,8 @@ class Peer(Protocol):
 
     closed: bool
 
+    def on_lost(self, callback: Callable[[], None]) -> None: ...
+
     def send_encoded(
         self, api_key: int, version: int, body: list[Buffer], timeout_s: float
     ) -> "asyncio.Future[Any]": ...
@@ -47,6 +51,8 @@ class Peer(Protocol):
 
 Connect = Callable[[Endpoint], Awaitable[Peer]]
 OnResponse = Callable[[Outgoing, Any], None]
+OnSuspect = Callable[[BrokerInfo], None]
+"""Takes a broker whose connection ended, or to which none could be made."""
 
 
 class Channel:
@@ -60,6 +66,7 @@ class Channel:
         timeout_s: float,
         on_response: OnResponse,
         on_full_resync: Callable[[int], None],
+        on_suspect: OnSuspect | None = None,
     ) -> None:
         self.broker = broker
         self._endpoint = endpoint
@@ -67,6 +74,10 @@ class Channel:
         self._timeout_s = timeout_s
         self._on_response = on_response
         self._on_full_resync = on_full_resync
+        self._on_suspect = on_suspect
+        self._reconnect_due = False
+        self._reconnects = 0
+        """How often in a row that has failed."""
         self._queue: deque[Outgoing] = deque()
         self._wake = asyncio.Event()
         self._resync_due = False
@@ -96,11 +107,14 @@ class Channel:
 
     async def _run(self) -> None:
         while True:
-            while not self._queue:
+            while not self._queue and not self._reconnect_due:
                 self._wake.clear()
                 await self._wake.wait()
             try:
-                await self._deliver(self._queue.popleft())
+                if self._queue:
+                    await self._deliver(self._queue.popleft())
+                else:
+                    await self._reconnect()
             except Exception:  # a loop root: one bad response must not end the broker's channel
                 logger.exception("request dropped broker=%d", self.broker.id)
 
@@ -130,9 +144,42 @@ class Channel:
         if self._peer is None or self._peer.closed:
             if self._endpoint is None:
                 raise ConnectionLostError("it has no listener the controller could use")
-            self._peer = await self._connect(self._endpoint)
+            try:
+                peer = self._peer = await self._connect(self._endpoint)
+            except ConnectionLostError:
+                self._suspect()
+                raise
+            self._reconnect_due = False
+            self._reconnects = 0
+            if self._on_suspect is not None:
+                peer.on_lost(lambda: self._ended(peer))
             logger.info("broker connected broker=%d endpoint=%s", self.broker.id, self._endpoint)
         return self._peer
+
+    def _ended(self, peer: Peer) -> None:
+        """Take note that a connection has ended, whoever ended it, unless the channel has."""
+        if peer is self._peer:
+            self._suspect()
+            self._reconnect_due = True
+            self._wake.set()
+
+    def _suspect(self) -> None:
+        if self._on_suspect is not None:
+            self._on_suspect(self.broker)
+
+    async def _reconnect(self) -> None:
+        """Connect again, once; after a failure pause until there is something to send."""
+        try:
+            await self._connected()
+        except ConnectionLostError:
+            self._reconnects += 1
+            doublings = min(self._reconnects, 10)
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(
+                    min(RETRY_BACKOFF_S * 2**doublings, MAX_RETRY_BACKOFF_S)
+                ):
+                    await self._wake.wait()
 
     async def _failed(self, request: Outgoing, error: ConnectionLostError, attempts: int) -> None:
         """Pause; `attempts` counts how often this request was sent without a response."""
@@ -159,9 +206,9 @@ class Channel:
         await asyncio.sleep(min(RETRY_BACKOFF_S * 2**doublings, MAX_RETRY_BACKOFF_S))
 
     def _drop_peer(self) -> None:
-        if self._peer is not None:
-            self._peer.close()
-            self._peer = None
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            peer.close()
 
     def close(self) -> None:
         self._task.cancel()
@@ -179,12 +226,15 @@ class Channels:
         timeout_s: float,
         on_response: OnResponse,
         on_full_resync: Callable[[int], None],
+        on_suspect: OnSuspect | None = None,
     ) -> None:
+        """`on_suspect`: None where no one probes brokers."""
         self._connect = connect
         self._listener = listener
         self._timeout_s = timeout_s
         self._on_response = on_response
         self._on_full_resync = on_full_resync
+        self._on_suspect = on_suspect
         self._channels: dict[int, Channel] = {}
 
     def add(self, broker: BrokerInfo) -> None:
@@ -199,6 +249,7 @@ class Channels:
             self._timeout_s,
             self._on_response,
             self._on_full_resync,
+            self._on_suspect,
         )
 
     def remove(self, broker_id: int) -> None:

@@ -63,6 +63,8 @@ class Surroundings(Protocol):
 
     def post_first(self, event: Event) -> None: ...
 
+    def removes_any_broker(self) -> bool: ...
+
     def unclean_by_default(self) -> bool: ...
 
     def min_isr_by_default(self) -> int: ...
@@ -84,6 +86,8 @@ class Driver:
         self.elections_total = 0
         self.unclean_total = 0
         """Those of them whose leader was not in the ISR: records may be lost."""
+        self.removed_total = 0
+        """Registrations that were removed because the broker's process was gone."""
         self._context = context
         self._settings = settings
         self._eligibility = Eligibility(context, enabled=settings.eligible_replicas)
@@ -101,6 +105,7 @@ class Driver:
             e.RecordChanges: self._record_changes,
             e.ReadLogEnds: self._read_log_ends,
             e.WatchRegistrations: self._watch_registrations,
+            e.RemoveRegistration: self._remove_registration,
             e.ReadWholeBrokers: self._read_whole_brokers,
             e.ReadIsrs: self._read_isrs,
             e.ReadUncleanTopics: self._read_unclean_topics,
@@ -288,6 +293,17 @@ class Driver:
             ),
             list(by_path),
         )
+
+    async def _remove_registration(self, _cause: int, effect: e.RemoveRegistration) -> str | None:
+        problem = await self._store.remove_registration(
+            effect.broker,
+            effect.evidence,
+            self._settings.controller_id,
+            self._fence,
+            any_broker=self._surroundings.removes_any_broker(),
+        )
+        self.removed_total += problem is None
+        return problem
 
     async def _read_whole_brokers(self, _cause: int, effect: e.ReadWholeBrokers) -> set[int]:
         return await self._store.get_clean_brokers(effect.brokers)

@@ -224,6 +224,18 @@ class ReadLogEnds(Effect[Mapping[TopicPartition, Mapping[int, LogEnd]]]):
 
 
 @dataclass(frozen=True, slots=True)
+class RemoveRegistration(Effect[str | None]):
+    """Delete the registration of a broker whose process is gone; the result says why not."""
+
+    broker: BrokerInfo
+    evidence: str
+    recorded = True
+
+    def arguments(self) -> dict[str, Any]:
+        return {"broker": self.broker.id, "broker_epoch": self.broker.epoch}
+
+
+@dataclass(frozen=True, slots=True)
 class WatchRegistrations(Effect[None]):
     """Leave a watch on the data of brokers' registrations."""
 

@@ -34,6 +34,15 @@ class BrokersChanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessGone(Event):
+    """All endpoints of a broker's registration refuse connections; `evidence` says which."""
+
+    broker: int
+    broker_epoch: int
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerModified(Event):
     """A registration's data changed: new endpoints."""
 

@@ -54,6 +54,8 @@ async def handle(term: ControllerTerm, cause: int, event: Event) -> Any:
     match event:
         case happened.BrokersChanged():
             await _brokers_changed(term, cause)
+        case happened.ProcessGone(broker, epoch, evidence):
+            await _process_gone(term, cause, broker, epoch, evidence)
         case happened.BrokerModified(broker):
             await _broker_modified(term, cause, broker)
         case happened.TopicsChanged():
@@ -207,6 +209,17 @@ async def _brokers_changed(term: ControllerTerm, cause: int) -> None:
     watch = term.watcher(happened.BrokersChanged())
     present = await term.store.get_all_brokers_in_cluster(watch)
     await term.driver.run(cause, lambda changes: brokers.on_brokers_changed(changes, present))
+
+
+async def _process_gone(
+    term: ControllerTerm, cause: int, broker_id: int, broker_epoch: int, evidence: str
+) -> None:
+    """Remove a registration, and do at once what its end leads to."""
+    known = term.context.brokers.get(broker_id)
+    if known is None or known.epoch != broker_epoch or broker_id in term.context.shutting_down:
+        return  # gone, registered anew, or about to end in order
+    if await term.driver.run(cause, lambda _c: brokers.on_process_gone(known, evidence)):
+        await _brokers_changed(term, cause)
 
 
 async def _broker_modified(term: ControllerTerm, cause: int, broker_id: int) -> None:

@@ -18,6 +18,7 @@ from ottla.controller import events as happened
 from ottla.controller.batch import LEADER_AND_ISR, STOP_REPLICA, Outgoing
 from ottla.controller.channels import Channels, Connect
 from ottla.controller.context import Context
+from ottla.controller.crash_detection import CRASH_DETECTION, OFF, CrashDetector
 from ottla.controller.elections import ElectionKind
 from ottla.controller.event_times import EventTimes
 from ottla.controller.events import Event, RequestReceived
@@ -95,7 +96,7 @@ class Controller:
         """Whether an event is being handled."""
         self._causes = 0
         self._last_epoch = 0
-        self._past_elections = (0, 0)
+        self._past_totals = (0, 0, 0)
         self._watching: Store | None = None
 
     # --- life -------------------------------------------------------------------------------
@@ -143,25 +144,28 @@ class Controller:
         return None if self._term is None else self._term.context
 
     def statistics(self) -> dict[str, object]:
-        elections, unclean = self._elections()
+        elections, unclean, removed = self._totals()
         figures: dict[str, object] = {
             "active": self.is_active,
             "events_queued": len(self._queue),
             "elections_total": elections,
             "unclean_elections_total": unclean,
+            "registrations_removed_total": removed,
         }
         if self._term is not None:
             figures.update(self._term.context.statistics())
             figures["requests_queued"] = self._term.channels.statistics()
         return figures
 
-    def _elections(self) -> tuple[int, int]:
-        """Return how many leaders this broker has elected, and how many of them uncleanly."""
-        elections, unclean = self._past_elections
+    def _totals(self) -> tuple[int, int, int]:
+        """Return what this broker did as controller: elections, unclean ones, removals (R17)."""
+        elections, unclean, removed = self._past_totals
         if self._term is not None:
-            elections += self._term.driver.elections_total
-            unclean += self._term.driver.unclean_total
-        return elections, unclean
+            driver = self._term.driver
+            elections += driver.elections_total
+            unclean += driver.unclean_total
+            removed += driver.removed_total
+        return elections, unclean, removed
 
     # --- requests of brokers and clients ------------------------------------------------------
 
@@ -386,8 +390,10 @@ class Controller:
         logger.info("elected controller_epoch=%d epoch_zk_version=%d", epoch, version)
         self._last_epoch = epoch
         term = self._term = self._new_term(store, epoch, version)
-        term.journal.event(cause, Elected(epoch=epoch, controller=self._id))
         try:
+            removed = {b: r.evidence for b, r in (await store.get_removals()).items()}
+            elected = Elected(epoch=epoch, controller=self._id, removed=removed)
+            term.journal.event(cause, elected)
             with growing():
                 await on_controller_failover(term, cause)
         except (ControllerMovedError, SessionExpiredError):
@@ -403,12 +409,18 @@ class Controller:
         journal = Journal(
             self._journal_sink(), self._world.clock, self._id, epoch, self._journal_takes
         )
+        crashes = (
+            None
+            if config.text(CRASH_DETECTION) == OFF
+            else CrashDetector(self._world, self._on_process_gone)
+        )
         channels = Channels(
             self._connect,
             listener,
             config.integer("request.timeout.ms") / 1000,
             self._on_response,
             lambda broker: self._post(happened.FullResyncDue(broker)),
+            None if crashes is None else crashes.suspect,
         )
         return ControllerTerm(
             self._world,
@@ -426,7 +438,11 @@ class Controller:
             self._post,
             self._post_first,
             LogEndRequests(context, self._connect, listener).fetch,
+            crashes,
         )
+
+    def _on_process_gone(self, broker: BrokerInfo, evidence: str) -> None:
+        self._post(happened.ProcessGone(broker.id, broker.epoch, evidence))
 
     def _journal_sink(self) -> Callable[[bytes], None]:
         if self._journal_write is not None:
@@ -454,7 +470,7 @@ class Controller:
             self._journal_file.max_bytes = max(self._journal_file.max_bytes, room)
 
     def _end_term(self, reason: str, cause: int) -> None:
-        self._past_elections = self._elections()
+        self._past_totals = self._totals()
         term, self._term = self._term, None
         if term is not None:
             logger.info("resigned controller_epoch=%d reason=%s", term.context.epoch, reason)

@@ -276,8 +276,14 @@ def on_request(changes: StateChanges, wanted: Wanted) -> Steps[dict[TopicPartiti
     yield Record(journaled.ReassignmentsAsked(targets=targets))
     results = yield from _refuse(changes, wanted, changes.context.is_live)
     accepted = {tp: target for tp, target in wanted.items() if tp not in results}
-    # The last request counts: the znode no longer requests these.
-    yield from _clear_requests(lambda tp, _target: tp in accepted)
+    # The last request counts: the znode no longer requests these. A cancel of what has not begun
+    # is refused, and what the znode requests meanwhile stands.
+    counting = {
+        tp
+        for tp, target in accepted.items()
+        if target is not None or changes.context.assignment(tp).being_reassigned
+    }
+    yield from _clear_requests(lambda tp, _target: tp in counting)
     results.update((yield from _start(changes, accepted)))
     return {tp: results[tp] for tp in wanted}
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from ottla.controller.channels import Channels
 from ottla.controller.context import Context
+from ottla.controller.crash_detection import ALL, CRASH_DETECTION, CrashDetector
 from ottla.controller.driver import Driver, FetchLogEnds
 from ottla.controller.events import Event
 from ottla.controller.journal import Journal
@@ -37,6 +38,7 @@ class ControllerTerm:
     post_first: Callable[[Event], None]
     """Queues an event before all others."""
     fetch_log_ends: FetchLogEnds
+    crashes: CrashDetector | None = None
     ended: bool = False
     timers: list[asyncio.TimerHandle] = field(default_factory=list)
     resync_scheduled: set[int] = field(default_factory=set)
@@ -58,6 +60,10 @@ class ControllerTerm:
     def fence(self) -> int:
         """The version of /controller_epoch every write is checked against."""
         return self.context.epoch_zk_version
+
+    def removes_any_broker(self) -> bool:
+        """Return whether registrations of JVM brokers are removed, too (adr/0018)."""
+        return self.config.text(CRASH_DETECTION) == ALL
 
     def unclean_by_default(self) -> bool:
         return self.config.flag("unclean.leader.election.enable")
@@ -91,3 +97,5 @@ class ControllerTerm:
             timer.cancel()
         self.timers.clear()
         self.channels.close()
+        if self.crashes is not None:
+            self.crashes.close()

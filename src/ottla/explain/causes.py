@@ -16,12 +16,14 @@ from ottla.model.journal_schema import (
     AnyLine,
     BrokersChanged,
     DecisionLine,
+    Elected,
     ElectionsAsked,
     EventLine,
     LeaderAndIsrAnswered,
     LeaderBalanceDue,
     PartitionsModified,
     PreferredElectionRequested,
+    ProcessGone,
     RestartedUnseen,
     ShutdownAsked,
     TopicsChanged,
@@ -63,16 +65,21 @@ class Causes:
             )
         if (line.epoch, line.cause) != self._cause:
             return ""
-        parts = (_described(entry, line, state) for entry in self._events)
+        gone = {e.facts.broker: e.facts.evidence for e in self._events if _is_gone(e)}
+        parts = (_described(entry, line, state, gone) for entry in self._events)
         return ", ".join(part for part in parts if part)
 
 
-def _described(entry: Entry, about: AnyLine, state: ClusterState) -> str:
+def _is_gone(entry: Entry) -> bool:
+    return isinstance(entry.facts, ProcessGone)
+
+
+def _described(entry: Entry, about: AnyLine, state: ClusterState, gone: Mapping[int, str]) -> str:
     line: Any = entry.line
     concerned = set(about.replicas) if isinstance(about, DecisionLine) else None
     match entry.facts:
         case BrokersChanged() as change:
-            return _brokers(change, concerned)
+            return _brokers(change, concerned, gone)
         case ShutdownAsked(broker=broker):
             return f"broker {broker} asked for its controlled shutdown"
         case TopicsChanged():
@@ -94,8 +101,8 @@ def _described(entry: Entry, about: AnyLine, state: ClusterState) -> str:
         case RestartedUnseen(replicas=replicas):
             brokers = sorted({b for _, b in replicas})
             return f"{_named(brokers)} had restarted while there was no controller"
-    if line.event == "Elected":
-        return _elected(line, about, state)
+    if isinstance(entry.facts, Elected):
+        return _elected(line, about, state, entry.facts.removed)
     return _PLAIN.get(str(line.event), str(line.event))
 
 
@@ -104,6 +111,7 @@ _PLAIN: Mapping[str, str] = {
     "ReassignmentRequested": "a client requested a reassignment (znode)",
     "TopicDeletionsRequested": "a client requested the deletion of topics",
     "UncleanElectionEnabled": "unclean elections were allowed",
+    "ProcessGone": "",
     "LogDirsFailed": "a broker said that a log directory failed",
     "PartitionChangeAsked": "a leader changed its ISR (AlterPartition)",
     "StopReplicaResponse": "a broker reported which replicas it deleted",
@@ -112,7 +120,7 @@ _PLAIN: Mapping[str, str] = {
 }
 
 
-def _brokers(change: BrokersChanged, concerned: set[int] | None) -> str:
+def _brokers(change: BrokersChanged, concerned: set[int] | None, gone: Mapping[int, str]) -> str:
     def relevant(brokers: Iterable[int]) -> list[int]:
         chosen = [b for b in brokers if concerned is None or b in concerned]
         return chosen or list(brokers)
@@ -121,7 +129,8 @@ def _brokers(change: BrokersChanged, concerned: set[int] | None) -> str:
     if change.dead:
         dead = relevant(change.dead)
         left = [b for b in dead if b in change.shutting_down]
-        lost = [b for b in dead if b not in change.shutting_down]
+        lost = [b for b in dead if b not in change.shutting_down and b not in gone]
+        parts += [f"the process of {_named([b])} was gone: {gone[b]}" for b in dead if b in gone]
         if lost:
             parts.append(f"the session of {_named(lost)} ended")
         if left:
@@ -133,12 +142,15 @@ def _brokers(change: BrokersChanged, concerned: set[int] | None) -> str:
     return ", ".join(parts) or "the registrations of brokers changed"
 
 
-def _elected(line: Any, about: AnyLine, state: ClusterState) -> str:
+def _elected(line: Any, about: AnyLine, state: ClusterState, removed: Mapping[int, str]) -> str:
     text = f"broker {line.controller} became controller (epoch {line.epoch})"
     if isinstance(about, DecisionLine):
         gone = [b for b in about.replicas if b not in state.brokers]
         if gone:
             text += f" and found {_named(gone)} not registered"
+            reasons = [f"process of broker {b}: {removed[b]}" for b in gone if b in removed]
+            if reasons:
+                text += f" ({', '.join(reasons)})"
     return text
 
 

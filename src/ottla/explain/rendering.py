@@ -126,7 +126,7 @@ def history_as_json(
         "topic_id": topic.id if part is not None and topic is not None else None,
         "at": at,
         "now": None if part is None else _part_as_json(part),
-        "chapters": [
+        "entries": [
             {
                 "time": time_text(c.ts),
                 "ts": c.ts,

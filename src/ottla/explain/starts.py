@@ -96,6 +96,9 @@ def _start_by_cluster(context: Context, facts: object) -> Procedure | None:
         case journaled.BrokersChanged(present=present):
             infos = list(map(broker_of, present))
             return lambda c: brokers.on_brokers_changed(c, infos)
+        case journaled.ProcessGone(broker=gone, broker_epoch=epoch, evidence=evidence):
+            registered = BrokerInfo(gone, (), epoch=epoch)
+            return lambda _c: brokers.on_process_gone(registered, evidence)
         case journaled.BrokerModified(broker=broker, endpoints=endpoints):
             known = context.brokers.get(broker, BrokerInfo(broker, ()))
             new = replace(known, endpoints=tuple(map(_endpoint, endpoints)))

@@ -5,6 +5,8 @@ Who may call: `model.config`, and whoever lists settings (DescribeConfigs). One 
 and `KafkaConfig`; keys of KRaft, tiered storage and share groups are left out.
 """
 
+import math
+import re
 from dataclasses import dataclass
 from functools import cache
 
@@ -276,6 +278,7 @@ ottla.application.logs.compression.type string gzip none,gzip
 ottla.application.logs.file.bytes long 16777216 65536..
 ottla.application.logs.retention.bytes long 134217728 65536..
 ottla.application.logs.retention.ms long -1 -1..
+ottla.crash.detection string own own,all,off
 ottla.produce.max.decompressed.bytes long 536870912 1048576..
 ottla.produce.max.check.ms long 10000 100..
 ottla.queued.max.response.bytes long 67108864 1048576.."""
@@ -321,6 +324,9 @@ TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
 """The broker settings that a topic setting falls back to, the first that is set; each with its
 multiplier."""
 
+# Python's own `int` and `float` take more: 1_000, inf, nan.
+_INTEGER = re.compile(r"[+-]?\d{1,40}")
+_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?)")
 _INT_BOUNDS = {"short": 2**15, "int": 2**31, "long": 2**63}
 
 
@@ -343,24 +349,19 @@ class ConfigKey:
                 return None
             raise self._bad(text, "a value is needed")
         value: object
-        text = text.strip()
+        given, text = text, text.strip()
         if self.type == "boolean":
             if text.lower() not in ("true", "false"):
-                raise self._bad(text, "Expected value to be either true or false")
+                raise self._bad(given, "Expected value to be either true or false")
             return text.lower() == "true"
         if self.type in _INT_BOUNDS:
-            try:
-                value = int(text)
-            except ValueError:
-                raise self._bad(text, f"Not a number of type {self.type.upper()}") from None
             bound = _INT_BOUNDS[self.type]
-            if not -bound <= value < bound:
-                raise self._bad(text, f"Not a number of type {self.type.upper()}")
+            if not _INTEGER.fullmatch(text) or not -bound <= (value := int(text)) < bound:
+                raise self._bad(given, f"Not a number of type {self.type.upper()}")
         elif self.type == "double":
-            try:
-                value = float(text)
-            except ValueError:
-                raise self._bad(text, "Not a number of type DOUBLE") from None
+            if not _DOUBLE.fullmatch(text):
+                raise self._bad(given, "Not a number of type DOUBLE")
+            value = float(text.rstrip("fFdD"))
         elif self.type == "list":
             value = [part.strip() for part in text.split(",")] if text else []
         else:
@@ -375,9 +376,9 @@ class ConfigKey:
         if ".." in limits:
             low, high = limits.split("..")
             if low and float(low) > value:  # type: ignore[operator]
-                raise self._bad(str(value), f"Value must be at least {low}")
+                raise self._bad(_number_text(value), f"Value must be at least {low}")
             if high and float(high) < value:  # type: ignore[operator]
-                raise self._bad(str(value), f"Value must be no more than {high}")
+                raise self._bad(_number_text(value), f"Value must be no more than {high}")
         elif limits == "throttled":
             parts = value if isinstance(value, list) else []
             if parts == ["*"]:
@@ -397,6 +398,22 @@ class ConfigKey:
 
     def _bad(self, text: str | None, why: str) -> ConfigError:
         return ConfigError(f"Invalid value {text} for configuration {self.name}: {why}")
+
+
+def _number_text(value: object) -> str:
+    """Return a number as Java writes it: a large or small double as 2.147483648E9."""
+    if not isinstance(value, float):
+        return str(value)
+    if math.isnan(value) or math.isinf(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    text, _, exponent = f"{value:.16e}".partition("e")
+    for places in range(17):  # the shortest that is this number
+        text = f"{value:.{places}e}".partition("e")[0]
+        if float(f"{text}e{exponent}") == value:
+            break
+    return f"{text if '.' in text else text + '.0'}E{int(exponent)}"
 
 
 def _table(text: str) -> dict[str, ConfigKey]:

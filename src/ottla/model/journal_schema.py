@@ -147,10 +147,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Elected(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A term begins."""
+    """A term begins; `removed`: why brokers' registrations had been removed, by broker."""
 
     epoch: int = -1
     controller: int = -1
+    removed: dict[int, str] = {}
 
 
 class Resigned(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -168,6 +169,14 @@ class BrokersChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
     new: Replicas = msgspec.field(default_factory=_none)
     bounced: Replicas = msgspec.field(default_factory=_none)
     dead: Replicas = msgspec.field(default_factory=_none)
+
+
+class ProcessGone(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A broker's process is gone, by this evidence: its registration is to be removed."""
+
+    broker: int
+    broker_epoch: int
+    evidence: str
 
 
 class BrokerModified(Event, frozen=True, kw_only=True, omit_defaults=True):

@@ -209,6 +209,13 @@ class Network(Protocol):
         """Connect within `timeout_s`; OSError (TimeoutError included) if that fails."""
         ...
 
+    async def refuses(self, host: str, port: int, *, timeout_s: float) -> bool:
+        """Return whether every address of `host` refuses a connection (ECONNREFUSED).
+
+        False for everything else: accepted, no answer within `timeout_s`, unreachable, no address.
+        """
+        ...
+
     async def listen(
         self, host: str, port: int, factory: "Callable[[], asyncio.BaseProtocol]"
     ) -> Listener:

@@ -66,6 +66,18 @@ class RealNetwork:
             transport, protocol = await loop.create_connection(factory, host, port)
         return transport, protocol
 
+    async def refuses(self, host: str, port: int, *, timeout_s: float) -> bool:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                for family, kind, protocol, _, address in found:
+                    if not await _refuses(loop, socket.socket(family, kind, protocol), address):
+                        return False
+        except OSError:  # no answer in time is one, too
+            return False
+        return bool(found)
+
     async def listen(
         self, host: str, port: int, factory: Callable[[], asyncio.BaseProtocol]
     ) -> Listener:
@@ -81,6 +93,19 @@ class RealNetwork:
             listening.close()
             raise
         return RealListener(server, listening.getsockname()[1])
+
+
+async def _refuses(
+    loop: asyncio.AbstractEventLoop, probe: socket.socket, address: tuple[object, ...]
+) -> bool:
+    """Return whether one address refuses a connection; OSError for any other failure."""
+    with probe:
+        probe.setblocking(False)
+        try:
+            await loop.sock_connect(probe, address)
+        except ConnectionRefusedError:
+            return True
+    return False
 
 
 async def _listening_socket(host: str, port: int) -> socket.socket:

@@ -30,6 +30,7 @@ class FetcherManager:
         self._where: dict[TopicPartition, LeaderFetcher] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self.failed: dict[TopicPartition, int] = {}
+        self._lost_before = 0
 
     def add(self, partition: Partition) -> None:
         """Follow `partition.leader`; leaves whatever fetcher it was in before."""
@@ -80,6 +81,7 @@ class FetcherManager:
         for key, fetcher in list(self._fetchers.items()):
             if not fetcher.states:
                 del self._fetchers[key]
+                self._lost_before += fetcher.records_lost_total
                 task = asyncio.get_running_loop().create_task(fetcher.close())
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
@@ -89,6 +91,11 @@ class FetcherManager:
         self._fetchers.clear()
         self._where.clear()
         await asyncio.gather(*(f.close() for f in fetchers), *self._closing)
+
+    @property
+    def records_lost_total(self) -> int:
+        """How many committed records were cut off here, as the leaders did not have them (F43)."""
+        return self._lost_before + sum(f.records_lost_total for f in self._fetchers.values())
 
     def statistics(self) -> dict[str, object]:
         return {

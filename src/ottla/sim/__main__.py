@@ -70,6 +70,9 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--short-turns", action="store_true", help="give way after each item, not after 8 ms"
     )
+    parser.add_argument(
+        "--crash-detection", action="store_true", help="a refused connection ends a registration"
+    )
     parser.add_argument("--cooperative", action="store_true", help="members of KIP-429")
     parser.add_argument("--no-operators", action="store_true", help="topics do not come and go")
     parser.add_argument(
@@ -120,6 +123,7 @@ def plan_of(arguments: argparse.Namespace, seed: int) -> Plan:
         slowness=arguments.slowness,
         interleave=not arguments.no_interleave,
         short_turns=arguments.short_turns,
+        crash_detection=arguments.crash_detection,
         evicted=arguments.evicted,
         small_fetches=arguments.small_fetches,
         in_order=arguments.in_order,

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from ottla.broker.broker import Broker
@@ -34,6 +33,7 @@ from ottla.sim.clients import (
 )
 from ottla.sim.coordination import COPIES, Coordination, Stages, coordinator_settings
 from ottla.sim.costs import MEASURED, charged
+from ottla.sim.crash_rules import CrashRules
 from ottla.sim.folder_rules import FolderRules
 from ottla.sim.history import History
 from ottla.sim.isr_rules import InSyncRules
@@ -45,6 +45,7 @@ from ottla.sim.replica_files import ReplicaFiles
 from ottla.sim.scheduler import SimulationError
 from ottla.sim.target import Healer
 from ottla.sim.verdict import LONGEST_CALLBACK_S, Tracebacks, Verdict, stalls_of
+from ottla.sim.watched_writes import WatchedWrites
 from ottla.sim.world import Main, Node, Simulation, garbage_kept
 from ottla.sim.znode_rules import check_znodes
 from ottla.zookeeper.memory import LoggedWrite, MemoryZooKeeper
@@ -89,6 +90,7 @@ class Cluster:
             self.history, self.replicas, [*self.firm, *self.copies], self._registered_anew
         )
         self.folders = FolderRules()
+        self.crashes = CrashRules(self.simulation, plan) if plan.crash_detection else None
         self.bit_flips = BitFlips(self.replicas.paths)
         self._boot_zxids: dict[int, int] = {}
         self._producers: list[Producer] = []
@@ -134,6 +136,7 @@ class Cluster:
                 "log.flush.offset.checkpoint.interval.ms": "5000",
                 "replica.high.watermark.checkpoint.interval.ms": "2000",
                 "controlled.shutdown.retry.backoff.ms": "1000",
+                "ottla.crash.detection": "own" if self.plan.crash_detection else "off",
                 **(coordinator_settings(self.plan) if self.plan.coordinated else {}),
                 **(SMALL_FETCHES if self.plan.small_fetches else {}),
                 **self.plan.properties,
@@ -151,6 +154,9 @@ class Cluster:
     def zookeeper_wrote(self, write: LoggedWrite) -> None:
         """Hear of a write to ZooKeeper, at its moment."""
         self.in_sync.wrote(write)
+        if self.crashes is not None:
+            assert self.zookeeper is not None
+            self.crashes.wrote(write, self.zookeeper)
 
     def _broker_main(self, node: Node, broker_id: int) -> Main:
         async def main(world: World) -> None:
@@ -365,6 +371,8 @@ class Cluster:
         """Start ZooKeeper, then the brokers."""
         self.zookeeper_node().boot(self._zookeeper_main)
         self.simulation.run_for(0.1)
+        if self.crashes is not None:
+            self.crashes.start()
         for broker_id, node in enumerate(self.broker_nodes()):
             node.disk.chance = node.random("cache")
             node.disk.evicted_share = self.plan.evicted
@@ -430,6 +438,7 @@ class Cluster:
                 "asked": sum(o.done for o in self._operators if isinstance(o, Administrator)),
                 "unclean": self._unclean_elections(),
                 "moves_asked": sum(o.asked for o in self._operators if isinstance(o, Mover)),
+                **(self.crashes.statistics() if self.crashes is not None else {}),
             },
             sorted(self._operations, key=lambda line: float(line.split()[0])),
             self.history.gaps_s(began_s, ended_s),
@@ -609,6 +618,7 @@ class Cluster:
             *(self.coordination.judge(logs, complete=complete) if self.plan.coordinated else ()),
             *check_znodes(self.zookeeper.writes),
             *few("in sync without all", self.in_sync.found),
+            *few("crash detection", self.crashes.wrong() if self.crashes is not None else []),
             *few("damaged", self._damaged() if complete else []),
             *few("one topic's file in another's folder", self.folders.found),
             *(f"client: {line}" for line in self.history.complaints[:5]),
@@ -636,18 +646,6 @@ class Cluster:
 
     def close(self) -> None:
         self.simulation.close()
-
-
-class WatchedWrites(deque[LoggedWrite]):
-    """The in-memory ZooKeeper's log of writes, with someone who hears each."""
-
-    def __init__(self, before: deque[LoggedWrite], wrote: Callable[[LoggedWrite], None]) -> None:
-        super().__init__(before, before.maxlen)
-        self._wrote = wrote
-
-    def append(self, write: LoggedWrite, /) -> None:
-        super().append(write)
-        self._wrote(write)
 
 
 def _id_of(node: Node) -> int:

@@ -109,6 +109,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.callback_s = callback_s
         """What a callback costs beyond what it does."""
         self.dead = False
+        self.ended_s = 0.0
+        """When it was killed, if it was."""
         self.paused = False
         self.failures: list[dict[str, Any]] = []
         self.busy_until_s = 0.0
@@ -246,6 +248,8 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def kill(self) -> None:
         """End the node as kill -9 does: nothing of it runs again."""
+        if not self.dead:
+            self.ended_s = self.scheduler.now
         self.dead = True
         self.queue.clear()
         for task in self._tasks:

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ottla.sim.clock import WORKER_S
+from ottla.sim.crash_faults import CRASHES
 from ottla.sim.files import DiskFault
 from ottla.sim.masks import ALL, Mask
 from ottla.sim.moments import MOMENTS, Hand
@@ -76,6 +77,12 @@ FAULTS = (
     Fault("leader-cut-off-from-followers", 4, "F13 F36"),
     Fault("slow-recovery", 4, "F9 F19"),
     Fault("flipped-bit", 6, "F20"),
+    Fault("refused", 6, "F44"),
+    Fault("refused-briefly", 3, "F44"),
+    Fault("killed-behind-proxy", 2, "F44"),
+    Fault("kill-several", 4, "F44"),
+    Fault("controller-refused-while-cut-off", 4, "F44"),
+    Fault("returns-while-removed", 4, "F44"),
 )
 HARMLESS = (
     "reset",
@@ -88,6 +95,7 @@ HARMLESS = (
     "zookeeper-pause",
     "zookeeper-restart",
     "cold-cache",
+    "refused-briefly",
 )
 """What may happen while a broker has not got its unsynced records back."""
 BRIEF = (
@@ -103,7 +111,9 @@ AIMED = tuple(MOMENTS)
 ASKED_FOR = ("few-descriptors", *AIMED)
 """What a plan does not have unless it is named: the kept seeds are older. Half of the drawn runs
 have it."""
-NAMES = tuple(name for name in ALL_NAMES if name not in ASKED_FOR)
+OF_CRASHES = tuple(CRASHES)
+"""What a plan has only where refused connections prove that a process is gone (`crash_faults`)."""
+NAMES = tuple(name for name in ALL_NAMES if name not in (*ASKED_FOR, *OF_CRASHES))
 
 
 class Nemesis:
@@ -186,7 +196,7 @@ class Nemesis:
         self._next()
 
     def _do(self, name: str) -> str | None:
-        moment = MOMENTS.get(name)
+        moment = MOMENTS.get(name) or CRASHES.get(name)
         if moment is None:
             act: Callable[[], str | None] = getattr(self, "_" + name.replace("-", "_"))
             return act()
@@ -311,6 +321,7 @@ class Nemesis:
         return (
             not node.running
             or self._is_armed(node)
+            or node.name in self._simulation.internet.refusing
             or self._simulation.internet.is_blocked(node.name)
         )
 

@@ -63,6 +63,13 @@ class Internet:
         self.networks: dict[str, SimNetwork] = {}
         self.dark: set[str] = set()
         """Hosts without power: they answer nothing, not even a refusal."""
+        self.refusing: set[str] = set()
+        """Hosts that refuse connections though programs listen there, as a packet filter may."""
+        self.answering: set[str] = set()
+        """Hosts where something accepts connections for programs that are gone, and says nothing:
+        a proxy."""
+        self.on_refused: Callable[[str, str, int], object] | None = None
+        """Hears of each connection that is refused: by whom it was asked for, host and port."""
         self.connections: list[SimTransport] = []
         self._sweep_at = 64
         self._links: dict[tuple[str, str], Link] = {}
@@ -156,7 +163,8 @@ class Internet:
                 self.block(b, a)
 
     def heal(self) -> None:
-        """Unblock every link, and let it lose and delay nothing."""
+        """Unblock every link, and let it lose and delay nothing; let no host refuse connections."""
+        self.refusing.clear()
         for source, target in sorted(self._links):
             link = self._links[source, target]
             link.stall_chance = 0.0
@@ -180,6 +188,22 @@ class Internet:
                 )
         return len(hit)
 
+    def refuse(self, host: str) -> None:
+        """Let a host refuse new connections of all others though its programs live."""
+        self.refusing.add(host)
+        self.trace.record(self.scheduler.now, host, "net-refuse")
+
+    def accept(self, host: str) -> None:
+        """Let it accept them again."""
+        if host in self.refusing:
+            self.refusing.discard(host)
+            self.trace.record(self.scheduler.now, host, "net-accept")
+
+    def answer_for(self, host: str) -> None:
+        """Accept connections for a host's programs, which are gone, until it starts them again."""
+        self.answering.add(host)
+        self.trace.record(self.scheduler.now, host, "net-answer")
+
     def power_off(self, host: str) -> None:
         """Cut a host's power: it vanishes without a notification."""
         self.dark.add(host)
@@ -187,6 +211,9 @@ class Internet:
     def power_on(self, host: str) -> None:
         """Bring a host back; it knows none of its old connections."""
         self.dark.discard(host)
+        if host in self.answering:
+            self.answering.discard(host)
+            self.reset_connections(host)
         for source, target in sorted(self._links):
             if host in (source, target) and not self._links[source, target].blocked:
                 self._release(source, target)
@@ -260,6 +287,22 @@ class SimNetwork:
         transport.attach(protocol)
         return transport, protocol
 
+    async def refuses(self, host: str, port: int, *, timeout_s: float) -> bool:
+        target = self.internet.resolve(self.host, host)
+        if target is None:
+            return False
+        attempt = _Attempt(self, target, port)
+        try:
+            async with asyncio.timeout(timeout_s):
+                (await attempt.established).kernel_abandon()
+        except ConnectionRefusedError:
+            return True
+        except TimeoutError:
+            return False
+        finally:
+            attempt.over = True
+        return False
+
 
 class _Attempt:
     """A connection being made: SYN there, SYN-ACK or RST back."""
@@ -274,24 +317,29 @@ class _Attempt:
         self._internet.send(network.host, target, self._syn)
 
     def _syn(self) -> None:
-        listener = self._internet.listeners.get((self.target, self.port))
-        source = self.network.host
-        if listener is None:
-            self._internet.send(self.target, source, self._refused)
+        internet, source, target = self._internet, self.network.host, self.target
+        listener = internet.listeners.get((target, self.port))
+        closed = listener is None and target not in internet.answering
+        if closed or (target in internet.refusing and source != target):
+            if internet.on_refused is not None:
+                internet.on_refused(source, target, self.port)
+            internet.send(target, source, self._refused)
             return
         if self.over or self.network.loop.dead:
             return
-        here, there = self._pair(listener)
-        there.accept(listener.factory)
-        self._internet.send(self.target, source, lambda: self._connected(here))
+        owner = internet.networks[target] if listener is None else listener.network
+        here, there = self._pair(owner)
+        if listener is not None:
+            there.accept(listener.factory)
+        internet.send(target, source, lambda: self._connected(here))
 
-    def _pair(self, listener: SimListener) -> tuple[SimTransport, SimTransport]:
+    def _pair(self, owner: SimNetwork) -> tuple[SimTransport, SimTransport]:
         internet = self._internet
         client_port = self.network._free_port()  # noqa: SLF001 - one module, one network
         here_address = (internet.address_of(self.network.host), client_port)
         there_address = (internet.address_of(self.target), self.port)
         here = SimTransport(self.network.loop, internet, self.network.host, here_address)
-        there = SimTransport(listener.network.loop, internet, self.target, there_address)
+        there = SimTransport(owner.loop, internet, self.target, there_address)
         here.peer, there.peer = there, here
         here.peer_host, there.peer_host = self.target, self.network.host
         if self.port == ZOOKEEPER_PORT:

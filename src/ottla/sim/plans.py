@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass, field
 
 from ottla.sim.masks import Mask, mask_of
-from ottla.sim.nemesis import ASKED_FOR, NAMES
+from ottla.sim.nemesis import ASKED_FOR, NAMES, OF_CRASHES
 
 FLIPPED_BIT = "flipped-bit"
 SIZES = (
@@ -72,6 +72,9 @@ class Plan:
     """Whether the loop and other calls run between the file operations of a worker's call."""
     short_turns: bool = False
     """Whether what shares the loop gives way after each item, and not only after 8 ms of them."""
+    crash_detection: bool = False
+    """Whether refused connections prove that a process is gone (R17); if not, only its session's
+    end does. The kept seeds are older."""
     evicted: float = 0.0
     """How often a broker that looks for something in memory finds that it has to be read."""
     small_fetches: bool = False
@@ -132,6 +135,8 @@ class Plan:
             parts.append("--no-interleave")
         if self.short_turns:
             parts.append("--short-turns")
+        if self.crash_detection:
+            parts.append("--crash-detection")
         if self.evicted:
             parts.append(f"--evicted {self.evicted:g}")
         if self.small_fetches:
@@ -165,6 +170,9 @@ def drawn(seed: int, *, coordinated: bool = False) -> Plan:
     asked_for = ASKED_FOR if more.random() < 0.5 else ()
     if more.random() < 0.7:  # an auditor and little memory cost time
         asked_for = tuple(name for name in asked_for if name != FLIPPED_BIT)
+    crash_detection = random.Random(f"{seed}/crash detection").random() < 0.7  # noqa: S311
+    if crash_detection:
+        asked_for = (*asked_for, *OF_CRASHES)
     brokers = rng.choice((3, 3, 4, 4, 5, 6, 7))
     replicas = min(brokers, rng.choice((2, 3, 3, 3, 4)))
     return Plan(
@@ -184,6 +192,7 @@ def drawn(seed: int, *, coordinated: bool = False) -> Plan:
         pause_s=extra.choice((0.3, 0.6, 1.0)),
         slowness=extra.choice((0.0, 1.0, 1.0, 4.0)),
         short_turns=random.Random(f"{seed}/turns").random() < 0.3,  # noqa: S311
+        crash_detection=crash_detection,
         evicted=extra.choice((0.0, 0.01, 0.2)),
         in_order=extra.random() < 0.2,
         hard=extra.random() < 0.5,

@@ -258,6 +258,11 @@ class SimTransport(asyncio.Transport):
         self.writer_paused = False
         self._resume_due = False
 
+    @property
+    def process(self) -> SimLoop:
+        """Whose end it is: the loop of one incarnation of a node."""
+        return self._loop
+
     def attach(self, protocol: asyncio.BaseProtocol) -> None:
         """Give the connection to a protocol; reading begins."""
         self.set_protocol(protocol)

@@ -19,9 +19,8 @@ from ottla.zookeeper import znodes
 from ottla.zookeeper.access import Access, Write
 from ottla.zookeeper.errors import MalformedZnodeError, NoNodeError, ZooKeeperError
 from ottla.zookeeper.operations import Create, Delete, Set
+from ottla.zookeeper.statements import ROOT, decode_statement, statement_path, states_of
 
-ROOT = "/ottla"
-BROKERS = f"{ROOT}/brokers"
 ELIGIBLE = f"{ROOT}/eligible"
 
 _Int = Annotated[int, Meta(ge=-1)]
@@ -36,21 +35,8 @@ class _Record(msgspec.Struct):
     replicas: Annotated[list[tuple[_Int, _Int]], Meta(max_length=_MAX_REPLICAS)]
 
 
-class _Statement(msgspec.Struct):
-    version: int
-    logs_whole: bool
-
-
 def eligible_path(tp: TopicPartition) -> str:
     return f"{ELIGIBLE}/{tp.topic}/{tp.partition}"
-
-
-def statement_path(broker_id: int) -> str:
-    return f"{BROKERS}/{broker_id}"
-
-
-def encode_statement(*, logs_whole: bool) -> bytes:
-    return msgspec.json.encode(_Statement(1, logs_whole))
 
 
 def encode_eligible(record: Eligible) -> bytes:
@@ -74,10 +60,10 @@ class EligibleReplicas(Access):
         replies = await self.get_many([statement_path(b.id) for b in listed])
         clean = set()
         for broker, reply in zip(listed, replies, strict=True):
-            if reply is None or reply[1].mzxid != broker.epoch:
+            if reply is None or not states_of(reply, broker.epoch):
                 continue
             try:
-                said = znodes.decode_json(_Statement, statement_path(broker.id), reply[0])
+                said = decode_statement(broker.id, reply[0])
             except MalformedZnodeError as error:
                 self.ignore(error)
                 continue
@@ -88,7 +74,7 @@ class EligibleReplicas(Access):
     async def stated(self, broker: BrokerInfo) -> bool:
         """Return whether a broker's registration has such a statement: then it is one of ours."""
         found = await self.get_data_and_stat(statement_path(broker.id))
-        return found is not None and found[1].mzxid == broker.epoch
+        return states_of(found, broker.epoch)
 
     async def get_eligible_topics(self) -> list[str]:
         """Return the topics there are records of, deleted ones perhaps among them."""

@@ -139,6 +139,12 @@ class MemoryZooKeeper:
         if session is not None and session.connection is not None:
             session.connection.drop()
 
+    def transport_of(self, session_id: int) -> asyncio.Transport | None:
+        """Return the connection that a session has now, None if it has none."""
+        session = self.sessions.get(session_id)
+        connection = None if session is None else session.connection
+        return None if connection is None else connection.transport
+
     def lose_reply(self, matches: Callable[[int, str], bool]) -> None:
         """Do the next request for which `matches(op, path)`, then drop its connection."""
         self._lose_reply = matches
@@ -397,11 +403,11 @@ class _Connection(asyncio.Protocol):
     def __init__(self, server: MemoryZooKeeper) -> None:
         self._server: MemoryZooKeeper | None = server
         self._frames = jute.Frames(MAX_FRAME_BYTES)
-        self._transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport | None = None
         self.session: ServerSession | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]
+        self.transport = transport  # type: ignore[assignment]
         if self._server is not None:
             self._server.on_connected(self)
 
@@ -423,8 +429,8 @@ class _Connection(asyncio.Protocol):
         self._forget()
 
     def send(self, frame: bytes) -> None:
-        if self._server is not None and self._transport is not None:
-            self._transport.write(frame)
+        if self._server is not None and self.transport is not None:
+            self.transport.write(frame)
 
     def notify(self, event: WatchEvent) -> None:
         body = jute.XID_OP.pack(event.type, jute.SYNC_CONNECTED) + jute.string(event.path)
@@ -432,14 +438,14 @@ class _Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close after what was sent has gone out."""
-        if self._transport is not None:
-            self._transport.close()
+        if self.transport is not None:
+            self.transport.close()
         self._forget()
 
     def drop(self) -> None:
         """Close at once; what is on its way may be lost."""
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
         self._forget()
 
     def _forget(self) -> None:

@@ -15,7 +15,6 @@ from ottla.model.cluster import BrokerInfo
 from ottla.model.errors import ControllerMovedError
 from ottla.zookeeper import znodes
 from ottla.zookeeper.access import ANY_VERSION, Access
-from ottla.zookeeper.eligible import encode_statement, statement_path
 from ottla.zookeeper.errors import (
     BadVersionError,
     ConnectionLossError,
@@ -26,6 +25,7 @@ from ottla.zookeeper.errors import (
 )
 from ottla.zookeeper.operations import Create, Delete, Op, Set
 from ottla.zookeeper.session import Session
+from ottla.zookeeper.statements import encode_statement, statement_path
 from ottla.zookeeper.watches import WatchCallback
 
 log = logging.getLogger(__name__)
@@ -86,10 +86,12 @@ class Registration(Access):
         *,
         wait_ms: int | None = None,
         logs_whole: bool | None = None,
+        removable: bool = False,
     ) -> int:
         """Register and return the broker epoch.
 
-        `logs_whole`, if given, is stated with the registration, at the same zxid (adr/0007).
+        `logs_whole`, if given, is stated with the registration, at the same zxid (adr/0007), and
+        `removable` with it (adr/0018).
         Another owner's znode is waited for up to `wait_ms` (a bit more than the session timeout):
         usually it is what a killed process left. NodeExistsError after that.
         """
@@ -98,7 +100,8 @@ class Registration(Access):
         stated: list[Op] = []
         if logs_whole is not None:
             await self.create_recursive(statement_path(info.id), b"", fail_if_exists=False)
-            stated = [Set(statement_path(info.id), encode_statement(logs_whole=logs_whole))]
+            statement = encode_statement(logs_whole=logs_whole, removable=removable)
+            stated = [Set(statement_path(info.id), statement)]
         clock = self.session.world.clock
         patience_s = (self.session.timeout_ms * 1.25 + 1000 if wait_ms is None else wait_ms) / 1000
         give_up_s = clock.monotonic() + patience_s

@@ -567,6 +567,9 @@ class Session:
                 entry.future.set_exception(
                     self._expired() if kind is SessionExpiredError else kind(path=entry.path)
                 )
+                # A task that waits for many of them may be cancelled for the same reason before it
+                # comes to this one: it is not to be reported as an exception that was lost.
+                entry.future.exception()
 
     # --- the end ----------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from ottla.zookeeper.access import ANY_VERSION, UNKNOWN_VERSION, Access
 from ottla.zookeeper.addresses import ConnectString
 from ottla.zookeeper.eligible import EligibleReplicas
 from ottla.zookeeper.registration import Registration
+from ottla.zookeeper.removals import Removals
 from ottla.zookeeper.session import Session
 from ottla.zookeeper.settings import Settings
 from ottla.zookeeper.topics import UpdateResult
@@ -17,7 +18,7 @@ from ottla.zookeeper.topics import UpdateResult
 __all__ = ["ANY_VERSION", "UNKNOWN_VERSION", "Store", "UpdateResult", "ensure_chroot"]
 
 
-class Store(Registration, Settings, EligibleReplicas):
+class Store(Registration, Settings, EligibleReplicas, Removals):
     """`Store(session, previous_session_id=..., on_malformed=...)`; see the parts for methods."""
 
 

@@ -1,6 +1,8 @@
 """The rules of `ottla doctor`: each finds what is planted, and nothing in a sound cluster."""
 
 import dataclasses
+import re
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +68,7 @@ def test_a_sound_cluster_has_no_findings():
 
 PLANTED = {
     "no-controller": (Severity.error, changed(controller=-1), ()),
+    "silent-broker": (Severity.warning, changed(silent=[3]), ("broker 3",)),
     "no-leader": (Severity.error, partitions(PartitionFacts(-1, 6, (1, 2, 9), (9,))), ("t-0",)),
     "under-min-isr": (
         Severity.error,
@@ -153,6 +156,28 @@ def test_what_is_planted_is_found_alone(name):
     assert finding.fix
     for words in finding.commands:
         assert words[0] not in ("ottla", "")
+
+
+def test_a_controller_that_does_not_respond_is_none():
+    found = judged(changed(silent=[1]))
+    assert [f.name for f in found] == ["no-controller", "silent-broker"]
+    assert "broker 1 is named as the controller" in found[0].evidence
+
+
+def test_each_finding_is_planted_here_and_in_real_clusters():
+    """In tests/compat/test_doctor.py on Ottla and on Kafka 3.9."""
+    root = Path(__file__).parents[3]
+    sources = (root / "src" / "ottla" / "admin" / "diagnosis").glob("*.py")
+    names = {
+        name
+        for path in sources
+        for name in re.findall(r'Finding\(\s*"([a-z-]+)"', path.read_text(encoding="utf-8"))
+    }
+    assert names == set(PLANTED)
+    planted = (root / "tests" / "compat" / "test_doctor.py").read_text(encoding="utf-8")
+    seen = set(re.findall(r'(?:found|doctor\([^()]*\))\["([a-z-]+)"\]\["', planted))
+    seen |= set(re.findall(r'"([a-z-]+)" in doctor\(', planted))
+    assert sorted(names - seen) == []
 
 
 def test_the_commands_of_fixes_are_commands():

@@ -6,10 +6,12 @@ import struct
 import pytest
 
 from ottla.admin.cli import main
+from ottla.admin.output_schemas import SCHEMAS
 from ottla.log.checkpoints import encode_epochs
 from ottla.log.producers import CRC_COVERS_FROM, Producer, WrittenBatch, encode_snapshot
 from ottla.wire.batch_header import crc32c
 from ottla.wire.records import Record, build_batch
+from support.schemas import problems
 
 BASE = 100
 NAME = f"{BASE:020}"
@@ -87,6 +89,7 @@ def test_json_is_one_list(folder, capsys):
     kinds = [f["kind"] for f in found]
     assert kinds.count("batch") == 3
     assert kinds.count("record") == 6
+    assert problems(found, SCHEMAS["logs"]) == []
     record = next(f for f in found if f["kind"] == "record")
     assert (record["key"], record["value"]) == (None, "a" * 30)
     assert "shown" not in record

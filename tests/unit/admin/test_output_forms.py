@@ -19,6 +19,8 @@ from ottla.admin.output_schemas import SCHEMAS
 from ottla.admin.yaml_text import to_yaml
 from ottla.explain.entries import of_other_rooms
 from ottla.net import client
+from ottla.pipelines.command import JOBS
+from ottla.pipelines.result_schemas import RESULTS
 from support.schemas import problems
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -47,11 +49,35 @@ def test_every_command_has_an_output_and_a_schema():
     assert set(SCHEMAS) == with_output
 
 
+def test_every_job_that_prints_json_has_a_schema():
+    assert set(RESULTS) == set(JOBS) - {"drill", "init"}
+
+
 def test_the_page_of_outputs_is_the_schemas():
     spec = importlib.util.spec_from_file_location("list_outputs", DOCS / "list_outputs.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.PAGE.read_text(encoding="utf-8") == module.page(), "python docs/list_outputs.py"
+
+
+def undescribed(schema, place):
+    """Yield where a schema lets anything through."""
+    if not schema or (schema.get("type") == "object" and "additionalProperties" not in schema):
+        yield place
+    for name, inner in schema.get("properties", {}).items():
+        yield from undescribed(inner, f"{place}.{name}")
+    for inner in (*schema.get("anyOf", ()), *(schema[k] for k in ("items",) if k in schema)):
+        yield from undescribed(inner, place)
+    extra = schema.get("additionalProperties")
+    if isinstance(extra, dict):
+        yield from undescribed(extra, f"{place}.NAME")
+
+
+def test_schemas_describe_all_that_is_ours():
+    all_schemas = {**SCHEMAS, **RESULTS}
+    found = {place for name, schema in all_schemas.items() for place in undescribed(schema, name)}
+    kafkas = {"znode get.data", "logs.decoded.key.NAME", "logs.decoded.value.NAME"}
+    assert found == kafkas | {"lake.query.NAME"}
 
 
 def test_the_checker_of_schemas_sees_what_is_wrong():
@@ -62,6 +88,10 @@ def test_the_checker_of_schemas_sees_what_is_wrong():
     assert problems([{"topic": "t", "result": 1}], schema)
     assert problems([{"topic": "t", "result": "x", "more": 1}], schema)
     assert problems([{"broker": True, "result": "x"}], SCHEMAS["broker stop"])
+    logs, entry = SCHEMAS["logs"], {"file": "f", "kind": "leader_epoch", "epoch": 1}
+    assert problems([{**entry, "start_offset": 0}], logs) == []
+    assert problems([entry], logs)
+    assert problems([{**entry, "start_offset": 0, "kind": "index"}], logs)
 
 
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)

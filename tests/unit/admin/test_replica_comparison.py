@@ -10,6 +10,7 @@ from ottla.admin.operations.replica_comparison import (
     compare,
     compare_compacted,
     extent,
+    same,
 )
 from ottla.wire.batch_header import CRC_START, crc32c
 from ottla.wire.records import Record, build_batch
@@ -62,6 +63,35 @@ def test_other_boundaries_are_one_difference_and_what_follows_is_compared():
     assert kinds(log(*LOG), log(merged, batch(3, [b"d", b"e", b"x"]))) == [
         ("offsets", 0), ("checksum", 3),
     ]  # fmt: skip
+
+
+def test_equal_bytes_need_not_be_looked_into():
+    whole = b"".join(LOG)
+    assert same(whole, [whole, whole]) == ([0, 2, 3], 6)
+    assert same(whole, [whole[:-1], whole]) == ([0, 2], 3), "one was cut off"
+    assert same(whole[: len(LOG[0])], [whole]) == ([0], 2), "the leader's"
+    assert same(whole, []) == ([0, 2, 3], 6)
+    assert same(whole[:5], [whole]) == ([], 0)
+
+
+@given(st.integers(0, 2), st.integers(0, 10_000), st.integers(0, 7))
+def test_one_other_bit_is_looked_into(which, at, bit):
+    whole = b"".join(LOG)
+    other = bytearray(whole)
+    other[at % len(whole)] ^= 1 << bit
+    sent = [whole, whole, whole]
+    sent[which] = bytes(other)
+    assert same(sent[0], sent[1:]) is None
+
+
+def test_the_same_damage_everywhere_is_found():
+    bad = bytearray(LOG[1])
+    bad[-1] ^= 1
+    damaged = b"".join([LOG[0], bytes(bad), LOG[2]])
+    assert same(damaged, [damaged]) is None
+    assert [(d.kind, d.offset) for d in compare(batches_of(damaged), batches_of(damaged), 6)] == [
+        ("damaged", 2)
+    ]
 
 
 def test_nothing_is_compared_that_one_side_was_not_sent():

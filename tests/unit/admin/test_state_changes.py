@@ -1,6 +1,7 @@
 """`ottla merge-state-changes`: several brokers' logs in order of time, in constant memory."""
 
 import gzip
+import heapq
 import random
 import re
 import subprocess
@@ -27,11 +28,18 @@ def written(folder, **files):
     return paths
 
 
+def merged(paths, start=None, end=None, names=ALL):
+    """All lines of all portions, with their ends."""
+    return [
+        found + b"\n" for part in state_changes.merged(paths, start, end, names) for found in part
+    ]
+
+
 def test_lines_come_in_order_of_time_and_of_the_files(tmp_path):
     one = [line(1, "[t,0] a"), line(5, "[t,0] b"), line(5, "t-1 c")]
     two = [line(2, "t-0 d"), line(5, "t-0 e"), line(900, "t-0 f")]
     paths = written(tmp_path, one=one, two=two)
-    found = list(state_changes.merged(paths, None, None, ALL))
+    found = merged(paths)
     assert found == [one[0], two[0], one[1], one[2], two[1], two[2]]
 
 
@@ -46,7 +54,35 @@ def test_random_files_are_merged_as_a_sort_does(tmp_path):
     }
     paths = written(tmp_path, **files)
     every = [text for lines in files.values() for text in lines]
-    assert list(state_changes.merged(paths, None, None, ALL)) == sorted(every, key=lambda t: t[:25])
+    assert merged(paths) == sorted(every, key=lambda t: t[:25])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_clocks_that_go_back_and_equal_times_are_merged_as_a_heap_of_lines_does(
+    tmp_path, monkeypatch, seed
+):
+    """The truth is the standard library's merge of one line of each file at a time."""
+    chance = random.Random(seed)
+    monkeypatch.setattr(state_changes, "BLOCK", chance.choice((1, 50, 400, 5000)))
+    files = {}
+    for n in range(chance.randrange(1, 5)):
+        at, found = 0, []
+        for i in range(chance.randrange(60)):
+            at = max(0, at + chance.choice((0, 0, 1, 2, 7, -3)))
+            found.append(line(at, f"t-0 {n} {i}"))
+        files[f"f{n}"] = found
+    paths = written(tmp_path, **files)
+    assert merged(paths) == list(heapq.merge(*files.values(), key=lambda text: text[:25]))
+
+
+def test_a_time_that_lasts_for_many_blocks_is_not_gathered(tmp_path, monkeypatch):
+    monkeypatch.setattr(state_changes, "BLOCK", 500)
+    one = [line(5, f"t-0 {n}") for n in range(300)]
+    two = [line(5, f"t-1 {n}") for n in range(300)]
+    paths = written(tmp_path, one=one, two=two)
+    portions = list(state_changes.merged(paths, None, None, ALL))
+    assert max(map(len, portions)) < 20
+    assert merged(paths) == [*one, *two]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +114,7 @@ def test_times_before_and_after_are_left_out(tmp_path):
     def between(start, end):
         first = start and state_changes.parse_time(start)
         last = end and state_changes.parse_time(end, last=True)
-        return list(state_changes.merged(paths, first, last, ALL))
+        return merged(paths, first, last)
 
     assert between("2026-11-23 12:30:02,500", None) == lines[4:]
     assert between(None, "2026-11-23 12:30:02,500") == lines[:5]
@@ -97,7 +133,7 @@ def test_what_is_no_line_is_left_out_and_gzip_is_read(tmp_path):
     (tmp_path / "a.log").write_bytes(good + trace + long + line(3, "t-0 b").rstrip(b"\n"))
     with gzip.open(tmp_path / "b.log.gz", "wb") as file:
         file.write(line(2, "t-0 c"))
-    found = list(state_changes.merged([tmp_path / "a.log", tmp_path / "b.log.gz"], None, None, ALL))
+    found = merged([tmp_path / "a.log", tmp_path / "b.log.gz"])
     assert found[0] == good
     assert len(found[1]) == state_changes.LONGEST_LINE + 1
     assert found[2:] == [line(2, "t-0 c"), line(3, "t-0 b")]
@@ -146,7 +182,7 @@ def test_memory_does_not_grow_with_the_files(tmp_path):
         "from ottla.admin.log_files import state_changes as s\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         f"paths = sorted(Path({str(tmp_path)!r}).glob('*.log'))\n"
-        "count = sum(1 for _ in s.merged(paths, None, None, s.about('t', None)))\n"
+        "count = sum(len(p) for p in s.merged(paths, None, None, s.about('t', None)))\n"
         "print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
     )
     done = subprocess.run(

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from ottla.admin.operations.copy_estimate import Estimate
+from ottla.admin.top import partition_text
 from ottla.admin.top.changes import Broker, Changes, Group, Look, Partition
 from ottla.admin.top.screen import Top
 from ottla.model.ids import TopicPartition
@@ -119,7 +121,7 @@ def test_the_screen_shows_lists_events_and_a_history(size):
         app = Top(ask, 0.05, explain)
         async with app.run_test(size=size) as pilot:
             await shows(app, pilot, "a-0: leader 1 → 2")
-            await shows(app, pilot, "up, controller")
+            await shows(app, pilot, "controller")
             assert "3 brokers" in text_of(app)
             assert "1 under-replicated" in text_of(app)
             await pilot.press("t")
@@ -176,3 +178,86 @@ def test_quitting_while_the_cluster_is_asked_touches_no_widget_any_more():
 
     for _ in range(3):
         asyncio.run(story())
+
+
+# --- a partition's history ------------------------------------------------------------------------
+
+
+def entry(what, before, after, **more):
+    states = [
+        None if s is None else {"leader": s[0], "leader_epoch": s[1], "isr": s[2]}
+        for s in (before, after)
+    ]
+    return {
+        "time": "12:00:01", "controller": 3, "controller_epoch": 7, "what": what,
+        "before": states[0], "after": states[1], "because": "", "how": "", "rejected": [], **more,
+    }  # fmt: skip
+
+
+def test_a_history_has_the_newest_first_and_says_why():
+    document = {
+        "topic": "a", "partition": 0,
+        "now": {"leadership": {"leader": 2, "leader_epoch": 5, "isr": [2, 3]},
+                "replicas": [1, 2, 3]},
+        "entries": [
+            entry("created", None, None, how="topic a was created"),
+            entry("offline", (1, 4, [1, 2, 3]), (1, 4, [1, 2, 3]), how="left out"),
+            entry("leader", (1, 4, [1, 2, 3]), (2, 5, [2, 3]), because="broker 1 is gone",
+                  how="2 is the first", rejected=[{"replica": 1, "reason": "offline"}]),
+        ],
+    }  # fmt: skip
+    assert partition_text.history(document).split("\n") == [
+        "a-0: leader 2, epoch 5, in sync 2,3, replicas 1,2,3",
+        "the newest first:",
+        "",
+        "12:00:01  leader 1 → 2, in sync 1,2,3 → 2,3, epoch 4 → 5  (controller 3, epoch 7)",
+        "  broker 1 is gone; 2 is the first; rejected: 1 (offline)",
+        "",
+        "12:00:01  created  (controller 3, epoch 7)",
+        "  topic a was created",
+    ]
+    assert partition_text.history({**document, "now": None}).startswith(
+        "a-0 does not exist any more\n"
+    )
+
+
+def test_without_journals_it_is_told_what_was_seen_here():
+    changes = Changes()
+    changes.take(look())
+    changes.take(look(2.0, a=Partition(-1, 5, (1, 2, 3), (1,), 100)))
+    changes.take(look(4.0, a=Partition(2, 6, (1, 2, 3), (2, 3), 100), moves=[A]))
+    told = partition_text.seen(A, changes.look.partitions[A], changes.seen(A)).split("\n")
+    assert told[0] == "a-0: leader 2, epoch 6, in sync 2,3, replicas 1,2,3"
+    assert told[-4:] == [
+        "seen here, the newest first:",
+        "12:00:00  a-0 is being reassigned",
+        "12:00:00  a-0: leader none → 2, in sync 1 → 2,3",
+        "12:00:00  a-0: leader 1 → none, in sync 1,2,3 → 1",
+    ]
+    assert partition_text.seen(B, changes.look.partitions[B], changes.seen(B)).endswith(
+        "nothing yet"
+    )
+    assert partition_text.seen(A, None, []).startswith("a-0 does not exist any more\n")
+
+
+def test_reassignments_show_how_far_they_are_on_a_narrow_terminal():
+    found = look(moves=[A])._replace(
+        estimate=Estimate(1_000_000_000, 4_000_000_000, 20e6, 150.0), cluster="gwnGNxUnSFyB04HoC"
+    )
+
+    async def ask():
+        return found
+
+    async def explain(_):
+        return None
+
+    async def story():
+        app = Top(ask, 0.05, explain)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await shows(app, pilot, "1 moving: 1.0 of 4.0 GB, 20.0 MB/s, 2:30 left")
+            for head in ("broker", "state", "leads", "rec/s", "req/s", "p99 ms", "idle"):
+                assert head in text_of(app)
+            await pilot.press("p", "enter")
+            await shows(app, pilot, "seen here, the newest first:")
+
+    asyncio.run(story())

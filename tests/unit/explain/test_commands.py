@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from ottla.admin.output_schemas import SCHEMAS
 from ottla.controller import elections
 from ottla.explain.timestamps import UnknownTimeError, parse_time, time_text
 from ottla.model.journal_schema import JOURNAL_NAME
+from support.schemas import problems
 
 
 def test_why_tells_the_story_of_all_brokers_journals(told, ottla):
@@ -31,7 +33,7 @@ def test_why_as_json_has_the_line_it_came_from(told, ottla):
     assert told_["topic_id"]
     assert told_["now"]["leadership"]["leader"] == 1
     (first,) = [
-        c for c in told_["chapters"] if c["before"] and c["before"]["leader"] == 2
+        c for c in told_["entries"] if c["before"] and c["before"]["leader"] == 2
         and c["after"]["leader"] == 3
     ]  # fmt: skip
     assert first["rule"] == "first live ISR member"
@@ -97,7 +99,9 @@ def test_replay_shows_the_cluster_and_later_lines_are_left_out(told, ottla, tmp_
     for when in (moment_ms - 1, moment_ms):
         code, out, _ = ottla("replay", tmp_path, "--until", when, "--output", "json")
         assert code == 0
-        part = json.loads(out)["topics"]["t"]["partitions"]["1"]
+        found = json.loads(out)
+        assert problems(found, SCHEMAS["replay"]) == []
+        part = found["topics"]["t"]["partitions"]["1"]
         leaders[when] = part["leadership"]["leader"]
     assert list(leaders.values()) == [2, 3]
     code, out, _ = ottla("why", "t-1", tmp_path, "--at", moment_ms)
@@ -127,7 +131,9 @@ def test_replay_diff_is_empty_until_a_rule_changes(told, ottla, monkeypatch):
     assert "  + first live ISR member: leader 1" in out
     code, out, _ = ottla("replay", folder, "--diff", "--output", "json")
     assert code == 1
-    assert json.loads(out)["differences"][0]["subject"] == "t-1"
+    found = json.loads(out)
+    assert problems(found, SCHEMAS["replay"]) == []
+    assert found["differences"][0]["subject"] == "t-1"
 
 
 def test_damaged_lines_are_named_on_stderr(told, ottla):

@@ -94,7 +94,7 @@ def test_every_decision_of_every_story_has_a_cause_in_words(told):
                     assert entry.because, entry
 
 
-def test_a_chapter_ends_where_the_next_begins(told):
+def test_an_entry_ends_where_the_next_begins(told):
     """The states told are a chain: nothing happened in between that is not told."""
     for name in ("broker_failure", "controller_failover", "reassignment", "unclean_election"):
         entries = story_of(told(name), "t-0").entries

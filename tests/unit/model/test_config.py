@@ -62,6 +62,7 @@ def test_topic_settings_fall_back_to_the_first_broker_setting(settings, retentio
         ({"process.roles": "broker"}, "KRaft"),
         ({"min.insync.replicas": "0"}, "Value must be at least 1"),
         ({"log.cleanup.policy": "shred"}, "String must be one of: "),
+        ({"num.partitions": "1_000"}, "Invalid value 1_000 for configuration num.partitions"),
         ({"num.partitions": "99999999999"}, "Not a number of type INT"),
         ({"auto.create.topics.enable": "yes"}, "Expected value to be either true or false"),
         ({"replica.fetch.wait.max.ms": "40000"}, "must not exceed"),

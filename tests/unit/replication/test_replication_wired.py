@@ -180,6 +180,12 @@ def test_an_unclean_election_logs_which_committed_records_are_lost(wired, caplog
         assert values(c[1]) == ["common", "other"]
         (fetcher,) = c[1].replicas.fetchers.statistics()["fetchers"]
         assert fetcher["records_lost_total"] == 2
+        fetchers = c[1].replicas.fetchers
+        assert fetchers.records_lost_total == 2
+        fetchers.remove([TopicPartition("t", 0)])
+        fetchers.close_idle()
+        assert fetchers.statistics()["fetchers"] == []
+        assert fetchers.records_lost_total == 2, "a fetcher that ends takes no figure along"
 
     wired(scenario, brokers=2, min_insync_replicas=1)
     warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]

@@ -8,8 +8,6 @@ from typing import Annotated
 
 from ottla.admin.arguments import Option, UsageError
 
-BLOCK = 1 << 16
-
 
 def merge_state_changes(
     logs: Annotated[
@@ -45,19 +43,13 @@ def merge_state_changes(
     wanted = None if partitions is None else _numbers(partitions)
     start = None if start_time is None else state_changes.parse_time(start_time)
     end = None if end_time is None else state_changes.parse_time(end_time, last=True)
-    block: list[bytes] = []
-    size = 0
-    for line in state_changes.merged(paths, start, end, state_changes.about(topic, wanted)):
-        block.append(line)
-        size += len(line)
-        if size >= BLOCK:
-            _write(block)
-            block, size = [], 0
-    _write(block)
+    for lines in state_changes.merged(paths, start, end, state_changes.about(topic, wanted)):
+        _write(lines)
 
 
-def _write(block: list[bytes]) -> None:
-    sys.stdout.write(b"".join(block).decode("utf-8", "backslashreplace"))
+def _write(lines: list[bytes]) -> None:
+    lines.append(b"")
+    sys.stdout.write(b"\n".join(lines).decode("utf-8", "backslashreplace"))
     sys.stdout.flush()
 
 

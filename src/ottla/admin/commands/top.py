@@ -41,7 +41,7 @@ def top(
         if screen:
             from ottla.admin.top.screen import Top  # noqa: PLC0415 - lazy
 
-            await Top(looking.look, interval, _explainer(directory)).run_async()
+            await Top(looking.look, interval, _explainer(directory, bootstrap_server)).run_async()
         else:
             await _lines(looking, interval, count, json=structured(output))
 
@@ -79,6 +79,9 @@ def _print_json(changes: Any, events: list[str]) -> None:
             {
                 "broker": r.broker, "alive": r.facts is not None, "leaders": r.leaders,
                 "replicas": r.replicas, "out_of_sync": r.out_of_sync, "written_per_s": r.written,
+                "requests_per_s": None if r.facts is None else r.facts.requests,
+                "produce_p99_ms": None if r.facts is None else r.facts.p99_ms,
+                "idle": None if r.facts is None else r.facts.idle,
             }
             for r in changes.brokers()
         ],
@@ -90,10 +93,24 @@ def _print_json(changes: Any, events: list[str]) -> None:
             }
             for r in changes.topics()
         ],
+        "reassignments": _moves(look),
         "groups": {name: group._asdict() for name, group in (look.groups or {}).items()},
         "events": events,
     }  # fmt: skip
     print_line(json.dumps(value))
+
+
+def _moves(look: Any) -> dict[str, object] | None:
+    if not look.moves:
+        return None
+    known = look.estimate
+    return {
+        "partitions": len(look.moves),
+        "bytes_copied": None if known is None else known.copied,
+        "bytes": None if known is None else known.of,
+        "bytes_per_s": None if known is None else known.rate,
+        "seconds_left": None if known is None else known.left_s,
+    }
 
 
 def _metrics(directory: Path | None, bootstrap_server: str | None) -> Any:
@@ -108,16 +125,29 @@ def _metrics(directory: Path | None, bootstrap_server: str | None) -> Any:
     return lambda broker: metrics_of(folder.metrics_socket(broker))
 
 
-def _explainer(directory: Path | None) -> Any:
-    """Return what tells a partition's history: `ottla why`, of the journals of the folder."""
-    folder = [] if directory is None else ["--dir", str(directory)]
+def _explainer(directory: Path | None, bootstrap_server: str | None) -> Any:
+    """Return what tells a partition's history: `ottla why`, of the journals of the folder.
 
-    async def explain(tp: object) -> str:
+    Of a cluster that is known by its address there are no journals here: None is returned then.
+    """
+    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
+
+    cluster = where(bootstrap_server, directory)
+
+    async def explain(tp: object) -> str | None:
+        if cluster.address is not None:
+            return None
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "ottla", "why", str(tp), *folder,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            sys.executable, "-m", "ottla", "why", str(tp), "--dir", str(cluster.folder.path),
+            "--output", "json", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        printed, _ = await process.communicate()
-        return printed.decode(errors="replace")
+        printed, said = await process.communicate()
+        if process.returncode != 0:
+            return said.decode(errors="replace")
+        import json  # noqa: PLC0415 - only where a history is asked for
+
+        from ottla.admin.top import partition_text  # noqa: PLC0415 - lazy
+
+        return partition_text.history(json.loads(printed))
 
     return explain

@@ -101,6 +101,8 @@ async def ask(client: Client, asked: Asked) -> Facts:
     await part("descriptors", lambda: _descriptors(facts, addresses))
     await part("groups", lambda: _groups(client, facts, first_groups, began_s))
     last_views = await _views(client, facts)
+    facts.silent = [b for b in facts.brokers if b not in first_views and b not in last_views]
+    facts.not_asked = list(dict.fromkeys(facts.not_asked))
     for broker, view in last_views.items():
         # What differs twice, so long apart, is no change that is on its way.
         facts.views[broker] = {

@@ -16,18 +16,36 @@ ENSEMBLE = 3
 
 def findings(facts: Facts) -> Iterator[Finding]:
     """Yield what is wrong or unsafe with brokers."""
-    if facts.controller not in facts.brokers:
-        yield Finding(
-            "no-controller", Severity.error, [],
-            "no live broker is the controller",
-            "without a controller no leader is elected and nothing can be changed",
-            "look whether ZooKeeper is up, and whether brokers can reach it",
-        )  # fmt: skip
+    yield from _controller(facts)
+    yield from _silent(facts)
     yield from _log_dirs(facts)
     yield from _descriptors(facts)
     yield from _clocks(facts)
     yield from _throttles(facts)
     yield from _zookeepers(facts)
+
+
+def _controller(facts: Facts) -> Iterator[Finding]:
+    silent = facts.controller in facts.silent
+    if facts.controller not in facts.brokers or silent:
+        yield Finding(
+            "no-controller", Severity.error, [],
+            f"broker {facts.controller} is named as the controller, and does not respond" if silent
+            else "no live broker is the controller",
+            "without a controller no leader is elected and nothing can be changed",
+            "another broker takes over when its session with ZooKeeper is over; if none does, look "
+            "whether ZooKeeper is up, and whether brokers can reach it",
+        )  # fmt: skip
+
+
+def _silent(facts: Facts) -> Iterator[Finding]:
+    if facts.silent:
+        yield Finding(
+            "silent-broker", Severity.warning, [f"broker {b}" for b in facts.silent],
+            f"the other brokers name broker {some(facts.silent)} as alive, and it does not respond",
+            "until its session with ZooKeeper is over it leads what it led, and clients wait",
+            "look whether its process runs and is not stopped, and whether its port can be reached",
+        )  # fmt: skip
 
 
 def _log_dirs(facts: Facts) -> Iterator[Finding]:

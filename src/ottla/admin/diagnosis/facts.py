@@ -137,6 +137,9 @@ class Facts:
     descriptors: dict[int, Descriptors] = field(default_factory=dict)
     groups: dict[str, GroupFacts] = field(default_factory=dict)
     hanging: list[OpenTransaction] = field(default_factory=list)
+    silent: list[int] = field(default_factory=list)
+    """Brokers that metadata names as alive and that answered neither at the start nor at the end.
+    Metadata names a dead one until its session ends, and as long as there is no controller."""
     not_asked: list[str] = field(default_factory=list)
     """What could not be found out, and why."""
 

@@ -32,7 +32,7 @@ from ottla.admin.local.cluster_dir import (
 )
 from ottla.admin.session import connected
 from ottla.model.config import BrokerConfig
-from ottla.model.config_keys import broker_keys
+from ottla.model.config_keys import ConfigKey, broker_keys, our_keys
 from ottla.model.errors import ConfigError, ConnectionLostError, OttlaError, StartupError
 from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataRequest
@@ -78,16 +78,20 @@ def parse_settings(pairs: list[str]) -> dict[str, str]:
     for key in settings:
         if key in {"broker.id", "listeners", "log.dirs", "zookeeper.connect"}:
             raise ConfigError(f"--set {key}: `ottla up` chooses this one for each broker itself")
-        if key not in broker_keys():
+        if key not in _settable():
             raise ConfigError(f"--set {key}: no broker setting of that name{_like(key)}")
     BrokerConfig({"broker.id": "0", "zookeeper.connect": "unused:2181", **settings})
     return settings
 
 
+def _settable() -> dict[str, ConfigKey]:
+    return broker_keys() | our_keys()
+
+
 def _like(key: str) -> str:
     import difflib  # noqa: PLC0415 - only for a typing error
 
-    near = difflib.get_close_matches(key, list(broker_keys()), 1)
+    near = difflib.get_close_matches(key, list(_settable()), 1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -528,7 +532,10 @@ async def _listed_by_all(client: Client, cluster: LocalCluster) -> set[int]:
     first = await client.metadata([])
     for broker in first.brokers:
         there = (broker.host, broker.port)
-        if broker.node_id in ours and there != ours[broker.node_id] and _responses(there):
+        if broker.node_id not in ours or there == ours[broker.node_id]:
+            continue
+        # At our own port another name is what this broker advertised before, until it registers.
+        if there[1] != ours[broker.node_id][1] and _responses(there):
             raise StartupError(
                 f"broker id {broker.node_id} is registered in ZooKeeper by a live broker at "
                 f"{broker.host}:{broker.port}: another cluster uses the same "

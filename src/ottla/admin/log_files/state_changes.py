@@ -1,17 +1,21 @@
 """State change logs of several brokers as one, in order of time.
 
-Who may call: the command `merge-state-changes`. Invariants: one line of each file is in memory at a
-time; a file's own order is kept, also where its clock went back; of equal times the file named
+Who may call: the command `merge-state-changes`. Invariants: two blocks of each file are in memory
+at a time; a file's own order is kept, also where its clock went back; of equal times the file named
 first comes first; files that end with .gz are read through gzip. Kafka: `StateChangeLogMerger`,
 which knows partitions as [topic,0] only, the form of Kafka before 1.1; topic-0 is the form since.
+
+Lines are taken by blocks and sorted together, since a heap of one line of each file costs as much
+again as reading the lines (docs/BENCHMARKS.md).
 """
 
 import gzip
-import heapq
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import ExitStack
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, cast
 
@@ -19,8 +23,12 @@ from ottla.model.errors import OttlaError
 
 TIME = re.compile(rb"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\]")
 """What a line begins with: [2026-11-23 12:30:01,123]. Such times sort as text."""
-OLD = re.compile(rb"\[([A-Za-z0-9._-]+), *(\d+)\]")
-NEW = re.compile(rb"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]+)-(\d+)(?![A-Za-z0-9_-]|\.[A-Za-z0-9_-])")
+_NUMBERED = rb"-(\d+)(?![A-Za-z0-9_-]|\.[A-Za-z0-9_-])"
+ANY_OLD = re.compile(rb"\[[A-Za-z0-9._-]+, *(\d+)\]")
+ANY_NEW = re.compile(rb"-(?<=[A-Za-z0-9._-]-)" + _NUMBERED[1:])
+"""Patterns begin with what is rare in a line: what comes before it is looked at afterwards."""
+BLOCK = 1 << 18
+"""Bytes of a file that are read at a time."""
 LONGEST_LINE = 1 << 20
 """Bytes; the rest of a longer line is left out."""
 TIME_TEXT = "%Y-%m-%d %H:%M:%S,%f"
@@ -57,52 +65,122 @@ def about(topic: str | None, partitions: Container[int] | None) -> Callable[[byt
     A line may name several; it is enough if one of them is of the topic and among the partitions.
     None: all.
     """
-    wanted = None if topic is None else topic.encode()
+    if topic is None:
+        forms = (ANY_NEW, ANY_OLD)
+    else:
+        name = re.escape(topic.encode())
+        forms = (
+            re.compile(name + rb"(?<![A-Za-z0-9._-]" + name + rb")" + _NUMBERED),
+            re.compile(rb"\[" + name + rb", *(\d+)\]"),
+        )
+    new, old = (form.search for form in forms)
+    if partitions is None:
+        return lambda line: (new(line, 25) or old(line, 25)) is not None
 
     def names(line: bytes) -> bool:
-        for form in (OLD, NEW):
-            for found in form.finditer(line, 25):
-                if (wanted is None or found[1] == wanted) and (
-                    partitions is None or int(found[2]) in partitions
-                ):
-                    return True
-        return False
+        return any(int(n[1]) in partitions for form in forms for n in form.finditer(line, 25))
 
     return names
 
 
 def merged(
     paths: Iterable[Path], start: bytes | None, end: bytes | None, names: Callable[[bytes], bool]
-) -> Iterator[bytes]:
-    """Yield the lines from `start` to `end`, both included, that `names` accepts.
+) -> Iterator[list[bytes]]:
+    """Yield the lines from `start` to `end`, both included, that `names` accepts, in portions.
 
     Lines without a time are left out, as stack traces are. OSError if a file cannot be read.
     """
     with ExitStack() as opened:
         files = [opened.enter_context(_open(path)) for path in paths]
-        streams = [_lines(file, start, end, names) for file in files]
-        for _, line in heapq.merge(*streams, key=lambda item: item[0]):
-            yield line
+        sources = [_Source(_lines(file, start, end, names)) for file in files]
+        while sources := [source for source in sources if source.filled()]:
+            # Of every file, all lines of before this time are here: no more of them can come.
+            until = min(source.times[-1] for source in sources)
+            earlier = [row for source in sources for row in source.take_before(until)]
+            earlier.sort(key=itemgetter(0))  # stable: of equal times the first file's come first
+            if earlier:
+                yield [line for _, line in earlier]
+            for source in sources:
+                while source.filled() and source.times[0] <= until:
+                    yield source.take_up_to(until)
+
+
+class _Source:
+    """The lines of a file that are read and not given away yet, with the times that they count as.
+
+    That is the latest time up to a line, which is another than its own where the clock went back.
+    """
+
+    def __init__(self, blocks: Iterator[list[tuple[bytes, bytes]]]) -> None:
+        self._blocks = blocks
+        self._lines: list[bytes] = []
+        self.times: list[bytes] = []
+
+    def filled(self) -> bool:
+        """Read on if there is nothing left; return whether there is something now."""
+        while not self.times:
+            block = next(self._blocks, None)
+            if block is None:
+                return False
+            self.times = [time for time, _ in block]
+            self._lines = [line for _, line in block]
+        return True
+
+    def take_before(self, time: bytes) -> list[tuple[bytes, bytes]]:
+        count = bisect_left(self.times, time)
+        taken = list(zip(self.times[:count], self._lines[:count], strict=True))
+        del self.times[:count], self._lines[:count]
+        return taken
+
+    def take_up_to(self, time: bytes) -> list[bytes]:
+        count = bisect_right(self.times, time)
+        taken = self._lines[:count]
+        del self.times[:count], self._lines[:count]
+        return taken
 
 
 def _open(path: Path) -> IO[bytes]:
     if path.suffix == ".gz":
         return cast("IO[bytes]", gzip.open(path, "rb"))
-    return path.open("rb", buffering=1 << 18)
+    return path.open("rb", buffering=0)
 
 
 def _lines(
     file: IO[bytes], start: bytes | None, end: bytes | None, names: Callable[[bytes], bool]
-) -> Iterator[tuple[bytes, bytes]]:
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Yield each block's wanted lines with the latest time up to them; there may be none."""
     match = TIME.match
-    cut = False
-    for line in iter(lambda: file.readline(LONGEST_LINE), b""):
-        rest, cut = cut, not line.endswith(b"\n")
-        if rest or not (found := match(line)):
-            continue
-        time = found[1]
-        if (start is None or time >= start) and (end is None or time <= end) and names(line):
-            yield time, line if line.endswith(b"\n") else line + b"\n"
+    latest = b""
+    for lines in _blocks(file):
+        found = []
+        for line in lines:
+            timed = match(line)
+            if timed is None:
+                continue
+            time = timed[1]
+            if (start is None or time >= start) and (end is None or time <= end) and names(line):
+                latest = max(latest, time)
+                found.append((latest, line))
+        yield found
+
+
+def _blocks(file: IO[bytes]) -> Iterator[list[bytes]]:
+    """Yield the lines of each block, without their ends; of a too long line the begin."""
+    rest, skip = b"", False
+    while data := file.read(BLOCK):
+        first, *others = data.split(b"\n")
+        if not skip:
+            rest += first
+        if others:
+            lines = [rest[:LONGEST_LINE], *others[:-1]]
+            rest, skip = others[-1], False
+        else:
+            lines = []
+        if len(rest) > LONGEST_LINE:
+            rest, skip = rest[:LONGEST_LINE], True
+        yield lines
+    if rest:
+        yield [rest]
 
 
 def find(names: Iterable[str], pattern: str | None) -> list[Path]:

@@ -2,6 +2,8 @@
 
 A decider. Who may call: `verify_replicas` and tests. Invariants: bytes in, differences out; every
 batch that both have whole is compared once; what only one side was sent yet is compared later.
+Replicas have the same bytes as a rule, so bytes are compared first (`Same`), and looked into where
+they are not the same.
 Replicas of a compacted topic are cleaned each on its own, so only records that both have are
 compared. Kafka: `ReplicaVerificationTool`, which compares offsets and the header's checksum.
 """
@@ -22,6 +24,13 @@ class Batch(NamedTuple):
     epoch: int
     damaged: bool
     data: bytes
+
+
+class Same(NamedTuple):
+    """Batches that all replicas have byte for byte: first offsets, and the offset behind them."""
+
+    bases: list[int]
+    end: int
 
 
 class Difference(NamedTuple):
@@ -48,6 +57,32 @@ def batches_of(records: bytes | memoryview | None) -> list[Batch]:
         )
         for position, header in iter_batches(data, allow_partial=True)
     ]
+
+
+def same(leader: bytes, others: Sequence[bytes]) -> Same | None:
+    """Return what all were sent whole and alike; None: look into it, by `batches_of`.
+
+    That is where a byte differs, or a batch has not the checksum that its header claims, which is
+    not to be passed over where all replicas have the same wrong bytes. CorruptRecordError for no
+    batches.
+    """
+    common = min(len(leader), *map(len, others)) if others else len(leader)
+    for other in others:
+        alike = leader == other if len(leader) == len(other) else (
+            leader[:common] == other[:common]
+        )  # fmt: skip
+        if not alike:
+            return None
+    bases: list[int] = []
+    end = 0
+    for position, header in iter_batches(leader, allow_partial=True):
+        if position + header.size > common:
+            break
+        if not crc_ok(leader, position, header):
+            return None
+        bases.append(header.base_offset)
+        end = header.next_offset
+    return Same(bases, end)
 
 
 def extent(replicas: Sequence[Sequence[Batch]], until: int) -> int:
@@ -82,6 +117,9 @@ def _same_offsets(leader: Batch, other: Batch) -> list[Difference]:
         return [Difference("damaged", other.base, text)]
     if leader.damaged and not other.damaged:
         text = "the leader's batch does not have the checksum that its header claims"
+        return [Difference("damaged", other.base, text)]
+    if leader.damaged:
+        text = "neither the leader's batch nor the replica's has the checksum that it claims"
         return [Difference("damaged", other.base, text)]
     if leader.crc != other.crc:
         text = f"the leader's checksum is {leader.crc}, the replica's {other.crc}"

@@ -5,7 +5,7 @@ id of the debugging consumer, to which followers respond, those of Apache Kafka 
 """
 
 from ottla.admin.operations.offsets import list_offsets_request
-from ottla.admin.operations.replica_comparison import Batch, batches_of
+from ottla.admin.operations.replica_comparison import batches_of
 from ottla.admin.session import failure
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
@@ -19,15 +19,18 @@ ONE_BATCH = 1
 """A fetch of so many bytes is answered with one batch."""
 
 
-async def read_batches(
+async def read_bytes(
     client: Client,
     tp: TopicPartition,
     broker: int,
     offset: int,
     fetch_size: int,
     max_wait_ms: int = 0,
-) -> list[Batch]:
-    """Return batches that a replica has, from the one that holds an offset on."""
+) -> bytes:
+    """Return batches that a replica has, from the one that holds an offset on.
+
+    The last one may be cut off, the first is whole.
+    """
     r = FetchRequest
     request = r(
         replica_id=DEBUGGING_CONSUMER,
@@ -49,7 +52,7 @@ async def read_batches(
     found = response.responses[0].partitions[0]
     if found.error_code:
         raise failure(f"offset {offset} was not read", found.error_code)
-    return batches_of(found.records)
+    return bytes(found.records or b"")
 
 
 async def read_offset(
@@ -81,7 +84,7 @@ async def first_difference(
     while low < high:
         middle = (low + high) // 2
         first, second = [
-            (await read_batches(client, tp, broker, middle, ONE_BATCH))[:1]
+            batches_of(await read_bytes(client, tp, broker, middle, ONE_BATCH))[:1]
             for broker in (one, other)
         ]
         if not first or not second:

@@ -4,31 +4,33 @@ Who may call: `ottla verify-replicas` and tests. Replicas are read by Fetch with
 the debugging consumer, to which followers respond, those of Apache Kafka too. Invariants: nothing
 changes; only what is committed is compared (below the high watermark); a broker that does not
 respond is named, the others are compared all the same; memory is bounded by `fetch_size` for each
-replica of `AT_ONCE` partitions. Kafka: `ReplicaVerificationTool`.
+replica of `AT_ONCE` partitions, which share requests (`replica_requests`). Kafka:
+`ReplicaVerificationTool`.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla.admin.operations import configs
 from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.operations.replica_comparison import (
-    Batch,
     Difference,
+    batches_of,
     compare,
     compare_compacted,
     extent,
+    same,
 )
-from ottla.admin.operations.replica_reading import read_batches, read_offset
+from ottla.admin.operations.replica_requests import ReplicaRequests, all_of
 from ottla.admin.session import failure
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import Client
 
-AT_ONCE = 8
+AT_ONCE = 32
 KEPT = 20
 """So many differences of a replica are kept; all are counted."""
 EMPTY_RESPONSES = 20
@@ -131,42 +133,50 @@ async def verify(client: Client, wanted: Sequence[Verified], limits: Limits) -> 
     """Compare all partitions, from where each is, up to the high watermark it has now."""
     slots = asyncio.Semaphore(AT_ONCE)
 
-    async def one(verified: Verified) -> None:
-        async with slots:
-            verified.problem = None
-            try:
-                await _verify(client, verified, limits)
-            except OttlaError as error:
-                verified.problem = str(error)
+    async with ReplicaRequests(client, limits.fetch_size, limits.max_wait_ms) as requests:
 
-    async with asyncio.TaskGroup() as tasks:
-        for verified in wanted:
-            tasks.create_task(one(verified))
+        async def one(verified: Verified) -> None:
+            async with slots:
+                verified.problem = None
+                try:
+                    await _verify(requests, verified, limits.since)
+                except OttlaError as error:
+                    verified.problem = str(error)
+
+        async with asyncio.TaskGroup() as tasks:
+            for verified in wanted:
+                tasks.create_task(one(verified))
 
 
-async def _verify(client: Client, verified: Verified, limits: Limits) -> None:
+async def _verify(requests: ReplicaRequests, verified: Verified, since: int) -> None:
     tp = verified.partition
     if verified.leader < 0:
         raise OttlaError("it has no leader")
-    verified.end = await read_offset(client, tp, verified.leader, LATEST, of_consumer=True)
-    for replica in verified.replicas:
+    replicas = verified.replicas
+    end, *found = await all_of(
+        [
+            requests.offset(tp, verified.leader, LATEST, of_consumer=True),
+            *(requests.offset(tp, r.broker, EARLIEST) for r in replicas),
+            *(requests.offset(tp, r.broker, LATEST) for r in replicas),
+        ]
+    )
+    if isinstance(end, OttlaError):
+        raise end
+    verified.end = end
+    half = len(replicas)
+    for replica, begins, ends in zip(replicas, found[:half], found[half:], strict=True):
         replica.problem = None
-        try:
-            replica.begins = await read_offset(client, tp, replica.broker, EARLIEST)
-            replica.ends = await read_offset(client, tp, replica.broker, LATEST)
-        except OttlaError as error:
-            replica.problem = str(error)
-            continue
-        replica.lag = max(0, verified.end - replica.ends)
-    leader = next(r for r in verified.replicas if r.leads)
+        if isinstance(begins, OttlaError) or isinstance(ends, OttlaError):
+            replica.problem = str(begins if isinstance(begins, OttlaError) else ends)
+        else:
+            replica.begins, replica.ends = begins, ends
+            replica.lag = max(0, end - ends)
+    leader = next(r for r in replicas if r.leads)
     if leader.problem is not None:
         raise OttlaError(leader.problem)
     if verified.offset is None:
-        first = await _first(client, verified, limits)
-        verified.first = verified.offset = first
-    while (there := _there(verified)) and (
-        progress := await _step(client, verified, there, limits)
-    ):
+        verified.first = verified.offset = await _first(requests, verified, since)
+    while (there := _there(verified)) and (progress := await _step(requests, verified, there)):
         verified.offset = progress
 
 
@@ -183,52 +193,62 @@ def _there(verified: Verified) -> list[Replica]:
     return there if more else []
 
 
-async def _first(client: Client, verified: Verified, limits: Limits) -> int:
+async def _first(requests: ReplicaRequests, verified: Verified, since: int) -> int:
     """Return the first offset that all replicas have, of those from the wanted time on."""
     first = max(r.begins for r in verified.replicas if r.begins is not None)
-    if limits.since != EARLIEST:
-        tp = verified.partition
-        since = await read_offset(client, tp, verified.leader, limits.since, of_consumer=True)
+    if since != EARLIEST:
+        found = await requests.offset(verified.partition, verified.leader, since, of_consumer=True)
         assert verified.end is not None
-        first = max(first, verified.end if since < 0 else since)
+        first = max(first, verified.end if found < 0 else found)
     return first
 
 
 async def _step(
-    client: Client, verified: Verified, there: Sequence[Replica], limits: Limits
+    requests: ReplicaRequests, verified: Verified, there: Sequence[Replica]
 ) -> int | None:
     """Fetch from each replica at the same offset, compare; return the next offset, None: no end."""
     assert verified.offset is not None
     assert verified.end is not None
-    sent = await asyncio.gather(*(_batches(client, r, verified.offset, limits) for r in there))
+    sent = await asyncio.gather(*(_sent(requests, r, verified.offset) for r in there))
     by_broker = {r.broker: b for r, b in zip(there, sent, strict=True) if b is not None}
     compared = [r for r in there if r.problem is None]
     leader = next((r for r in compared if r.leads), None)
     if leader is None:
         raise OttlaError(next(r.problem or "" for r in there if r.leads))
     until = min(verified.end, *(r.ends for r in compared if r.ends is not None))
-    end = extent([by_broker[r.broker] for r in compared], until)
-    judge = compare_compacted if verified.compacted else compare
-    mine = by_broker[leader.broker]
-    for replica in compared:
-        if not replica.leads:
-            theirs = by_broker[replica.broker]
-            replica.note(d for d in judge(mine, theirs, end) if d.offset < end)
-    verified.batches += sum(batch.base < end for batch in mine)
+    others = [r for r in compared if not r.leads]
+    alike = same(by_broker[leader.broker], [by_broker[r.broker] for r in others])
+    if alike is not None:
+        end = min(until, alike.end)
+        verified.batches += sum(base < end for base in alike.bases)
+    else:
+        end = _look_into(verified, leader, others, by_broker, until)
     return end if end > verified.offset else None
 
 
-async def _batches(
-    client: Client, replica: Replica, offset: int, limits: Limits
-) -> list[Batch] | None:
+def _look_into(
+    verified: Verified,
+    leader: Replica,
+    others: Sequence[Replica],
+    sent: Mapping[int, bytes],
+    until: int,
+) -> int:
+    """Note what differs, batch by batch, below an offset; return up to which all were sent."""
+    batches = {broker: batches_of(data) for broker, data in sent.items()}
+    mine = batches[leader.broker]
+    end = extent([mine, *(batches[r.broker] for r in others)], until)
+    judge = compare_compacted if verified.compacted else compare
+    for replica in others:
+        replica.note(d for d in judge(mine, batches[replica.broker], end) if d.offset < end)
+    verified.batches += sum(batch.base < end for batch in mine)
+    return end
+
+
+async def _sent(requests: ReplicaRequests, replica: Replica, offset: int) -> bytes | None:
     """Return the batches a replica has from an offset on; None with its `problem` set."""
     try:
         for _ in range(EMPTY_RESPONSES):
-            found = await read_batches(
-                client, replica.partition, replica.broker, offset, limits.fetch_size,
-                limits.max_wait_ms,
-            )  # fmt: skip
-            if found:
+            if found := await requests.batches(replica.partition, replica.broker, offset):
                 return found
             await asyncio.sleep(EMPTY_WAIT_S)
         raise OttlaError(f"it sends no record of offset {offset}, though its log goes on")

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ottla.admin.operations.copy_estimate import Estimate
 from ottla.model.ids import NO_LEADER, TopicPartition
 
 EVENTS_KEPT = 1000
@@ -53,8 +54,8 @@ class Look(NamedTuple):
     partitions: Mapping[TopicPartition, Partition]
     moves: Mapping[TopicPartition, tuple[int, ...]]
     """Replicas that reassignments are adding."""
-    moving: str = ""
-    """How far reassignments are, in words."""
+    estimate: Estimate | None = None
+    """How far reassignments are; None while there are none, or nothing is known yet."""
     groups: Mapping[str, Group] | None = None
     problem: str = ""
 
@@ -153,6 +154,11 @@ class Changes:
         return sorted(
             rows, key=lambda r: (-r.without_leader, -r.under_replicated, -(r.written or 0), r.topic)
         )
+
+    def seen(self, tp: TopicPartition) -> list[str]:
+        """Return what happened to a partition since the first look, as far as it is kept."""
+        names = (f"  {tp}: ", f"  {tp} ")
+        return [line for line in self.events if any(name in line for name in names)]
 
     def rate(self, tp: TopicPartition) -> float | None:
         """Return how many records per second are written to a partition."""

@@ -8,7 +8,6 @@ requests of its own.
 import time
 from collections.abc import Callable
 
-from ottla.admin.move_progress import described
 from ottla.admin.operations import groups, offsets, reassign, status
 from ottla.admin.operations.copy_progress import CopyProgress
 from ottla.admin.operations.partitions import partitions_of
@@ -71,7 +70,7 @@ class Looking:
                 for tp, p in facts.items()
             },
             {tp: move.adding for tp, move in moves.items()},
-            "" if estimate is None else described(estimate),
+            estimate,
             self._groups,
         )  # fmt: skip
 

@@ -14,15 +14,17 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import DataTable, Footer, RichLog, Static
 
+from ottla.admin.move_progress import described
 from ottla.admin.tables import printable
-from ottla.admin.top.changes import Changes, Look
+from ottla.admin.top import partition_text
+from ottla.admin.top.changes import BrokerRow, Changes, Look
 from ottla.model.ids import NO_LEADER, TopicPartition
 
 EVENT_LINES = 6
 VIEWS = ("brokers", "topics", "partitions", "groups")
 HEADS = {
-    "brokers": ("broker", "address", "rack", "state", "leads", "replicas", "behind", "records/s",
-                "requests/s", "p99 ms", "idle"),
+    "brokers": ("broker", "state", "leads", "replicas", "behind", "rec/s", "req/s", "p99 ms",
+                "idle", "address", "rack"),
     "topics": ("topic", "partitions", "no leader", "under-repl.", "moving", "records/s", "records"),
     "partitions": ("partition", "leader", "epoch", "replicas", "in sync", "records/s", "end"),
     "groups": ("group", "state", "members", "lag"),
@@ -30,10 +32,13 @@ HEADS = {
 
 
 class Top(App[None]):
-    """The application. `look` asks the cluster, `explain` tells a partition's history."""
+    """The application. `look` asks the cluster, `explain` tells a partition's history.
+
+    Where that has no journals (None), what was seen here is shown.
+    """
 
     CSS = """
-    #summary { height: 2; padding: 0 1; }
+    #summary { height: auto; max-height: 5; padding: 0 1; }
     #view { height: 1fr; }
     #why { height: 1fr; display: none; }
     #events { height: 7; border-top: solid $primary; }
@@ -52,7 +57,7 @@ class Top(App[None]):
         self,
         look: Callable[[], Awaitable[Look]],
         interval_s: float,
-        explain: Callable[[TopicPartition], Awaitable[str]],
+        explain: Callable[[TopicPartition], Awaitable[str | None]],
     ) -> None:
         super().__init__()
         self._look = look
@@ -118,6 +123,11 @@ class Top(App[None]):
 
     async def _tell(self, tp: TopicPartition) -> None:
         text = await self._explain(tp)
+        if text is None:
+            look = self._changes.look
+            text = partition_text.seen(
+                tp, None if look is None else look.partitions.get(tp), self._changes.seen(tp)
+            )
         if self._explained == tp and self.is_running:
             lines = "\n".join(printable(line) for line in text.split("\n"))
             self.query_one("#explained", Static).update(lines)
@@ -147,36 +157,24 @@ class Top(App[None]):
         facts = look.partitions.values()
         without = sum(p.leader == NO_LEADER for p in facts)
         under = sum(len(p.isr) < len(p.replicas) for p in facts)
+        controller = "none" if look.controller < 0 else str(look.controller)
         text = Text(
-            f"{look.clock}  cluster {printable(look.cluster)}  controller "
-            f"{look.controller if look.controller >= 0 else 'none'}  {len(look.brokers)} brokers  "
-            f"{len(look.partitions):,} partitions: "
+            f"{look.clock}  {len(look.brokers)} brokers, controller {controller}, cluster "
+            f"{printable(look.cluster)}\n{len(look.partitions):,} partitions: "
         )
         text.append(f"{without:,} without leader", "bold red" if without else "")
         text.append(", ")
         text.append(f"{under:,} under-replicated", "yellow" if under else "")
-        line = look.problem or (f"{len(look.moves):,} moving: {look.moving}" if look.moves else "")
-        text.append(f"\n{printable(line)}", "bold red" if look.problem else "")
+        if look.moves:
+            known = "" if look.estimate is None else f": {described(look.estimate)}"
+            text.append(f"\n{len(look.moves):,} moving{known}")
+        if look.problem:
+            text.append(f"\n{printable(look.problem)}", "bold red")
         return text
 
     def _rows(self, look: Look) -> list[tuple[str, tuple[Any, ...]]]:
         if self._view == "brokers":
-            return [
-                (
-                    str(row.broker),
-                    (
-                        row.broker, *(("-", "-") if row.facts is None else
-                                      (row.facts.address, row.facts.rack)),
-                        "dead" if row.facts is None else
-                        "up, controller" if row.controller else "up",
-                        row.leaders, row.replicas, row.out_of_sync, _rate(row.written),
-                        *((None, None, None) if row.facts is None else
-                          (_rate(row.facts.requests), _rate(row.facts.p99_ms),
-                           None if row.facts.idle is None else f"{row.facts.idle:.0%}")),
-                    ),
-                )
-                for row in self._changes.brokers()
-            ]  # fmt: skip
+            return [(str(row.broker), _of_broker(row)) for row in self._changes.brokers()]
         if self._view == "topics":
             return [
                 (row.topic, (*row[:5], _rate(row.written), row.end))
@@ -196,6 +194,17 @@ class Top(App[None]):
             for tp, p in sorted(look.partitions.items())
             if self._topic in (None, tp.topic)
         ]  # fmt: skip
+
+
+def _of_broker(row: BrokerRow) -> tuple[Any, ...]:
+    """Return a broker's cells; those that count stand where a terminal of 80 columns shows them."""
+    facts = row.facts
+    state = "dead" if facts is None else "controller" if row.controller else "up"
+    counts = (row.broker, state, row.leaders, row.replicas, row.out_of_sync, _rate(row.written))
+    if facts is None:
+        return (*counts, None, None, None, None, None)
+    idle = None if facts.idle is None else f"{facts.idle:.0%}"
+    return (*counts, _rate(facts.requests), _rate(facts.p99_ms), idle, facts.address, facts.rack)
 
 
 def _rate(value: float | None) -> str | None:

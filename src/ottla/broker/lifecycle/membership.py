@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.lifecycle.state import BrokerState
 from ottla.broker.metadata.metadata_cache import NO_CONTROLLER, Change, TopicState
+from ottla.controller.crash_detection import CRASH_DETECTION, OFF
 from ottla.model.cluster import BrokerInfo
 from ottla.model.errors import ErrorCode, OttlaError, StartupError
 from ottla.replication.partition import Partition
@@ -33,7 +34,7 @@ from ottla.zookeeper.operations import Delete
 from ottla.zookeeper.registration import SESSION_FILE
 from ottla.zookeeper.session import Session, SessionEvent, SessionState
 from ottla.zookeeper.store import Store, ensure_chroot
-from ottla.zookeeper.znodes import CONTROLLER
+from ottla.zookeeper.znodes import CONTROLLER, broker_path
 
 if TYPE_CHECKING:
     from ottla.broker.lifecycle.services import BrokerServices
@@ -42,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 CONTROLLED_SHUTDOWN_VERSION = 3
 RECONNECT_BACKOFF_S = 0.2
+WITHDRAWAL_WAIT_S = 1.0
 TOPICS_EXPECTED_S = 10.0
 """How long after its first update a broker waits for topics: a controller does not name
 those that never had a leader."""
@@ -64,6 +66,8 @@ class Membership:
         self._lost = asyncio.Event()
         self._leaving = False
         self._joined = False
+        self._removed_alive = False
+        """Whether a registration was removed though this process lived."""
         server.metadata.on_change(self._metadata_changed)
 
     async def connect(self) -> Store:
@@ -168,7 +172,9 @@ class Membership:
         if not self._server.metadata.snapshot.topics:
             self._server.metadata.expects_topics = bool(await store.get_all_topics_in_cluster())
         try:
-            epoch = await store.register_broker(info, logs_whole=self._logs_are_whole())
+            epoch = await store.register_broker(
+                info, logs_whole=self._logs_are_whole(), removable=self._is_removable()
+            )
         except NodeExistsError as error:
             raise StartupError(f"broker.id={info.id}: {error}") from None
         self._remember_session(store.session.session_id)
@@ -177,6 +183,7 @@ class Membership:
         server.replicas.logs.registered()
         server.replicas.unfence()
         self._on_registered()
+        await self._watch_registration(store)
         await self._read_features(store)
         # Only now, as requests for our former registration are refused from here on: what they
         # said of a topic until then is no sign that a later deletion of it will reach us.
@@ -191,6 +198,52 @@ class Membership:
         """Whether our logs have all that they had when we last were registered (adr/0007)."""
         logs = self._server.replicas.logs
         return logs.found_whole and not logs.unclean and not logs.offline_dirs
+
+    def _is_removable(self) -> bool:
+        """Whether our registration may be removed where our endpoints refuse connections.
+
+        Not after that was a mistake: something before them refuses, as a packet filter may.
+        """
+        return self._server.config.text(CRASH_DETECTION) != OFF and not self._removed_alive
+
+    async def _watch_registration(self, store: Store) -> None:
+        """Register anew, in a new session, if our registration is removed while we live (R17)."""
+        server = self._server
+        path = broker_path(server.broker_id)
+
+        def changed(_event: object) -> None:
+            if store is server.current_store and not self._leaving and not server.tasks.closed:
+                server.tasks.start(self._watch_registration(store), "registration")
+
+        try:
+            if await store.watch_exists(path, changed) or store is not server.current_store:
+                return
+            removal = await store.get_removal(server.broker_id)
+        except OttlaError as error:
+            logger.info("registration not watched error=%s", error)
+            return
+        mistaken = removal is not None and removal.broker_epoch == server.broker_epoch
+        self._removed_alive |= mistaken
+        logger.error(
+            "registration was removed while this broker lives, registering anew broker=%d "
+            "broker_epoch=%d by=%d reason=%s",
+            server.broker_id,
+            server.broker_epoch,
+            removal.by if removal is not None and mistaken else -1,
+            removal.evidence if removal is not None and mistaken else "deleted by another client",
+        )
+        if self._session is not None:
+            await self._session.close()
+        self._lost.set()
+
+    async def withdraw(self) -> None:
+        """Before the listeners close: an orderly end is no crash, so state nothing any more."""
+        store = self._server.current_store
+        if store is None or not self._joined:
+            return
+        with contextlib.suppress(OttlaError, TimeoutError):
+            async with asyncio.timeout(WITHDRAWAL_WAIT_S):
+                await store.withdraw_statement(self._server.broker_id)
 
     async def _check_endpoints(self, store: Store, info: BrokerInfo) -> None:
         ours = {(e.host, e.port) for e in info.endpoints}

@@ -217,6 +217,9 @@ class Metrics:
             "kafka.server:type=ReplicaManager,name=IsrShrinksPerSec": alter.shrinks_total,
             "kafka.server:type=ReplicaManager,name=IsrExpandsPerSec": alter.expands_total,
             "kafka.server:type=ReplicaManager,name=FailedIsrUpdatesPerSec": alter.failed_total,
+            "ottla.server:type=ReplicaManager,name=LostRecordsPerSec": (
+                self._broker.services.replicas.fetchers.records_lost_total
+            ),
             "ottla.controller:type=ControllerStats,name=LeadersElectedPerSec": (
                 said["elections_total"]
             ),

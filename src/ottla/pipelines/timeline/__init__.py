@@ -7,3 +7,10 @@ all, `outputs`, `report` and `picture` show the result. Nothing is asked of a br
 `StateChangeLogMerger` (removed in 4.0), which merges and filters but draws no conclusion,
 and of today's lines reads none: it knows `[t,0]`, not `t-0`.
 """
+
+if __name__ == "__main__":  # spark-submit runs this file
+    import sys
+
+    from ottla.pipelines.timeline.command import main
+
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""Removals: the registration of a broker whose process is gone, deleted before its session ends.
+
+Who may call: the parts of `store`. Invariants: one multi checks the version of /controller_epoch,
+replaces the broker's statement at the version that was read with the reason, and deletes the
+registration (and /controller, where the controller itself is gone); every registration of a broker
+of ours sets its statement, so one that was made meanwhile fails the multi. A JVM broker has no
+statement: of its registration only epoch and version, read just before, are checked. Kafka has no
+counterpart (adr/0018).
+"""
+
+from typing import NamedTuple
+
+from ottla.model.cluster import BrokerInfo
+from ottla.model.errors import ControllerMovedError
+from ottla.zookeeper import znodes
+from ottla.zookeeper.access import Access
+from ottla.zookeeper.errors import (
+    ConnectionLossError,
+    MalformedZnodeError,
+    MultiError,
+)
+from ottla.zookeeper.jute import Stat
+from ottla.zookeeper.operations import Check, Delete, Op, Set
+from ottla.zookeeper.statements import (
+    BROKERS,
+    MAX_EVIDENCE,
+    Removal,
+    Statement,
+    decode_statement,
+    encode_removal,
+    statement_path,
+    states_of,
+)
+
+DONE = ""
+OTHER_REGISTRATION = "it is registered anew or gone"
+OTHER_CONTROLLER = "another broker is the controller, or none"
+NOT_REMOVABLE = "it has no statement that allows it"
+
+
+class _Found(NamedTuple):
+    """What a removal is decided from, all read in one turn."""
+
+    epoch: tuple[bytes, Stat] | None
+    registration: tuple[bytes, Stat] | None
+    statement: tuple[bytes, Stat] | None
+    controller: tuple[bytes, Stat] | None
+
+
+class Removals(Access):
+    """The store's part for them."""
+
+    async def remove_registration(
+        self, broker: BrokerInfo, evidence: str, by: int, fence: int, *, any_broker: bool = False
+    ) -> str | None:
+        """As the controller: delete this registration. Return why not, None if it was deleted.
+
+        `any_broker`: also one without a statement. ControllerMovedError if the epoch moved.
+        """
+        removal = Removal(broker.epoch, by, evidence[:MAX_EVIDENCE])
+        while True:
+            found = await self._read(broker.id)
+            ops = self._removal_of(broker, removal, found, any_broker=any_broker)
+            if isinstance(ops, str):
+                return ops or None
+            try:
+                await self.session.multi([Check(znodes.CONTROLLER_EPOCH, fence), *ops])
+            except ConnectionLossError:
+                await self.session.wait_connected()
+            except MultiError as error:
+                if error.index == 0:
+                    raise ControllerMovedError(
+                        f"/controller_epoch no longer has version {fence}"
+                    ) from None
+                return OTHER_REGISTRATION
+            else:
+                return None
+
+    async def remove_controller(
+        self, broker: BrokerInfo, evidence: str, by: int, *, any_broker: bool = False
+    ) -> str | None:
+        """As any broker: delete /controller and the registration of the broker that holds it.
+
+        Return why not, None if both were deleted. Both must be of one session.
+        """
+        removal = Removal(broker.epoch, by, evidence[:MAX_EVIDENCE])
+        while True:
+            found = await self._read(broker.id)
+            ops = self._removal_of(broker, removal, found, any_broker=any_broker)
+            if isinstance(ops, str):
+                return ops or None
+            controller, epoch = found.controller, found.epoch
+            assert found.registration is not None
+            if (
+                controller is None
+                or epoch is None
+                or controller[1].ephemeral_owner != found.registration[1].ephemeral_owner
+            ):
+                return OTHER_CONTROLLER
+            check = Check(znodes.CONTROLLER_EPOCH, epoch[1].version)
+            delete = Delete(znodes.CONTROLLER, controller[1].version)
+            try:
+                await self.session.multi([check, *ops, delete])
+            except ConnectionLossError:
+                await self.session.wait_connected()
+            except MultiError:
+                return OTHER_CONTROLLER
+            else:
+                return None
+
+    async def get_removals(self) -> dict[int, Removal]:
+        """Return the last removals of brokers that have not registered since, by broker."""
+        ids = [name for name in await self.get_children(BROKERS) if name.isdigit()]
+        brokers = [int(name) for name in ids if len(name) < 10]
+        found = {}
+        replies = await self.get_many([statement_path(b) for b in brokers])
+        for broker, reply in zip(brokers, replies, strict=True):
+            said = None if reply is None else self._statement(broker, reply[0])
+            if said is not None and said.removal is not None:
+                found[broker] = said.removal
+        return found
+
+    async def get_removal(self, broker_id: int) -> Removal | None:
+        """Return why a broker's registration was removed, None if it was not."""
+        found = await self.get_data_and_stat(statement_path(broker_id))
+        said = None if found is None else self._statement(broker_id, found[0])
+        return None if said is None else said.removal
+
+    async def withdraw_statement(self, broker_id: int) -> None:
+        """State nothing any more: this broker ends, and its listeners are about to close."""
+        await self.write(Set(statement_path(broker_id), b""))
+
+    async def _read(self, broker_id: int) -> _Found:
+        paths = [
+            znodes.CONTROLLER_EPOCH,
+            znodes.broker_path(broker_id),
+            statement_path(broker_id),
+            znodes.CONTROLLER,
+        ]
+        return _Found(*await self.get_many(paths))
+
+    def _removal_of(
+        self, broker: BrokerInfo, removal: Removal, found: _Found, *, any_broker: bool
+    ) -> list[Op] | str:
+        """Return what removes a registration, or why it stays."""
+        registration, statement = found.registration, found.statement
+        said = None if statement is None else self._statement(broker.id, statement[0])
+        if said is not None and said.removal == removal:
+            return DONE  # the reply was lost, the removal was not
+        if registration is None or registration[1].czxid != broker.epoch:
+            return OTHER_REGISTRATION
+        delete = Delete(znodes.broker_path(broker.id), registration[1].version)
+        if statement is not None and states_of(statement, broker.epoch):
+            if said is None or not said.removable:
+                return NOT_REMOVABLE
+            reason = encode_removal(removal)
+            return [Set(statement_path(broker.id), reason, statement[1].version), delete]
+        if not any_broker or (statement is not None and statement[1].mzxid > broker.epoch):
+            return NOT_REMOVABLE  # the latter: one of ours that ends, see `withdraw_statement`
+        return [delete]
+
+    def _statement(self, broker_id: int, data: bytes) -> Statement | None:
+        try:
+            return decode_statement(broker_id, data)
+        except MalformedZnodeError as error:
+            self.ignore(error)
+            return None

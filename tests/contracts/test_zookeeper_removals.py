@@ -1,0 +1,164 @@
+"""Registrations removed since the process is gone (R17, adr/0018), in memory and real."""
+
+from dataclasses import replace
+
+import pytest
+
+from ottla.model.cluster import BrokerInfo, Endpoint
+from ottla.model.errors import ControllerMovedError
+from ottla.zookeeper.store import Store
+
+WHY = "connection refused at PLAINTEXT://h:9092"
+
+
+def broker(broker_id=2):
+    return BrokerInfo(broker_id, (Endpoint("h", 9092),))
+
+
+async def registered(store, broker_id=2, **stated):
+    """Register a broker; return its registration."""
+    info = broker(broker_id)
+    return replace(info, epoch=await store.register_broker(info, **stated))
+
+
+async def setting(z):
+    """Return the controller's store, its fence, and the store of another broker."""
+    store, other = Store(await z.session()), Store(await z.session())
+    await store.create_top_level_paths()
+    fence = (await store.register_controller_and_increment_controller_epoch(1))[1]
+    return store, fence, other
+
+
+def test_a_registration_is_removed_and_the_reason_is_kept_until_the_next(play):
+    async def scenario(z):
+        store, fence, other = await setting(z)
+        known = await registered(other, logs_whole=True, removable=True)
+        assert await store.remove_registration(known, WHY, 1, fence) is None
+        assert await store.get_broker(2) is None
+        (removal,) = (await store.get_removals()).values()
+        assert (removal.broker_epoch, removal.by, removal.evidence) == (known.epoch, 1, WHY)
+        assert await other.get_removal(2) == removal
+        assert await other.get_removal(3) is None
+        assert await store.remove_registration(known, WHY, 1, fence) is None, "a lost reply"
+        assert await store.remove_registration(known, "other", 1, fence) is not None
+        again = await registered(other, logs_whole=True)
+        assert again.epoch > known.epoch
+        assert await store.get_removals() == {}
+        assert await store.get_clean_brokers([again]) == {2}
+
+    play(scenario)
+
+
+def test_only_the_registration_that_was_asked_about_is_removed(play):
+    async def scenario(z):
+        store, fence, other = await setting(z)
+        known = await registered(other, logs_whole=True, removable=True)
+        await other.unregister_broker(2)
+        again = await registered(other, logs_whole=True, removable=True)
+        assert await store.remove_registration(known, WHY, 1, fence) is not None
+        assert await store.get_broker(2) == again
+
+    play(scenario)
+
+
+def test_one_that_registers_while_it_is_removed_stays(play, monkeypatch):
+    async def scenario(z):
+        store, fence, other = await setting(z)
+        known = await registered(other, logs_whole=True, removable=True)
+        read = store._read
+
+        async def registers_meanwhile(broker_id):
+            found = await read(broker_id)
+            await other.unregister_broker(2)
+            await registered(other, logs_whole=True, removable=True)
+            return found
+
+        monkeypatch.setattr(store, "_read", registers_meanwhile)
+        assert await store.remove_registration(known, WHY, 1, fence) is not None
+        present = await store.get_broker(2)
+        assert present is not None
+        assert present.epoch > known.epoch
+
+    play(scenario)
+
+
+def test_without_its_consent_a_broker_is_not_removed(play):
+    async def scenario(z):
+        store, fence, other = await setting(z)
+        for stated in ({"logs_whole": True}, {"logs_whole": True, "removable": True}):
+            known = await registered(other, **stated)
+            if "removable" in stated:
+                await other.withdraw_statement(2)  # it shuts down
+            assert await store.remove_registration(known, WHY, 1, fence) is not None
+            assert await store.remove_registration(known, WHY, 1, fence, any_broker=True)
+            assert await store.get_broker(2) == known
+            await other.unregister_broker(2)
+
+    play(scenario)
+
+
+def test_a_jvm_broker_is_removed_only_where_any_broker_is(play):
+    async def scenario(z):
+        store, fence, other = await setting(z)
+        known = await registered(other)
+        assert await store.remove_registration(known, WHY, 1, fence) is not None
+        assert await store.get_broker(2) == known
+        assert await store.remove_registration(known, WHY, 1, fence, any_broker=True) is None
+        assert await store.get_broker(2) is None
+
+    play(scenario)
+
+
+def test_r10_a_former_controller_removes_nobody(play):
+    async def scenario(z):
+        store, fence, other = await setting(z)
+        known = await registered(other, logs_whole=True, removable=True)
+        await store.delete_controller()
+        await other.register_controller_and_increment_controller_epoch(3)
+        with pytest.raises(ControllerMovedError):
+            await store.remove_registration(known, WHY, 1, fence)
+        assert await store.get_broker(2) == known
+        assert await store.get_removals() == {}
+
+    play(scenario)
+
+
+def test_a_controller_is_removed_with_its_registration(play):
+    async def scenario(z):
+        store, _, other = await setting(z)
+        known = await registered(store, 1, logs_whole=True, removable=True)
+        assert await other.remove_controller(known, WHY, 3) is None
+        assert await other.get_broker(1) is None
+        assert await other.get_controller_id() is None
+        assert (await other.get_removals())[1].by == 3
+        epoch, _ = await other.register_controller_and_increment_controller_epoch(3)
+        assert epoch == 2
+
+    play(scenario)
+
+
+def test_a_controller_that_is_another_by_now_stays(play):
+    async def scenario(z):
+        store, _, other = await setting(z)
+        known = await registered(other, 2, logs_whole=True, removable=True)
+        assert await other.remove_controller(known, WHY, 3) is not None, "1 holds /controller"
+        assert await other.get_controller_id() == 1
+        assert await other.get_broker(2) == known
+        old = await registered(store, 1, logs_whole=True, removable=True)
+        await store.delete_controller()
+        assert await other.remove_controller(old, WHY, 3) is not None
+        assert await other.get_broker(1) == old
+
+    play(scenario)
+
+
+def test_a_lost_reply_is_told_from_a_lost_request(play):
+    async def scenario(z):
+        store, fence, other = await setting(z)
+        known = await registered(other, logs_whole=True, removable=True)
+        lost = z.network.lose_reply_to(b"/brokers/ids/2", b"removal")
+        assert await store.remove_registration(known, WHY, 1, fence) is None
+        assert lost()
+        assert await store.get_broker(2) is None
+
+    play(scenario)

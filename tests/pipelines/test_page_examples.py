@@ -1,0 +1,120 @@
+"""The examples in Python of docs/PIPELINES.md, run as they stand but for addresses and folders.
+
+Truth: the producer's acknowledgements, and the bytes of the brokers' segment files.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from support.cluster import OttlaCluster
+from support.landed import Produced, by_pyarrow, numbered, run_here, settings_of
+
+pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(300)]
+PAGE = (Path(__file__).parents[2] / "docs/PIPELINES.md").read_text(encoding="utf-8")
+CODE = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def example(sign, **replaced):
+    """Return the only example with a text, with texts of it replaced; each must be there."""
+    (code,) = [c for c in CODE if sign in c]
+    for old, new in replaced.values():
+        assert old in code, old
+        code = code.replace(old, str(new))
+    return code
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with OttlaCluster(tmp_path_factory.mktemp("cluster"), brokers=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def produced(cluster):
+    """Make the topic `flights` of the examples."""
+    command = [sys.executable, "-m", "ottla", "topics", "create", "flights", "--partitions", "2",
+               "--replication-factor", "3", "--bootstrap-server", cluster.bootstrap]  # fmt: skip
+    subprocess.run(command, check=True, timeout=60)
+    return Produced(cluster.bootstrap, "flights").send(numbered(0, 400), **{"batch.size": 2000})
+
+
+def bounds(file, position):
+    """Return the first and the last offset of the batch at a byte of a segment file."""
+    data = Path(file).read_bytes()[position : position + 61]
+    first, delta = int.from_bytes(data[:8], "big"), int.from_bytes(data[23:27], "big")
+    return first, first + delta
+
+
+def test_from_a_row_of_the_lake_to_its_segment_and_to_its_batch(cluster, spark, produced, tmp_path):
+    done = run_here(spark, settings_of(cluster.bootstrap, tmp_path, ["flights"],
+                                       lake__batch_records=150))  # fmt: skip
+    assert done.code == 0, done.told
+    data = tmp_path / "flights" / "data"
+    row = max((r for r in by_pyarrow(data) if r["kafka_partition"] == 1),
+              key=lambda r: r["kafka_offset"])  # fmt: skip
+    offset = row["kafka_offset"]
+    places = ",".join(f"{b}={cluster.data(b)}" for b in cluster.ids)
+    code = example(
+        "offset = 4711",
+        offset=("offset = 4711", f"offset = {offset}"),
+        places=("0=/data/broker-0,1=/data/broker-1,2=/data/broker-2", places),
+        shown=(".show(truncate=False)", ".collect()"),
+    )
+    found = eval(code, {"spark": spark})
+    assert sorted(one.broker for one in found) == cluster.ids
+    key, value, _ = produced.acked[1, offset]
+    for one in found:
+        assert (one.offset, bytes(one.key), bytes(one.value)) == (offset, key, value)
+        assert one.leader_epoch == 0
+        assert Path(one.file).is_relative_to(cluster.data(one.broker))
+        first, last = bounds(one.file, one.position)
+        assert 0 < first <= offset <= last
+
+    manifest = json.loads((data / f"batch={row['batch']}" / "_manifest.json").read_bytes())
+    (landed,) = manifest["partitions"]["1"]
+    assert landed["start"] <= offset < landed["end"]
+    assert row["batch"] > 0
+
+
+def test_a_topic_in_a_batch_and_in_a_stream(cluster, spark, produced, tmp_path):
+    code = example(
+        'spark.readStream.format("ottla")',
+        address=("127.0.0.1:9092", cluster.bootstrap),
+        batch=('"subscribe", "orders"', '"subscribe", "flights"'),
+        stream=('subscribe="orders"', 'subscribe="flights"'),
+        folders=("/lake/", f"{tmp_path}/"),
+    )
+    there = {"spark": spark}
+    exec(code, there)
+    truth = {place: key for place, (key, _, _) in produced.acked.items()}
+    assert there["query"].awaitTermination(120)
+    for rows in (there["orders"], spark.read.parquet(str(tmp_path / "orders"))):
+        got = [((r["partition"], r["offset"]), bytes(r["key"])) for r in rows.collect()]
+        assert len(got) == len(truth)
+        assert dict(got) == truth
+
+
+def test_batches_of_segment_files(cluster, spark, produced, capsys):
+    """The example shows batches with a wrong checksum: here none, so no line of a table."""
+    folder = cluster.data(0)
+    code = example(
+        'option("mode", "batches")',
+        topics=('"orders,payments"', '"flights"'),
+        places=("0=/data/broker-0,1=/data/broker-1", f"0={folder}"),
+    )
+    there = {"spark": spark}
+    capsys.readouterr()
+    exec(code, there)
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert len(shown) == 1  # the names of the columns
+    batches = there["batches"].collect()
+    assert sum(b.record_count for b in batches) == len(produced.acked)
+    assert all(b.crc == b.crc_computed and b.damage is None for b in batches)
+    one = batches[0]
+    assert bounds(one.file, one.position) == (one.base_offset, one.last_offset)
