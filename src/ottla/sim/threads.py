@@ -80,6 +80,10 @@ class LockStepGreenlet:
     def stop(self) -> None:
         self._caller.switch()
 
+    @property
+    def ended(self) -> bool:
+        return bool(self._greenlet.dead)
+
     def end(self) -> None:
         if self._greenlet:  # it has begun and not ended
             self._greenlet.parent = greenlet.getcurrent()

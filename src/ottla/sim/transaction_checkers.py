@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ottla.model.ids import TopicPartition
 from ottla.sim.checkers import LogRecord, few
-from ottla.sim.history import History
+from ottla.sim.history import History, Read
 from ottla.wire.records import COMMIT, iter_batches, iter_records, parse_control_record
 
 TIMEOUT_S = 10.0
@@ -220,20 +220,23 @@ def check_committed_reads(history: History, logged: LoggedTransactions) -> list[
     for read in history.reads:
         if read.process not in history.committed_readers:
             continue
-        where = f"{read.process} got {read.tp}@{read.offset} {read.value!r} at {read.at_s:.3f} s"
         readers.setdefault((read.process, read.tp), []).append(read.offset)
         if read.offset not in committed.get(read.tp, {}):
-            found.append(f"{where}, which is not committed")
+            found.append(f"{_described(read)}, which is not committed")
             continue
         asked_s = asked.get(read.value)
         if asked_s is None or asked_s > read.at_s:
-            found.append(f"{where}, before anybody asked for the commit ({asked_s})")
+            found.append(f"{_described(read)}, before anybody asked for the commit ({asked_s})")
     for (process, tp), offsets in sorted(readers.items()):
         due = sorted(o for o in committed[tp] if o <= offsets[-1])
         left_out = sorted(set(due) - set(offsets))
         if left_out:
             found.append(f"{process} was not given {tp}@{left_out[:5]}, which are committed")
     return few("read_committed", found)
+
+
+def _described(read: Read) -> str:
+    return f"{read.process} got {read.tp}@{read.offset} {read.value!r} at {read.at_s:.3f} s"
 
 
 def check_last_stable_offsets(history: History, logged: LoggedTransactions) -> list[str]:

@@ -183,7 +183,7 @@ def _parse_record(payload: bytes, pos: int, header: BatchHeader) -> tuple[Record
     offset_delta, pos = read_varint(payload, pos)
     key, pos = _read_bytes(payload, pos, end)
     value, pos = _read_bytes(payload, pos, end)
-    count, pos = read_varint(payload, pos)
+    count, pos = read_varint(payload, pos) if payload[pos] else (0, pos + 1)
     if not 0 <= count <= end - pos:
         raise InvalidRecordError(f"a record claims {count} headers in {end - pos} bytes")
     headers = []
@@ -208,7 +208,12 @@ def _parse_record(payload: bytes, pos: int, header: BatchHeader) -> tuple[Record
 
 
 def _read_bytes(payload: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
-    size, pos = read_varint(payload, pos)
+    byte = payload[pos]
+    if byte < 0x80:  # as most are: without a call
+        size = (byte >> 1) ^ -(byte & 1)
+        pos += 1
+    else:
+        size, pos = read_varint(payload, pos)
     if size < 0:
         return None, pos
     if pos + size > end:

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from ottla.sim import threads
 from ottla.sim.scheduler import DeadlockError, LivelockError, Scheduler
 from ottla.sim.world import Simulation, simulate
 
@@ -341,8 +342,29 @@ def test_a_nodes_time_goes_on_by_what_its_callbacks_cost():
         assert other == [0.035]
 
 
-def test_threads_of_workers_are_used_again_and_end_with_the_simulation():
+@pytest.mark.parametrize("kind", ["threads", "greenlets"])
+def test_threads_of_workers_are_used_again_and_end_with_the_simulation(kind, monkeypatch):
+    if kind == "threads":
+        monkeypatch.setattr(threads, "greenlet", None)
+    elif threads.greenlet is None:
+        pytest.skip("greenlet is not installed")
+    made = []
+
+    class Noted(threads.LockStepGreenlet):
+        __slots__ = ()
+
+        def __init__(self):
+            super().__init__()
+            made.append(self)
+
+    monkeypatch.setattr(threads, "LockStepGreenlet", Noted)
     before = set(threading.enumerate())
+
+    def workers():
+        new_threads = len(set(threading.enumerate()) - before)
+        assert not (made and new_threads)
+        return len(made) + new_threads
+
     with Simulation(1, interleave=True) as simulation:
         node = simulation.node("here")
 
@@ -351,14 +373,15 @@ def test_threads_of_workers_are_used_again_and_end_with_the_simulation():
                 await world.workers.run(node.files.write_durable, "/a", b"x")
 
         node.call(main(node.world))
-        assert len(set(threading.enumerate()) - before) == 1
+        assert workers() == 1
         # One that stops in the middle of a call ends with its process, and is used again, too.
         node.loop.create_task(main(node.world))
         simulation.run_until(lambda: bool(node.workers.calls))
         node.crash()
         node.boot(main)
         simulation.run_until(node.task.done)
-        assert len(set(threading.enumerate()) - before) == 1
+        assert workers() == 1
     for thread in set(threading.enumerate()) - before:
         thread.join(10)
     assert set(threading.enumerate()) <= before
+    assert all(one.ended for one in made)
