@@ -4,6 +4,7 @@ Invariants: the way to a broker imports no command-line or Spark library, so tha
 stays small; whatever is wrong in the world is one line on stderr and exit code 1 (2: bad usage).
 """
 
+import gc
 import os
 import sys
 
@@ -37,6 +38,7 @@ def _open_standard_streams() -> None:
 
 def _run() -> int:
     if sys.argv[1:3] == ["broker", "run"] or _is_server(sys.argv[1:]):
+        gc.disable()  # what modules make stays; `net.garbage` enables it when they are loaded
         from ottla.broker.process import main as broker_main  # noqa: PLC0415
 
         return broker_main(sys.argv[3:] if sys.argv[2:3] == ["run"] else sys.argv[2:])

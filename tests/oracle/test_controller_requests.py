@@ -272,6 +272,16 @@ def without_deletions_told_again(told):
     return [head, *rest]
 
 
+def without_stopping_first(told):
+    """Leave out the StopReplica that Kafka sends before it writes the ISRs, and again after.
+
+    Our followers go on until no ISR names them: producers do not wait for them meanwhile.
+    """
+    stops = [n for n, request in enumerate(told) if " stop_replica " in request]
+    assert len(stops) == 2, told
+    return told[: stops[0]] + told[stops[0] + 1 :]
+
+
 def test_both_controllers_tell_the_same_in_the_same_order(tmp_path):
     settings = {"auto_leader_rebalance_enable": "false"}
 
@@ -288,5 +298,7 @@ def test_both_controllers_tell_the_same_in_the_same_order(tmp_path):
     for step, expected in they.items():
         if step == "2 bounces, the topic goes":
             we[step][1] = without_deletions_told_again(we[step][1])
+        if step == "3 asks to be relieved":
+            expected[2] = without_stopping_first(expected[2])
         for who, (ours_told, theirs_told) in enumerate(zip(we[step], expected, strict=True), 1):
             assert ours_told == theirs_told, f"{step}: what {who} was told"

@@ -25,7 +25,7 @@ from ottla.broker.lifecycle.membership import Membership, shut_down_controlled
 from ottla.broker.lifecycle.services import BrokerServices
 from ottla.broker.lifecycle.state import BrokerState
 from ottla.broker.metadata.metadata_blobs import MetadataBlobs
-from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.metadata.metadata_cache import Change, MetadataCache
 from ottla.broker.metrics.request_times import RequestTimes
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
@@ -196,6 +196,7 @@ class Broker:
             verifier=coordination.verifier,
             batch_checks=BatchChecks(config, world.workers),
         )
+        metadata.on_change(self._metadata_changed)
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
         self.router = Router(self.services, ROUTES.values(), world.clock.monotonic)
         self.membership = Membership(self.services, self.broker_info, self._serve_requests)
@@ -255,6 +256,11 @@ class Broker:
         unclean = "unclean.leader.election.enable"
         if unclean in names and config.flag(unclean):
             server.controller.unclean_election_enabled(None)
+
+    def _metadata_changed(self, change: Change) -> None:
+        if change.brokers_changed and not self.tasks.closed:
+            work = self.services.replicas.raise_high_watermarks()
+            self.tasks.start(work, "high-watermarks")
 
     def _topic_config_changed(self, topic: str, config: TopicConfig) -> None:
         self.services.replicas.throttle(topic, config)
@@ -447,6 +453,7 @@ class Broker:
             return
         logger.info("shutting down")
         if server.state is BrokerState.RUNNING:
+            server.replicas.leaving = True
             await shut_down_controlled(server)
         await self._end()
         logger.info("shut down")

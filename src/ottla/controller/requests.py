@@ -180,10 +180,8 @@ def shut_down(changes: StateChanges, broker_id: int) -> Steps[list[TopicPartitio
     led = [tp for tp in concerned if context.leader(tp) == broker_id]
     followed = [tp for tp in concerned if context.leader(tp) != broker_id]
     yield from changes.partitions(led, PartitionState.ONLINE, ElectionKind.CONTROLLED_SHUTDOWN)
-    batch = changes.batch()
-    for tp in followed:
-        batch.stop([broker_id], tp, delete=False)
-    yield from changes.send(batch)
+    # Kafka sends StopReplica before and again with this. The followers go on here until no ISR
+    # names them: else producers would wait for them as long as the ISRs are being written.
     yield from changes.replicas(
         [PartitionReplica(tp, broker_id) for tp in followed], ReplicaState.OFFLINE
     )

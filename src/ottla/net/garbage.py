@@ -22,9 +22,11 @@ def begin() -> None:
 
     A full collection over a broker's long-lived objects is a pause the ZooKeeper session sees
     (fault F9), and a start makes them by the million: a producer each, in every log's snapshot.
+    Nothing is collected before: modules leave a few hundred objects of garbage, and looking for
+    them took a sixth of the processor time of a start.
     """
-    gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(*THRESHOLDS)
 
 

@@ -252,7 +252,7 @@ def _transition(
     applied.followers.append(partition)
     # A leader that is not alive yet is asked for again and again until it is; Kafka would leave
     # the partition without a fetcher until the next LeaderAndIsr.
-    if partition.leader >= 0 and not replicas.shutting_down:
+    if partition.leader >= 0 and not (replicas.leaving or replicas.shutting_down):
         replicas.fetchers.add(partition)
 
 

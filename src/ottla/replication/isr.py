@@ -221,13 +221,19 @@ def high_watermark(
     Besides the maximal ISR a caught-up follower about to join is waited for: were it not, the
     leader alone could run ahead for ever and the follower's end never reach the high watermark.
     `alive` holds the brokers that may join at all (R9); members of the ISR need not be alive.
+    Nor is one waited for that the controller has just refused: it may be shutting down, and
+    producers would wait for it until it is back. Kafka 3.9 does.
     """
     lowest = leader_end_offset
     for follower in followers:
         end = follower.log_end_offset
         if end < lowest and (
             follower.broker_id in maximal
-            or (now_ms - follower.last_caught_up_ms <= lag_ms and follower.broker_id in alive)
+            or (
+                now_ms - follower.last_caught_up_ms <= lag_ms
+                and now_ms >= follower.not_before_ms
+                and follower.broker_id in alive
+            )
         ):
             lowest = end
     return lowest

@@ -117,6 +117,8 @@ class ReplicaManager:
         self.may_propose = True
         self.controller_epoch = 0
         self.shutting_down = False
+        self.leaving = False
+        """Asked to shut down: no ISR takes this broker in (R9), so it begins to follow nothing."""
         self.rack_aware = config.text("replica.selector.class") == RACK_AWARE
         self.partitions: dict[TopicPartition, Partition] = {}
         self.offline: dict[TopicPartition, None] = {}
@@ -398,6 +400,15 @@ class ReplicaManager:
                 await self.expire_isr_once()
             except Exception:  # a loop root: without it members that died would never leave
                 logger.exception("isr expiration failed")
+
+    async def raise_high_watermarks(self) -> None:
+        """Look anew which followers outside the ISR are to be waited for: brokers came or went.
+
+        Where producers wait for a broker that is gone, no append or fetch would do it.
+        """
+        async for partition in InTimeSlices(list(self.leaders()), self.clock):
+            if partition.is_leader and partition.log is not None:
+                partition.raise_high_watermark()
 
     async def expire_isr_once(self) -> None:
         """Let every partition we lead drop members that lag for too long."""

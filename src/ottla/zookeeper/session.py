@@ -51,6 +51,8 @@ MAX_REQUEST_BYTES = 0xFFFFF - 1024
 MAX_PENDING = 20_000
 SET_WATCHES_CHUNK_BYTES = 128 * 1024
 CLOSE_WAIT_S = 2.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.2
+"""Between attempts to connect for the first time: brokers start beside ZooKeeper, not after it."""
 CLOSED = "closed"
 
 
@@ -134,6 +136,7 @@ class Session:
         session = cls(world, connect_string, session_timeout_ms)
         give_up_s = world.clock.monotonic() + connect_timeout_ms / 1000
         problem = "no attempt"
+        pause_s = FIRST_PAUSE_S
         while True:
             left_s = give_up_s - world.clock.monotonic()
             if left_s <= 0:
@@ -150,7 +153,9 @@ class Session:
                 session = cls(world, connect_string, session_timeout_ms)
             except (OSError, ConnectionLossError, WireError) as error:
                 problem = str(error) or type(error).__name__
-            await asyncio.sleep(min(0.05 + 0.2 * world.random.random(), max(0.0, left_s)))
+            jitter = 0.5 + world.random.random()
+            await asyncio.sleep(min(pause_s * jitter, max(0.0, left_s)))
+            pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)
 
     async def close(self) -> None:
         """Close the session at the server, too: its ephemeral znodes are deleted at once."""

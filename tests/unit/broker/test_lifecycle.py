@@ -581,3 +581,19 @@ def test_a_client_is_sent_elsewhere_before_the_first_metadata_of_a_controller(sc
     # Of a topic that never had a leader no controller ever tells.
     scene.simulation.run_for(10)
     assert asked_for_t(scene) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_high_watermarks_are_looked_at_when_a_broker_goes(scene, monkeypatch):
+    """Producers may wait for a broker that is gone, and nothing else would come."""
+    broker = scene.up(1)
+    scene.up(2)
+    scene.wait(lambda: len(broker.services.metadata.snapshot.brokers) == 2)
+    looked = []
+
+    async def look():
+        looked.append(list(broker.services.metadata.snapshot.brokers))
+
+    monkeypatch.setattr(broker.services.replicas, "raise_high_watermarks", look)
+    scene.stop(2)
+    scene.wait(lambda: looked)
+    assert looked == [[1]]

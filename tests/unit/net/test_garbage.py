@@ -19,6 +19,15 @@ def _as_before(monkeypatch):
     gc.unfreeze()
 
 
+def test_a_server_begins_with_what_its_modules_made_frozen():
+    gc.disable()  # as `ottla.__main__` does before it imports them
+    made = [[n] for n in range(5000)]
+    garbage.begin()
+    assert gc.isenabled()
+    assert gc.get_threshold() == garbage.THRESHOLDS
+    assert gc.get_freeze_count() >= len(made)
+
+
 def test_nothing_is_changed_in_a_process_that_was_not_settled():
     with garbage.growing():
         assert gc.isenabled()

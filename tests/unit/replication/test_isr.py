@@ -39,6 +39,14 @@ def test_a_follower_about_to_join_is_waited_for():
     assert hw(10, [near], (1,), now=50 + LAG + 1) == 10
 
 
+def test_a_follower_that_was_just_refused_is_not_waited_for():
+    near = follower(2, 8, caught_up=50)
+    near.not_before_ms = 150
+    assert hw(10, [near], (1,), now=149) == 10
+    assert hw(10, [near], (1,), now=150) == 8
+    assert hw(10, [near], (1, 2), now=149) == 8, "a member is waited for whatever happens (R4)"
+
+
 def test_a_fresh_epoch_does_not_wait_for_outsiders():
     f = Follower(2)
     f.forget(in_isr=False, now_ms=0)

@@ -315,9 +315,10 @@ def test_an_ineligible_replica_is_not_proposed_again_at_once():
     state = leader(isr=[1])
     (proposed,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10)))
     again, effects = state.isr_change_rejected(
-        proposed.proposal, ErrorCode.INELIGIBLE_REPLICA, facts(12, 10), 5, ()
+        proposed.proposal, ErrorCode.INELIGIBLE_REPLICA, facts(12, 10), 5, ALL
     )
     assert not again
+    # It shuts down, and is alive for us as yet: producers do not wait for it.
     assert of(AdvanceHighWatermark, effects) == [AdvanceHighWatermark(12)]
     assert state.isr == IsrState.of((1,))
     assert not of(ProposeIsr, fetch(state, 2, 12, facts(12, 12), now_ms=4 + INELIGIBLE_PAUSE_MS))

@@ -12,6 +12,7 @@ import pytest
 from ottla.model.cluster import RECOVERING
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
+from ottla.replication.isr import IsrState
 
 
 def values(node):
@@ -499,6 +500,44 @@ def test_r9_an_ineligible_replica_is_proposed_again_later(wired):
         await c.until(lambda: c[1].partition().isr.committed == (1, 2))
 
     wired(scenario, brokers=2)
+
+
+def test_r9_a_broker_that_shuts_down_begins_to_follow_nothing(wired):
+    """The controller takes it into no ISR: fetching would only have leaders ask for it."""
+
+    async def scenario(c):
+        c[2].replicas.leaving = True
+        await c.controller.lead(1, replicas=[1, 2, 3], isr=[1], new=True)
+        await c.until(lambda: c[1].partition().isr.committed == (1, 3))
+        await c.settle(2)
+        assert c[1].partition().isr.committed == (1, 3)
+        assert c[1].partition().followers[2].log_end_offset == -1
+        assert (await c.produce(1, "a")).error_code == 0
+
+    wired(scenario)
+
+
+def test_a_produce_does_not_wait_for_a_follower_whose_broker_went(wired):
+    """No append and no fetch comes any more: only the news that the broker is gone."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], isr=[1, 2], new=True)
+        c[1].replicas.fence()  # 3 catches up and is not proposed
+        await c.until(lambda: c[1].partition().followers[3].log_end_offset == 0)
+        assert c[1].partition().isr == IsrState.of((1, 2))
+        c.part(3, 1)
+        produced = asyncio.ensure_future(c.produce(1, "a", timeout_ms=20_000))
+        await c.until(lambda: c[1].partition().followers[2].log_end_offset == 1)
+        await c.settle(1)
+        assert not produced.done()
+        del c.metadata.alive[3]
+        await c.settle(1)
+        assert not produced.done()
+        await c[1].replicas.raise_high_watermarks()
+        assert (await produced).error_code == 0
+        assert c[1].log().high_watermark == 1
+
+    wired(scenario)
 
 
 def test_r10_an_earlier_controller(wired):
