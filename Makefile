@@ -1,5 +1,5 @@
 # The two commands for a newcomer: `make demo` and `make test`. Both set everything up first.
-.PHONY: demo test check setup docs bench-quick bench-failover kill-proof controller-kill-proof transaction-proof lake-proof replay-proof fault-proof hostile-proof command-line-proof fuzz clean help
+.PHONY: demo test check setup docs bench-quick bench-failover kill-proof crash-proof controller-kill-proof transaction-proof lake-proof replay-proof fault-proof hostile-proof command-line-proof fuzz clean help
 
 help:
 	@echo "make demo         three brokers, two kills, 336,776 flights, into Spark"
@@ -9,6 +9,7 @@ help:
 	@echo "make bench-quick  side by side with Apache Kafka 3.9"
 	@echo "make bench-failover  a controller takes over up to 100,000 partitions"
 	@echo "make kill-proof   kill -9 during acks=all produce, twenty times in a row"
+	@echo "make crash-proof  who died is noticed at once, who lives never is taken for dead"
 	@echo "make controller-kill-proof   kill -9 of the controller amid reassignments and deletions"
 	@echo "make transaction-proof   consume, transform, produce exactly once through kills"
 	@echo "make lake-proof   drivers and leaders killed amid the lake job's batches"
@@ -43,6 +44,9 @@ bench-failover: setup
 
 kill-proof: setup
 	scripts/run python tests/proofs/kill_proof.py --rounds 20
+
+crash-proof: setup
+	scripts/run python tests/proofs/crash_proof.py --kills 50 --minutes 60
 
 controller-kill-proof: setup
 	scripts/run python tests/proofs/controller_kill_proof.py --rounds 10

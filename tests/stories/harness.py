@@ -114,6 +114,10 @@ class CallNetwork:
         near.protocol.connection_made(near)
         return near, near.protocol
 
+    async def refuses(self, host: str, port: int, *, timeout_s: float) -> bool:
+        """Refuse no connection: the brokers of a story end by their sessions."""
+        return False
+
     async def listen(self, host: str, port: int, factory: Callable[[], Any]) -> CallListener:
         port = port or 2181 + len(self.listening)
         self.listening[port] = factory

@@ -43,17 +43,23 @@ async def refusal_of(network: Network, endpoints: Sequence[Endpoint]) -> str | N
 
 
 class CrashDetector:
-    """Probes brokers whose connection ended; one probe at a time for each broker."""
+    """Probes brokers whose connection ended; one probe at a time for each broker.
+
+    Of each registration it reports once that the process is gone: whether that ends it is decided
+    then, and a registration that stays is its session's matter.
+    """
 
     def __init__(self, world: World, on_gone: Callable[[BrokerInfo, str], None]) -> None:
         """`on_gone` takes a broker and the evidence."""
         self._world = world
         self._on_gone = on_gone
         self._probes: dict[int, asyncio.Task[None]] = {}
+        self._reported: dict[int, int] = {}
+        """Broker -> the epoch of the registration that was reported last."""
 
     def suspect(self, broker: BrokerInfo) -> None:
         """Probe a broker: a connection to it ended or could not be made."""
-        if broker.id not in self._probes:
+        if broker.id not in self._probes and self._reported.get(broker.id) != broker.epoch:
             self._probes[broker.id] = asyncio.get_running_loop().create_task(
                 self._probe(broker), name=f"probe-{broker.id}"
             )
@@ -65,6 +71,7 @@ class CrashDetector:
             del self._probes[broker.id]
         if evidence is not None:
             logger.info("process gone broker=%d reason=%r", broker.id, evidence)
+            self._reported[broker.id] = broker.epoch
             self._on_gone(broker, evidence)
 
     def close(self) -> None:

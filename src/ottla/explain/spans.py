@@ -4,16 +4,17 @@ A decider: a journal's lines in, spans of time out. Who may call: `timeline_comm
 span says only what lines of the journal say; times never go back, also where controllers' clocks
 do; at most MOST_CHANGES changes are kept, and what is left out is counted.
 
-A broker that was killed is known by its session's end alone. ZooKeeper expires a session one
-timeout after its last request, and a client sends a ping after a third of it: the process died
-between one timeout and two thirds of one before. `dying` gives that span for leaders.
+A broker whose endpoints did not refuse connections (adr/0018) is known to be gone by its session's
+end alone. ZooKeeper expires a session one timeout after its last request, and a client sends a ping
+after a third of it: the process died between one timeout and two thirds of one before. `dying`
+gives that span for leaders.
 """
 
 import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ottla.explain.causes import Causes
 from ottla.explain.cluster_state import ClusterState
@@ -25,9 +26,11 @@ from ottla.model.journal_schema import (
     BrokersChanged,
     ClusterFacts,
     DecisionLine,
+    Elected,
     EventLine,
     IsrChangesNotified,
     LogDirsFailed,
+    ProcessGone,
     ReassignmentStep,
     ShutdownAsked,
     StateChangeLine,
@@ -119,6 +122,8 @@ class Timeline:
     cluster: ClusterState = field(default_factory=ClusterState)
     _causes: Causes = field(default_factory=Causes)
     _count: int = 0
+    _refused: dict[int, str] = field(default_factory=dict)
+    """Brokers whose processes are known to be gone, with the evidence (R17)."""
 
     def take(self, entry: Entry) -> None:
         """Take one line."""
@@ -129,6 +134,7 @@ class Timeline:
         self._causes.take(entry)
         self.cluster.take(entry)
         self._term(entry)
+        self._note_refused(facts)
         if isinstance(line, EventLine):
             self._event(entry, line)
         if isinstance(facts, ClusterFacts | BrokersChanged | ShutdownAsked):
@@ -141,6 +147,15 @@ class Timeline:
                 f"unclean election of {line.partition}: broker {leader} leads",
                 partition_of(line.partition).topic,
             )
+
+    def _note_refused(self, facts: Any) -> None:
+        if isinstance(facts, ProcessGone):
+            self._refused[facts.broker] = facts.evidence
+        elif isinstance(facts, Elected):
+            self._refused.update(facts.removed)
+        elif isinstance(facts, BrokersChanged):
+            for broker in (*facts.new, *facts.bounced):
+                self._refused.pop(broker, None)
 
     # --- partitions ---------------------------------------------------------------------------
 
@@ -182,8 +197,10 @@ class Timeline:
         )
 
     def _died(self, last: Leadership | None, now: Leadership | None) -> int | None:
-        """Return the leader before if it is gone without a controlled shutdown."""
+        """Return the leader before if only its session's end shows that it is gone."""
         if last is None or last.leader < 0 or (now is not None and now.leader == last.leader):
+            return None
+        if last.leader in self._refused:
             return None
         states = [change.state for change in self.brokers.get(last.leader, ())]
         in_order = states[-2:] == [SHUTTING_DOWN, DOWN]
@@ -216,7 +233,9 @@ class Timeline:
             if (changes[-1].state if changes else DOWN) != state:
                 changes.append(BrokerChange(self.end, state))
                 if found and state == DOWN:
-                    self._say(f"the new controller found broker {broker} not registered")
+                    evidence = self._refused.get(broker)
+                    why = "" if evidence is None else f" (its process was gone: {evidence})"
+                    self._say(f"the new controller found broker {broker} not registered{why}")
 
     def _term(self, entry: Entry) -> None:
         line = entry.line
@@ -230,8 +249,8 @@ class Timeline:
 
     def _event(self, entry: Entry, line: EventLine) -> None:
         facts = entry.facts
-        worth = isinstance(facts, BrokersChanged | ShutdownAsked | LogDirsFailed) or (
-            line.event == "Elected"
+        worth = isinstance(facts, ShutdownAsked | LogDirsFailed | Elected) or (
+            isinstance(facts, BrokersChanged) and bool(facts.new or facts.bounced or facts.dead)
         )
         if worth and (what := self._causes.of(line, self.cluster)):
             self._say(what)

@@ -76,6 +76,14 @@ def test_a_broker_is_probed_once_at_a_time_and_again_later():
         while not gone:
             await asyncio.sleep(0)
         assert gone == [(broker, "connection refused at CLIENTS://h:9092")]
+        detector.suspect(broker)
+        assert not detector._probes, "of one registration it is reported once"
+        network.left[9092] = [True, True]
+        again = BrokerInfo(3, (CLIENTS,), epoch=8)
+        detector.suspect(again)
+        while len(gone) < 2:
+            await asyncio.sleep(0)
+        assert gone[1][0] == again
 
     asyncio.run(asyncio.wait_for(scenario(), 5))
 

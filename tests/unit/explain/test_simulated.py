@@ -1,5 +1,7 @@
 """Journals of simulated clusters: decided again the same, they lead to what ZooKeeper holds."""
 
+import re
+
 import pytest
 
 from ottla.explain.cluster_state import ClusterState
@@ -30,8 +32,9 @@ def journals_of(cluster, folder):
     [
         Plan(21, seconds=30.0, mean_gap_s=2.0, faults=QUIET_FAULTS),
         Plan(22, seconds=30.0, brokers=5, mean_gap_s=2.0, faults=QUIET_FAULTS),
+        Plan(23, seconds=30.0, mean_gap_s=2.0, faults=QUIET_FAULTS, crash_detection=True),
     ],
-    ids=["three brokers", "five brokers and moves"],
+    ids=["three brokers", "five brokers and moves", "crashes detected"],
 )
 def test_a_run_is_decided_again_without_a_difference(plan, tmp_path):
     cluster = Cluster(plan, Simulation(plan.seed))
@@ -63,3 +66,25 @@ def test_a_run_is_decided_again_without_a_difference(plan, tmp_path):
             tuple(state["isr"]),
         )
     assert all(story.entries for story in stories)
+
+
+def test_r17_a_process_that_was_gone_is_named_with_the_evidence(tmp_path):
+    faults = ("kill",)
+    plan = Plan(24, seconds=30.0, mean_gap_s=2.0, faults=faults, crash_detection=True)
+    cluster = Cluster(plan, Simulation(plan.seed))
+    try:
+        verdict = cluster.run()
+        stored = cluster.partition_states()
+        journals = journals_of(cluster, tmp_path)
+    finally:
+        cluster.close()
+    assert verdict.passed, verdict.anomalies
+    stories = [PartitionHistory(tp) for tp in stored]
+    for entry in read(journals, Damage()):
+        for story in stories:
+            story.take(entry)
+    reasons = [entry.reason for story in stories for entry in story.entries]
+    by_controller = "was gone: connection refused at PLAINTEXT://b"
+    by_broker = re.compile(r"not registered \(process of broker \d: connection refused at PLAIN")
+    assert any(by_controller in reason for reason in reasons)
+    assert any(by_broker.search(reason) for reason in reasons)

@@ -27,6 +27,8 @@ STAGGER_S = 0.1
 """Between the brokers' beginnings: a proof and a multi take less."""
 BACKOFF_S = 0.1
 MAX_BACKOFF_S = 5.0
+SHORT_S = 0.5
+"""A connection that ended sooner counts as a failure."""
 
 
 class ControllerWatch:
@@ -58,12 +60,13 @@ class ControllerWatch:
             if controller in (self._id, NO_CONTROLLER):
                 await self._wait_changed(None)
                 continue
+            began_s = self._world.clock.monotonic()
             try:
                 await self._watched(controller)
-                failures = 0
             except ConnectionLostError as error:
-                failures += 1
                 logger.debug("controller not reached controller=%d error=%s", controller, error)
+            lasted_s = self._world.clock.monotonic() - began_s
+            failures = 0 if lasted_s > SHORT_S else failures + 1
             if self._metadata.controller_id == controller:
                 await self._ask(controller)
                 await self._wait_changed(min(BACKOFF_S * 2 ** min(failures, 10), MAX_BACKOFF_S))
