@@ -97,6 +97,16 @@ def test_without_its_consent_a_broker_is_not_removed(play):
     play(scenario)
 
 
+def test_a_statement_is_withdrawn_only_by_the_session_that_registered(play):
+    async def scenario(z):
+        store, fence, other = await setting(z)
+        known = await registered(other, logs_whole=True, removable=True)
+        await store.withdraw_statement(2)  # another process that was given this id by mistake
+        assert await store.remove_registration(known, WHY, 1, fence) is None
+
+    play(scenario)
+
+
 def test_a_jvm_broker_is_removed_only_where_any_broker_is(play):
     async def scenario(z):
         store, fence, other = await setting(z)

@@ -127,8 +127,13 @@ class Removals(Access):
         return None if said is None else said.removal
 
     async def withdraw_statement(self, broker_id: int) -> None:
-        """State nothing any more: this broker ends, and its listeners are about to close."""
-        await self.write(Set(statement_path(broker_id), b""))
+        """State nothing any more: this broker ends, and its listeners are about to close.
+
+        Only if this session registered it: another process may have the id.
+        """
+        found = await self.get_data_and_stat(znodes.broker_path(broker_id))
+        if found is not None and found[1].ephemeral_owner == self.session.session_id:
+            await self.write(Set(statement_path(broker_id), b""))
 
     async def _read(self, broker_id: int) -> _Found:
         paths = [

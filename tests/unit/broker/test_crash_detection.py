@@ -1,9 +1,12 @@
 """R17, F44 in the simulated world: processes that die, are silent, refuse though alive, or end."""
 
+import asyncio
 import json
 
 import pytest
 
+from ottla.broker.broker import Broker
+from ottla.broker.lifecycle.state import BrokerState
 from ottla.controller.effects import ERROR
 from ottla.model.journal_schema import JOURNAL_NAME
 
@@ -171,6 +174,32 @@ def test_f44_a_broker_that_shuts_down_in_order_is_not_taken_for_gone(
     assert registration(scene, number) is None
     assert "removal" not in statement(scene, number)
     assert not [r for r in caplog.records if "registration removed" in r.getMessage()]
+
+
+@pytest.mark.parametrize("after_ms", [0, 1, 2, 3])
+def test_f44_a_broker_that_is_stopped_while_it_starts_is_not_taken_for_gone(
+    scene, after_ms, monkeypatch
+):
+    close_logs = Broker._close_logs
+
+    async def slowly(self):
+        await close_logs(self)
+        await asyncio.sleep(0.5)
+
+    monkeypatch.setattr(Broker, "_close_logs", slowly)
+    scene.up(1)
+    scene.up(3)
+    scene.boot(2)
+    scene.wait(lambda: registration(scene, 2) is not None)
+    before = registration(scene, 2)
+    scene.simulation.run_for(after_ms / 1000)
+    assert scene.brokers["b2"].state is not BrokerState.RUNNING
+    scene.simulation.node("b2").task.cancel()
+    scene.simulation.run_for(0.4)
+    assert registration(scene, 2) == before
+    scene.simulation.run_for(1.0)
+    assert registration(scene, 2) is None
+    assert "removal" not in statement(scene, 2)
 
 
 def test_f44_off_is_kafkas_way(scene):

@@ -144,6 +144,39 @@ def test_a_machine_without_power_says_nothing_until_it_is_back(pair):
     assert pair.server.data == b"again"
 
 
+def test_a_host_that_refuses_lets_no_one_in_though_its_program_lives(pair):
+    net, asked = pair.simulation.internet, []
+    net.on_refused = lambda *who: asked.append(who)
+    client = pair.connect()
+    net.refuse("b")
+    with pytest.raises(ConnectionRefusedError):
+        pair.connect()
+    assert asked == [("a", "b", 9092)]
+    client.transport.write(b"still there")
+    pair.simulation.run_for(1)
+    assert pair.server.data == b"still there"
+    net.accept("b")
+    pair.connect()
+    assert len(asked) == 1
+
+
+def test_a_proxy_accepts_for_a_program_that_is_gone_until_it_is_back(pair):
+    pair.b.crash()
+    pair.simulation.internet.answer_for("b")
+    client = pair.connect()
+    client.transport.write(b"anybody?" * 100_000)
+    pair.simulation.run_for(5)
+    assert client.data == b""
+    assert client.lost is None
+    pair.server = Sink()
+    pair.b.boot()
+    pair.simulation.run_for(1)
+    assert isinstance(client.lost, ConnectionResetError)
+    pair.connect().transport.write(b"again")
+    pair.simulation.run_for(1)
+    assert pair.server.data == b"again"
+
+
 def test_a_paused_node_is_connected_to_but_does_not_answer(pair):
     pair.b.pause()
     client = pair.connect()

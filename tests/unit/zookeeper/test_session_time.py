@@ -1,12 +1,14 @@
 """When a session pings, suspends itself and dies: to the millisecond, in a world without sleep."""
 
 import asyncio
+import gc
 import itertools
 
 import pytest
 
 from ottla.model.errors import ConfigError
 from ottla.zookeeper import jute
+from ottla.zookeeper.access import settle
 from ottla.zookeeper.addresses import ConnectString
 from ottla.zookeeper.errors import (
     BadArgumentsError,
@@ -342,3 +344,28 @@ def test_connect_strings():
             ConnectString.parse(bad)
     with pytest.raises(BadArgumentsError):
         ConnectString.parse("a:1//x")
+
+
+def test_requests_that_wait_when_the_session_ends_are_no_lost_exceptions(still):
+    """Who waits for several of them is cancelled as the session ends, before it has looked."""
+
+    async def scenario(z):
+        reported = []
+        z.loop.set_exception_handler(lambda _loop, context: reported.append(context["message"]))
+        asking = []
+        s = await z.session(6000, lambda event: event.state is DEAD and asking[0].cancel())
+        closing = z.loop.create_task(s.close())
+        await asyncio.sleep(0)
+
+        async def ask():  # too late: the server has been told to end the session
+            await settle([s.exists(path) for path in ("/a", "/b", "/c")])
+
+        asking.append(z.loop.create_task(ask()))
+        await closing
+        await asyncio.gather(*asking, return_exceptions=True)
+        assert asking.pop().cancelled()
+        gc.collect()
+        await asyncio.sleep(0.1)
+        assert not reported
+
+    still(scenario)

@@ -66,6 +66,8 @@ class Membership:
         self._lost = asyncio.Event()
         self._leaving = False
         self._joined = False
+        self._registering = False
+        """Whether the session in hand may have registered us."""
         self._removed_alive = False
         """Whether a registration was removed though this process lived."""
         server.metadata.on_change(self._metadata_changed)
@@ -171,6 +173,7 @@ class Membership:
         await self._delete_former_controller(store)
         if not self._server.metadata.snapshot.topics:
             self._server.metadata.expects_topics = bool(await store.get_all_topics_in_cluster())
+        self._registering = True
         try:
             epoch = await store.register_broker(
                 info, logs_whole=self._logs_are_whole(), removable=self._is_removable()
@@ -237,9 +240,12 @@ class Membership:
         self._lost.set()
 
     async def withdraw(self) -> None:
-        """Before the listeners close: an orderly end is no crash, so state nothing any more."""
+        """Before the listeners close: an orderly end is no crash, so state nothing any more.
+
+        That of a start is one, too: it may be stopped when it has just been registered.
+        """
         store = self._server.current_store
-        if store is None or not self._joined:
+        if store is None or not self._registering:
             return
         with contextlib.suppress(OttlaError, TimeoutError):
             async with asyncio.timeout(WITHDRAWAL_WAIT_S):
@@ -364,7 +370,7 @@ class Membership:
 
     async def _lose(self) -> None:
         server = self._server
-        self._joined = False
+        self._joined = self._registering = False
         server.current_store = None
         server.replicas.fence()
         server.topic_configs.stop()
