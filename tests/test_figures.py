@@ -17,7 +17,7 @@ README = ROOT / "README.md"
 OPERATIONS = ROOT / "docs" / "OPERATIONS.md"
 BENCHMARKS = (ROOT / "docs" / "BENCHMARKS.md").read_text(encoding="utf-8")
 START = "ZooKeeper + 3 brokers, to the first acks=all record"
-P50 = "EndToEndLatency, RF 3, acks=all, p50"
+MEAN = "EndToEndLatency, RF 3, acks=all, mean"
 RF3 = "ProducerPerformance 100 B, 64 KiB batches, RF 3, acks=all"
 LEADER = "kill -9 of a leader: ... until every partition is led again"
 CONTROLLER = "kill -9 of the controller: ... until every partition is led again"
@@ -25,7 +25,7 @@ CONTROLLER = "kill -9 of the controller: ... until every partition is led again"
 FIGURES = [
     (README, "ZooKeeper and three brokers", START),
     (README, "memory of an idle broker", "resident memory of an idle broker"),
-    (README, "end to end", P50),
+    (README, "end to end", MEAN),
     (README, "produced with three replicas", RF3),
     (README, "read by one consumer", "ConsumerPerformance, 1 consumer, hot"),
     (README, "`kill -9` of a leader", LEADER),
@@ -45,7 +45,7 @@ FIGURES = [
         "processor time of brokers",
         "... CPU seconds of the brokers per GB consumed, hot",
     ),
-    (OPERATIONS, "latency, RF 3", P50),
+    (OPERATIONS, "latency, RF 3", MEAN),
     (OPERATIONS, "... 99 of 100", "EndToEndLatency, RF 3, acks=all, p99"),
     (OPERATIONS, "start of ZooKeeper", START),
     (OPERATIONS, "restart of a broker", "its restart, until it is back in every ISR"),

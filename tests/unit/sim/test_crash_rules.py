@@ -69,8 +69,8 @@ def test_two_refusals_have_to_lie_apart(cluster, seconds, enough):
     victim = other_than(cluster, controller)
     refused(cluster, controller, victim, seconds)
     deletes(cluster, controller, path_of(victim))
-    unproven = [line for line in cluster.crashes.wrong() if "refused a connection" in line]
-    assert bool(unproven) != enough
+    without_proof = [line for line in cluster.crashes.wrong() if "refused a connection" in line]
+    assert bool(without_proof) != enough
 
 
 def test_refusals_of_another_are_no_proof(cluster):
