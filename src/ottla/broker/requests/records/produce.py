@@ -182,8 +182,10 @@ def append(
     if records[FLAGS_AT] & TRANSACTIONAL_FLAG:
         if not named:  # a transaction without an id: no one may write that
             raise OttlaError("", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        if server.verifier.enabled:
-            guard = verified and verified.guard(TopicPartition(topic, item.index))
+        if verified is not None:  # asked for, even if that was switched off meanwhile
+            guard = verified.guard(TopicPartition(topic, item.index))
+        elif server.verifier.enabled:
+            guard = None
     return partition, partition.append_as_leader(
         records, acks, now_ms, CLIENT, guard, effort, checked
     )
