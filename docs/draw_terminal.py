@@ -1,7 +1,8 @@
 """Draws docs/terminal-*.svg: real commands on a real cluster, and what they print, as pictures of a terminal.
 
-    python docs/draw_terminal.py           # all of them, in half a minute
+    python docs/draw_terminal.py           # all of them, in two minutes
     python docs/draw_terminal.py help      # the help alone, which needs no cluster
+    python docs/draw_terminal.py sim-check # this one needs no cluster either
 
 The pictures need no font or anything else from another host. A unit test keeps the text of the help in its picture.
 """
@@ -21,8 +22,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from try_pages import clean_up, environment_in, in_a_terminal
 
 from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.admin.operations.status import metrics_of
 from ottla.admin.session import world
-from ottla.admin.top.looking import Looking
+from ottla.admin.top.looking import Looking, Metrics
 from ottla.admin.top.screen import Top
 from ottla.net.client import Client
 
@@ -66,32 +68,73 @@ PICTURES: dict[str, tuple[int, str, tuple[str, ...]]] = {
             "ottla reassign verify --file plan.json",
         ),
     ),
+    "whatif": (
+        92,
+        "what if two brokers die?",
+        (
+            "# ottla up -n 4 --quiet",
+            "# ottla topics create flights --if-not-exists --assignment 0:1:2,1:2:3,2:3:0",
+            "ottla whatif kill 1 2",
+            "ottla whatif drain 3",
+        ),
+    ),
+    "doctor": (
+        92,
+        "a broker was killed: what is wrong, and what mends it?",
+        (
+            "# ottla topics create orders --assignment 3 --config min.insync.replicas=1",
+            "# ottla broker kill 3",
+            "# sleep 10",
+            "ottla doctor",
+        ),
+    ),
+    "sim-check": (
+        92,
+        "is acks=1 safe for me?",
+        ("ottla sim check --topic min.insync.replicas=2 --producer acks=1 --hours 0.3",),
+    ),
 }  # fmt: skip
 
 
 def picture(name: str, folder: Path, environment: dict[str, str]) -> str:
     """Run the commands of a picture and return it."""
     columns, title, commands = PICTURES[name]
-    console = Console(record=True, width=columns, file=Path(os.devnull).open("w"), force_terminal=True)
+    console = Console(
+        record=True, width=columns, file=Path(os.devnull).open("w"), force_terminal=True
+    )
     for command in commands:
-        _, text = in_a_terminal(command.removeprefix("# "), folder, environment, columns)
+        _, text = in_a_terminal(
+            command.removeprefix("# "), folder, environment, columns, timeout_s=600
+        )
         if command.startswith("# "):
             continue
         console.print(Text.assemble(("$ ", "bold green"), (command, "bold")), soft_wrap=True)
-        lines = [line.rsplit("\r", 1)[-1].replace("\x1b[K", "") for line in text.rstrip("\n").split("\n")]
-        console.print(Text.from_ansi("\n".join(lines)), soft_wrap=True) if text.strip() else None
-    return console.export_svg(title=title, theme=MONOKAI, code_format=FORMAT, unique_id=f"ottla-{name}")
+        if not text.strip():
+            continue
+        for line in text.rstrip("\n").split("\n"):
+            shown = Text.from_ansi(line.rsplit("\r", 1)[-1].replace("\x1b[K", ""))
+            for part in shown.divide(
+                range(columns, len(shown), columns)
+            ):  # as a terminal goes on below
+                console.print(part, soft_wrap=True)
+    return console.export_svg(
+        title=title, theme=MONOKAI, code_format=FORMAT, unique_id=f"ottla-{name}"
+    )
 
 
 async def screen_of_top(folder: Path, environment: dict[str, str]) -> str:
     """Return the screen of `ottla top` while a broker dies."""
-    client = Client(world(), str(ClusterDir(folder / "ottla-data").bootstrap()))
+    cluster = ClusterDir(folder / "ottla-data")
+    client = Client(world(), str(cluster.bootstrap()))
 
-    async def explain(tp: object) -> str:
-        return f"ottla why {tp}"
+    async def explain(_: object) -> None:
+        return None
+
+    def metrics(broker: int) -> Metrics | None:
+        return metrics_of(cluster.metrics_socket(broker))
 
     try:
-        app = Top(Looking(client).look, 0.5, explain)
+        app = Top(Looking(client, metrics).look, 0.5, explain)
         async with app.run_test(size=(100, 26)) as pilot:
             await pilot.pause(2)
             await asyncio.to_thread(in_a_terminal, "ottla broker kill 2", folder, environment, 80)

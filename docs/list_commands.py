@@ -28,6 +28,8 @@ Written by `python docs/list_commands.py` from the same source as `--help` and `
 
 ![what ottla --help prints](terminal-help.svg)
 
+![the help of a command](terminal-help-command.svg)
+
 Every command that asks a cluster finds it by the first of these that is there: `--bootstrap-server`, `--dir`, `--profile`,
 `bootstrap.servers` of `--command-config`, `OTTLA_BOOTSTRAP_SERVERS`, `OTTLA_PROFILE`, `OTTLA_DIR`, the profile in use, `./ottla-data`.
 """

@@ -90,7 +90,7 @@ def fits(expected: list[str], came: list[str], pattern: str | None) -> bool:
 
 
 def in_a_terminal(
-    shell: str, folder: Path, environment: dict[str, str], columns: int = COLUMNS
+    shell: str, folder: Path, environment: dict[str, str], columns: int = COLUMNS, timeout_s: float = TIMEOUT_S
 ) -> tuple[int, str]:
     """Run a command in a terminal; return its exit code and all that the terminal got."""
     master, slave = pty.openpty()
@@ -101,7 +101,7 @@ def in_a_terminal(
     )  # fmt: skip
     os.close(slave)
     shown = bytearray()
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     try:
         while time.monotonic() < deadline:
             # What was started in the background keeps the terminal open; the command's end is what counts.
@@ -117,7 +117,7 @@ def in_a_terminal(
                 break
         else:
             os.killpg(process.pid, signal.SIGKILL)
-            shown += f"\n(not done after {TIMEOUT_S} s)".encode()
+            shown += f"\n(not done after {timeout_s} s)".encode()
         code = process.wait(10)
     finally:
         os.close(master)

@@ -8,6 +8,7 @@ no control character of theirs reaches the terminal.
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from typing import TextIO
 
 from ottla.admin import process, tables
 
@@ -145,8 +146,19 @@ def print_prose(text: str, hanging: int = 2) -> None:
 
     `hanging`: how many blanks more than the line begins with.
     """
+    sys.stdout.write(_broken(text, hanging, sys.stdout) + "\n")
+
+
+def say_prose(text: str, hanging: int = 2) -> None:
+    """Print a message as `say` does, broken as by `print_prose`."""
+    if not quiet:
+        for line in _broken(text, hanging, sys.stderr).split("\n"):
+            complain(line)
+
+
+def _broken(text: str, hanging: int, out: TextIO) -> str:
     line = tables.printable(text)
-    if sys.stdout.isatty():
+    if out.isatty():
         import shutil  # noqa: PLC0415 - only for a terminal
         import textwrap  # noqa: PLC0415
 
@@ -157,7 +169,7 @@ def print_prose(text: str, hanging: int = 2) -> None:
             break_on_hyphens=False,
         )  # fmt: skip
         line = "\n".join(broken)
-    sys.stdout.write(line + "\n")
+    return line
 
 
 def megabytes(count: int | None) -> str:

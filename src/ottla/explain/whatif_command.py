@@ -15,7 +15,7 @@ import msgspec
 from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.arguments.declaring import parameters
 from ottla.admin.options import Bootstrap, Dir, Output, ask, read_input, usage
-from ottla.admin.output import Format, plural, print_structured, print_table, say, structured
+from ottla.admin.output import Format, plural, print_structured, print_table, say_prose, structured
 
 if TYPE_CHECKING:
     from ottla.explain.whatif import Report, State, WhatIf
@@ -225,9 +225,9 @@ def _print(report: "Report", *, every: bool) -> None:
         title=f"whatif {report.scenario}",
     )
     print_table(
-        ("broker", "rack", "state", "leaders", "", "replicas", "", "bytes", ""),
+        ("broker", "rack", "state", "leaders", "replicas", "bytes"),
         _loads(before, after),
-        title="brokers, before and after",
+        title="brokers, before → after",
     )
     limit = len(report.changes) if every else SHOWN
     if report.changes:
@@ -245,20 +245,22 @@ def _print(report: "Report", *, every: bool) -> None:
             title=f"{plural(len(report.changes), 'partition')} would change",
         )
     if len(report.changes) > limit:
-        say(f"and {plural(len(report.changes) - limit, 'partition')} more; --all shows them")
+        say_prose(f"and {plural(len(report.changes) - limit, 'partition')} more; --all shows them")
     for step in report.steps:
         _say_harm(step.what, step.without_leader, "would have no leader", limit)
         _say_harm(
             step.what, step.under_min_isr, "would be below min.insync.replicas: no acks=all", limit
         )
     for lost in report.lost[:limit]:
-        say(f"{lost.partition}: broker {lost.leader} would lead; lost: {lost.text}")
+        say_prose(f"{lost.partition}: broker {lost.leader} would lead; lost: {lost.text}")
     if len(report.lost) > limit:
-        say(f"and {len(report.lost) - limit:,} losses more; --all shows them")
+        say_prose(f"and {len(report.lost) - limit:,} losses more; --all shows them")
     for note in report.notes:
-        say(note)
+        say_prose(note)
     if not report.harm:
-        say("no partition would lose its leader, get below min.insync.replicas or lose records")
+        say_prose(
+            "no partition would lose its leader, get below min.insync.replicas or lose records"
+        )
 
 
 def _loads(before: "State", after: "State") -> list[tuple[object, ...]]:
@@ -267,16 +269,11 @@ def _loads(before: "State", after: "State") -> list[tuple[object, ...]]:
     for now in after.brokers:
         then = was.get(now.broker)
         alive = "" if then is None else "alive" if then.alive else "dead"
-        leaders, replicas, size = (
-            ("-", "-", "-") if then is None else (then.leaders, then.replicas, then.bytes)
-        )
         state = _arrow(alive or "new", "alive" if now.alive else "dead")
-        rows.append(
-            (
-                now.broker, now.rack or "-", state,
-                leaders, now.leaders, replicas, now.replicas, size, now.bytes,
-            )
-        )  # fmt: skip
+        counts = (now.leaders, now.replicas, now.bytes)
+        earlier = ("-",) * 3 if then is None else (then.leaders, then.replicas, then.bytes)
+        cells = [_arrow(str(old), str(new)) for old, new in zip(earlier, counts, strict=True)]
+        rows.append((now.broker, now.rack or "-", state, *cells))
     return rows
 
 
@@ -284,7 +281,7 @@ def _say_harm(what: str, partitions: Sequence[str], harm: str, limit: int) -> No
     if partitions:
         more = len(partitions) - limit
         named = ", ".join(partitions[:limit]) + (f" and {more:,} more" if more > 0 else "")
-        say(f"{what}: {plural(len(partitions), 'partition')} {harm}: {named}")
+        say_prose(f"{what}: {plural(len(partitions), 'partition')} {harm}: {named}")
 
 
 def _arrow(before: str, after: str) -> str:

@@ -55,3 +55,19 @@ def test_the_pictures_show_the_help_of_today(page):
         assert [line for line in shown if line][1:] == wanted, (
             "run: python docs/draw_terminal.py help"
         )
+
+
+PICTURES = sorted(DOCS.glob("terminal-*.svg"))
+
+
+@pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.stem)
+def test_each_picture_is_on_a_page_and_no_line_of_it_is_cut(path):
+    pages = [*DOCS.glob("*.md"), DOCS.parent / "README.md"]
+    assert [page.name for page in pages if path.name in page.read_text(encoding="utf-8")]
+    svg = path.read_text(encoding="utf-8")
+    (width,) = re.findall(r'clip-terminal">\s*<rect x="0" y="0" width="([\d.]+)"', svg)
+    texts = re.findall(r'<text class="[^"]*" x="([\d.]+)" y="[\d.]+" textLength="([\d.]+)"', svg)
+    assert len(texts) > 10
+    assert max(float(x) + float(length) for x, length in texts) <= float(width) + 14  # a line end
+    drawn = DOCS / "draw_terminal.py"
+    assert f'"{path.stem.removeprefix("terminal-")}": (' in drawn.read_text(encoding="utf-8")

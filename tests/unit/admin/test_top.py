@@ -3,11 +3,12 @@
 import asyncio
 
 import pytest
+from rich.text import Text
 
 from ottla.admin.operations.copy_estimate import Estimate
 from ottla.admin.top import partition_text
 from ottla.admin.top.changes import Broker, Changes, Group, Look, Partition
-from ottla.admin.top.screen import Top
+from ottla.admin.top.screen import Top, fitted
 from ottla.model.ids import TopicPartition
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -174,10 +175,22 @@ def test_quitting_while_the_cluster_is_asked_touches_no_widget_any_more():
     async def story():
         app = Top(ask, 0.0, explain)
         async with app.run_test(size=(80, 24)) as pilot:
-            await shows(app, pilot, "h:1")
+            await shows(app, pilot, "controller")
 
     for _ in range(3):
         asyncio.run(story())
+
+
+def test_what_does_not_fit_is_shortened_or_left_out_and_never_cut():
+    rows = [("k", [Text("a" * 30 + "-12"), Text("7", justify="right"), Text("x" * 10)])]
+    assert fitted(("name", "n", "more"), rows, 60) == (("name", "n", "more"), rows)
+    heads, found = fitted(("name", "n", "more"), rows, 40)
+    assert heads == ("name", "n", "more")
+    assert found[0][1][0].plain == "a" * 11 + "…" + "a" * 8 + "-12"
+    heads, found = fitted(("name", "n", "more"), rows, 25)
+    assert heads == ("name", "n")
+    assert found[0][1][0].plain == "aaaaaaaa…aaaa-12"
+    assert found[0][0] == "k", "the key is whole"
 
 
 # --- a partition's history ------------------------------------------------------------------------

@@ -5,7 +5,7 @@ markup; one look at a time, and a slow cluster never blocks a key.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -15,18 +15,22 @@ from textual.containers import VerticalScroll
 from textual.widgets import DataTable, Footer, RichLog, Static
 
 from ottla.admin.move_progress import described
+from ottla.admin.output import plural
 from ottla.admin.tables import printable
 from ottla.admin.top import partition_text
 from ottla.admin.top.changes import BrokerRow, Changes, Look
 from ottla.model.ids import NO_LEADER, TopicPartition
 
-EVENT_LINES = 6
+PADDING = 2
+"""Blanks that a table puts around each cell."""
+LEAST_NAME = 16
+SCROLLBAR = 2
 VIEWS = ("brokers", "topics", "partitions", "groups")
 HEADS = {
     "brokers": ("broker", "state", "leads", "replicas", "behind", "rec/s", "req/s", "p99 ms",
                 "idle", "address", "rack"),
-    "topics": ("topic", "partitions", "no leader", "under-repl.", "moving", "records/s", "records"),
-    "partitions": ("partition", "leader", "epoch", "replicas", "in sync", "records/s", "end"),
+    "topics": ("topic", "partitions", "no leader", "under-repl.", "moving", "rec/s", "records"),
+    "partitions": ("partition", "leader", "epoch", "replicas", "in sync", "rec/s", "end"),
     "groups": ("group", "state", "members", "lag"),
 }  # fmt: skip
 
@@ -43,6 +47,7 @@ class Top(App[None]):
     #why { height: 1fr; display: none; }
     #events { height: 7; border-top: solid $primary; }
     """
+    ENABLE_COMMAND_PALETTE = False  # its key would take the place of the last of ours
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("b", "view('brokers')", "brokers"),
         Binding("t", "view('topics')", "topics"),
@@ -142,12 +147,13 @@ class Top(App[None]):
         table = self.query_one(DataTable)
         table.display = self._explained is None
         self.query_one("#why").display = self._explained is not None
-        rows = self._rows(look)
+        listed = [(key, [_cell(cell) for cell in cells]) for key, cells in self._rows(look)]
+        heads, rows = fitted(HEADS[self._view], listed, self.size.width - SCROLLBAR)
         place = 0 if anew else table.cursor_row
         table.clear(columns=True)
-        table.add_columns(*HEADS[self._view])
+        table.add_columns(*heads)
         for key, cells in rows:
-            table.add_row(*(_cell(cell) for cell in cells), key=key)
+            table.add_row(*cells, key=key)
         if rows:
             table.move_cursor(row=min(place, len(rows) - 1))
         if anew and self._explained is None:
@@ -158,9 +164,11 @@ class Top(App[None]):
         without = sum(p.leader == NO_LEADER for p in facts)
         under = sum(len(p.isr) < len(p.replicas) for p in facts)
         controller = "none" if look.controller < 0 else str(look.controller)
+        brokers = plural(len(look.brokers), "broker")
+        partitions = plural(len(look.partitions), "partition")
         text = Text(
-            f"{look.clock}  {len(look.brokers)} brokers, controller {controller}, cluster "
-            f"{printable(look.cluster)}\n{len(look.partitions):,} partitions: "
+            f"{look.clock}  {brokers}, controller {controller}, cluster {printable(look.cluster)}\n"
+            f"{partitions}: "
         )
         text.append(f"{without:,} without leader", "bold red" if without else "")
         text.append(", ")
@@ -194,6 +202,37 @@ class Top(App[None]):
             for tp, p in sorted(look.partitions.items())
             if self._topic in (None, tp.topic)
         ]  # fmt: skip
+
+
+def fitted(
+    heads: Sequence[str], rows: Sequence[tuple[str, Sequence[Text]]], width: int
+) -> tuple[Sequence[str], Sequence[tuple[str, Sequence[Text]]]]:
+    """Return a list as a screen of this width shows it whole.
+
+    Names, which come first, are shortened in their middle; after that the last columns go.
+    """
+    widths = [
+        max([len(head), *(cells[i].cell_len for _, cells in rows)]) + PADDING
+        for i, head in enumerate(heads)
+    ]
+    excess = sum(widths) - width
+    if excess <= 0:
+        return heads, rows
+    name = max(LEAST_NAME + PADDING, widths[0] - excess)
+    if name < widths[0]:
+        rows = [(key, [_shortened(c[0], name - PADDING), *c[1:]]) for key, c in rows]
+        widths[0] = name
+    kept = len(widths)
+    while kept > 1 and sum(widths[:kept]) > width:
+        kept -= 1
+    return heads[:kept], [(key, cells[:kept]) for key, cells in rows]
+
+
+def _shortened(text: Text, length: int) -> Text:
+    if text.cell_len <= length:
+        return text
+    half = (length - 1) // 2
+    return Text(f"{text.plain[: length - 1 - half]}…{text.plain[-half:]}", text.style)
 
 
 def _of_broker(row: BrokerRow) -> tuple[Any, ...]:
