@@ -3,9 +3,13 @@
 import json
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import crash_report  # benchmarks are no package
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,3 +57,25 @@ def test_a_kill_of_a_leader_on_a_small_cluster():
     # No record is acknowledged before its partition is led; the last of the four has the gap.
     assert 0 < seconds["ack"] <= seconds["last_ack"] <= seconds["gap"] + 0.1
     assert "Ottla" in done.stdout
+
+
+def test_the_report_of_kills():
+    """Medians, worst, ratios and goals of figures that are known; the plot has a dot for each."""
+    report = crash_report.Report()
+    for system, some in {"kafka41": (6.0, 7.0, 9.0), "ottla": (0.3, 0.42, 1.6)}.items():
+        for s in some:
+            seconds = dict.fromkeys(("led", "out", "ack", "gap"), s)
+            report.add({"system": system, "part": "kills", "kind": "leader", "load": 1.0,
+                        "seconds": seconds, "counts": {"errors": 0}})  # fmt: skip
+    rows = [line for line in crash_report.section(report, "kills").splitlines() if "led" in line]
+    (row,) = [r for r in rows if r.startswith("| a leader")]
+    assert "| 7.00, 9.00 s | 0.42, 1.60 s | 0.06 |" in row
+    assert "p50 <= 0.5 s held, worst <= 1.5 s missed" in row
+    plot = ET.fromstring(crash_report.plot(report))
+    assert sum(e.tag.endswith("circle") for e in plot.iter()) == 6
+    assert max(float(e.get("cx")) for e in plot.iter() if e.get("cx")) < crash_report.WIDTH
+    terminal = crash_report.summary(report)
+    assert [line.split()[:4] for line in terminal[1:]] == [
+        ["leader", "Kafka", "4.1.0", "7.00"],
+        ["leader", "Ottla", "0.42", terminal[2].split()[3]],
+    ]
