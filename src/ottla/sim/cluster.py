@@ -351,8 +351,9 @@ class Cluster:
         return self.replicas.records(tps)
 
     def end(self, tp: TopicPartition) -> int:
-        """Return the offset after the last record of the longest replica."""
-        return max(self.replicas.ends(tp).values(), default=0)
+        """Return the offset after the last record of the longest replica, strays left out."""
+        replicas = self.assignment().get(tp, ())
+        return max((e for b, e in self.replicas.ends(tp).items() if b in replicas), default=0)
 
     def caught_up(self, node: Node) -> bool:
         """Whether a broker's disk holds, of every partition, what all the others hold."""

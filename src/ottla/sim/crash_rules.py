@@ -30,7 +30,7 @@ PROMPT_S = 1.5
 LOOK_S = 0.1
 TROUBLE_S = 3.0
 """So long after its trouble with ZooKeeper a broker that stops may have failed to say so there."""
-SLOW_S = 0.1
+SLOW_S = 0.01
 ZOOKEEPER = "zk"
 ONLY_KILLS = frozenset(("kill", "brief-kill", "bounce", "kill-all", "kill-several"))
 
@@ -225,11 +225,11 @@ class CrashRules:
         connection = self._zookeeper.transport_of(registration.session)
         before, registration.connection = registration.connection, connection
         changed = before is not None and connection is not before
-        links = [self._internet.link(*pair) for pair in ((host, ZOOKEEPER), (ZOOKEEPER, host))]
         if (
             connection is None
             or changed
-            or any(link.blocked or link.base_s > SLOW_S or link.stall_chance for link in links)
+            or self._hampered(host, ZOOKEEPER)
+            or self._hampered(ZOOKEEPER, host)
             or not self._zookeeper_runs()
             or registration.process.paused
         ):
@@ -255,32 +255,41 @@ class CrashRules:
 
     def _ripe(self, registration: Registration) -> tuple[object, ...]:
         """Return who is to notice a process's end and can; empty if no one."""
-        host, internet = registration.host, self._internet
         if (
-            not registration.process.dead
-            or registration.process in self._distrusted
-            or (host, registration.port) in internet.listeners
-            or host in internet.dark
-            or host in internet.answering
+            registration.process in self._distrusted
+            or not self._refuses(registration.process, registration.port)
             or not self._zookeeper_runs()
             or self._controller is None
         ):
             return ()
+        host = registration.host
         session, process = self._controller
         if not process.dead:
             return (session,) if self._sees(process, host) else ()
-        # Who registered since has not heard yet who the controller was.
-        others = [
-            r.process
-            for r in self._registrations.values()
-            if r is not registration and r.made_s < process.ended_s
-        ]
-        able = tuple(p.name for p in others if self._sees(p, host))
+        if not self._refuses(process, registration.port):
+            return ()
+        # A broker that registered since has not heard who the controller was.
+        able = tuple(
+            other.process.name
+            for other in self._registrations.values()
+            if other.made_s < process.ended_s
+            and self._sees(other.process, host)
+            and self._sees(other.process, host_of(process))
+        )
         return (session, *able) if able else ()
 
+    def _refuses(self, process: SimLoop, port: int) -> bool:
+        """Whether a process has ended, and its host says so."""
+        host, internet = host_of(process), self._internet
+        silent = host in internet.dark or host in internet.answering
+        return process.dead and not silent and (host, port) not in internet.listeners
+
     def _sees(self, process: SimLoop, host: str) -> bool:
-        """Whether a process runs, and can reach a host and ZooKeeper."""
+        """Whether a process runs, and reaches a host and ZooKeeper without delay."""
         own = host_of(process)
         pairs = [(own, host), (host, own), (own, ZOOKEEPER), (ZOOKEEPER, own)]
-        blocked = any(self._internet.link(*pair).blocked for pair in pairs)
-        return not process.dead and not process.paused and not blocked
+        return not (process.dead or process.paused or any(self._hampered(*p) for p in pairs))
+
+    def _hampered(self, source: str, target: str) -> bool:
+        link = self._internet.link(source, target)
+        return link.blocked or link.base_s > SLOW_S or bool(link.stall_chance)
