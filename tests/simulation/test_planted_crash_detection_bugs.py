@@ -9,7 +9,6 @@ import asyncio
 import sys
 
 import pytest
-from test_planted_reliability_bugs import found, main
 
 from ottla.broker.lifecycle.membership import Membership
 from ottla.controller import crash_detection
@@ -19,6 +18,7 @@ from ottla.sim.plans import Plan
 from ottla.zookeeper.access import ANY_VERSION
 from ottla.zookeeper.operations import Set
 from ottla.zookeeper.removals import Removals
+from support.planting import found, main
 
 
 def r17_a_timeout_counts_as_refused(patch):

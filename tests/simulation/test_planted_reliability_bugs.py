@@ -5,9 +5,7 @@ tries each with its seeds one after the other and prints which one tells (docs/T
 numbers).
 """
 
-import contextlib
 import sys
-import time
 
 import pytest
 
@@ -20,10 +18,10 @@ from ottla.log.flush import FlushJob, FolderGuard
 from ottla.log.manager import LogManager
 from ottla.model.errors import ErrorCode
 from ottla.replication.fetcher import LeaderFetcher
-from ottla.sim import cluster
 from ottla.sim.cluster import run
 from ottla.sim.plans import Plan
 from ottla.wire.records import iter_batches
+from support.planting import found, main
 
 
 def a1_who_has_fetched_once_counts_as_complete(patch):
@@ -204,24 +202,9 @@ BUGS = {
 }  # fmt: skip
 
 
-def found(plant, bugs=BUGS):
-    """Return the seed that tells of a planted bug, and in what words; None where none does."""
-    settings, words, seeds = bugs[plant]
-    with pytest.MonkeyPatch.context() as patch:
-        plant(patch)
-        patch.setattr(cluster, "SETTLE_S", 40.0)
-        for seed in seeds:
-            told = [
-                line for line in run(Plan(seed, **settings)).anomalies if line.startswith(words)
-            ]
-            if told:
-                return seed, told[0]
-    return None
-
-
 @pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found_within_its_seeds(plant):
-    assert found(plant) is not None
+    assert found(plant, BUGS) is not None
 
 
 @pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
@@ -232,20 +215,5 @@ def test_its_plan_passes_without_it(plant):
     assert verdict.faults
 
 
-def main(names, bugs=BUGS):
-    missed = 0
-    for plant in bugs:
-        if names and not any(plant.__name__.startswith(name) for name in names):
-            continue
-        began = time.process_time()
-        with contextlib.redirect_stderr(None):
-            what = found(plant, bugs)
-        missed += what is None
-        took_s = time.process_time() - began
-        sys.stdout.write(f"{plant.__name__}: {what} after {took_s:.0f} s of CPU time\n")
-        sys.stdout.flush()
-    return missed
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:], BUGS))
