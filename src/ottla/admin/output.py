@@ -5,6 +5,7 @@ that it can be piped; names of topics, clients and files are data: they are neve
 no control character of theirs reaches the terminal.
 """
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -82,11 +83,21 @@ def structured(output: Format) -> bool:
     return output in (Format.json, Format.yaml)
 
 
-def print_structured(output: Format, value: object) -> None:
-    """Print one document: of lists, dicts, structs and what is in them."""
+def readable_json(value: object) -> str:
+    """Return JSON for people: indented, but a list of numbers (brokers, offsets) on one line."""
     import json  # noqa: PLC0415 - only where it is printed
 
-    import msgspec  # noqa: PLC0415
+    # A line's end stands in no string of JSON, so this finds lists alone.
+    return re.sub(
+        r"\[\n\s+(-?[\d.]+(?:,\n\s+-?[\d.]+)*)\n\s+\]",
+        lambda found: "[" + re.sub(r",\s+", ", ", found[1]) + "]",
+        json.dumps(value, indent=2),
+    )
+
+
+def print_structured(output: Format, value: object) -> None:
+    """Print one document: of lists, dicts, structs and what is in them."""
+    import msgspec  # noqa: PLC0415 - only where it is printed
 
     plain = msgspec.to_builtins(value, str_keys=True)
     if output is Format.yaml:
@@ -94,7 +105,7 @@ def print_structured(output: Format, value: object) -> None:
 
         sys.stdout.write(to_yaml(plain))
     else:
-        sys.stdout.write(json.dumps(plain, indent=2) + "\n")
+        sys.stdout.write(readable_json(plain) + "\n")
 
 
 def print_watched(output: Format, value: object, table: Callable[[], None]) -> None:

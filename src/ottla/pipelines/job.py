@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ottla.model.errors import OttlaError
@@ -69,6 +69,18 @@ def run(name: str, work: Callable[[], int]) -> int:
         return EXIT_FAILED
     finally:
         root.setLevel(level)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines until there are no more, or until whoever reads them has seen enough."""
+    try:
+        for line in lines:
+            sys.stdout.write(line)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the interpreter would try once more when it ends
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 _OURS = re.compile(r"^.*?\bottla\.[\w.]+Error: (.+)$", re.MULTILINE)

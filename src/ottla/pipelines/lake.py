@@ -124,9 +124,8 @@ def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int
 
 def _print_files(settings: Settings) -> int:
     """Print a snapshot: the files of all batches that are committed now, a line each."""
-    for topic in settings.lake.topics:
-        for path in snapshot(Path(settings.lake.path) / topic):
-            sys.stdout.write(f"{path}\n")
+    found = (path for t in settings.lake.topics for path in snapshot(Path(settings.lake.path) / t))
+    job.print_lines(f"{path}\n" for path in found)
     return job.EXIT_OK
 
 

@@ -53,6 +53,18 @@ _SCORE = an_object(
         )
     ),
 )  # fmt: skip
+_PLAN = an_object(
+    bytes_to_move=NUMBER, least_bytes=NUMBER, bytes_by_goal=by_name(NUMBER),
+    replicas_to_move=NUMBER, left_out=NUMBER, elections=NUMBER, folder=or_null(TEXT),
+    stages=many(
+        an_object(
+            file=TEXT, partitions=NUMBER, replicas=NUMBER, bytes=NUMBER,
+            busiest_broker_bytes=NUMBER, seconds=or_null(FRACTION),
+        )
+    ),
+    before=_SCORE, after=_SCORE,
+)  # fmt: skip
+_SAMPLE = an_object(at_ms=NUMBER, brokers=NUMBER, partitions=NUMBER, samples=NUMBER)
 
 RESULTS: dict[str, Schema] = {
     "lake": {
@@ -142,16 +154,6 @@ RESULTS: dict[str, Schema] = {
             )
         ),
     ),
-    "rebalance": an_object(
-        bytes_to_move=NUMBER, least_bytes=NUMBER, bytes_by_goal=by_name(NUMBER),
-        replicas_to_move=NUMBER, left_out=NUMBER, elections=NUMBER, folder=or_null(TEXT),
-        stages=many(
-            an_object(
-                file=TEXT, partitions=NUMBER, replicas=NUMBER, bytes=NUMBER,
-                busiest_broker_bytes=NUMBER, seconds=or_null(FRACTION),
-            )
-        ),
-        before=_SCORE, after=_SCORE,
-    ),
+    "rebalance": {"anyOf": [_PLAN, _SAMPLE]},
 }  # fmt: skip
 """By the job's name; with `--print json` for `timeline`. The others print text, files or lines."""

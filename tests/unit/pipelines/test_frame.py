@@ -285,3 +285,18 @@ def test_conf_options():
     assert job.wanted_of(options) == session.Wanted("local[1]", {"a": "b=c"})
     with pytest.raises(OttlaError, match="--conf nothing: write KEY=VALUE"):
         job.wanted_of(job.parser("x", "").parse_args(["--conf", "nothing"]))
+
+
+def test_lines_end_in_silence_where_their_reader_does():
+    code = (
+        "from ottla.pipelines import job\n"
+        "job.print_lines(f'{n}\\n' for n in range(200_000))\n"
+        "import sys; sys.exit(7)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout.readline() == b"0\n"
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(30) == 7

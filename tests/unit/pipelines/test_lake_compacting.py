@@ -41,20 +41,21 @@ def rows_of(offsets, *, more=False):
     return pa.table(columns)
 
 
-def commit(table, *, more=False, dead=0, int96=False):
-    """Commit a batch of SIZE rows in two date folders."""
+def commit(table, *, more=False, dead=0, int96=False, files=1):
+    """Commit a batch of SIZE rows in two date folders, each with so many files."""
     stage = table.stage()
     start = table.last.landed[0][-1].end if table.last else 0
     for day in (1, 2):
         folder = stage.data / f"event_date=2026-01-0{day}"
         folder.mkdir(parents=True)
-        rows = rows_of(range(start + day - 1, start + SIZE, 2), more=more)
-        parquet.write_table(
-            rows,
-            folder / "part-0.parquet",
-            use_deprecated_int96_timestamps=int96,
-            store_schema=False,
-        )
+        offsets = range(start + day - 1, start + SIZE, 2)
+        for part in range(files):
+            parquet.write_table(
+                rows_of(offsets[part::files], more=more),
+                folder / f"part-{part}.parquet",
+                use_deprecated_int96_timestamps=int96,
+                store_schema=False,
+            )
     if dead:
         stage.dead.mkdir()
         (stage.dead / "part-0.parquet").write_bytes(b"d" * dead)
@@ -131,6 +132,25 @@ def test_many_small_batches_become_one(table, folder):
     assert len(list((folder / "dead").rglob("*.parquet"))) == 3
     by_date = dataset.dataset(str(folder / "data"), partitioning="hive").to_table()
     assert sorted(by_date.column("kafka_offset").to_pylist())[:12] == list(range(12))
+
+
+def test_one_batch_with_several_small_files_for_a_date_is_compacted_once(table, folder):
+    commit(table, files=3)
+    before = read(folder)
+    assert len(paths(folder)) == 6
+    assert compact(table, "snappy") == 1
+    assert [path.split("/data/")[1] for path in paths(folder)] == [
+        f"batch=1/event_date=2026-01-0{day}/part-0.parquet" for day in (1, 2)
+    ]
+    assert read(folder) == before
+    again = reopened(table)
+    assert again.problems() == []
+    assert (again.next_batch, again.last.first, again.last.landed) == (2, 0, {0: [Span(0, SIZE)]})
+    assert compact(again, "snappy") == 0
+    commit(again)
+    assert compact(again, "snappy") == 2
+    assert reopened(again).problems() == []
+    assert len(read(folder)) == 2 * SIZE
 
 
 def test_large_batches_are_left_and_stay_in_place(table, folder):

@@ -218,14 +218,15 @@ def _state(broker: "BrokerStatus") -> object:
 
 def print_status(status: "Status") -> None:
     """Print a table of brokers, why some are down, and a summary of the partitions."""
+    asked = any(b.alive for b in status.brokers)  # else no one says who leads what
     rows = [
         (
             b.id,
             b.address,
             _state(b),
             "controller" if b.controller else "",
-            b.leads,
-            b.replicas,
+            b.leads if asked else None,
+            b.replicas if asked else None,
             b.pid,
             megabytes(b.resident_bytes),
             None if b.idle is None else f"{b.idle:.0%}",

@@ -107,7 +107,7 @@ def man(
     for name, text in pages(all_commands(), parameters(connection.options)):
         (folder / name).write_text(text, encoding="utf-8")
         count += 1
-    say(f"{plural(count, 'page')} written to {folder}; `man ottla` shows the first")
+    say(f"{plural(count, 'page')} written to {folder}; `man {folder}/ottla.1` shows the first")
 
 
 def schema(

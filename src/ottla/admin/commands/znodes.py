@@ -8,7 +8,14 @@ from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, Option
 from ottla.admin.options import Dir, Output, cluster_folder
-from ottla.admin.output import Format, print_line, print_structured, print_table, structured
+from ottla.admin.output import (
+    Format,
+    print_line,
+    print_structured,
+    print_table,
+    readable_json,
+    structured,
+)
 from ottla.admin.zookeeper_session import asked
 
 ZooKeeper = Annotated[
@@ -61,8 +68,6 @@ def get(
 
     Example: ottla znode get /brokers/topics/orders/partitions/0/state
     """
-    import json  # noqa: PLC0415 - lazy
-
     from ottla.admin.operations import znode_reading  # noqa: PLC0415 - lazy
     from ottla.admin.operations.record_format import moment  # noqa: PLC0415 - lazy
 
@@ -74,7 +79,7 @@ def get(
         print_structured(output, found)
         return
     data = found["data"]
-    text = json.dumps(data, indent=2) if found["encoding"] == "json" else data
+    text = readable_json(data) if found["encoding"] == "json" else data
     for line in (text or "(no data)").split("\n"):
         print_line(line)
     rows = [

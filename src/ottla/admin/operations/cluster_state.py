@@ -275,4 +275,5 @@ def _edits(wanted: Mapping[str, V], now: Mapping[str, V]) -> tuple[dict[str, V],
 
 
 def _in_words(changed: Mapping[str, str], removed: list[str]) -> str:
-    return ", ".join([*(f"{k}={v}" for k, v in changed.items()), *(f"no {k}" for k in removed)])
+    gone = (f"{k} back to its default" for k in removed)
+    return ", ".join([*(f"{k}={v}" for k, v in changed.items()), *gone])

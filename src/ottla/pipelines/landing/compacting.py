@@ -33,7 +33,7 @@ ROWS_AT_ONCE = 65_536
 def compact(table: Table, compression: str, target: int = TARGET_BYTES) -> int:
     """Make the newest batches one; return how many there were, 0 if there is nothing to do."""
     some = small(table.batches, target)
-    if len(some) < 2:
+    if len(some) < 2 and not any(has_many_files(manifest, target) for manifest in some):
         return 0
     stage = table.stage()
     data = stage.data
@@ -54,6 +54,15 @@ def small(batches: list[Manifest], target: int) -> list[Manifest]:
         if sum(file.bytes for file in manifest.files) < target // 2 * len(folders):
             return batches[at:]
     return []
+
+
+def has_many_files(manifest: Manifest, target: int) -> bool:
+    """Return whether a batch has more files than its bytes need, date by date."""
+    bytes_of: dict[str, int] = {}
+    for file in manifest.files:
+        folder = os.path.dirname(file.path)  # noqa: PTH120 - a relative text
+        bytes_of[folder] = bytes_of.get(folder, 0) + file.bytes
+    return len(manifest.files) > sum(-(-size // target) for size in bytes_of.values())
 
 
 def merged_manifest(some: list[Manifest], files: list[File], previous: str) -> Manifest:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ottla.model.errors import OttlaError
+from ottla.pipelines import job as frame
 from ottla.pipelines.paths import spark_path
 from ottla.pipelines.timeline import clocks, report
 from ottla.pipelines.timeline import events as e
@@ -133,8 +134,8 @@ def _print_lines(made: Timeline, wanted: Wanted) -> None:
     events = of_topic(made.events, wanted).where(
         f.col("topic").isNotNull() & (f.col("level") != "JOURNAL")
     )
-    for row in events.orderBy(*ORDER).select("text").toLocalIterator():
-        sys.stdout.write(row["text"] + "\n")
+    rows = events.orderBy(*ORDER).select("text").toLocalIterator()
+    frame.print_lines(row["text"] + "\n" for row in rows)
 
 
 def _print_table(reported: dict[str, Any], zone: str) -> None:
