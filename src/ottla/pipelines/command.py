@@ -13,6 +13,7 @@ To add a job:
 3. Add a line to JOBS below, and a section to docs/PIPELINES.md.
 """
 
+import json
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -71,7 +72,8 @@ def usage() -> str:
             "Usage: ottla pipeline NAME [OPTIONS]",
             "",
             "Spark jobs around a Kafka cluster, on this machine (local[*]) or, by --master or",
-            "spark-submit, on any Spark cluster. `ottla pipeline NAME --help` tells the rest.",
+            "spark-submit, on any Spark cluster. `ottla pipeline NAME --help` tells the rest,",
+            "`ottla pipeline NAME --schema` what its JSON has.",
             "",
             *(f"  {name:{width}}  {job.what}" for name, job in JOBS.items()),
             "",
@@ -90,4 +92,17 @@ def main(arguments: Sequence[str]) -> int:
             f"ottla pipeline: there is no job {arguments[0]}; there are: {', '.join(JOBS)}\n"
         )
         return EXIT_USAGE
+    if list(arguments[1:]) == ["--schema"]:
+        return _print_schema(arguments[0])
     return int(import_module(job.module).main(arguments[1:]))
+
+
+def _print_schema(name: str) -> int:
+    """Print the JSON schema of a job's result, without Spark."""
+    from ottla.pipelines.result_schemas import RESULTS  # noqa: PLC0415 - lazy
+
+    if name not in RESULTS:
+        sys.stderr.write(f"ottla pipeline: {name} prints no JSON; there are {', '.join(RESULTS)}\n")
+        return EXIT_USAGE
+    sys.stdout.write(json.dumps(RESULTS[name], indent=2) + "\n")
+    return 0

@@ -1,5 +1,6 @@
 """What all jobs share: listing, settings, precedence of Spark's settings, one line for failures."""
 
+import json
 import subprocess
 import sys
 from importlib import import_module
@@ -10,6 +11,7 @@ import pytest
 from ottla.model.errors import ConfigError, OttlaError, StartupError
 from ottla.pipelines import command, job, paths, session
 from ottla.pipelines.config import Cluster, Spark, read_config
+from ottla.pipelines.result_schemas import RESULTS
 from ottla.pipelines.source.options import parse_options
 
 
@@ -300,3 +302,10 @@ def test_lines_end_in_silence_where_their_reader_does():
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait(30) == 7
+
+
+def test_a_job_s_schema_is_printed_without_spark(capsys):
+    assert command.main(["lake", "--schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == RESULTS["lake"]
+    assert command.main(["init", "--schema"]) == 2
+    assert "prints no JSON" in capsys.readouterr().err
