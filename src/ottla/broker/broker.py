@@ -200,9 +200,6 @@ class Broker:
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
         self.router = Router(self.services, ROUTES.values(), world.clock.monotonic)
         self.membership = Membership(self.services, self.broker_info, self._serve_requests)
-        self._controller_watch = ControllerWatch(
-            world, config, metadata, channel, lambda: self.services.current_store
-        )
 
     @property
     def state(self) -> BrokerState:
@@ -320,7 +317,14 @@ class Broker:
         self.tasks.start(LogCleaner(self.world, self.config, self.logs).run(), "cleaner")
         self.tasks.start(self.membership.run(), "membership")
         if self.config.text(CRASH_DETECTION) != OFF:
-            self.tasks.start(self._controller_watch.run(), "controller-watch")
+            watch = ControllerWatch(
+                self.world,
+                self.config,
+                server.metadata,
+                server.controller_channel,
+                lambda: server.current_store,
+            )
+            self.tasks.start(watch.run(), "controller-watch")
         server.enter(BrokerState.RUNNING)
         logger.info(
             "started broker=%d listeners=%s",
