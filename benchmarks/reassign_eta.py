@@ -7,6 +7,7 @@ that gets its share under a throttle. Every look's estimate is compared with wha
 
 import argparse
 import itertools
+import json
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from ottla.admin.operations import proposing, reassign, topics
+from ottla.admin.operations import copy_estimate, proposing, reassign, topics
 from ottla.admin.session import connected
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster
@@ -41,6 +42,19 @@ while True:
 """
 
 
+def noted_sizes() -> list[tuple[float, copy_estimate.Sizes]]:
+    """Return a list that gets every look's sizes, and when they were seen."""
+    found: list[tuple[float, copy_estimate.Sizes]] = []
+    add = copy_estimate.Estimator.add
+
+    def noted(self: object, now_s: float, sizes: copy_estimate.Sizes) -> object:
+        found.append((now_s, sizes))
+        return add(self, now_s, sizes)
+
+    copy_estimate.Estimator.add = noted
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kafka", action="store_true", help="brokers of Apache Kafka 3.9")
@@ -48,6 +62,7 @@ def main() -> int:
     parser.add_argument("--megabytes", type=int, default=400)
     parser.add_argument("--rate", type=int, default=3_000_000, help="throttle, bytes/s")
     parser.add_argument("--load", type=int, default=300_000, help="produced meanwhile, bytes/s")
+    parser.add_argument("--trace", type=Path, help="write what was seen of sizes here, as JSON")
     args = parser.parse_args()
     kind, more = (Kafka39Cluster, {"heap_mb": 384}) if args.kafka else (OttlaCluster, {})
     with tempfile.TemporaryDirectory() as folder, kind(Path(folder), brokers=4, **more) as cluster:
@@ -61,6 +76,7 @@ def measure(cluster: object, args: argparse.Namespace) -> int:
     produce(bootstrap, args.megabytes)
     load = subprocess.Popen([sys.executable, "-c", LOAD, bootstrap, str(args.load)])
     seen: list[tuple[float, object]] = []
+    sizes = noted_sizes()
 
     async def move(client: object) -> float:
         _, proposed = await proposing.propose(client, [TOPIC], [0, 1, 2, 3], None)
@@ -88,6 +104,9 @@ def measure(cluster: object, args: argparse.Namespace) -> int:
     finally:
         load.kill()
         load.wait(10)
+    if args.trace:
+        samples = [(at - sizes[0][0], *each) for at, each in sizes]
+        args.trace.write_text(json.dumps({"rate": args.rate, "took": took, "samples": samples}))
     distinct = [seen[0], *(b for a, b in itertools.pairwise(seen) if a[1] is not b[1])]
     print(f"took {took:.1f} s")
     print(" after  copied      rate    left  really   end off by  left off by")

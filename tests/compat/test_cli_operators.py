@@ -330,6 +330,10 @@ def test_a_move_that_hangs_is_shown_and_taken_back(cluster):
                 "replicas": [target, leader],
                 "adding": [target],
                 "removing": [],
+                "copied": 0,
+                "size": 0,
+                "left": 0,
+                "copied_per_s": 0,
             }
         ]
         another = ("reassign", "execute", "--partition", f"hang-0={third}")

@@ -1,7 +1,8 @@
 """`ottla reassign` beside Kafka's own tool, on three brokers of ours and of Kafka 3.9.
 
 What Kafka's tool prints is what --kafka-output prints; a plan in progress takes another throttle
-and nothing else; Ctrl-C leaves no throttle, kill -9 none on our brokers; the way back is in a file.
+and nothing else; Ctrl-C leaves no throttle, kill -9 none on our brokers, and what stays is said;
+what is copied is what lies on the disks; the way back is in a file.
 """
 
 import json
@@ -296,3 +297,83 @@ def test_kill_9_of_the_tool_leaves_a_throttle_only_where_no_lease_is_known(clust
     ok(cluster, "reassign", "throttles", "--remove")
     assert throttles(cluster, "left") == []
     assert "no throttle is left over" in ok(cluster, "reassign", "throttles").stderr
+
+
+def segments(cluster, broker, topic):
+    """Return the bytes of a replica's segments, on that broker's disk."""
+    folder = cluster.data(broker) / f"{topic}-0"
+    return sum(f.stat().st_size for f in folder.glob("*.log")) if folder.exists() else 0
+
+
+def test_list_shows_what_is_copied_what_is_left_and_how_fast(cluster):
+    """Beside the sizes of the segments, before and after."""
+    create(cluster, "shown", [[0]])
+    fill(cluster, "shown", 40)
+    ok(cluster, "reassign", "execute", "--partition", "shown-0=1", "--throttle", 2_000_000)
+    whole = segments(cluster, 0, "shown")
+    until(lambda: segments(cluster, 1, "shown") > 0, 30, "it has begun")
+    before, began = segments(cluster, 1, "shown"), time.monotonic()
+    (one,) = asked(cluster, "reassign", "list", "--interval", 4)
+    took, after = time.monotonic() - began, segments(cluster, 1, "shown")
+    assert one["size"] == whole
+    assert before <= one["copied"] <= after < whole
+    assert one["left"] == whole - one["copied"]
+    assert 0 <= one["copied_per_s"] * 4 <= after - before + MIB
+    assert took > 4
+    (one,) = asked(cluster, "reassign", "list", "--interval", 0)
+    assert one["copied_per_s"] is None
+    done = ok(cluster, "reassign", "list")
+    head, row = done.stdout.splitlines()
+    assert head.split("\t") == [
+        "partition", "replicas", "adding", "removing", "copied", "left", "per second",
+    ]  # fmt: skip
+    copied, left = (int(text.replace(",", "")) for text in row.split("\t")[4:6])
+    assert copied + left == whole
+    assert re.search(r"1 partition in progress: \d+\.\d of 4[0-9]\.\d MB, .* left", done.stderr)
+    done = ok(cluster, "reassign", "cancel", "--all")
+    assert "shown-0 goes back to 0" in done.stderr
+    assert throttles(cluster, "shown") == []
+    assert asked(cluster, "reassign", "list") == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_only_watched_leaves_the_throttle_and_is_told_of_it(cluster, number):
+    """The move goes on, throttled: by a lease on ours; on Kafka's the way to remove it is said."""
+    topic = f"watched-{number.name.lower()}"
+    create(cluster, topic, [[0]])
+    fill(cluster, topic, 40)
+    move = ("--partition", f"{topic}-0=1")
+    done = call(cluster, "reassign", "execute", *move, "--throttle", 1000, "--wait", 1)
+    assert done.returncode == 1
+    assert "after 1 s 1 partition still moving" in done.stderr
+    where = f"the throttle of broker 0, broker 1, topic {topic}"
+    stays = f"the brokers remove {where} soon after the end"
+    if not isinstance(cluster, OttlaCluster):
+        stays = f"{where} stays until it is removed: once it has ended, `ottla reassign verify`"
+    assert stays in done.stderr
+    command = words(cluster, "reassign", "verify", *move, "--wait", 60)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = ""
+        while "of 1 partition" not in line:
+            line = process.stderr.readline()
+            assert line, "it ended"
+        process.send_signal(number)
+        printed, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait(10)
+    assert (process.returncode, printed) == (130, "")
+    assert "interrupted; the reassignment of 1 partition goes on: `ottla reassign list`" in said
+    assert stays in said
+    assert len(throttles(cluster, topic)) == 6, "it is still throttled"
+    assert [m["partition"] for m in asked(cluster, "reassign", "list")] == [f"{topic}-0"]
+    for broker in (0, 1):
+        rates = (f"--set={rate}=50000000" for rate in RATES[:2])
+        ok(cluster, "configs", "alter", "--broker", broker, *rates)
+    until(lambda: replicas(cluster, topic) == {0: [1]}, 60, "it went on")
+    if isinstance(cluster, OttlaCluster):
+        until(lambda: throttles(cluster, topic) == [], 60, "the leases have ended")
+    else:
+        ok(cluster, "reassign", "throttles", "--remove")
+    assert throttles(cluster, topic) == []

@@ -330,7 +330,10 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "reassign cancel": _many(_object(partition=TEXT, replicas=NUMBERS, cancelled=FLAG)),
     "reassign list": _many(
-        _object(partition=TEXT, replicas=NUMBERS, adding=NUMBERS, removing=NUMBERS)
+        _object(
+            partition=TEXT, replicas=NUMBERS, adding=NUMBERS, removing=NUMBERS, copied=NUMBER,
+            size=NUMBER, left=NUMBER, copied_per_s=_or_null(NUMBER),
+        )
     ),
     "reassign throttles": _many(_object(kind=TEXT, name=TEXT, settings=_by_name(TEXT), fix=TEXT)),
     "top": _object(

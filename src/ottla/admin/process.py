@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 EXIT_INTERRUPTED = 130
@@ -41,8 +42,15 @@ def _leave(_number: int, _frame: object) -> NoReturn:
     os._exit(EXIT_INTERRUPTED)
 
 
-def _raise(number: int, _frame: object) -> NoReturn:
-    raise KeyboardInterrupt(signal.Signals(number).name)
+def _as_ctrl_c(_number: int, frame: FrameType | None) -> None:
+    """Do what Ctrl-C does at this moment.
+
+    While a loop runs, asyncio's handler cancels the task: an exception out of here would be raised
+    amid whatever the task does, past what it does when it is cancelled.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    assert callable(handler)
+    handler(signal.SIGINT, frame)
 
 
 @contextlib.contextmanager
@@ -53,7 +61,7 @@ def ended_in_order() -> Iterator[None]:
         return
     signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio knows what that is
     for number in _NUMBERS[1:]:
-        signal.signal(number, _raise)
+        signal.signal(number, _as_ctrl_c)
     try:
         yield
     finally:

@@ -76,6 +76,45 @@ def test_bursts_are_smoothed():
             assert found.left_s == pytest.approx(really, rel=0.2)
 
 
+def throttled(size, rate, *, at_once, pause_s, first=1):
+    """Follow a copy whose throttle lets `at_once` bytes pass every `pause_s`, first `first` times.
+
+    So do Kafka's brokers: a fetch brings 10 MiB from each leader, then nothing until the mean of
+    the last ten seconds is below the rate.
+    """
+    estimator, seen, copied, t, next_s = Estimator(), [], 0.0, 0.0, 0.0
+    while copied < size:
+        if t >= next_s:
+            copied += at_once * (first if t == 0 else 1)
+            next_s = t + pause_s * (first if t == 0 else 1)
+        left = size - copied
+        seen.append((t, estimator.add(t, Sizes({1: min(size, copied)}, {1: size}, left / rate))))
+        t += 1.0
+    return seen, t - 1
+
+
+def test_a_first_burst_under_a_throttle_does_not_mislead():
+    seen, end_s = throttled(300 * MB, 3 * MB, at_once=15 * MB, pause_s=5, first=3)
+    for t, found in seen[1:-1]:
+        assert abs(t + found.left_s - end_s) <= 0.2 * end_s, (t, found)
+    assert seen[0][1].left_s == pytest.approx(255 / 3)
+
+
+def test_a_throttle_that_is_not_what_limits_the_copying_counts_little():
+    estimator, size = Estimator(), 1000 * MB
+    for t in range(60):
+        copied = 5 * MB * t
+        found = estimator.add(t, Sizes({1: copied}, {1: size}, (size - copied) / (100 * MB)))
+    assert found.left_s == pytest.approx((size - copied) / (5 * MB), rel=0.01)
+
+
+def test_where_nothing_passes_for_now_the_throttle_tells_the_end():
+    estimator = Estimator()
+    for t in range(5):
+        found = estimator.add(t, Sizes({1: 50 * MB}, {1: 100 * MB}, 25.0))
+        assert found.left_s == 25.0
+
+
 def test_how_it_is_said():
     assert described(Estimate(0, 0, None, None)) == "0.0 of 0.0 MB"
     assert described(Estimate(1_500_000, 9_000_000, 250_000.0, 30.4)) == (

@@ -49,12 +49,34 @@ IN_C = """
 """
 """msgspec evaluates annotations, and an exception amid that ended the process by SIGSEGV."""
 
+IN_A_TASK = """
+    import asyncio
+    from ottla.net import runtime
+    async def task():
+        try:
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+            print("cancelled")
+            raise
+    with ended_in_order():
+        runtime.run(task)
+"""
+"""Throttles are removed there, for one: whatever the signal, the task has to hear of it."""
+
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 @pytest.mark.parametrize(
     ("body", "printed"),
-    [(AT_ONCE, "begun\n"), (IN_ORDER, "ended in order\n"), (IN_TEXT, ""), (IN_C, "")],
-    ids=["at once", "in order", "in text", "in C"],
+    [
+        (AT_ONCE, "begun\n"),
+        (IN_ORDER, "ended in order\n"),
+        (IN_TEXT, ""),
+        (IN_C, ""),
+        (IN_A_TASK, "cancelled\n"),
+    ],
+    ids=["at once", "in order", "in text", "in C", "in a task"],
 )
 def test_an_interrupt_is_one_line_and_130(name, body, printed):
     code = START.format(name=name, body=body.strip().replace("{", "{{").replace("}", "}}"))

@@ -4,6 +4,7 @@ Who may call: the command line. Invariants: stdout carries data (with --kafka-ou
 tool prints), everything else is said on stderr; exit code 1 while something is not as planned.
 """
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from ottla.admin.move_progress import MoveProgress
 from ottla.admin.options import Bootstrap, Dir, DryRun, Output, ask, read_input, usage
 from ottla.admin.output import (
     Format,
+    plural,
     print_results,
     print_structured,
     print_table,
@@ -42,8 +44,23 @@ def verify(
     from ottla.admin.operations import kafka_text, log_dirs, reassign  # noqa: PLC0415 - lazy
 
     plan, _, places = plan_of(file, partition)
+    topics = {tp.topic for tp in plan}
 
     async def run(client: Any) -> tuple[list[reassign.Progress], list[log_dirs.Placed]]:
+        try:
+            return await look(client)
+        except asyncio.CancelledError:  # Ctrl-C: what was only watched goes on as it was
+            from ottla.admin.commands.reassign_interrupted import (  # noqa: PLC0415 - lazy
+                tell_what_goes_on,
+            )
+
+            moving = await tell_what_goes_on(client, topics, unthrottled=False)
+            placed = await log_dirs.progress(client, places)
+            if not moving and not preserve_throttles and all(p.done for p in placed):
+                await clear(client, topics, of=plan)
+            raise
+
+    async def look(client: Any) -> tuple[list[reassign.Progress], list[log_dirs.Placed]]:
         if wait is not None:
             with MoveProgress() as shown:
                 await reassign.wait(client, plan, wait, shown.tell)
@@ -54,7 +71,7 @@ def verify(
         if kafka_output:
             sys.stdout.write(kafka_text.status(found))
         if not preserve_throttles and not moving:
-            await clear(client, {tp.topic for tp in plan}, of=plan, kafka_output=kafka_output)
+            await clear(client, topics, of=plan, kafka_output=kafka_output)
         return found, placed
 
     found, placed = ask(directory, bootstrap_server, run)
@@ -122,8 +139,12 @@ def cancel(
         if kafka_output:
             sys.stdout.write(kafka_text.cancelled(cancelled))
         of = {**dict.fromkeys(chosen or (), ()), **{tp: m.replicas for tp, m in cancelled.items()}}
-        if of and not preserve_throttles and not await reassign.in_progress(client):
-            await clear(client, {tp.topic for tp in of}, of=of, kafka_output=kafka_output)
+        if of and not preserve_throttles:
+            if await reassign.in_progress(client):
+                say("others are in progress: the throttles stay until they end")
+            else:
+                await clear(client, {tp.topic for tp in of}, of=of, kafka_output=kafka_output)
+                await _tell_what_is_left_over(client)
         return cancelled
 
     cancelled = ask(directory, bootstrap_server, run)
@@ -140,47 +161,85 @@ def cancel(
         say("none of them is in progress")
 
 
+async def _tell_what_is_left_over(client: Any) -> None:
+    """Say where throttles are that the plan had set on topics which were not named now."""
+    from ottla.admin.operations import left_over_throttles  # noqa: PLC0415 - lazy
+
+    left = await left_over_throttles.forgotten(client)
+    if left:
+        named = ", ".join(f"{one.kind} {one.name}" for one in left)
+        say(f"throttles are left over on {named}: `ottla reassign throttles --remove` removes them")
+
+
 def list_command(
+    interval: Annotated[
+        float, Option(metavar="SECONDS", help="How long to measure rates; 0: no rates", min=0)
+    ] = 1.0,
     kafka_output: KafkaOutput = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """List the moves in progress.
+    """List the moves in progress: how much is copied, how fast, and what is left.
 
-    Example: ottla reassign list
+    A throttle lets records pass in bursts: what a second shows may be nothing or several times its
+    rate. With --interval 10 the rate is that of a whole burst.
+
+    Example: ottla reassign list --interval 10
     """
     from ottla.admin.operations import reassign  # noqa: PLC0415 - lazy
 
-    found = ask(directory, bootstrap_server, reassign.in_progress)
+    async def run(client: Any) -> tuple[Any, Any, Any]:
+        moves = await reassign.in_progress(client)
+        if kafka_output or not moves:
+            return moves, [], None
+        from ottla.admin.operations import reassign_list  # noqa: PLC0415 - if anything moves
+
+        return moves, *await reassign_list.listed(client, moves, interval)
+
+    moves, found, total = ask(directory, bootstrap_server, run)
     if kafka_output:
         from ottla.admin.operations import kafka_text  # noqa: PLC0415 - lazy
 
-        sys.stdout.write(kafka_text.listed(found))
+        sys.stdout.write(kafka_text.listed(moves))
         return
     if structured(output):
         print_structured(
             output,
             [
                 {
-                    "partition": str(tp),
-                    "replicas": list(move.replicas),
-                    "adding": list(move.adding),
-                    "removing": list(move.removing),
+                    "partition": str(one.partition),
+                    "replicas": list(one.move.replicas),
+                    "adding": list(one.move.adding),
+                    "removing": list(one.move.removing),
+                    "copied": one.copied,
+                    "size": one.size,
+                    "left": one.left,
+                    "copied_per_s": one.copied_per_s,
                 }
-                for tp, move in found.items()
+                for one in found
             ],
         )
     elif found:
         print_table(
-            ("partition", "replicas", "adding", "removing"),
+            ("partition", "replicas", "adding", "removing", "copied", "left", "per second"),
             [
-                (tp, _ids(move.replicas), _ids(move.adding), _ids(move.removing))
-                for tp, move in found.items()
+                (one.partition, _ids(one.move.replicas), _ids(one.move.adding),
+                 _ids(one.move.removing), f"{one.copied:,}", f"{one.left:,}", _rate(one))
+                for one in found
             ],
-        )
+        )  # fmt: skip
+    if found:
+        from ottla.admin.move_progress import described  # noqa: PLC0415 - if anything moves
+
+        said = "" if total is None else f": {described(total)}"
+        say(f"{plural(len(found), 'partition')} in progress{said}")
     else:
         say("no reassignment is in progress")
+
+
+def _rate(one: Any) -> str:
+    return "-" if one.copied_per_s is None else f"{one.copied_per_s:,}"
 
 
 def _ids(brokers: Sequence[int]) -> str:

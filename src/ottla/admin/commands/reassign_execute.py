@@ -10,6 +10,10 @@ import sys
 from typing import Annotated, Any, NamedTuple
 
 from ottla.admin.arguments import Option, UsageError
+from ottla.admin.commands.reassign_interrupted import (
+    tell_what_goes_on,
+    tell_which_throttles_stay,
+)
 from ottla.admin.commands.reassign_options import File, Moves, Wait, clear, plan_of
 from ottla.admin.commands.reassign_plan import KafkaOutput, PlanOutput, print_plan
 from ottla.admin.move_progress import MoveProgress
@@ -72,7 +76,7 @@ def execute(
 
     Example: ottla reassign execute --file plan.json --wait 60 > back.json
     """
-    from ottla.admin.operations import kafka_text, plans, reassign, way_back  # noqa: PLC0415 - lazy  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import kafka_text, plans, reassign, way_back  # noqa: PLC0415 - lazy
 
     plan, where, places = plan_of(file, partition)
     if log_dirs_throttle is not None and not places:
@@ -99,8 +103,9 @@ def execute(
         except asyncio.CancelledError:  # Ctrl-C
             if wanted.throttled:
                 await clear(client, prepared.throttled.leaders)
-            moving = len(await reassign.in_progress(client))
-            _tell_what_goes_on(moving, throttled=wanted.throttled)
+            await tell_what_goes_on(
+                client, prepared.throttled.leaders, unthrottled=wanted.throttled
+            )
             raise
 
     left = ask(directory, bootstrap_server, run)
@@ -148,20 +153,11 @@ async def _begin(client: Any, wanted: _Wanted, prepared: Any) -> int:
         left = await reassign.wait(client, plan, wanted.wait, shown.tell)
     if left == 0 and places:
         left = await log_dirs.wait(client, places, wanted.wait)
-    if left == 0 and wanted.throttled:
+    if left and wanted.throttled:
+        await tell_which_throttles_stay(client, prepared.throttled.leaders)
+    elif wanted.throttled:
         if await reassign.in_progress(client):
             say("other reassignments are in progress: the throttles stay until they end")
         else:
             await clear(client, prepared.throttled.leaders)
     return left
-
-
-def _tell_what_goes_on(moving: int, *, throttled: bool) -> None:
-    if not moving:
-        say("interrupted; nothing is being reassigned")
-        return
-    say(
-        f"interrupted; the reassignment of {plural(moving, 'partition')} goes on"
-        f"{', without a throttle' if throttled else ''}: `ottla reassign list` shows it, "
-        "`ottla reassign cancel --all` stops it"
-    )

@@ -2,7 +2,9 @@
 
 Who may call: `copy_progress` and tests. Invariants: plain values in, plain values out; what is left
 counts, not what was copied: where leaders grow meanwhile, the end is when copies have caught up; it
-is that of the broker that is last, since throttles are per broker.
+is that of the broker that is last, since throttles are per broker. Where a throttle is what limits
+the copying, its rate counts as much as one of its windows of measuring: a throttle lets pass at
+once what a fetch brings, and nothing for a while then.
 """
 
 from collections import deque
@@ -15,10 +17,14 @@ MOST_SAMPLES = 4096
 
 
 class Sizes(NamedTuple):
-    """At one moment: what each broker has copied, and what it is to have copied; bytes."""
+    """At one moment: what each broker has copied, and what it is to have copied; bytes.
+
+    `least_s`: as many seconds as throttles need for what is left; None without throttles.
+    """
 
     copied: Mapping[int, int]
     of: Mapping[int, int]
+    least_s: float | None = None
 
 
 class Estimate(NamedTuple):
@@ -42,9 +48,32 @@ class Estimator:
         copied, of = sum(sizes.copied.values()), sum(sizes.of.values())
         recent = self._recent(now_s)
         if len(recent) < 2:
-            return Estimate(copied, of, None, None)
+            return Estimate(copied, of, None, sizes.least_s)
         rate, _ = _line([(t - now_s, float(sum(s.copied.values()))) for t, s in recent])
-        return Estimate(copied, of, max(0.0, rate), _left_s(recent))
+        measured_s = _left_s(recent)
+        if measured_s is None:
+            return Estimate(copied, of, max(0.0, rate), sizes.least_s)
+        if measured_s and sizes.least_s:
+            used = self._used(now_s, sizes)
+            weight_s, seen_s = (
+                LEAST_WINDOW_S * min(1.0, max(0.0, 2 * used - 1)),
+                now_s - recent[0][0],
+            )
+            speed = (weight_s / sizes.least_s + seen_s / measured_s) / (weight_s + seen_s)
+            if used >= 1:  # what looks slower is a pause between two bursts
+                speed = max(speed, 1 / sizes.least_s)
+            measured_s = 1 / speed
+        return Estimate(copied, of, max(0.0, rate), measured_s)
+
+    def _used(self, now_s: float, sizes: Sizes) -> float:
+        """Return which part of what throttles allow was copied: less than 1, if they are no limit.
+
+        Of all the time since the beginning: in between a throttle may let nothing pass.
+        """
+        assert sizes.least_s
+        copied = sum(sizes.copied.values())
+        allowed_per_s = (sum(sizes.of.values()) - copied) / sizes.least_s
+        return copied / (allowed_per_s * max(now_s - self._samples[0][0], 1e-3))
 
     def _recent(self, now_s: float) -> list[tuple[float, Sizes]]:
         """Return the samples of the last two thirds of the time, of ten seconds at least.

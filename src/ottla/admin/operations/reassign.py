@@ -262,9 +262,13 @@ async def wait(
 
 
 async def clear_throttles(client: Client, topics: Iterable[str]) -> "Cleared":
-    """Remove throttles from all live brokers and from those of these topics that exist."""
+    """Remove throttles from all live brokers and from those of these topics that exist.
+
+    From the topics that leases name, too: once the leases are gone, no broker looks after them.
+    """
     from ottla.admin.operations import throttles  # noqa: PLC0415 - few commands need it
 
     live = list(await racks(client))
-    there = await replicas_of(client, topics)
+    leased = await throttles.leased_topics(client, live)
+    there = await replicas_of(client, {*topics, *leased})
     return await throttles.clear(client, live, {tp.topic for tp in there})

@@ -5,6 +5,7 @@ before it is set anywhere; set only on brokers that live, removed only where it 
 that does not respond is named, not waited for; works with any Kafka (KIP-73).
 """
 
+import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -68,6 +69,44 @@ async def knows_leases(client: Client, broker: int) -> bool:
     """Tell whether a broker shows a lease, set or not: Kafka's brokers do not know the setting."""
     found = await configs.settings(client, BROKER, str(broker), [LEASE])
     return any(s.key == LEASE and not s.sensitive for s in found)
+
+
+async def set_now(
+    client: Client, live: Iterable[int], topics: Iterable[str]
+) -> tuple[list[str], list[str]]:
+    """Return the throttled brokers and topics: first those without a lease, then those leased.
+
+    A broker that does not respond is left out.
+    """
+    kept: list[str] = []
+    leased: list[str] = []
+    named: set[str] = set()
+    for broker in sorted(live):
+        try:
+            found = await configs.own(
+                client, BROKER, str(broker), (*RATES, LEASE), timeout_s=BROKER_ANSWERS_IN_S
+            )
+        except ConnectionLostError:
+            continue
+        if found.keys() & set(RATES):
+            (leased if LEASE in found else kept).append(f"broker {broker}")
+        named.update((found.get(LEASE) or "").split(","))
+    for topic in sorted(topics):
+        if await configs.own(client, TOPIC, topic, THROTTLED_REPLICAS):
+            (leased if topic in named else kept).append(f"topic {topic}")
+    return kept, leased
+
+
+async def leased_topics(client: Client, live: Iterable[int]) -> set[str]:
+    """Return the topics that the leases of these brokers name."""
+    named: set[str] = set()
+    for broker in live:
+        with contextlib.suppress(ConnectionLostError):
+            found = await configs.own(
+                client, BROKER, str(broker), [LEASE], timeout_s=BROKER_ANSWERS_IN_S
+            )
+            named.update(name for name in (found.get(LEASE) or "").split(",") if name)
+    return named
 
 
 def lease_of(topics: Iterable[str]) -> str:

@@ -1,0 +1,62 @@
+"""Reassignments in progress, each with what is copied of it and how fast.
+
+Who may call: `ottla reassign list` and tests. Invariants: nothing is changed; sizes are those of
+the brokers' log dirs, all replicas that are added together; works with any Kafka.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ottla.admin.operations import reassign
+from ottla.admin.operations.copy_estimate import Estimate
+from ottla.admin.operations.copy_progress import CopyProgress
+from ottla.admin.operations.plans import Move
+from ottla.model.ids import TopicPartition
+from ottla.net.client import Client
+
+
+class Listed(NamedTuple):
+    """One partition: bytes copied, of how many, and per second (None: not measured)."""
+
+    partition: TopicPartition
+    move: Move
+    copied: int
+    size: int
+    copied_per_s: int | None
+
+    @property
+    def left(self) -> int:
+        """Bytes that are not there yet."""
+        return self.size - self.copied
+
+
+async def listed(
+    client: Client, moves: Mapping[TopicPartition, Move], interval_s: float
+) -> tuple[list[Listed], Estimate | None]:
+    """Return what is in progress of these moves, and all of them in sum; None if nothing is known.
+
+    `interval_s` is the time between two looks, by which rates are measured; 0: one look, no rates.
+    """
+    loop = asyncio.get_running_loop()
+    progress = CopyProgress(client)
+    total, began_s = await progress.look(moves, loop.time()), loop.time()
+    before = now = progress.by_partition(moves)
+    took_s = 0.0
+    if interval_s and moves:
+        await asyncio.sleep(interval_s)
+        took_s = loop.time() - began_s
+        moves = {tp: m for tp, m in (await reassign.in_progress(client)).items() if tp in moves}
+        # What ended meanwhile counts in sum.
+        total = await progress.look(moves, loop.time(), anyway=True)
+        now = progress.by_partition(before)
+    return [
+        Listed(
+            tp,
+            move,
+            now[tp].copied,
+            now[tp].of,
+            round(max(0, now[tp].copied - before[tp].copied) / took_s) if took_s else None,
+        )
+        for tp, move in moves.items()
+    ], total
