@@ -10,8 +10,8 @@ victim is started again, and the next kill waits until every ISR is full.
         [--kills 20] [--times 5] [--kinds leader,follower,controller] [--topics 10]
         [--partitions 200] [--results FILE] [--no-write]
 Systems take turns. --results keeps each result as a line of JSON; those that are there already
-count in the tables, so that a run can be done in pieces. Writes docs/crash.svg and the tables in
-docs/BENCHMARKS.md, but not after --only without --results. Every wait has a bound.
+count, so that a run can be done in pieces or go on after it was stopped. Writes docs/crash.svg
+and the tables in docs/BENCHMARKS.md, but not after --only without --results. Each wait is bounded.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,8 +62,8 @@ SETTINGS = {
 }
 REPLICAS = 3
 KILLS_ON_A_CLUSTER = 5
-OUTAGE_LIMIT_S = 60.0
-FULL_LIMIT_S = 150.0
+OUTAGE_LIMIT_S = 90.0
+FULL_LIMIT_S = 300.0
 ACCEPT_LIMIT_S = 30.0
 SAMPLE = 4
 """Partitions that the producer writes to, in a kill; of each broker, in a rolling restart: 2."""
@@ -222,7 +222,7 @@ async def running(name: str, folder: Path, count: int, partitions: int) -> Async
             await topics.create_topic(
                 client, topic, partitions=partitions, replication_factor=REPLICAS, timeout_ms=90_000
             )
-        bench = Bench(name, cluster, client, wanted, {}, random.Random(len(wanted)))
+        bench = Bench(name, cluster, client, wanted, {}, random.Random())
         for broker in cluster.ids:
             await bench.look(broker)
         await bench.seen(full, FULL_LIMIT_S, "created")
@@ -290,7 +290,7 @@ async def kill(bench: Bench, kind: str) -> Result:
     )
 
 
-async def restart(bench: Bench, _turn: int) -> Result:
+async def restart(bench: Bench) -> Result:
     """Kill a broker, wait until no ISR names it, start it again."""
     victim = await bench.victim("leader")
     bench.views.pop(victim).close()
@@ -303,7 +303,7 @@ async def restart(bench: Bench, _turn: int) -> Result:
     return Result(bench.name, "restart", "", load, {"restart": restart_s})
 
 
-async def rolling(bench: Bench, _turn: int) -> Result:
+async def rolling(bench: Bench) -> Result:
     """Restart one broker after the other in order, under load."""
     await bench.balance()
     leaders = await bench.leaders()
@@ -352,48 +352,38 @@ def start(name: str, folder: Path) -> Result:
 # -- turns ----------------------------------------------------------------------------------------
 
 
-def in_turns(names: list[str], times: int, size: int) -> list[tuple[str, int]]:
+def in_turns(left: dict[str, int], size: int) -> list[tuple[str, int]]:
     """Return (system, how many), so that systems take turns and none gets more than `size`."""
     found = []
-    for done in range(0, times, size):
-        found += [(name, min(size, times - done)) for name in names]
+    for done in range(0, max(left.values(), default=0), size):
+        found += [(name, min(size, n - done)) for name, n in left.items() if n > done]
     return found
 
 
 async def on_a_cluster(
-    name: str,
-    args: argparse.Namespace,
-    measure: Callable[[Bench], AsyncIterator[Result]],
-    add: Callable[[Result], None],
+    name: str, part: str, count: int, args: argparse.Namespace, add: Callable[[Result], None]
 ) -> None:
+    """Measure a part some times on a fresh cluster."""
     with tempfile.TemporaryDirectory(prefix="ottla-crash-") as folder:
         async with running(name, Path(folder), args.topics, args.partitions) as bench:
-            async for result in measure(bench):
-                add(result)
-
-
-def measure_part(part: str, names: list[str], args: argparse.Namespace, add: Callable) -> None:
-    if part == "start":
-        for name, _ in in_turns(names, args.times, 1):
-            with tempfile.TemporaryDirectory(prefix="ottla-crash-") as folder:
-                add(start(name, Path(folder)))
-        return
-    times = args.kills if part == "kills" else args.times
-    for name, count in in_turns(names, times, KILLS_ON_A_CLUSTER):
-
-        async def measure(bench: Bench, count: int = count) -> AsyncIterator[Result]:
-            one: dict[str, Callable[[Bench, int], Awaitable[Result]]] = {
-                "restart": restart,
-                "rolling": rolling,
-            }
-            for turn in range(count):
+            for _ in range(count):
                 if part == "kills":
                     for kind in args.kinds:
-                        yield await kill(bench, kind)
+                        add(await kill(bench, kind))
                 else:
-                    yield await one[part](bench, turn)
+                    add(await {"restart": restart, "rolling": rolling}[part](bench))
 
-        runtime.run(on_a_cluster, name, args, measure, add)
+
+def measure_part(
+    part: str, left: dict[str, int], args: argparse.Namespace, add: Callable[[Result], None]
+) -> None:
+    if part != "start":
+        for name, count in in_turns(left, KILLS_ON_A_CLUSTER):
+            runtime.run(on_a_cluster, name, part, count, args, add)
+        return
+    for name, _ in in_turns(left, 1):
+        with tempfile.TemporaryDirectory(prefix="ottla-crash-") as folder:
+            add(start(name, Path(folder)))
 
 
 def arguments() -> argparse.Namespace:
@@ -405,7 +395,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kinds", default=",".join(KINDS), type=lambda text: text.split(","))
     parser.add_argument("--topics", type=int, default=10)
     parser.add_argument("--partitions", type=int, default=200, help="of each topic")
-    parser.add_argument("--results", type=Path, help="append to this file, and count what it has")
+    parser.add_argument("--results", type=Path, help="append to this file; count what it has")
     parser.add_argument("--no-write", action="store_true")
     args = parser.parse_args()
     if unknown := set(args.kinds) - set(KINDS):
@@ -437,7 +427,10 @@ def main() -> int:
                 out.write(line + "\n")
 
     for part in [args.part] if args.part else PARTS:
-        measure_part(part, names, args, add)
+        wanted = args.kills if part == "kills" else args.times
+        kinds = args.kinds if part == "kills" else [""]
+        left = {n: wanted - min(len(report.of(part, n, kind)) for kind in kinds) for n in names}
+        measure_part(part, left, args, add)
     print("\n".join(summary(report)))
     report.tell(write=not args.no_write and (not args.only or args.results is not None))
     return 0
