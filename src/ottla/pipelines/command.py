@@ -13,7 +13,9 @@ To add a job:
 3. Add a line to JOBS below, and a section to docs/PIPELINES.md.
 """
 
+import json
 import sys
+import textwrap
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
@@ -73,10 +75,29 @@ def usage() -> str:
             "Spark jobs around a Kafka cluster, on this machine (local[*]) or, by --master or",
             "spark-submit, on any Spark cluster. `ottla pipeline NAME --help` tells the rest.",
             "",
-            *(f"  {name:{width}}  {job.what}" for name, job in JOBS.items()),
+            *(
+                line
+                for name, job in JOBS.items()
+                for line in textwrap.wrap(
+                    f"  {name:{width}}  {job.what}", 80, subsequent_indent=" " * (width + 4)
+                )
+            ),
+            "",
+            "`ottla pipeline schema NAME` prints the JSON schema of a job's result.",
             "",
         ]
     )
+
+
+def schema(names: Sequence[str]) -> int:
+    """Print the JSON schema of a job's result; return the exit code."""
+    from ottla.pipelines.result_schemas import RESULTS  # noqa: PLC0415 - lazy
+
+    if len(names) != 1 or names[0] not in RESULTS:
+        sys.stderr.write(f"ottla pipeline schema: name one of {', '.join(sorted(RESULTS))}\n")
+        return EXIT_USAGE
+    sys.stdout.write(json.dumps(RESULTS[names[0]], indent=2) + "\n")
+    return 0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -84,6 +105,8 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("--help", "-h"):
         sys.stdout.write(usage())
         return 0 if arguments else EXIT_USAGE
+    if arguments[0] == "schema":
+        return schema(arguments[1:])
     job = JOBS.get(arguments[0])
     if job is None:
         sys.stderr.write(

@@ -1,5 +1,6 @@
 """What all jobs share: listing, settings, precedence of Spark's settings, one line for failures."""
 
+import json
 import subprocess
 import sys
 from importlib import import_module
@@ -40,7 +41,7 @@ def read(tmp_path):
 def test_each_listed_job_has_a_main():
     for name, listed in command.JOBS.items():
         assert callable(import_module(listed.module).main), name
-        assert listed.what in command.usage()
+        assert listed.what in " ".join(command.usage().split())
 
 
 def test_the_front_door_lists_the_jobs_and_imports_no_spark():
@@ -300,3 +301,18 @@ def test_lines_end_in_silence_where_their_reader_does():
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait(30) == 7
+
+
+def test_the_schema_of_a_jobs_result(capsys):
+    assert command.main(["schema", "replicas"]) == 0
+    assert json.loads(capsys.readouterr().out)["properties"]["held"] == {"type": "boolean"}
+    for names in ([], ["nosuch"], ["replicas", "lag"]):
+        assert command.main(["schema", *names]) == 2
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert "replicas" in err
+
+
+def test_the_list_of_jobs_fits_into_80_columns():
+    assert max(map(len, command.usage().splitlines())) <= 80
+    assert all(f"\n  {name} " in command.usage() for name in command.JOBS)
