@@ -19,13 +19,14 @@ Written by `python docs/list_outputs.py`; do not edit.
 `--output` is `table` (aligned on a terminal and as wide as it is, between tabs in a pipe), `json`, `yaml`, or `tsv` (between tabs everywhere; `# ` before titles).
 Data goes to standard output, all else to standard error. JSON and YAML have the same content: one document for a command, a list where there can be several, however
 many there are. `consume --output json` prints an object a line ([RECORDS.md](RECORDS.md)). `--quiet` leaves out all but data and errors.
-`ottla schema COMMAND` and `ottla pipeline JOB --schema` print the JSON schema; what follows is the same in short: `[…]` is a list, `{…}` an object, `?` behind a name says that the field may be
+`ottla schema COMMAND` and `ottla pipeline schema JOB` print the JSON schema; what follows is the same in short: `[…]` is a list, `{…}` an object, `?` behind a name says that the field may be
 missing, `null` that it may be null. JSON is any value: what a znode, or a record of Kafka's internal topics, has.
 """
 
 JOBS = """\
 `lake`, `replay` and `mirror` always print JSON, one line; `replicas`, `audit`, `lag` and `rebalance` with `--output json`, `timeline` with `--print json`. `lake --files` and `lake --infer` print lines,
-`drill` a line of text beside its report; `rebalance --sample` always prints JSON. What each means: [PIPELINES.md](PIPELINES.md)."""
+`drill` a line of text beside its report; `rebalance --sample` always prints JSON.
+`ottla pipeline schema NAME` prints the JSON schema. What each means: [PIPELINES.md](PIPELINES.md)."""
 
 
 def short(schema: dict[str, Any]) -> str:

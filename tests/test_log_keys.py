@@ -18,6 +18,7 @@ KEYS = {
     "controller": "id of the broker that is the controller", "leader": "id of the leader",
     "leaders": "a number", "followers": "of a partition, or a number", "replicas": "broker ids",
     "target": "broker ids", "isr": "broker ids", "adding": "broker ids", "removing": "broker ids",
+    "removed_by": "id of the broker that removed a registration",
     "new": "brokers or topics", "bounced": "brokers", "dead": "brokers", "deleted": "topics",
     "partition": "topic-0", "partitions": "a number, or a list", "topic": "a name",
     "topics": "a number, or a list", "without_leader": "a number of partitions", "bad": "a number",

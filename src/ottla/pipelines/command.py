@@ -15,6 +15,7 @@ To add a job:
 
 import json
 import sys
+import textwrap
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
@@ -72,13 +73,31 @@ def usage() -> str:
             "Usage: ottla pipeline NAME [OPTIONS]",
             "",
             "Spark jobs around a Kafka cluster, on this machine (local[*]) or, by --master or",
-            "spark-submit, on any Spark cluster. `ottla pipeline NAME --help` tells the rest,",
-            "`ottla pipeline NAME --schema` what its JSON has.",
+            "spark-submit, on any Spark cluster. `ottla pipeline NAME --help` tells the rest.",
             "",
-            *(f"  {name:{width}}  {job.what}" for name, job in JOBS.items()),
+            *(
+                line
+                for name, job in JOBS.items()
+                for line in textwrap.wrap(
+                    f"  {name:{width}}  {job.what}", 80, subsequent_indent=" " * (width + 4)
+                )
+            ),
+            "",
+            "`ottla pipeline schema NAME` prints the JSON schema of a job's result.",
             "",
         ]
     )
+
+
+def schema(names: Sequence[str]) -> int:
+    """Print the JSON schema of a job's result; return the exit code."""
+    from ottla.pipelines.result_schemas import RESULTS  # noqa: PLC0415 - lazy
+
+    if len(names) != 1 or names[0] not in RESULTS:
+        sys.stderr.write(f"ottla pipeline schema: name one of {', '.join(sorted(RESULTS))}\n")
+        return EXIT_USAGE
+    sys.stdout.write(json.dumps(RESULTS[names[0]], indent=2) + "\n")
+    return 0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -86,23 +105,12 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("--help", "-h"):
         sys.stdout.write(usage())
         return 0 if arguments else EXIT_USAGE
+    if arguments[0] == "schema":
+        return schema(arguments[1:])
     job = JOBS.get(arguments[0])
     if job is None:
         sys.stderr.write(
             f"ottla pipeline: there is no job {arguments[0]}; there are: {', '.join(JOBS)}\n"
         )
         return EXIT_USAGE
-    if list(arguments[1:]) == ["--schema"]:
-        return _print_schema(arguments[0])
     return int(import_module(job.module).main(arguments[1:]))
-
-
-def _print_schema(name: str) -> int:
-    """Print the JSON schema of a job's result, without Spark."""
-    from ottla.pipelines.result_schemas import RESULTS  # noqa: PLC0415 - lazy
-
-    if name not in RESULTS:
-        sys.stderr.write(f"ottla pipeline: {name} prints no JSON; there are {', '.join(RESULTS)}\n")
-        return EXIT_USAGE
-    sys.stdout.write(json.dumps(RESULTS[name], indent=2) + "\n")
-    return 0

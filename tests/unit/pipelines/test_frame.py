@@ -11,7 +11,6 @@ import pytest
 from ottla.model.errors import ConfigError, OttlaError, StartupError
 from ottla.pipelines import command, job, paths, session
 from ottla.pipelines.config import Cluster, Spark, read_config
-from ottla.pipelines.result_schemas import RESULTS
 from ottla.pipelines.source.options import parse_options
 
 
@@ -42,7 +41,7 @@ def read(tmp_path):
 def test_each_listed_job_has_a_main():
     for name, listed in command.JOBS.items():
         assert callable(import_module(listed.module).main), name
-        assert listed.what in command.usage()
+        assert listed.what in " ".join(command.usage().split())
 
 
 def test_the_front_door_lists_the_jobs_and_imports_no_spark():
@@ -304,8 +303,16 @@ def test_lines_end_in_silence_where_their_reader_does():
     assert process.wait(30) == 7
 
 
-def test_a_job_s_schema_is_printed_without_spark(capsys):
-    assert command.main(["lake", "--schema"]) == 0
-    assert json.loads(capsys.readouterr().out) == RESULTS["lake"]
-    assert command.main(["init", "--schema"]) == 2
-    assert "prints no JSON" in capsys.readouterr().err
+def test_the_schema_of_a_jobs_result(capsys):
+    assert command.main(["schema", "replicas"]) == 0
+    assert json.loads(capsys.readouterr().out)["properties"]["held"] == {"type": "boolean"}
+    for names in ([], ["nosuch"], ["replicas", "lag"]):
+        assert command.main(["schema", *names]) == 2
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert "replicas" in err
+
+
+def test_the_list_of_jobs_fits_into_80_columns():
+    assert max(map(len, command.usage().splitlines())) <= 80
+    assert all(f"\n  {name} " in command.usage() for name in command.JOBS)

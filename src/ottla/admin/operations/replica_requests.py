@@ -16,6 +16,7 @@ from ottla.admin.session import failure
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import DEBUGGING_CONSUMER
+from ottla.model.time_slices import yield_to_loop
 from ottla.net.client import Client
 from ottla.wire.messages.fetch import FetchRequest
 
@@ -53,7 +54,7 @@ class _Pending(Generic[W, R]):
 
     async def _run(self) -> None:
         while self._waiting:
-            await asyncio.sleep(0)  # whoever asks in this turn goes along
+            await yield_to_loop()  # whoever asks in this turn goes along
             some = dict(list(self._waiting.items())[:MOST_PARTITIONS])
             for tp in some:
                 del self._waiting[tp]

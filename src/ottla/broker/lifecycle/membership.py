@@ -229,7 +229,7 @@ class Membership:
         self._removed_alive |= mistaken
         logger.error(
             "registration was removed while this broker lives, registering anew broker=%d "
-            "broker_epoch=%d by=%d reason=%s",
+            "broker_epoch=%d removed_by=%d reason=%s",
             server.broker_id,
             server.broker_epoch,
             removal.by if removal is not None and mistaken else -1,
