@@ -53,7 +53,6 @@ class Registration:
 
     session: int
     process: SimLoop
-    made_s: float
     port: int = 0
     refused: dict[str, Span] = field(default_factory=dict)
     """by whose host: since the process ended, or by a packet filter"""
@@ -115,8 +114,7 @@ class CrashRules:
             broker = int(write.path.removeprefix(IDS))
             if write.op == "create":
                 process = self._process(write.session)
-                now_s = self._simulation.now
-                self._registrations[broker] = Registration(write.session, process, now_s)
+                self._registrations[broker] = Registration(write.session, process)
             elif write.op == "delete":
                 self._deregistered(write, self._registrations.pop(broker))
             if write.data:
@@ -268,13 +266,10 @@ class CrashRules:
             return (session,) if self._sees(process, host) else ()
         if not self._refuses(process, registration.port):
             return ()
-        # A broker that registered since has not heard who the controller was.
         able = tuple(
             other.process.name
             for other in self._registrations.values()
-            if other.made_s < process.ended_s
-            and self._sees(other.process, host)
-            and self._sees(other.process, host_of(process))
+            if self._sees(other.process, host) and self._sees(other.process, host_of(process))
         )
         return (session, *able) if able else ()
 

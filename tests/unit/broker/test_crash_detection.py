@@ -6,6 +6,7 @@ import json
 import pytest
 
 from ottla.broker.broker import Broker
+from ottla.broker.lifecycle import controller_watch
 from ottla.broker.lifecycle.state import BrokerState
 from ottla.controller.effects import ERROR
 from ottla.model.journal_schema import JOURNAL_NAME
@@ -80,6 +81,27 @@ def test_f44_two_at_once_the_controller_among_them(scene):
     scene.wait(lambda: registration(scene, 1) is None and registration(scene, 2) is None, 5.0)
     assert scene.simulation.now - began_s < 1.0
     assert controller_of(scene) == 3
+
+
+def test_f44_a_controller_that_died_before_it_named_itself_is_followed_soon(scene):
+    """All die; who is back first has not heard who the controller was."""
+    three(scene)
+    for number in (1, 2, 3):
+        scene.simulation.node(f"b{number}").crash()
+    scene.boot(2)
+    scene.wait(lambda: (registration(scene, 2) or 0) > registration(scene, 3), 3.0)
+    began_s = scene.simulation.now
+    scene.wait(lambda: controller_of(scene) == 2, 5.0)
+    scene.wait(lambda: registration(scene, 1) is None and registration(scene, 3) is None, 5.0)
+    assert scene.simulation.now - began_s < 1.0
+
+
+def test_f44_a_controller_that_lives_is_left_alone_by_who_has_not_heard_of_it(scene, monkeypatch):
+    monkeypatch.setattr(controller_watch, "UNKNOWN_S", 0.0001)
+    three(scene)
+    scene.simulation.run_for(5.0)
+    assert controller_of(scene) == 1
+    assert all("removal" not in statement(scene, number) for number in (1, 2, 3))
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -3,9 +3,9 @@
 Who may call: `broker.Broker` starts it. Invariants: the connection is the channel's to the
 controller that the metadata names; when it ends the controller is asked again as the controller
 asks brokers (`crash_detection`); only with that proof, and only if /controller and the registration
-are still those of the broker that was asked, are both deleted. Brokers begin one after another, by
-id, so that one of them does it. Who is elected then is decided as ever. Kafka has no counterpart
-(adr/0018).
+are still those of the broker that was asked, are both deleted. While the metadata names none, the
+one that ZooKeeper names is asked. Brokers begin one after another, by id, so that one of them does
+it. Who is elected then is decided as ever. Kafka has no counterpart (adr/0018).
 """
 
 import asyncio
@@ -27,6 +27,9 @@ STAGGER_S = 0.1
 """Between the brokers' beginnings: a proof and a multi take less."""
 BACKOFF_S = 0.1
 MAX_BACKOFF_S = 5.0
+UNKNOWN_S = 0.3
+"""After so long without a word of any controller a broker asks for the one that ZooKeeper names: it
+may have died before it learned of us."""
 SHORT_S = 0.5
 """A connection that ended sooner counts as a failure."""
 
@@ -57,7 +60,13 @@ class ControllerWatch:
         failures = 0
         while True:
             controller = self._metadata.controller_id
-            if controller in (self._id, NO_CONTROLLER):
+            if controller == NO_CONTROLLER:
+                await self._wait_changed(min(UNKNOWN_S * 2 ** min(failures, 10), MAX_BACKOFF_S))
+                if self._metadata.controller_id == NO_CONTROLLER:
+                    failures += 1
+                    await self._ask(controller)
+                continue
+            if controller == self._id:
                 await self._wait_changed(None)
                 continue
             began_s = self._world.clock.monotonic()
@@ -107,12 +116,12 @@ class ControllerWatch:
         brokers = self._metadata.snapshot.brokers
         return sum(b < self._id for b in brokers if b != controller)
 
-    @staticmethod
-    async def _registered(store: Store, controller: int) -> BrokerInfo | None:
-        """Return the controller's registration if it is still the controller."""
-        if await store.get_controller_id() != controller:
+    async def _registered(self, store: Store, controller: int) -> BrokerInfo | None:
+        """Return the registration of the controller by ZooKeeper, if that is the one we know."""
+        found = await store.get_controller_id()
+        if found is None or found == self._id or controller not in (found, NO_CONTROLLER):
             return None
-        return await store.get_broker(controller)
+        return await store.get_broker(found)
 
     async def _remove(self, store: Store, broker: BrokerInfo, evidence: str) -> None:
         any_broker = self._config.text(CRASH_DETECTION) == ALL
