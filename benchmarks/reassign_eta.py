@@ -112,7 +112,7 @@ def measure(cluster: object, args: argparse.Namespace) -> int:
     print(" after  copied      rate    left  really   end off by  left off by")
     worst_end = worst_left = 0.0
     for n, (t, e) in enumerate(distinct):
-        if e.left_s is None:
+        if e.left_s is None or e.rate is None:
             continue
         really = took - t
         of_end, of_left = abs(t + e.left_s - took) / took, abs(e.left_s - really) / really

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 LEAST_WINDOW_S = 10.0
 """As many seconds as the brokers' throttle looks back over (`replication.quota.window.num`)."""
+LIMITING = 0.5
+"""Where less than this part of what throttles allow is copied, they are not what limits it."""
 MOST_SAMPLES = 4096
 
 
@@ -56,12 +58,12 @@ class Estimator:
         if measured_s and sizes.least_s:
             used = self._used(now_s, sizes)
             weight_s, seen_s = (
-                LEAST_WINDOW_S * min(1.0, max(0.0, 2 * used - 1)),
+                LEAST_WINDOW_S * min(1.0, max(0.0, used / LIMITING - 1)),
                 now_s - recent[0][0],
             )
             speed = (weight_s / sizes.least_s + seen_s / measured_s) / (weight_s + seen_s)
-            if used >= 1:  # what looks slower is a pause between two bursts
-                speed = max(speed, 1 / sizes.least_s)
+            if used >= LIMITING:  # what looks slower is a pause between two bursts
+                speed = max(speed, min(1.0, used) / sizes.least_s)
             measured_s = 1 / speed
         return Estimate(copied, of, max(0.0, rate), measured_s)
 
