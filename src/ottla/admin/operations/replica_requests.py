@@ -16,7 +16,6 @@ from ottla.admin.session import failure
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import DEBUGGING_CONSUMER
-from ottla.model.time_slices import yield_to_loop
 from ottla.net.client import Client
 from ottla.wire.messages.fetch import FetchRequest
 
@@ -49,12 +48,12 @@ class _Pending(Generic[W, R]):
         future: asyncio.Future[R] = loop.create_future()
         self._waiting[tp] = _Wanted(what, future)
         if self.task is None or self.task.done():
+            # It runs after all that is ready to run, so whoever asks in this turn goes along.
             self.task = loop.create_task(self._run())
         return future
 
     async def _run(self) -> None:
         while self._waiting:
-            await yield_to_loop()  # whoever asks in this turn goes along
             some = dict(list(self._waiting.items())[:MOST_PARTITIONS])
             for tp in some:
                 del self._waiting[tp]
@@ -75,7 +74,7 @@ class ReplicaRequests:
         self._client = client
         self._fetch_size = fetch_size
         self._max_wait_ms = max_wait_ms
-        self._fetches: dict[int, _Pending[int, bytes]] = {}
+        self._fetches: dict[int, _Pending[int, memoryview]] = {}
         self._offsets: dict[tuple[int, int, bool], _Pending[None, int]] = {}
 
     async def __aenter__(self) -> Self:
@@ -88,7 +87,7 @@ class ReplicaRequests:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def batches(self, tp: TopicPartition, broker: int, offset: int) -> bytes:
+    async def batches(self, tp: TopicPartition, broker: int, offset: int) -> memoryview:
         """Return batches that a replica has, from the one that holds an offset on.
 
         The last one may be cut off, the first is whole. Empty where the broker sent nothing at all.
@@ -111,7 +110,9 @@ class ReplicaRequests:
 
     # --- requests ---------------------------------------------------------------------------
 
-    async def _fetch(self, broker: int, wanted: dict[TopicPartition, _Wanted[int, bytes]]) -> None:
+    async def _fetch(
+        self, broker: int, wanted: dict[TopicPartition, _Wanted[int, memoryview]]
+    ) -> None:
         r = FetchRequest
         topics: dict[str, list[Any]] = {}
         for tp, one in wanted.items():
@@ -139,12 +140,12 @@ class ReplicaRequests:
                     error = failure(f"offset {one.what} was not read", found.error_code)
                     _set_error(one.future, error)
                 elif found.records:
-                    _set_result(one.future, bytes(found.records))
+                    _set_result(one.future, found.records)
                 else:
                     empty.append(one)
         if len(empty) == len(wanted):  # otherwise the others filled the response: they come again
             for one in empty:
-                _set_result(one.future, b"")
+                _set_result(one.future, memoryview(b""))
 
     async def _list(
         self, key: tuple[int, int, bool], wanted: dict[TopicPartition, _Wanted[None, int]]

@@ -230,7 +230,7 @@ def _look_into(
     verified: Verified,
     leader: Replica,
     others: Sequence[Replica],
-    sent: Mapping[int, bytes],
+    sent: Mapping[int, memoryview],
     until: int,
 ) -> int:
     """Note what differs, batch by batch, below an offset; return up to which all were sent."""
@@ -244,7 +244,7 @@ def _look_into(
     return end
 
 
-async def _sent(requests: ReplicaRequests, replica: Replica, offset: int) -> bytes | None:
+async def _sent(requests: ReplicaRequests, replica: Replica, offset: int) -> memoryview | None:
     """Return the batches a replica has from an offset on; None with its `problem` set."""
     try:
         for _ in range(EMPTY_RESPONSES):
