@@ -28,7 +28,7 @@ from support.schemas import problems
 
 pytestmark = [
     pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.alone,
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(900),
 ]  # fmt: skip
 COUNT = 300
 
@@ -66,7 +66,7 @@ def submitted(job, *arguments, sets=(), code=0):
     words = [str(program), "--master", "local[2]", str(script), *map(str, arguments)]
     done = subprocess.run(
         ["bash", *words, *(w for one in sets for w in ("--set", one))],
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
              "PYSPARK_DRIVER_PYTHON": sys.executable},
     )  # fmt: skip

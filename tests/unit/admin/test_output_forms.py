@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.admin.arguments.declaring import parameters
@@ -15,6 +15,7 @@ from ottla.admin.arguments.tree import Group
 from ottla.admin.cli import main
 from ottla.admin.command_table import all_commands
 from ottla.admin.connection import options as connection_options
+from ottla.admin.output import readable_json
 from ottla.admin.output_schemas import SCHEMAS
 from ottla.admin.yaml_text import to_yaml
 from ottla.explain.entries import of_other_rooms
@@ -112,6 +113,18 @@ def test_yaml_is_read_by_another_reader_as_it_was_meant(value):
     text = to_yaml(value)
     assert yaml.safe_load(text) == value
     assert all(c.isprintable() or c == "\n" for c in text)
+
+
+@given(PLAIN)
+@example("[\n  1,\n  2\n]")
+def test_readable_json_is_the_same_json(value):
+    assert json.loads(readable_json(value)) == value
+
+
+def test_lists_of_numbers_stand_on_one_line():
+    text = readable_json({"replicas": [[0, 1, 2], [-1]], "names": ["a", 1], "none": []})
+    assert "\n    [0, 1, 2],\n    [-1]\n" in text
+    assert '"names": [\n    "a",\n    1\n  ]' in text
 
 
 def test_yaml_looks_as_people_write_it():
