@@ -222,7 +222,7 @@ def high_watermark(
     leader alone could run ahead for ever and the follower's end never reach the high watermark.
     `alive` holds the brokers that may join at all (R9); members of the ISR need not be alive.
     Nor is one waited for that the controller has just refused: it may be shutting down, and
-    producers would wait for it until it is back. Kafka 3.9 does.
+    producers would wait for it until it is back.
     """
     lowest = leader_end_offset
     for follower in followers:
