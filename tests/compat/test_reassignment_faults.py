@@ -32,7 +32,8 @@ KIB, MIB = 1 << 10, 1 << 20
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 
 
-@pytest.fixture(scope="module", params=["ours", "kafka"])
+# Kafka's side takes minutes: `pytest -m alone`.
+@pytest.fixture(scope="module", params=["ours", pytest.param("kafka", marks=pytest.mark.alone)])
 def cluster(request, tmp_path_factory, kafka_tools):
     folder = tmp_path_factory.mktemp(request.param)
     settings = {
