@@ -3,6 +3,8 @@
 import asyncio
 from types import SimpleNamespace
 
+import pytest
+
 from ottla.admin.operations.consume import Reader
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
@@ -55,3 +57,45 @@ def test_a_partition_without_a_leader_holds_no_other_back(capsys):
     runtime.run(read)
     assert found == [(TopicPartition("t", 1), b"a"), (TopicPartition("t", 1), b"b")]
     assert capsys.readouterr().err == "waiting: t-0 has no leader\n"
+
+
+class _Leaders:
+    """Each partition is led by a broker of its own number; all respond at the same moment."""
+
+    def __init__(self, partitions):
+        batch = build_batch([Record(timestamp=1, value=v) for v in (b"a", b"b")], base_offset=0)
+        self._data = memoryview(bytes(batch))
+        self._all = asyncio.Barrier(partitions)
+
+    async def leader(self, _topic, partition, *, refresh=False):
+        return partition
+
+    async def call(self, _request, broker, **_how):
+        await self._all.wait()
+        answer = SimpleNamespace(
+            partition_index=broker, error_code=0, records=self._data, aborted_transactions=None
+        )
+        topic = SimpleNamespace(topic="t", topic_id=TOPIC_ID, partitions=[answer])
+        return SimpleNamespace(error_code=0, responses=[topic])
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 3])
+def test_no_record_comes_after_the_last_one_that_was_wanted(wanted):
+    found = []
+
+    def sink(tp, record):
+        found.append((tp, bytes(record.value)))
+        return len(found) < wanted
+
+    async def read():
+        reader = Reader(_Leaders(3), runtime.real_world(None), {"t": TOPIC_ID})
+        for partition in range(3):
+            reader.start_at_offset(TopicPartition("t", partition), 0)
+        async with asyncio.timeout(5):
+            await reader.read(sink, None)
+        return reader.positions
+
+    positions = runtime.run(read)
+    assert len(found) == wanted
+    for tp, position in positions.items():
+        assert position == sum(given == tp for given, _ in found)

@@ -64,20 +64,21 @@ def save(path, columns):
 DATES = ("2026-01-01", "__HIVE_DEFAULT_PARTITION__")
 
 
-def commit(table, *, more=False, dead=0, dates=DATES, keep=False):
-    """Commit a batch of SIZE rows in date folders, and of dead letters."""
+def commit(table, *, more=False, dead=0, dates=DATES, keep=False, files=1):
+    """Commit a batch of SIZE rows in date folders, each of so many files, and of dead letters."""
     if not table.schema_version() or (more and table.schema_version() == 1):
         table.write_schema(WIDER if more else FIRST)
     stage = table.stage()
     start = table.last.landed[0][-1].end if table.last else 0
-    for at, date in enumerate(dates):
-        offsets = range(start + at, start + SIZE, len(dates))
+    for part in range(len(dates) * files):
+        offsets = range(start + part, start + SIZE, len(dates) * files)
         columns = {"n": pa.array(offsets, pa.int64())}
         if more:
             columns["odd name"] = pa.array([f"text {o}" for o in offsets])
         if keep:
             columns["kafka_value"] = pa.array([b"{}"] * len(offsets), pa.binary())
-        save(stage.data / f"event_date={date}" / "part-0.parquet", columns | origins(offsets))
+        name = f"event_date={dates[part % len(dates)]}/part-{part // len(dates)}.parquet"
+        save(stage.data / name, columns | origins(offsets))
     if dead:
         offsets = range(start + SIZE, start + SIZE + dead)
         columns = {
@@ -207,6 +208,22 @@ def test_what_the_versions_say(table, folder):
     assert table.problems() == []
     version = folder / "delta/data/_delta_log" / f"{1:020d}.json"
     assert version.stat().st_mtime_ns // 10**6 == COMMITTED_MS + 1
+
+
+def test_one_batch_of_many_files_is_compacted_as_readers_see_it(table, folder):
+    commit(table, dead=1, files=3)
+    data = folder / "delta/data"
+    before = sorted(by_protocol(data), key=lambda row: row["kafka_offset"])
+    assert compact(table, "snappy") == 1
+    assert table.problems() == []
+    assert len(table.files()) == len(DATES)
+    after = sorted(by_protocol(data), key=lambda row: row["kafka_offset"])
+    assert [row | {"batch": 1} for row in before] == after
+    assert offsets(after) == by_manifests(folder)
+    assert sorted(by_protocol(data, 0), key=lambda row: row["kafka_offset"]) == before
+    commit(table)
+    assert offsets(by_protocol(data)) == by_manifests(folder)
+    assert table.problems() == []
 
 
 def test_widening_and_compaction_as_readers_see_them(table, folder):

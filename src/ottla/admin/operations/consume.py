@@ -66,6 +66,7 @@ class Reader:
         self._ends: dict[TopicPartition, int] = {}
         self._refresh = False
         self._waits_for = ""
+        self._enough = False
 
     async def start_at(self, partitions: Sequence[TopicPartition], timestamp: int) -> None:
         """Begin at EARLIEST, LATEST, or the first record of a time (milliseconds since 1970)."""
@@ -243,6 +244,8 @@ class Reader:
 
     def _pass_on(self, tp: TopicPartition, response: Any, sink: Sink) -> bool:
         """Give what is new to the sink; a batch may begin before the offset asked for."""
+        if self._enough:  # another leader's response brought the last record that was wanted
+            return False
         came = False
         aborted = None
         if self._isolation == READ_COMMITTED:
@@ -261,6 +264,7 @@ class Reader:
                         came = True
                         self._positions[tp] = record.offset + 1
                         if not sink(tp, record):
+                            self._enough = True
                             raise _EnoughError
             self._positions[tp] = max(self._positions[tp], batch.next_offset)
         return came
