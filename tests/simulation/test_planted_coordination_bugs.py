@@ -166,7 +166,7 @@ def test_a_planted_bug_is_found_within_a_few_seeds(plant, monkeypatch):
     "clients", [COPYING, READING, COOPERATING], ids=["copying", "reading", "cooperating"]
 )
 def test_without_a_bug_nothing_is_found(clients):
-    plan = small(4, clients, ("kill", "pause", "isolate"))
+    plan = small(6, clients, ("kill", "pause", "isolate"))
     # With three brokers and a fault each second hardly anything is ever committed.
     verdict = run(replace(plan, mean_gap_s=5.0))
     assert verdict.passed, verdict.anomalies

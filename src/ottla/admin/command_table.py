@@ -176,7 +176,10 @@ REASSIGN = Group(
                 "Show how far a plan is; when nothing moves any more, remove throttles.",
             ),
             "cancel": ("cancel", "Stop moves and go back to the replicas there were."),
-            "list": ("list_command", "List the moves in progress."),
+            "list": (
+                "list_command",
+                "List the moves in progress: how much is copied, how fast, and what is left.",
+            ),
         },
     )
     | _of(
