@@ -408,14 +408,16 @@ def hang(cluster, topic, transactional_id, known):
     asyncio.run(send())
 
 
-@pytest.fixture(params=["ottla", "kafka"])
+# On Kafka it takes minutes: `pytest -m alone`.
+@pytest.fixture(params=["ottla", pytest.param("kafka", marks=pytest.mark.alone)])
 def two_brokers(request, tmp_path):
     """Start two brokers in racks; a session lasts longer than a look at them takes."""
     kind = OttlaCluster
     if request.param == "kafka":
         request.getfixturevalue("kafka_tools")
         kind = Kafka39Cluster
-    with kind(tmp_path, brokers=2, session_timeout_ms=40_000, broker_rack="r{broker}") as found:
+    settings = {"broker_rack": "r{broker}", "ottla_crash_detection": "off"}
+    with kind(tmp_path, brokers=2, session_timeout_ms=40_000, **settings) as found:
         yield found
 
 

@@ -75,7 +75,12 @@ def test_what_is_said_to_be_lost_is_what_is_lost(cluster):
     cluster.kill(0)
     cluster.start_broker(1)
     cluster.start_broker(2)
-    until(lambda: partition(cluster, topic)["leader"] == -1, 60, "no leader")
+    until(
+        lambda: partition(cluster, topic)["leader"] == -1,
+        60,
+        "no leader",
+        despite=(KafkaException,),  # not all of the metadata is there yet
+    )
     alive = partial(admin_client(cluster.bootstrap).list_topics, timeout=20)
     until(lambda: set(alive().brokers) == {1, 2}, 60, "two are alive")
 
