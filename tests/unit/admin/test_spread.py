@@ -139,6 +139,14 @@ def test_copies_are_the_fewest_of_all_even_assignments(data):
     assert found.copies == best
 
 
+def test_the_emptiest_broker_has_the_partition_already():
+    """Two copies are enough where the one that lacks a replica leaves the other's place to it."""
+    before = {TopicPartition("t", p): r for p, r in enumerate([(0, 1), (0, 2), (1, 4), (3, 4)])}
+    found = spread.propose(before, dict.fromkeys(range(4)))
+    assert found.copies == found.least == 2
+    assert unevenness(held(found.assignment, range(4))) == 0
+
+
 def cluster_of(topics, partitions, brokers, factor=3):
     """Topics as the controller places them, each from another start."""
     placed = {}

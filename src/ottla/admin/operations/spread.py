@@ -162,7 +162,7 @@ class _Spread:
         while len(there) > count:
             self._remove(tp, self._spare(tp))
         while len(there) < count:
-            self._add(tp, self._place_for(tp))
+            self._add(tp, self._traded(tp, self._place_for(tp)))
         while len(self._racks_of(there)) < min(count, self.distinct):
             leaving = self._spare(tp)
             self._remove(tp, leaving)
@@ -179,6 +179,29 @@ class _Spread:
         taken = self._racks_of(there)
         free = [b for b in self.racks if b not in there]
         return min(free, key=lambda b: (self.racks[b] in taken - {None}, self._fullness(tp, b)))
+
+    def _traded(self, tp: TopicPartition, place: int) -> int:
+        """Return a place that costs no copy later: the emptiest broker has this partition already.
+
+        Another partition's new replica goes to that broker instead, and leaves its place to this.
+        """
+        on = self.on[tp.topic]
+        emptiest = min(self.racks, key=lambda b: self._fullness(tp, b))
+        if len(on[emptiest]) >= len(on[place]):
+            return place
+        there = self.replicas[tp]
+        for broker in self.racks:
+            if broker in there or self.racks[broker] != self.racks[place]:
+                continue
+            for other in sorted(on[broker]):
+                if (
+                    broker not in self.original[other]
+                    and emptiest not in self.replicas[other]
+                    and self._may(self.replicas[other], broker, emptiest)
+                ):
+                    self._move(other, broker, emptiest)
+                    return broker
+        return place
 
     def _racks_of(self, there: Sequence[int]) -> set[str | None]:
         return {self.racks[b] for b in there}
