@@ -26,6 +26,19 @@ def journals_of(cluster, folder):
     return find([folder])
 
 
+def finished(plan, folder):
+    """Run a plan that is to pass; return (verdict, states by partition, journals)."""
+    cluster = Cluster(plan, Simulation(plan.seed))
+    try:
+        verdict = cluster.run()
+        stored = cluster.partition_states()
+        journals = journals_of(cluster, folder)
+    finally:
+        cluster.close()
+    assert verdict.passed, verdict.anomalies
+    return verdict, stored, journals
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "plan",
@@ -37,14 +50,7 @@ def journals_of(cluster, folder):
     ids=["three brokers", "five brokers and moves", "crashes detected"],
 )
 def test_a_run_is_decided_again_without_a_difference(plan, tmp_path):
-    cluster = Cluster(plan, Simulation(plan.seed))
-    try:
-        verdict = cluster.run()
-        stored = cluster.partition_states()
-        journals = journals_of(cluster, tmp_path)
-    finally:
-        cluster.close()
-    assert verdict.passed, verdict.anomalies
+    verdict, stored, journals = finished(plan, tmp_path)
     assert verdict.faults
     again, picture, damage = Replay(), ClusterState(), Damage()
     stories = [PartitionHistory(tp) for tp in stored]
@@ -71,14 +77,7 @@ def test_a_run_is_decided_again_without_a_difference(plan, tmp_path):
 def test_r17_a_process_that_was_gone_is_named_with_the_evidence(tmp_path):
     faults = ("kill",)
     plan = Plan(24, seconds=30.0, mean_gap_s=2.0, faults=faults, crash_detection=True)
-    cluster = Cluster(plan, Simulation(plan.seed))
-    try:
-        verdict = cluster.run()
-        stored = cluster.partition_states()
-        journals = journals_of(cluster, tmp_path)
-    finally:
-        cluster.close()
-    assert verdict.passed, verdict.anomalies
+    _, stored, journals = finished(plan, tmp_path)
     stories = [PartitionHistory(tp) for tp in stored]
     for entry in read(journals, Damage()):
         for story in stories:
