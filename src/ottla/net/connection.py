@@ -20,6 +20,7 @@ from ottla.net.frame_memory import SMALL_FRAME_BYTES, FrameMemory
 from ottla.net.framing import JOIN_BYTES, SCRATCH_BYTES, FrameReader, size_prefix
 from ottla.net.limits import DispatchTimeSlice, FrameRules, ServerLimits
 from ottla.net.response_memory import ResponseMemory
+from ottla.security.principals import ANONYMOUS
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +163,7 @@ class Connection(asyncio.BufferedProtocol):
         "listener",
         "local",
         "peer",
+        "principal",
     )
 
     def __init__(self, server: ConnectionHost, connection_id: int) -> None:
@@ -171,6 +173,8 @@ class Connection(asyncio.BufferedProtocol):
         self.listener = server.listener
         self.peer: tuple[str, int] = ("", 0)
         self.local: tuple[str, int] = ("", 0)
+        self.principal = ANONYMOUS
+        """whom the client was authenticated as"""
         self.closed = False
         self.dirty = False
         self._transport: asyncio.Transport | None = None
