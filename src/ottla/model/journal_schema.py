@@ -306,6 +306,8 @@ class ReassignmentRefused(Event, frozen=True, kw_only=True, omit_defaults=True):
     isr: Replicas
     live: Replicas
     reason: str
+    min_isr: int = 1
+    """min.insync.replicas, where a replica in sync would have been dropped"""
 
     @property
     def assignment(self) -> ReplicaAssignment:
