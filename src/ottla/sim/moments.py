@@ -363,7 +363,7 @@ def target_replaced_at_disk_loss(hand: Hand) -> str | None:
     """Replace or cancel a move when the other replica in sync has just lost its disk (F11, F24).
 
     A follower is dead; the partition moves away from its leader, so that the move waits for the
-    follower, with the new replica in sync. The leader's disk is lost; its session has not ended yet.
+    follower, with the new replica in sync. The leader's disk is lost; its session has not ended.
     """
     if not hand.hard:
         return None
