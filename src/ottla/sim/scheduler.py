@@ -11,6 +11,7 @@ spins (`LivelockError`); an empty queue while someone waits is a `DeadlockError`
 import asyncio
 import contextlib
 from asyncio.events import _get_running_loop as get_running_loop
+from asyncio.events import _set_running_loop as set_running_loop
 from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
@@ -78,8 +79,11 @@ class Scheduler:
         """When the present event happens: `now`, but for what its callback has cost."""
         self.ready: deque[Runnable] = deque()
         """What is due at this instant, in its order."""
-        self.outer_loop: asyncio.AbstractEventLoop | None = None
-        """The event loop in which the simulation runs, if any: nodes' loops put it back."""
+        self.running_loop: asyncio.AbstractEventLoop | None = None
+        """What asyncio takes for the running loop: that of the node whose turn was last.
+
+        To tell asyncio takes a system call, so no turn puts it back; the run of events does.
+        """
         self._heap: list[tuple[float, int, Runnable]] = []
         self._number = 0
         self._limit = min(max_steps, MAX_STEPS_AT_ONCE)
@@ -158,11 +162,13 @@ class Scheduler:
 
         Those that were cancelled are left out.
         """
-        before, self.outer_loop = self.outer_loop, get_running_loop()
+        before = self.running_loop = get_running_loop()
         try:
             return self._run_events(deadline_s, done)
         finally:
-            self.outer_loop = before
+            if self.running_loop is not before:
+                self.running_loop = before
+                set_running_loop(before)
 
     def _run_events(self, deadline_s: float, done: Callable[[], bool] | None) -> bool:
         ready, heap, most = self.ready, self._heap, self.max_steps
