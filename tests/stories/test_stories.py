@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from story_broker_script import is_broker_story
 from story_script import Story
 
@@ -43,14 +44,14 @@ def _keeps_dead_isr(assignment, state, online, *, unclean):
     right = OFFLINE(assignment, state, online, unclean=unclean)
     if right.state is None:
         return right
-    return replace(right, state=replace(right.state, isr=state.isr))
+    return structs.replace(right, state=replace(right.state, isr=state.isr))
 
 
 def _keeps_epoch(assignment, state, online, *, unclean):
     right = OFFLINE(assignment, state, online, unclean=unclean)
     if right.state is None:
         return right
-    return replace(right, state=replace(right.state, leader_epoch=state.leader_epoch))
+    return structs.replace(right, state=replace(right.state, leader_epoch=state.leader_epoch))
 
 
 def _always_unclean(assignment, state, online, *, unclean):
@@ -61,7 +62,7 @@ def _last_of_isr(assignment, state, online, *, unclean):
     right = OFFLINE(assignment, state, online, unclean=unclean)
     if right.state is None:
         return right
-    return replace(right, state=replace(right.state, leader=right.state.isr[-1]))
+    return structs.replace(right, state=replace(right.state, leader=right.state.isr[-1]))
 
 
 OFFLINE = elections._offline

@@ -175,9 +175,10 @@ async def _serve(config: BrokerConfig, metrics_socket: str | None, sockets: int)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     garbage.begin()
-    broker = Broker(
-        config, runtime.real_world(OsFiles()), host_name=socket.getfqdn(), sockets=sockets
-    )
+    # With a look-up come `encodings.idna` and its tables: 0.4 MB.
+    unnamed = any(not endpoint.host for endpoint in config.advertised_listeners)
+    host_name = socket.getfqdn() if unnamed else "localhost"
+    broker = Broker(config, runtime.real_world(OsFiles()), host_name=host_name, sockets=sockets)
     loop.add_signal_handler(
         signal.SIGUSR1, lambda: logger.info("statistics %s", broker.statistics())
     )

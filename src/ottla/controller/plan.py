@@ -7,6 +7,8 @@ store can compare and swap; a decision carries all its inputs, so that it can be
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
@@ -45,8 +47,7 @@ class Decision:
     unsure: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """Why nothing could be decided or written.
 
     `superseded`: a newer controller wrote the state; `error`: the code of a write that failed.

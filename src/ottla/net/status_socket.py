@@ -33,8 +33,8 @@ def _short(path: str) -> Iterator[str]:
     if len(os.fsencode(path)) <= LONGEST_PATH:
         yield path
         return
-    parent, _, name = path.rpartition("/")
-    folder = os.open(parent or "/", os.O_RDONLY | os.O_DIRECTORY)
+    parent, name = os.path.split(path)
+    folder = os.open(parent or ".", os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{name}"
     finally:

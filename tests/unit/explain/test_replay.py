@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from ottla.controller import balance, broker_epochs, elections, isr_changes, leadership, states
 from ottla.controller.states import PartitionState
@@ -55,7 +56,7 @@ def _last_of_isr(right):
         outcome = right(assignment, state, online, **how)
         if outcome.state is None:
             return outcome
-        return replace(outcome, state=replace(outcome.state, leader=outcome.state.isr[-1]))
+        return structs.replace(outcome, state=replace(outcome.state, leader=outcome.state.isr[-1]))
 
     return mutant
 

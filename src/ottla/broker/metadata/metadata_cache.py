@@ -51,8 +51,7 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False):
     controller_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopicState:
+class TopicState(msgspec.Struct, frozen=True):
     """One topic: its id (`ZERO_UUID` where unknown) and its partitions by number, ascending."""
 
     name: str
@@ -95,8 +94,7 @@ class Snapshot:
         return None if state is None else state.partitions.get(partition)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """What one UpdateMetadata changed. `topics` are the names it touched, deleted ones included.
 
     `new_epochs`: it is the first one of its controller epoch for its broker epoch.
