@@ -2,11 +2,10 @@
 
 import asyncio
 import difflib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 from story_broker_script import is_broker_story
 from story_script import Story
 
@@ -44,14 +43,14 @@ def _keeps_dead_isr(assignment, state, online, *, unclean):
     right = OFFLINE(assignment, state, online, unclean=unclean)
     if right.state is None:
         return right
-    return structs.replace(right, state=replace(right.state, isr=state.isr))
+    return replace(right, state=replace(right.state, isr=state.isr))
 
 
 def _keeps_epoch(assignment, state, online, *, unclean):
     right = OFFLINE(assignment, state, online, unclean=unclean)
     if right.state is None:
         return right
-    return structs.replace(right, state=replace(right.state, leader_epoch=state.leader_epoch))
+    return replace(right, state=replace(right.state, leader_epoch=state.leader_epoch))
 
 
 def _always_unclean(assignment, state, online, *, unclean):
@@ -62,7 +61,7 @@ def _last_of_isr(assignment, state, online, *, unclean):
     right = OFFLINE(assignment, state, online, unclean=unclean)
     if right.state is None:
         return right
-    return structs.replace(right, state=replace(right.state, leader=right.state.isr[-1]))
+    return replace(right, state=replace(right.state, leader=right.state.isr[-1]))
 
 
 OFFLINE = elections._offline

@@ -15,10 +15,10 @@ not itself on its way out). A new partition has no ISR to choose from: `initial`
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from enum import Enum
 
 import msgspec
+from msgspec.structs import replace
 
 from ottla.model.cluster import (
     INITIAL_LEADER_EPOCH,

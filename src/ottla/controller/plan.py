@@ -5,8 +5,6 @@ partition at most once; `writes` hold the partition epoch they were decided from
 store can compare and swap; a decision carries all its inputs, so that it can be replayed alone.
 """
 
-from dataclasses import dataclass, field
-
 import msgspec
 
 from ottla.model.cluster import LeaderAndIsr
@@ -14,8 +12,7 @@ from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """One partition's decision with everything that led to it.
 
     `online` are the replicas that counted as live; `eligible`, `crashed` and `ends` (broker, leader
@@ -61,15 +58,14 @@ class Failure(msgspec.Struct, frozen=True):
         return self.reason
 
 
-@dataclass(slots=True)
-class Plan:
+class Plan(msgspec.Struct):
     """Decisions about many partitions."""
 
-    writes: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
-    unchanged: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
-    recipients: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
-    failures: dict[TopicPartition, Failure] = field(default_factory=dict)
-    decisions: dict[TopicPartition, Decision] = field(default_factory=dict)
+    writes: dict[TopicPartition, LeaderAndIsr] = msgspec.field(default_factory=dict)
+    unchanged: dict[TopicPartition, LeaderAndIsr] = msgspec.field(default_factory=dict)
+    recipients: dict[TopicPartition, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    failures: dict[TopicPartition, Failure] = msgspec.field(default_factory=dict)
+    decisions: dict[TopicPartition, Decision] = msgspec.field(default_factory=dict)
 
     def merge(self, other: "Plan") -> None:
         """Take over another slice's decisions."""

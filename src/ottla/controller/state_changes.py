@@ -15,10 +15,10 @@ Kafka: `ZkPartitionStateMachine` and `ZkReplicaStateMachine`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from ottla.controller.batch import RequestBatch
 from ottla.controller.context import Context

@@ -1,10 +1,9 @@
 """The rules of today over the stories' journals: the same; something else where one is changed."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from ottla.controller import balance, broker_epochs, elections, isr_changes, leadership, states
 from ottla.controller.states import PartitionState
@@ -56,7 +55,7 @@ def _last_of_isr(right):
         outcome = right(assignment, state, online, **how)
         if outcome.state is None:
             return outcome
-        return structs.replace(outcome, state=replace(outcome.state, leader=outcome.state.isr[-1]))
+        return replace(outcome, state=replace(outcome.state, leader=outcome.state.isr[-1]))
 
     return mutant
 

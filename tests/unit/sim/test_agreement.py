@@ -1,8 +1,9 @@
 """At rest all agree; and each thing that could differ is found when it does."""
 
-from dataclasses import replace
+import dataclasses
 
 import pytest
+from msgspec.structs import replace
 
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.model.cluster import ReplicaAssignment
@@ -92,7 +93,7 @@ def cached(cluster, **changes):
     fields = {f: getattr(state, f) for f in state.__struct_fields__} | changes
     partitions = {**topic.partitions, 0: type(state)(**fields)}
     topics = {"events": replace(topic, partitions=partitions)}
-    cache.snapshot = replace(cache.snapshot, topics=topics)
+    cache.snapshot = dataclasses.replace(cache.snapshot, topics=topics)
 
 
 def set_state(cluster, machine, subject, state):
