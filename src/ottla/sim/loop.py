@@ -105,6 +105,8 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def __init__(self, scheduler: Scheduler, name: str, callback_s: float = 0.0) -> None:
         self.name = name
+        self.host = name.partition(".")[0]
+        """The node, of which `name` is one incarnation."""
         self.scheduler = scheduler
         self.callback_s = callback_s
         """What a callback costs beyond what it does."""
@@ -238,8 +240,12 @@ class SimLoop(asyncio.AbstractEventLoop):
             ran = asked - ran
             self.callbacks += ran
             scheduler.callbacks_ran(ran)
-        if queue and not self.dead and not self.paused:
-            self.take_turn()
+        if queue and not self.dead and not self.paused:  # `take_turn`, without the call
+            self.due = True
+            if now_s <= scheduler.instant:
+                scheduler.ready.append(self)
+            else:
+                scheduler.push(now_s, self)
 
     # The node's life.
 

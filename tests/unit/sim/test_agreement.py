@@ -1,7 +1,5 @@
 """At rest all agree; and each thing that could differ is found when it does."""
 
-import dataclasses
-
 import pytest
 from msgspec.structs import replace
 
@@ -93,7 +91,7 @@ def cached(cluster, **changes):
     fields = {f: getattr(state, f) for f in state.__struct_fields__} | changes
     partitions = {**topic.partitions, 0: type(state)(**fields)}
     topics = {"events": replace(topic, partitions=partitions)}
-    cache.snapshot = dataclasses.replace(cache.snapshot, topics=topics)
+    cache.snapshot = replace(cache.snapshot, topics=topics)
 
 
 def set_state(cluster, machine, subject, state):

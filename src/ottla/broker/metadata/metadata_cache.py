@@ -16,7 +16,6 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -59,17 +58,15 @@ class TopicState(msgspec.Struct, frozen=True):
     partitions: Mapping[int, PartitionState]
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """The cluster at one moment. `brokers` are the live ones, by id, ascending."""
 
     controller_id: int = NO_CONTROLLER
-    brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
-    topics: Mapping[str, TopicState] = field(default_factory=dict)
-    names_by_id: Mapping[bytes, str] = field(default_factory=dict)
-    _reachable: dict[str, frozenset[int]] = field(
-        default_factory=dict, init=False, compare=False, repr=False
-    )
+    brokers: Mapping[int, BrokerInfo] = msgspec.field(default_factory=dict)
+    topics: Mapping[str, TopicState] = msgspec.field(default_factory=dict)
+    names_by_id: Mapping[bytes, str] = msgspec.field(default_factory=dict)
+    _reachable: dict[str, frozenset[int]] = msgspec.field(default_factory=dict)
+    """what `reachable` found before"""
 
     def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
         """Return a live broker's address on a listener; None if it is dead or has no such one."""
