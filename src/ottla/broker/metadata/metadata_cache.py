@@ -139,6 +139,10 @@ def _live_broker(broker: Any) -> BrokerInfo:
     return BrokerInfo(broker.id, tuple(endpoints), broker.rack)
 
 
+def _by_id(live: Iterable[Any]) -> dict[int, BrokerInfo]:
+    return {b.id: b for b in sorted(map(_live_broker, live), key=lambda b: b.id)}
+
+
 class MetadataCache:
     """The current snapshot, and who wants to hear of changes."""
 
@@ -150,6 +154,8 @@ class MetadataCache:
         """Held while an update is applied in slices: no other may be applied meanwhile."""
         self.expects_topics = False
         """Whether the cluster has topics that no controller has sent us yet."""
+        self._live: Sequence[Any] = []
+        """The live brokers of the last update, as it had them: most have the same."""
         self._listeners: list[Callable[[Change], None]] = []
 
     def on_change(self, listener: Callable[[Change], None]) -> None:
@@ -258,9 +264,8 @@ class MetadataCache:
         The request is emptied on the way, as thousands of objects take their time to go, too.
         """
         old = self.snapshot
-        brokers = {
-            b.id: b for b in sorted(map(_live_broker, request.live_brokers), key=lambda b: b.id)
-        }
+        live = request.live_brokers
+        brokers = old.brokers if live == self._live else _by_id(live)
         topics = dict(old.topics)
         names = dict(old.names_by_id)
         touched: dict[str, dict[int, PartitionState]] = {}
@@ -307,6 +312,7 @@ class MetadataCache:
             for topic in old.topics.keys() - self.snapshot.topics.keys() - touched.keys():
                 names.pop(topics.pop(topic).topic_id, None)
         self.snapshot = Snapshot(request.controller_id, brokers, topics, names)
+        self._live = live
         epochs = (request.controller_epoch, request.broker_epoch)
         new_epochs = epochs > self.epochs
         self.epochs = max(self.epochs, epochs)
