@@ -239,7 +239,11 @@ class SimLoop(asyncio.AbstractEventLoop):
             self.busy_until_s = now_s
             ran = asked - ran
             self.callbacks += ran
-            scheduler.callbacks_ran(ran)
+            scheduler.now = scheduler.instant  # the other nodes were at work meanwhile
+            scheduler.spends = False
+            scheduler.steps += ran
+        if scheduler.steps > scheduler.limit:
+            scheduler.too_many()
         if queue and not self.dead and not self.paused:  # `take_turn`, without the call
             self.due = True
             if now_s <= scheduler.instant:

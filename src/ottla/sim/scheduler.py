@@ -86,7 +86,7 @@ class Scheduler:
         """
         self._heap: list[tuple[float, int, Runnable]] = []
         self._number = 0
-        self._limit = min(max_steps, MAX_STEPS_AT_ONCE)
+        self.limit = min(max_steps, MAX_STEPS_AT_ONCE)
         """So many steps there may be by the end of the present instant."""
 
     def push(self, when: float, event: Runnable) -> None:
@@ -125,18 +125,8 @@ class Scheduler:
         finally:
             self.spends = before
 
-    def callbacks_ran(self, count: int) -> None:
-        """Return to the instant of the present event: so many callbacks of it are over.
-
-        LivelockError where there are too many.
-        """
-        self.now = self.instant
-        self.spends = False
-        self.steps = steps = self.steps + count
-        if steps > self._limit:
-            self._too_many()
-
-    def _too_many(self) -> None:
+    def too_many(self) -> None:
+        """Raise the LivelockError of an instant, or a run, with more steps than its limit."""
         if self.steps > self.max_steps:
             raise LivelockError(f"more than {self.max_steps} events by {self.now:.6f} s")
         raise LivelockError(f"{MAX_STEPS_AT_ONCE} events at {self.now:.6f} s")
@@ -187,15 +177,15 @@ class Scheduler:
                     return False
                 self.now = self.instant = when
                 limit = self.steps + MAX_STEPS_AT_ONCE
-                self._limit = limit if limit < most else most  # noqa: FURB136 - as in `push`
+                self.limit = limit if limit < most else most  # noqa: FURB136 - as in `push`
                 # What was pushed for an instant before it came goes before what comes up in it.
                 while heap and heap[0][0] == when:
                     ready.append(heappop(heap)[2])
             else:
                 return False
             self.steps = steps = self.steps + 1
-            if steps > self._limit:
-                self._too_many()
+            if steps > self.limit:
+                self.too_many()
             event.fire()
         return True
 
@@ -217,7 +207,7 @@ class Scheduler:
     def _pass(self, until_s: float) -> None:
         """Let time pass in which nothing happens."""
         self.now = self.instant = max(until_s, self.instant)
-        self._limit = min(self.max_steps, self.steps + MAX_STEPS_AT_ONCE)
+        self.limit = min(self.max_steps, self.steps + MAX_STEPS_AT_ONCE)
 
     def statistics(self) -> dict[str, object]:
         queued = len(self._heap) + len(self.ready)
