@@ -8,8 +8,9 @@ of them is written into the journal; where a procedure fails, what it has change
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from ottla.controller import effects as e
 from ottla.controller.batch import Outgoing

@@ -8,8 +8,9 @@ Kafka: the `process*` methods of `KafkaController`, and `initializeControllerCon
 
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from ottla.controller import (
     brokers,

@@ -8,7 +8,9 @@ wrote is left alone. Kafka: the deciding halves of `ZkPartitionStateMachine`
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ottla.controller.context import Context
 from ottla.controller.elections import Election, ElectionKind, LogEnd, elect, initial
@@ -19,13 +21,12 @@ from ottla.model.ids import NO_LEADER, TopicPartition
 States = Mapping[TopicPartition, LeaderIsrAndControllerEpoch]
 
 
-@dataclass(frozen=True, slots=True)
-class BeyondIsr:
+class BeyondIsr(msgspec.Struct, frozen=True):
     """What is known of a partition's replicas besides the ISR; see `elections.elect`."""
 
     eligible: tuple[int, ...] = ()
     crashed: tuple[int, ...] = ()
-    ends: Mapping[int, LogEnd] = field(default_factory=dict)
+    ends: Mapping[int, LogEnd] = msgspec.field(default_factory=dict)
 
 
 NO_OTHERS = BeyondIsr()

@@ -15,8 +15,10 @@ Kafka: `ZkPartitionStateMachine` and `ZkReplicaStateMachine`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from ottla.controller.batch import RequestBatch
 from ottla.controller.context import Context
@@ -74,8 +76,7 @@ def slices(items: Sequence[T], size: int = SLICE) -> Iterator[Sequence[T]]:
         yield items[start : start + size]
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """What a controller's procedures need to know of its broker's configuration."""
 
     controller_id: int

@@ -6,7 +6,9 @@ reported and read as absent, never a crash (F41). Kafka: the topic part of `Kafk
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, TopicInfo
 from ottla.model.ids import TopicPartition
