@@ -25,6 +25,7 @@ from ottla.zookeeper.errors import (
     MultiError,
     NodeExistsError,
     NoNodeError,
+    UnimplementedError,
     ZooKeeperError,
 )
 from ottla.zookeeper.jute import Stat
@@ -45,6 +46,7 @@ CHUNK_OPS = 1000
 SINGLES_AT_ONCE = 200
 OP_OVERHEAD_BYTES = 64
 READS_AT_ONCE = 400
+SLICES_AHEAD = 2
 MAX_LOSSES = 20
 
 
@@ -125,6 +127,38 @@ class Access:
                     for i, result in zip(lost, again, strict=True):
                         found[i] = result
                 take(start, found)
+        finally:
+            for future in ahead:
+                if future.done() and not future.cancelled():
+                    future.exception()  # nothing else will look at it
+                future.cancel()
+
+    async def get_data_in_slices(
+        self,
+        paths: Sequence[str],
+        take: Callable[[int, list[tuple[bytes, Stat] | ZooKeeperError]], None],
+    ) -> None:
+        """Read the data of many small znodes, as `read_slices` does, by one request for each slice.
+
+        To ZooKeeper a request costs as much as writing a state does. A server before 3.6 does not
+        know such a request; one whose reply was lost may have had a reply too large for a frame:
+        both are read znode by znode.
+        """
+        size = READS_AT_ONCE
+        slices = [paths[start : start + size] for start in range(0, len(paths), size)]
+        ahead = [self.session.multi_read(some) for some in slices[:SLICES_AHEAD]]
+        try:
+            for number, some in enumerate(slices):
+                ahead += [
+                    self.session.multi_read(next_slice)
+                    for next_slice in slices[number + SLICES_AHEAD : number + SLICES_AHEAD + 1]
+                ]
+                try:
+                    found = await ahead[number]
+                except (ConnectionLossError, UnimplementedError):
+                    await self.session.wait_connected()
+                    found = await self.read_all(self.session.get, some)
+                take(number * size, found)
         finally:
             for future in ahead:
                 if future.done() and not future.cancelled():
