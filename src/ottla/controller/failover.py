@@ -2,20 +2,23 @@
 
 A decider. Who may call: `handlers`, which has done the first steps: features; watches; old
 notifications deleted; the context read. The steps here, in Kafka's order: deletions taken over;
-every broker sent who is alive; replica states, then partition states, put where they were found
-and set in motion; then what earlier controllers left unfinished. Invariants: no broker is sent
-what to lead or follow before it was sent who is alive; a broker that died and came back while
-there was no controller does not keep what it led before (R8, F11).
+every broker sent who is alive; replica and partition states put where they were found and set in
+motion, partitions without a leader first; then what earlier controllers left unfinished.
+Invariants: no broker is sent what to lead or follow before it was sent who is alive; a broker that
+died and came back while there was no controller does not keep what it led before (R8, F11).
 Kafka: `KafkaController.onControllerFailover`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from ottla.controller import deletion, reassignment
 from ottla.controller.broker_epochs import note_former_lives, restarted_unseen
+from ottla.controller.context import Context
 from ottla.controller.effects import YIELD, Logger, Record, Steps
-from ottla.controller.state_changes import SLICE, StateChanges
+from ottla.controller.elections import ElectionKind
+from ottla.controller.state_changes import SLICE, WRITE_SLICE, StateChanges, slices
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.model import journal_schema as journaled
 from ottla.model.ids import TopicPartition
@@ -23,6 +26,14 @@ from ottla.model.ids import TopicPartition
 _log = Logger("failover")
 
 READ_SLICE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Replicas:
+    """All replicas, by whether they are online."""
+
+    online: list[PartitionReplica]
+    offline: list[PartitionReplica]
 
 
 def on_controller_failover(
@@ -43,8 +54,8 @@ def on_controller_failover(
         note_former_lives(context, dict(written))
         yield YIELD
     yield from _hide(changes, restarted)
-    yield from _start_replicas(changes)
-    yield from _start_partitions(changes)
+    replicas = yield from _find_states(changes)
+    yield from _start(changes, replicas)
     yield from _show_again(changes, restarted)
     yield _log.info(
         "controller failover completed controller_epoch=%d brokers=%d topics=%d partitions=%d "
@@ -90,38 +101,54 @@ def _show_again(changes: StateChanges, replicas: Sequence[PartitionReplica]) -> 
     yield from changes.online_where_possible()
 
 
-def _start_replicas(changes: StateChanges) -> Steps[None]:
-    """Put every replica where it was found, then set the live and the dead in motion."""
+def _find_states(changes: StateChanges) -> Steps[_Replicas]:
+    """Put every replica and partition where it was found; return replicas online and offline."""
     context, cause = changes.context, changes.cause
-    online: list[PartitionReplica] = []
-    offline: list[PartitionReplica] = []
+    found = _Replicas([], [])
     for some in context.partitions_in_slices(SLICE):
         for replica in context.replicas_of(some):
             if context.is_online(replica.broker, replica.partition):
-                online.append(replica)
+                found.online.append(replica)
                 context.replica_states.begin(replica, ReplicaState.ONLINE, cause)
             else:
                 # Whether its topic's deletion had begun is unknown: the careful assumption.
-                offline.append(replica)
+                found.offline.append(replica)
                 state = ReplicaState.DELETION_INELIGIBLE
                 context.replica_states.begin(replica, state, cause)
-        yield YIELD
-    yield from changes.replicas(online, ReplicaState.ONLINE)
-    yield from changes.replicas(offline, ReplicaState.OFFLINE)
-
-
-def _start_partitions(changes: StateChanges) -> Steps[None]:
-    """Put every partition where it was found, then elect where a leader is missing."""
-    context = changes.context
-    for some in context.partitions_in_slices(SLICE):
         for tp in some:
-            leader = context.leader(tp)
-            if leader is None:
-                state = PartitionState.NEW
-            elif context.is_online(leader, tp):
-                state = PartitionState.ONLINE
-            else:
-                state = PartitionState.OFFLINE
-            context.partition_states.begin(tp, state, changes.cause)
+            context.partition_states.begin(tp, _state_of(context, tp), cause)
         yield YIELD
-    yield from changes.online_where_possible()
+    return found
+
+
+def _state_of(context: Context, tp: TopicPartition) -> PartitionState:
+    leader = context.leader(tp)
+    if leader is None:
+        return PartitionState.NEW
+    return PartitionState.ONLINE if context.is_online(leader, tp) else PartitionState.OFFLINE
+
+
+def _start(changes: StateChanges, replicas: _Replicas) -> Steps[None]:
+    """Set partitions and replicas in motion: first those that clients wait for.
+
+    Kafka takes all replicas before all partitions. What is written of each partition, and in which
+    order, is the same.
+    """
+    context = changes.context
+    # 1. Partitions without a leader: their offline replicas leave the ISRs, then elections.
+    leaderless = context.waiting_for_leader()
+    waiting = set(leaderless)
+    for some in slices(leaderless, WRITE_SLICE):
+        batch = changes.batch()
+        theirs = [
+            r for r in context.replicas_of(some) if not context.is_online(r.broker, r.partition)
+        ]
+        yield from changes.replicas(theirs, ReplicaState.OFFLINE, batch)
+        yield from changes.write_eligible()
+        yield from changes.partitions(some, PartitionState.ONLINE, ElectionKind.OFFLINE, batch)
+        yield from changes.send(batch)
+    # 2. The offline replicas of the others.
+    rest = [replica for replica in replicas.offline if replica.partition not in waiting]
+    yield from changes.replicas(rest, ReplicaState.OFFLINE)
+    # 3. The live replicas.
+    yield from changes.replicas(replicas.online, ReplicaState.ONLINE)

@@ -113,7 +113,7 @@ class StateChanges:
     def send(self, batch: RequestBatch) -> Steps[None]:
         """Queue a batch's requests; then write down what changed and was decided."""
         yield Send(batch, *self.take_unrecorded())
-        yield from self._write_eligible()
+        yield from self.write_eligible()
 
     def metadata(
         self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()
@@ -129,7 +129,8 @@ class StateChanges:
         self.changes, self.decisions = [], []
         return unrecorded
 
-    def _write_eligible(self) -> Steps[None]:
+    def write_eligible(self) -> Steps[None]:
+        """Write who may lead besides the ISR, by the states written since."""
         changed = yield from self.eligibility.write()
         if changed:
             partitions = {
@@ -145,10 +146,12 @@ class StateChanges:
         partitions: Sequence[TopicPartition],
         target: PartitionState,
         kind: ElectionKind | None = None,
+        to_send: RequestBatch | None = None,
     ) -> Steps[dict[TopicPartition, Outcome]]:
         """Change partitions' states; ONLINE elects by `kind` where there was a leader before.
 
-        Return the outcome of each election (new partitions have none).
+        `to_send` takes what brokers are to be sent, and the caller sends it; without one it is
+        sent here. Return the outcome of each election (new partitions have none).
         """
         states = self.context.partition_states
         legal = yield from self._legal(states, partitions, target)
@@ -164,13 +167,13 @@ class StateChanges:
         new = states.among(legal, PartitionState.NEW)
         rest = states.among(legal, PartitionState.ONLINE, PartitionState.OFFLINE)
         for some in slices(new, WRITE_SLICE):
-            yield from self._new_online(some)
+            yield from self._new_online(some, to_send)
         if not rest:
             return {}
         assert kind is not None, "an election is of a kind"
         outcomes: dict[TopicPartition, Outcome] = {}
         for some in slices(rest, WRITE_SLICE):
-            outcomes.update((yield from self._elect(some, kind)))
+            outcomes.update((yield from self._elect(some, kind, to_send)))
         return outcomes
 
     def online_where_possible(
@@ -181,14 +184,16 @@ class StateChanges:
         outcomes = yield from self.partitions(waiting, PartitionState.ONLINE, ElectionKind.OFFLINE)
         return outcomes
 
-    def _new_online(self, partitions: Sequence[TopicPartition]) -> Steps[None]:
+    def _new_online(
+        self, partitions: Sequence[TopicPartition], to_send: RequestBatch | None
+    ) -> Steps[None]:
         """Give new partitions their first leader and ISR."""
         context = self.context
         plan = Plan()
         for some in slices(partitions):
             plan.merge(plan_new(context, some))
             yield YIELD
-        batch = self.batch()
+        batch = to_send or self.batch()
         results = yield from perform(
             CreateStates(
                 {
@@ -209,12 +214,16 @@ class StateChanges:
                 self._change_partition(tp, PartitionState.ONLINE)
             yield YIELD
         yield from self._note(plan)
-        yield from self.send(batch)
+        if to_send is None:
+            yield from self.send(batch)
 
     def _elect(
-        self, partitions: Sequence[TopicPartition], kind: ElectionKind
+        self,
+        partitions: Sequence[TopicPartition],
+        kind: ElectionKind,
+        to_send: RequestBatch | None,
     ) -> Steps[dict[TopicPartition, Outcome]]:
-        batch = self.batch()
+        batch = to_send or self.batch()
 
         def decide(remaining: Sequence[TopicPartition], read: States) -> Steps[Plan]:
             unclean = yield from self._unclean_topics(remaining, read, kind)
@@ -239,7 +248,8 @@ class StateChanges:
                     is_new=False,
                 )
             yield YIELD
-        yield from self.send(batch)
+        if to_send is None:
+            yield from self.send(batch)
         return outcomes
 
     def _unclean_topics(
@@ -299,12 +309,20 @@ class StateChanges:
 
     # --- replicas ---------------------------------------------------------------------------
 
-    def replicas(self, replicas: Sequence[PartitionReplica], target: ReplicaState) -> Steps[None]:
-        """Change replicas' states, broker by broker, with one batch of requests."""
+    def replicas(
+        self,
+        replicas: Sequence[PartitionReplica],
+        target: ReplicaState,
+        to_send: RequestBatch | None = None,
+    ) -> Steps[None]:
+        """Change replicas' states, broker by broker, with one batch of requests.
+
+        `to_send` takes these, and the caller sends it; without one they are sent here.
+        """
         legal = yield from self._legal(self.context.replica_states, replicas, target)
         if not legal:
             return
-        batch = self.batch()
+        batch = to_send or self.batch()
         by_broker: dict[int, list[PartitionReplica]] = {}
         for some in slices(legal, CHANGES_A_LINE):
             for replica in some:
@@ -322,7 +340,8 @@ class StateChanges:
                     for replica in some:
                         yield from self._change_one(replica, target, batch)
                 yield YIELD
-        yield from self.send(batch)
+        if to_send is None:
+            yield from self.send(batch)
 
     def _replicas_online(
         self, broker: int, replicas: Sequence[PartitionReplica], batch: RequestBatch
