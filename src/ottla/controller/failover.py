@@ -30,7 +30,7 @@ READ_SLICE = 1000
 
 @dataclass(frozen=True, slots=True)
 class _Replicas:
-    """All replicas, by whether they are online."""
+    """Replicas, by whether they are online."""
 
     online: list[PartitionReplica]
     offline: list[PartitionReplica]
@@ -46,6 +46,7 @@ def on_controller_failover(
     `deletions` are the topics whose deletion is requested.
     """
     context = changes.context
+    changes.states_just_read = True
     yield from deletion.on_controller_failover(changes, deletions)
     yield from changes.metadata(context.live_or_shutting_down)
     restarted: list[PartitionReplica] = []
@@ -54,8 +55,7 @@ def on_controller_failover(
         note_former_lives(context, dict(written))
         yield YIELD
     yield from _hide(changes, restarted)
-    replicas = yield from _find_states(changes)
-    yield from _start(changes, replicas)
+    yield from _start(changes)
     yield from _show_again(changes, restarted)
     yield _log.info(
         "controller failover completed controller_epoch=%d brokers=%d topics=%d partitions=%d "
@@ -101,24 +101,38 @@ def _show_again(changes: StateChanges, replicas: Sequence[PartitionReplica]) -> 
     yield from changes.online_where_possible()
 
 
-def _find_states(changes: StateChanges) -> Steps[_Replicas]:
-    """Put every replica and partition where it was found; return replicas online and offline."""
-    context, cause = changes.context, changes.cause
-    found = _Replicas([], [])
+def _start(changes: StateChanges) -> Steps[None]:
+    """Put partitions and replicas where they were found, then set them in motion.
+
+    First come the partitions that clients wait for; Kafka takes all replicas before all partitions.
+    What is written of each partition, and in which order, is the same.
+    """
+    context = changes.context
+    # 1. The states of partitions.
     for some in context.partitions_in_slices(SLICE):
-        for replica in context.replicas_of(some):
-            if context.is_online(replica.broker, replica.partition):
-                found.online.append(replica)
-                context.replica_states.begin(replica, ReplicaState.ONLINE, cause)
-            else:
-                # Whether its topic's deletion had begun is unknown: the careful assumption.
-                found.offline.append(replica)
-                state = ReplicaState.DELETION_INELIGIBLE
-                context.replica_states.begin(replica, state, cause)
         for tp in some:
-            context.partition_states.begin(tp, _state_of(context, tp), cause)
+            context.partition_states.begin(tp, _state_of(context, tp), changes.cause)
         yield YIELD
-    return found
+    # 2. Partitions without a leader: their offline replicas leave the ISRs, then elections.
+    leaderless = context.waiting_for_leader()
+    online: list[PartitionReplica] = []
+    for some in slices(leaderless, WRITE_SLICE):
+        batch = changes.batch()
+        replicas = yield from _find_replicas(changes, some)
+        online += replicas.online
+        yield from changes.replicas(replicas.offline, ReplicaState.OFFLINE, batch)
+        yield from changes.write_eligible()
+        yield from changes.partitions(some, PartitionState.ONLINE, ElectionKind.OFFLINE, batch)
+        yield from changes.send(batch)
+    # 3. The offline replicas of the others, 4. and the live replicas of all.
+    offline: list[PartitionReplica] = []
+    waited = set(leaderless)
+    for some in context.partitions_in_slices(SLICE):
+        replicas = yield from _find_replicas(changes, [tp for tp in some if tp not in waited])
+        online += replicas.online
+        offline += replicas.offline
+    yield from changes.replicas(offline, ReplicaState.OFFLINE)
+    yield from changes.replicas(online, ReplicaState.ONLINE)
 
 
 def _state_of(context: Context, tp: TopicPartition) -> PartitionState:
@@ -128,27 +142,19 @@ def _state_of(context: Context, tp: TopicPartition) -> PartitionState:
     return PartitionState.ONLINE if context.is_online(leader, tp) else PartitionState.OFFLINE
 
 
-def _start(changes: StateChanges, replicas: _Replicas) -> Steps[None]:
-    """Set partitions and replicas in motion: first those that clients wait for.
-
-    Kafka takes all replicas before all partitions. What is written of each partition, and in which
-    order, is the same.
-    """
-    context = changes.context
-    # 1. Partitions without a leader: their offline replicas leave the ISRs, then elections.
-    leaderless = context.waiting_for_leader()
-    waiting = set(leaderless)
-    for some in slices(leaderless, WRITE_SLICE):
-        batch = changes.batch()
-        theirs = [
-            r for r in context.replicas_of(some) if not context.is_online(r.broker, r.partition)
-        ]
-        yield from changes.replicas(theirs, ReplicaState.OFFLINE, batch)
-        yield from changes.write_eligible()
-        yield from changes.partitions(some, PartitionState.ONLINE, ElectionKind.OFFLINE, batch)
-        yield from changes.send(batch)
-    # 2. The offline replicas of the others.
-    rest = [replica for replica in replicas.offline if replica.partition not in waiting]
-    yield from changes.replicas(rest, ReplicaState.OFFLINE)
-    # 3. The live replicas.
-    yield from changes.replicas(replicas.online, ReplicaState.ONLINE)
+def _find_replicas(changes: StateChanges, partitions: Sequence[TopicPartition]) -> Steps[_Replicas]:
+    """Put the replicas of partitions where they were found; return which are online."""
+    context, cause = changes.context, changes.cause
+    found = _Replicas([], [])
+    for some in slices(partitions):
+        for replica in context.replicas_of(some):
+            if context.is_online(replica.broker, replica.partition):
+                found.online.append(replica)
+                context.replica_states.begin(replica, ReplicaState.ONLINE, cause)
+            else:
+                # Whether its topic's deletion had begun is unknown: the careful assumption.
+                found.offline.append(replica)
+                state = ReplicaState.DELETION_INELIGIBLE
+                context.replica_states.begin(replica, state, cause)
+        yield YIELD
+    return found

@@ -1,7 +1,7 @@
 """State changes of partitions and replicas: read, decide, write, settle, send.
 
 A decider. Who may call: the procedures. The five steps of every change of state:
-1. *read* the states of the partitions concerned;
+1. *read* the states of the partitions concerned (a new controller has just read all of them);
 2. *decide* by `leadership` over the context and what was read;
 3. *write* the new states, compared and swapped; a partition whose state had changed meanwhile is
    read and decided once more, alone;
@@ -100,6 +100,9 @@ class StateChanges:
         self.settings = settings
         self.eligibility = eligibility
         self.cause = cause
+        self.states_just_read = False
+        """Whether the context's states were read for this very event: what is decided from them is
+        written if they still have the same versions, and otherwise read and decided once more."""
         self.changes: list[Change] = []
         """Made, and not in the journal yet."""
         self.decisions: list[tuple[Decision, str]] = []
@@ -446,13 +449,15 @@ class StateChanges:
         outcomes: dict[TopicPartition, Outcome] = {}
         recipients: dict[TopicPartition, tuple[int, ...]] = {}
         remaining = list(partitions)
-        for _ in range(MAX_CONFLICTS):
+        for attempt in range(MAX_CONFLICTS):
             if not remaining:
                 break
-            read = yield from perform(ReadStates(remaining))
+            known = self.states_just_read and not attempt
+            read = self._known(remaining) if known else (yield from perform(ReadStates(remaining)))
             plan = yield from decide(remaining, read)
             recipients.update(plan.recipients)
-            yield from self._record_read(remaining, read, plan)
+            if not known:
+                yield from self._record_read(remaining, read, plan)
             for tp, state in plan.unchanged.items():
                 self.context.leadership[tp] = LeaderIsrAndControllerEpoch(state, self.context.epoch)
                 outcomes[tp] = state
@@ -468,6 +473,11 @@ class StateChanges:
         for tp in remaining:
             outcomes[tp] = Failure(f"its state changed {MAX_CONFLICTS} times while being decided")
         return outcomes, recipients
+
+    def _known(self, partitions: Sequence[TopicPartition]) -> States:
+        """Return the context's states of partitions, those that are known."""
+        leadership = self.context.leadership
+        return {tp: leadership[tp] for tp in partitions if tp in leadership}
 
     def _record_read(
         self, partitions: Sequence[TopicPartition], read: States, plan: Plan
