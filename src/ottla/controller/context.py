@@ -156,7 +156,10 @@ class Context:
         return TopicInfo(topic, self.topic_ids.get(topic), dict(self.assignments[topic]))
 
     def assignment(self, tp: TopicPartition) -> ReplicaAssignment:
-        return self.assignments.get(tp.topic, {}).get(tp.partition, NO_ASSIGNMENT)
+        try:
+            return self.assignments[tp.topic][tp.partition]
+        except KeyError:
+            return NO_ASSIGNMENT
 
     def set_assignment(self, tp: TopicPartition, assignment: ReplicaAssignment) -> None:
         self.assignments.setdefault(tp.topic, {})[tp.partition] = assignment
