@@ -123,6 +123,8 @@ class Session:
         self._reattaching: asyncio.Task[None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self.server = ""
+        self.has_multi_read = True
+        """Whether no server has said yet that it does not know multiRead."""
 
     # --- life -------------------------------------------------------------------------------
 
@@ -231,7 +233,7 @@ class Session:
     ) -> "asyncio.Future[list[tuple[bytes, Stat] | ZooKeeperError]]":
         """Get many znodes by one request; each result is data and stat, or its own error.
 
-        UnimplementedError from a server before 3.6.
+        UnimplementedError from a server before 3.6, which then closes the connection.
         """
         body = encode_multi_read(paths, self._full)
 
