@@ -21,7 +21,7 @@ from ottla.controller.isr_changes import (
     version_of,
 )
 from ottla.controller.plan import Decision, Plan
-from ottla.controller.state_changes import StateChanges, slices
+from ottla.controller.state_changes import StateChanges
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.model import journal_schema as journaled
 from ottla.model.cluster import LeaderAndIsr
@@ -35,9 +35,6 @@ from ottla.wire.messages.controlled_shutdown import (
 )
 
 _log = Logger("requests")
-
-SHUTDOWN_SLICE = 200
-"""Partitions that a broker which shuts down gives up at a time."""
 
 
 def alter_partition(changes: StateChanges, request: AlterPartitionRequest) -> Steps[None]:
@@ -182,15 +179,15 @@ def shut_down(changes: StateChanges, broker_id: int) -> Steps[list[TopicPartitio
     ]
     led = [tp for tp in concerned if context.leader(tp) == broker_id]
     followed = [tp for tp in concerned if context.leader(tp) != broker_id]
-    # A few at a time: from the first broker's LeaderAndIsr to the last one's UpdateMetadata
-    # producers wait for all partitions of a request.
-    for some in slices(led, SHUTDOWN_SLICE):
-        yield from changes.partitions(some, PartitionState.ONLINE, ElectionKind.CONTROLLED_SHUTDOWN)
+    # From the first broker's LeaderAndIsr to the last one's UpdateMetadata producers wait for all
+    # partitions of a request.
+    changes.small_requests = True
+    yield from changes.partitions(led, PartitionState.ONLINE, ElectionKind.CONTROLLED_SHUTDOWN)
     # Kafka sends StopReplica before and again with this. The followers go on here until no ISR
     # names them: else producers would wait for them as long as the ISRs are being written.
-    for some in slices(followed, SHUTDOWN_SLICE):
-        replicas = [PartitionReplica(tp, broker_id) for tp in some]
-        yield from changes.replicas(replicas, ReplicaState.OFFLINE)
+    yield from changes.replicas(
+        [PartitionReplica(tp, broker_id) for tp in followed], ReplicaState.OFFLINE
+    )
     return context.led_by(broker_id)
 
 

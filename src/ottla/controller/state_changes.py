@@ -103,6 +103,8 @@ class StateChanges:
         self.states_just_read = False
         """Whether the context's states were read for this very event: what is decided from them is
         written if they still have the same versions, and otherwise read and decided once more."""
+        self.small_requests = False
+        """Whether brokers are sent a slice of partitions at a time."""
         self.changes: list[Change] = []
         """Made, and not in the journal yet."""
         self.decisions: list[tuple[Decision, str]] = []
@@ -251,6 +253,8 @@ class StateChanges:
                     is_new=False,
                 )
             yield YIELD
+            if self.small_requests and to_send is None:
+                yield from self.send(batch)
         if to_send is None:
             yield from self.send(batch)
         return outcomes
@@ -333,8 +337,10 @@ class StateChanges:
             yield YIELD
         for broker, group in by_broker.items():
             if target is ReplicaState.OFFLINE:
-                for part in slices(group, WRITE_SLICE):
+                for part in slices(group, SLICE if self.small_requests else WRITE_SLICE):
                     yield from self._replicas_offline(broker, part, batch)
+                    if self.small_requests:
+                        yield from self.send(batch)
                 continue
             for some in slices(group):
                 if target is ReplicaState.ONLINE:
