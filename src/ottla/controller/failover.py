@@ -113,9 +113,12 @@ def _start(changes: StateChanges) -> Steps[None]:
         for tp in some:
             context.partition_states.begin(tp, _state_of(context, tp), changes.cause)
         yield YIELD
-    # 2. Partitions without a leader: their offline replicas leave the ISRs, then elections.
+    # 2. Partitions without a leader: their offline replicas leave the ISRs, then elections. With
+    # them every broker is sent the metadata of all partitions: one that has just started knows
+    # none, and would take the first ones it is sent for all that there are.
     leaderless = context.waiting_for_leader()
     online: list[PartitionReplica] = []
+    unsent = [tp for tp in context.leadership if _is_sent(context, tp)]
     for some in slices(leaderless, WRITE_SLICE):
         batch = changes.batch()
         replicas = yield from _find_replicas(changes, some)
@@ -123,7 +126,9 @@ def _start(changes: StateChanges) -> Steps[None]:
         yield from changes.replicas(replicas.offline, ReplicaState.OFFLINE, batch)
         yield from changes.write_eligible()
         yield from changes.partitions(some, PartitionState.ONLINE, ElectionKind.OFFLINE, batch)
+        batch.metadata(context.brokers, unsent)
         yield from changes.send(batch)
+        unsent = []
     # 3. The offline replicas of the others, 4. and the live replicas of all.
     offline: list[PartitionReplica] = []
     waited = set(leaderless)
@@ -131,8 +136,27 @@ def _start(changes: StateChanges) -> Steps[None]:
         replicas = yield from _find_replicas(changes, [tp for tp in some if tp not in waited])
         online += replicas.online
         offline += replicas.offline
-    yield from changes.replicas(offline, ReplicaState.OFFLINE)
-    yield from changes.replicas(online, ReplicaState.ONLINE)
+    batch = changes.batch()
+    yield from changes.replicas(offline, ReplicaState.OFFLINE, batch)
+    if offline:
+        batch.metadata(context.brokers, unsent)
+        yield from changes.send(batch)
+        unsent = []
+    batch = changes.batch()
+    yield from changes.replicas(online, ReplicaState.ONLINE, batch)
+    if not unsent:
+        batch.leave_out_metadata()
+    yield from changes.send(batch)
+
+
+def _is_sent(context: Context, tp: TopicPartition) -> bool:
+    """Return whether brokers are sent metadata of a partition.
+
+    They are not sent that one is to be deleted whose replicas are all offline: its deletion waits.
+    """
+    return tp.topic not in context.deleting or any(
+        context.is_online(r, tp) for r in context.assignment(tp).replicas
+    )
 
 
 def _state_of(context: Context, tp: TopicPartition) -> PartitionState:

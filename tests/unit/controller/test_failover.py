@@ -67,14 +67,15 @@ def test_topics_on_their_way_out_are_left_alone():
 
 
 class Cluster:
-    """Brokers 1, 2 and 3, of which 1 is dead; partition n is led by broker n % 3 + 1.
+    """Brokers 1, 2 and 3; partition n is led by broker n % 3 + 1.
 
     `happened` has what was read, written and sent, in order: (what, partitions).
     """
 
-    def __init__(self, partitions):
+    def __init__(self, partitions, dead=(1,)):
         self.context = Context(EPOCH, 9)
-        self.context.set_brokers(BrokerInfo(b, (Endpoint(f"h{b}", 1),), epoch=b) for b in (2, 3))
+        live = [b for b in (1, 2, 3) if b not in dead]
+        self.context.set_brokers(BrokerInfo(b, (Endpoint(f"h{b}", 1),), epoch=b) for b in live)
         assigned = {n: [(n + k) % 3 + 1 for k in range(3)] for n in range(partitions)}
         self.context.add_topic(
             TopicInfo("t", b"i" * 16, {n: ReplicaAssignment(tuple(r)) for n, r in assigned.items()})
@@ -137,17 +138,33 @@ def test_leaders_are_elected_first_and_a_slice_is_sent_before_the_next_is_writte
     monkeypatch.setattr(failover, "WRITE_SLICE", 1)
     cluster = Cluster(5)
     cluster.fail_over()
-    first = [
-        [*[("write", [n])] * 2, *sorted(sent(LEADER_AND_ISR, [n]) + sent(UPDATE_METADATA, [n]))]
-        for n in (0, 3)
-    ]
     happened = cluster.happened
     assert happened[:2] == sent(UPDATE_METADATA, []), "who lives comes first"
-    assert [*happened[2:4], *sorted(happened[4:8])] == first[0]
-    assert [*happened[8:10], *sorted(happened[10:14])] == first[1]
+    slices = [happened[2:8], happened[8:14]]
+    for number, metadata, (removed, elected, *requests) in zip(
+        (0, 3), ([0, 1, 2, 3, 4], [3]), slices, strict=True
+    ):
+        assert removed == elected == ("write", [number])
+        assert sorted(requests) == sorted(
+            sent(LEADER_AND_ISR, [number]) + sent(UPDATE_METADATA, metadata)
+        )
     assert happened[14] == ("write", [1, 2, 4]), "the other ISRs with the dead broker"
     assert [what for what, _ in happened[15:]].count("write") == 0
     assert "read" not in [what for what, _ in happened]
+
+
+@pytest.mark.parametrize("dead", [(), (1,)])
+@pytest.mark.parametrize("partitions", [1, 5])
+def test_the_first_metadata_of_topics_names_all_partitions(dead, partitions):
+    """A broker that has just started would take fewer for all there are."""
+    cluster = Cluster(partitions, dead)
+    cluster.fail_over()
+    metadata = [
+        sorted(some)
+        for what, some in cluster.happened
+        if what == f"{UPDATE_METADATA} to 3" and some
+    ]
+    assert metadata[0] == list(range(partitions))
 
 
 def test_each_partition_is_written_as_by_kafka():
