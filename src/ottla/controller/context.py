@@ -53,6 +53,9 @@ class Context:
         rest on what it had in an earlier registration (KIP-903)."""
         self.clean_brokers: set[int] = set()
         """Live brokers whose current registration states that all their logs are complete."""
+        self.unstated: set[int] = set()
+        """Brokers that lived when this controller was elected and whose registrations state
+        nothing (adr/0007): JVM brokers, for the most part."""
         self.broker_epochs: dict[int, int] = {}
         """The broker epoch each broker was last seen alive with."""
         self.joined: dict[TopicPartition, set[int]] = {}

@@ -26,6 +26,7 @@ from ottla.model.ids import TopicPartition
 _log = Logger("failover")
 
 READ_SLICE = 1000
+FIND_SLICE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +114,25 @@ def _start(changes: StateChanges) -> Steps[None]:
         for tp in some:
             context.partition_states.begin(tp, _state_of(context, tp), changes.cause)
         yield YIELD
-    # 2. Partitions without a leader: their offline replicas leave the ISRs, then elections. With
+    # 2. All replicas of JVM brokers: one that has just started writes its file of high watermarks
+    # anew at its first LeaderAndIsr, with the partitions of this alone.
+    leaderless = context.waiting_for_leader()
+    unsent = [tp for tp in context.leadership if _is_sent(context, tp)]
+    if context.unstated:
+        batch = changes.batch()
+        theirs = context.replicas_on(sorted(context.brokers.keys() & context.unstated))
+        live = yield from _find(changes, theirs)
+        yield from changes.replicas(live.online, ReplicaState.ONLINE, batch)
+        batch.metadata(context.brokers, unsent)
+        yield from changes.send(batch)
+        unsent = []
+    # 3. Partitions without a leader: their offline replicas leave the ISRs, then elections. With
     # them every broker is sent the metadata of all partitions: one that has just started knows
     # none, and would take the first ones it is sent for all that there are.
-    leaderless = context.waiting_for_leader()
     online: list[PartitionReplica] = []
-    unsent = [tp for tp in context.leadership if _is_sent(context, tp)]
     for some in slices(leaderless, WRITE_SLICE):
         batch = changes.batch()
-        replicas = yield from _find_replicas(changes, some)
+        replicas = yield from _find(changes, context.replicas_of(some))
         online += replicas.online
         yield from changes.replicas(replicas.offline, ReplicaState.OFFLINE, batch)
         yield from changes.write_eligible()
@@ -129,11 +140,12 @@ def _start(changes: StateChanges) -> Steps[None]:
         batch.metadata(context.brokers, unsent)
         yield from changes.send(batch)
         unsent = []
-    # 3. The offline replicas of the others, 4. and the live replicas of all.
+    # 4. The offline replicas of the others, 5. and the live replicas of all.
     offline: list[PartitionReplica] = []
     waited = set(leaderless)
     for some in context.partitions_in_slices(SLICE):
-        replicas = yield from _find_replicas(changes, [tp for tp in some if tp not in waited])
+        others = context.replicas_of(tp for tp in some if tp not in waited)
+        replicas = yield from _find(changes, others)
         online += replicas.online
         offline += replicas.offline
     batch = changes.batch()
@@ -143,7 +155,8 @@ def _start(changes: StateChanges) -> Steps[None]:
         yield from changes.send(batch)
         unsent = []
     batch = changes.batch()
-    yield from changes.replicas(online, ReplicaState.ONLINE, batch)
+    rest = [r for r in online if r.broker not in context.unstated]
+    yield from changes.replicas(rest, ReplicaState.ONLINE, batch)
     if not unsent:
         batch.leave_out_metadata()
     yield from changes.send(batch)
@@ -166,12 +179,12 @@ def _state_of(context: Context, tp: TopicPartition) -> PartitionState:
     return PartitionState.ONLINE if context.is_online(leader, tp) else PartitionState.OFFLINE
 
 
-def _find_replicas(changes: StateChanges, partitions: Sequence[TopicPartition]) -> Steps[_Replicas]:
-    """Put the replicas of partitions where they were found; return which are online."""
+def _find(changes: StateChanges, replicas: Sequence[PartitionReplica]) -> Steps[_Replicas]:
+    """Put replicas where they were found; return which are online."""
     context, cause = changes.context, changes.cause
     found = _Replicas([], [])
-    for some in slices(partitions):
-        for replica in context.replicas_of(some):
+    for some in slices(replicas, FIND_SLICE):
+        for replica in some:
             if context.is_online(replica.broker, replica.partition):
                 found.online.append(replica)
                 context.replica_states.begin(replica, ReplicaState.ONLINE, cause)

@@ -192,12 +192,13 @@ async def _read_context(
 async def _read_eligible(term: ControllerTerm) -> None:
     """Read who may lead besides the ISR, and what brokers say of their logs."""
     context, store = term.context, term.store
-    if not term.settings.eligible_replicas:
-        context.clean_brokers = await store.get_clean_brokers(context.brokers.values())
-        return
-    context.clean_brokers, names = await asyncio.gather(
-        store.get_clean_brokers(context.brokers.values()), store.get_eligible_topics()
+    live = list(context.brokers.values())
+    context.clean_brokers, names, *stated = await asyncio.gather(
+        store.get_clean_brokers(live), store.get_eligible_topics(), *map(store.stated, live)
     )
+    context.unstated = {b.id for b, said in zip(live, stated, strict=True) if not said}
+    if not term.settings.eligible_replicas:
+        return
     for topic in names:
         if topic not in context.assignments:
             await store.delete_eligible_of_topic(topic, term.fence)

@@ -167,6 +167,24 @@ def test_the_first_metadata_of_topics_names_all_partitions(dead, partitions):
     assert metadata[0] == list(range(partitions))
 
 
+def test_a_jvm_broker_is_sent_all_its_replicas_first():
+    """It writes its file of high watermarks anew at its first LeaderAndIsr."""
+    cluster = Cluster(5)
+    cluster.context.unstated = {1, 3}
+    cluster.fail_over()
+    everything = [0, 1, 2, 3, 4]
+    requests = [(what, some) for what, some in cluster.happened if "to 3" in what]
+    assert requests[:3] == [
+        (f"{UPDATE_METADATA} to 3", []),
+        (f"{LEADER_AND_ISR} to 3", everything),
+        (f"{UPDATE_METADATA} to 3", everything),
+    ]
+    all_of_it = (f"{LEADER_AND_ISR} to 3", everything)
+    assert cluster.happened.index(all_of_it) < cluster.happened.index(("write", [0, 3]))
+    assert cluster.happened.count(all_of_it) == 1
+    assert cluster.context.replica_states[PartitionReplica(TP, 3)] is ReplicaState.ONLINE
+
+
 def test_each_partition_is_written_as_by_kafka():
     cluster = Cluster(3)
     cluster.fail_over()
