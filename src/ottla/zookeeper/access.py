@@ -151,7 +151,8 @@ class Access:
             for number, some in enumerate(slices):
                 following = slices[number + SLICES_AHEAD : number + SLICES_AHEAD + 1]
                 ahead += map(self._read_slice, following)
-                take(number * size, await self._slice_read(ahead[number], some))
+                sent, ahead[number] = ahead[number], None
+                take(number * size, await self._slice_read(sent, some))
         finally:
             for future in ahead:
                 if future is not None and future.done() and not future.cancelled():
