@@ -110,8 +110,8 @@ def _start(changes: StateChanges) -> Steps[None]:
     """
     context = changes.context
     # 1. The states of partitions.
-    for some in context.partitions_in_slices(SLICE):
-        for tp in some:
+    for few in context.partitions_in_slices(SLICE):
+        for tp in few:
             context.partition_states.begin(tp, _state_of(context, tp), changes.cause)
         yield YIELD
     # 2. All replicas of JVM brokers: one that has just started writes its file of high watermarks
@@ -143,8 +143,8 @@ def _start(changes: StateChanges) -> Steps[None]:
     # 4. The offline replicas of the others, 5. and the live replicas of all.
     offline: list[PartitionReplica] = []
     waited = set(leaderless)
-    for some in context.partitions_in_slices(SLICE):
-        others = context.replicas_of(tp for tp in some if tp not in waited)
+    for few in context.partitions_in_slices(SLICE):
+        others = context.replicas_of(tp for tp in few if tp not in waited)
         replicas = yield from _find(changes, others)
         online += replicas.online
         offline += replicas.offline

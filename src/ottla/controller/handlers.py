@@ -193,8 +193,10 @@ async def _read_eligible(term: ControllerTerm) -> None:
     """Read who may lead besides the ISR, and what brokers say of their logs."""
     context, store = term.context, term.store
     live = list(context.brokers.values())
-    context.clean_brokers, names, *stated = await asyncio.gather(
-        store.get_clean_brokers(live), store.get_eligible_topics(), *map(store.stated, live)
+    context.clean_brokers, names, stated = await asyncio.gather(
+        store.get_clean_brokers(live),
+        store.get_eligible_topics(),
+        asyncio.gather(*map(store.stated, live)),
     )
     context.unstated = {b.id for b, said in zip(live, stated, strict=True) if not said}
     if not term.settings.eligible_replicas:

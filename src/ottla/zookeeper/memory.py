@@ -490,7 +490,8 @@ def _path_of(op: int, frame: bytes) -> str:
 
 def _paths_of(frame: bytes) -> list[str]:
     """Return the paths whose data a multiRead gets."""
-    pos, paths = 8, []
+    pos = 8
+    paths: list[str] = []
     while True:
         kind, done, _ = jute.MULTI_HEADER.unpack_from(frame, pos)
         if done:
