@@ -190,6 +190,10 @@ class RequestBatch:
         for tp in partitions:
             self._metadata[tp] = None
 
+    def leave_out_metadata(self) -> None:
+        """Send no UpdateMetadata: the brokers have been sent all that it would say."""
+        self._metadata_brokers, self._metadata, self._to_everybody = {}, {}, False
+
     # --- building ---------------------------------------------------------------------------
 
     def build(self) -> list[Outgoing]:

@@ -219,13 +219,22 @@ class Driver:
     # --- requests and the journal -----------------------------------------------------------
 
     async def _send(self, cause: int, effect: e.Send) -> None:
-        """Queue a batch's requests, then write down what changed, was decided and sent."""
-        sent = []
+        """Queue a batch's requests, then write down what changed, was decided and sent.
+
+        Those to the controller's own broker come last: while this process handles them, it sends
+        nothing to the others.
+        """
+        sent, own = [], []
         for request in effect.batch.requests():
             if request is not None:
-                self._channels.send(request)
                 sent.append(request)
+                if request.broker == self._settings.controller_id:
+                    own.append(request)
+                else:
+                    self._channels.send(request)
             await yield_to_loop()
+        for request in own:
+            self._channels.send(request)
         await self._record_changes(cause, effect)
         for request in sent:
             self._journal.request(cause, request.broker, request.api_key, request.summary)

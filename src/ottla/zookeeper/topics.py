@@ -147,7 +147,7 @@ class Topics(Access):
                 if created_at is not None:
                     created_at[tp] = reply[1].czxid
 
-        await self.read_slices(self.session.get, [znodes.state_path(tp) for tp in partitions], take)
+        await self.get_data_in_slices([znodes.state_path(tp) for tp in partitions], take)
         return states
 
     async def get_topic_partition_state(
