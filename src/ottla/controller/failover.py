@@ -120,9 +120,12 @@ def _start(changes: StateChanges) -> Steps[None]:
     unsent = [tp for tp in context.leadership if _is_sent(context, tp)]
     if context.unstated:
         batch = changes.batch()
-        theirs = context.replicas_on(sorted(context.brokers.keys() & context.unstated))
-        live = yield from _find(changes, theirs)
-        yield from changes.replicas(live.online, ReplicaState.ONLINE, batch)
+        live: list[PartitionReplica] = []
+        theirs = context.brokers.keys() & context.unstated
+        for few in context.partitions_in_slices(SLICE):
+            some = [r for r in context.replicas_of(few) if r.broker in theirs]
+            live += (yield from _find(changes, some)).online
+        yield from changes.replicas(live, ReplicaState.ONLINE, batch)
         batch.metadata(context.brokers, unsent)
         yield from changes.send(batch)
         unsent = []
@@ -130,13 +133,13 @@ def _start(changes: StateChanges) -> Steps[None]:
     # them every broker is sent the metadata of all partitions: one that has just started knows
     # none, and would take the first ones it is sent for all that there are.
     online: list[PartitionReplica] = []
-    for some in slices(leaderless, WRITE_SLICE):
+    for waiting in slices(leaderless, WRITE_SLICE):
         batch = changes.batch()
-        replicas = yield from _find(changes, context.replicas_of(some))
+        replicas = yield from _find(changes, context.replicas_of(waiting))
         online += replicas.online
         yield from changes.replicas(replicas.offline, ReplicaState.OFFLINE, batch)
         yield from changes.write_eligible()
-        yield from changes.partitions(some, PartitionState.ONLINE, ElectionKind.OFFLINE, batch)
+        yield from changes.partitions(waiting, PartitionState.ONLINE, ElectionKind.OFFLINE, batch)
         batch.metadata(context.brokers, unsent)
         yield from changes.send(batch)
         unsent = []
