@@ -138,7 +138,7 @@ def _read(data: memoryview, zxid: int) -> tuple[Tree, dict[int, int], int]:
     digest_zxid, version, digest = _DIGEST.unpack_from(data, pos)
     if version == transactions.DIGEST_VERSION:
         _check_seal(data, pos + _DIGEST.size)
-        if digest_zxid == zxid and digest & ((1 << 64) - 1) != tree.digest:
+        if digest_zxid == zxid > 0 and digest & ((1 << 64) - 1) != tree.digest:
             raise WireError("its digest is not that of its znodes")
     return tree, sessions, max(zxid, digest_zxid)
 
