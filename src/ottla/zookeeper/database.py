@@ -161,19 +161,22 @@ class Database:
             if t.digest is not None and t.zxid > fuzzy and t.digest != self._digest():
                 log.warning("digest differs zxid=%#x path=%s", t.zxid, path)
                 fuzzy = 1 << 63  # once is enough
-        if newest and (found.torn or not found.entries):
-            self._cut(path, found)
+        if newest:
+            self._make_durable(path, found)
 
-    def _cut(self, path: str, found: txn_log.LogFile) -> None:
-        log.info("unfinished batch cut off path=%s position=%d", path, found.end)
+    def _make_durable(self, path: str, found: txn_log.LogFile) -> None:
+        """Cut off what is torn, and keep the rest: a killed process may not have come to fsync."""
+        if found.torn:
+            log.info("unfinished batch cut off path=%s position=%d", path, found.end)
         if not found.entries:
             self._files.remove(path)
-            self._files.fsync_dir(self._folder)
-            return
-        file = self._files.open(path)
-        file.truncate(found.end)
-        file.fsync()
-        file.close()
+        else:
+            file = self._files.open(path)
+            if found.torn:
+                file.truncate(found.end)
+            file.fsync()
+            file.close()
+        self._files.fsync_dir(self._folder)
 
     # --- changes ----------------------------------------------------------------------------
 
