@@ -17,8 +17,7 @@ from kazoo.exceptions import (
     NoNodeError,
     NotEmptyError,
 )
-from kazoo.security import make_digest_acl, make_digest_acl_credential
-from support.own_zookeeper import OwnZooKeeper, kazoo, whole_tree
+from kazoo.security import make_digest_acl
 
 from ottla.log.files import OsFiles
 from ottla.net.runtime import real_world
@@ -26,6 +25,7 @@ from ottla.zookeeper import jute
 from ottla.zookeeper.database import Database
 from ottla.zookeeper.embedded import start_zookeeper
 from ottla.zookeeper.session import Session, SessionState
+from support.own_zookeeper import OwnZooKeeper, kazoo, whole_tree
 
 pytestmark = pytest.mark.java
 ADMIN = make_digest_acl("admin", "secret", all=True)

@@ -8,7 +8,6 @@ import asyncio
 import random
 
 import pytest
-from support.own_zookeeper import kazoo, whole_tree
 
 from ottla.sim.files import SimFiles
 from ottla.sim.world import Simulation
@@ -18,6 +17,7 @@ from ottla.zookeeper.errors import ConnectionLossError, NodeExistsError, NoNodeE
 from ottla.zookeeper.memory import MemoryZooKeeper
 from ottla.zookeeper.operations import Check, Create, Set
 from ottla.zookeeper.session import Session
+from support.own_zookeeper import kazoo, whole_tree
 
 WRITES = 24
 PORT = 2181

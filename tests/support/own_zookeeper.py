@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Self
 
 from kazoo.client import KazooClient
 from kazoo.security import ACL
@@ -48,7 +49,7 @@ class OwnZooKeeper:
         self.process.kill()
         self.process.wait(20)
 
-    def __enter__(self) -> "OwnZooKeeper":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_) -> None:

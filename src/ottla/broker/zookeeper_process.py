@@ -1,10 +1,11 @@
 """Our ZooKeeper server as a program: `ottla zookeeper run --data-dir D --client-port P`.
 
-Who may call: `ottla.__main__`. It stands beside the broker's program and uses none of it. Invariants:
-bad input and a folder that cannot be used end in one line on stderr and exit code 1 (2 for bad
-usage); SIGTERM and SIGINT end in order, with everything durable, and exit code 0; a disk that cannot
-be written ends it with exit code 1, and nothing is acknowledged. It listens on 127.0.0.1 unless it
-is told otherwise: it is for one machine. ZooKeeper: `ZooKeeperServerMain`.
+Who may call: `ottla.__main__`. It stands beside the broker's program and uses none of it.
+Invariants: bad input and a folder that cannot be used end in one line on stderr and exit code 1 (2
+for bad usage); SIGTERM and SIGINT end in order, with everything durable, and exit code 0; a disk
+that cannot be written ends it with exit code 1, and nothing more is acknowledged. It listens on
+127.0.0.1 unless `--host` says otherwise: it is for one machine. ZooKeeper:
+`ZooKeeperServerMain`.
 """
 
 import argparse
@@ -42,8 +43,9 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments after `ottla zookeeper run`."""
     parser = _Parser(
         prog="ottla zookeeper run",
-        description="Run a ZooKeeper server for one machine in the foreground. It keeps ZooKeeper's "
-        "own files: a real ZooKeeper 3.8 or 3.9 opens the folder, and the other way round.",
+        description="Run a ZooKeeper server for one machine in the foreground. It keeps "
+        "ZooKeeper's own files: a real ZooKeeper 3.8 or 3.9 opens the folder, and the other way "
+        "round.",
     )
     add = parser.add_argument
     add("--data-dir", required=True, metavar="FOLDER", help="ZooKeeper's dataDir")

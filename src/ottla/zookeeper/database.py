@@ -3,8 +3,8 @@
 Who may call: `memory`. Invariants: `durable` counts transactions that no crash can take back, in
 the order of `append`; one fsync is under way at a time, in a worker, and takes all that came
 meanwhile with the next one; an fsync that failed ends the server. What is opened is the newest
-whole snapshot and the log after it without a gap: a batch torn by a crash is cut off, for nobody
-was told of it; anything else that is damaged is refused. A real ZooKeeper 3.8 or 3.9 opens the
+whole snapshot and the log after it without a gap: a batch torn by a crash is cut off, for none of
+it was acknowledged; anything else that is damaged is refused. A real ZooKeeper 3.8 or 3.9 opens the
 folder, and this opens its. ZooKeeper: `ZKDatabase`, `FileTxnSnapLog`, `SyncRequestProcessor`.
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from ottla.model.errors import StartupError
 from ottla.model.ports import Lock, World
+from ottla.model.time_slices import yield_to_loop
 from ottla.zookeeper import snapshot_file, txn_log
 from ottla.zookeeper.errors import NoNodeError
 from ottla.zookeeper.memory_tree import Tree
@@ -226,7 +227,7 @@ class Database:
             position = 0
             for part in snapshot.slices():
                 position += file.pwrite([part], position)
-                await asyncio.sleep(0)
+                await yield_to_loop()
             await self._world.workers.run(file.fsync)
             file.close()
             self._name_snapshot(snapshot.zxid)

@@ -4,23 +4,55 @@ Who may call: `memory`. Invariants: only words of the list are answered; none ch
 ZooKeeper: `org.apache.zookeeper.server.command`.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping, Sized
+from typing import NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from ottla.zookeeper.memory import MemoryZooKeeper
+from ottla.zookeeper.memory_tree import Tree
+from ottla.zookeeper.server_connection import Connection, Limits
 
 VERSION = "3.9.0-ottla"
 """What protocol and files are compatible with; clients read the number."""
 
 
-def reply(word: bytes, server: "MemoryZooKeeper") -> str | None:
+class Latency(NamedTuple):
+    """Of requests that waited for the disk, in milliseconds."""
+
+    requests: int = 0
+    total: float = 0.0
+    least: float = 0.0
+    most: float = 0.0
+
+
+class Described(Protocol):
+    """What is said of a server."""
+
+    tree: Tree
+    latency: Latency
+    limits: Limits | None
+    port: int
+    tick_ms: int
+    min_session_timeout_ms: int
+    max_session_timeout_ms: int
+
+    @property
+    def sessions(self) -> Sized: ...
+
+    @property
+    def watches(self) -> Sized: ...
+
+    @property
+    def connections(self) -> Collection[Connection]: ...
+
+    def statistics(self) -> Mapping[str, int]: ...
+
+
+def reply(word: bytes, server: Described) -> str | None:
     """Return the text for a word, None if it is no word of the list."""
     answer = _WORDS.get(word)
     return None if answer is None else answer(server)
 
 
-def _figures(server: "MemoryZooKeeper") -> list[tuple[str, object]]:
+def _figures(server: Described) -> list[tuple[str, object]]:
     count, total, least, most = server.latency
     nodes = server.tree.nodes
     return [
@@ -41,7 +73,7 @@ def _figures(server: "MemoryZooKeeper") -> list[tuple[str, object]]:
     ]
 
 
-def _srvr(server: "MemoryZooKeeper") -> str:
+def _srvr(server: Described) -> str:
     f = dict(_figures(server))
     return (
         f"Zookeeper version: {VERSION}, built on none\n"
@@ -52,7 +84,7 @@ def _srvr(server: "MemoryZooKeeper") -> str:
     )
 
 
-def _cons(server: "MemoryZooKeeper") -> str:
+def _cons(server: Described) -> str:
     lines = []
     for c in server.connections:
         session = "" if c.session is None else f",sid={c.session.id:#x},to={c.session.timeout_ms}"
@@ -60,12 +92,12 @@ def _cons(server: "MemoryZooKeeper") -> str:
     return "".join(lines) + "\n"
 
 
-def _stat(server: "MemoryZooKeeper") -> str:
+def _stat(server: Described) -> str:
     first, _, rest = _srvr(server).partition("\n")
     return f"{first}\nClients:\n{_cons(server)}{rest}"
 
 
-def _conf(server: "MemoryZooKeeper") -> str:
+def _conf(server: Described) -> str:
     limits = server.limits
     settings = {
         "clientPort": server.port,
@@ -78,7 +110,7 @@ def _conf(server: "MemoryZooKeeper") -> str:
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
-_WORDS: dict[bytes, Callable[["MemoryZooKeeper"], str]] = {
+_WORDS: dict[bytes, Callable[[Described], str]] = {
     b"ruok": lambda _: "imok",
     b"isro": lambda _: "rw",
     b"srvr": _srvr,

@@ -22,6 +22,7 @@ from ottla.model.ports import Listener, World
 from ottla.zookeeper import four_letter_words, jute, transactions, znode_acls
 from ottla.zookeeper.database import Database
 from ottla.zookeeper.errors import MarshallingError, MultiError, ZooKeeperError
+from ottla.zookeeper.four_letter_words import Latency
 from ottla.zookeeper.jute import Stat
 from ottla.zookeeper.memory_tree import Outcome, Tree
 from ottla.zookeeper.operations import Create, Delete, Set
@@ -51,15 +52,6 @@ class LoggedWrite(NamedTuple):
     path: str
     data: bytes | None
     version: int
-
-
-class Latency(NamedTuple):
-    """Of requests, in milliseconds."""
-
-    requests: int = 0
-    total: float = 0.0
-    least: float = 0.0
-    most: float = 0.0
 
 
 class MemoryZooKeeper:
@@ -442,7 +434,7 @@ class MemoryZooKeeper:
             session.connection = None
 
     def on_word(self, connection: Connection, word: bytes) -> bool:
-        """Answer a four-letter word; False if it is none."""
+        """Reply to a four-letter word; False if it is none."""
         text = four_letter_words.reply(word, self)
         if text is not None:
             connection.write(text.encode())

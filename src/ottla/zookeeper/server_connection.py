@@ -25,7 +25,7 @@ class Limits(NamedTuple):
 
     connections: int = 5000
     outstanding_requests: int = 1000
-    """Replies that wait for the disk, of all clients; beyond it nobody is read from."""
+    """Replies that wait for the disk, of all clients; beyond it no client is read from."""
     outstanding_bytes: int = 16 << 20
     output_bytes: int = 16 << 20
     """What may wait for a client to read it."""

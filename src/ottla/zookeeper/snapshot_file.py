@@ -16,7 +16,7 @@ from ottla.zookeeper.memory_tree import Tree, Znode
 from ottla.zookeeper.txn_log import FILE_HEADER, FORMAT, SNAPSHOT_MAGIC, DamagedFileError
 
 PREFIX = "snapshot"
-SLICE_ZNODES = 1000
+SLICE_ZNODES = 250
 _SESSION = struct.Struct(">qi")
 _PERSISTED = struct.Struct(">qqqqqiiiqq")
 _DIGEST = struct.Struct(">qiq")
