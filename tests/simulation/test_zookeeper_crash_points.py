@@ -19,7 +19,7 @@ from ottla.zookeeper.operations import Check, Create, Set
 from ottla.zookeeper.session import Session
 from support.own_zookeeper import kazoo, whole_tree
 
-WRITES = 24
+WRITES = 20
 PORT = 2181
 
 
@@ -78,11 +78,16 @@ class Run:
                 await self.do(session, lambda p=path, d=data, e=i % 3 == 0: session.create(p, d, e))
                 await self.do(session, lambda v=i: session.set("/r", str(v).encode()))
             self.acknowledged[path] = i
+            if i % 2 == 0:  # one batch of several transactions, over more pages than one
+                paths = [f"/n/{i}-{j}" for j in range(4)]
+                calls = [lambda p=p: session.create(p, b"p" * 2500) for p in paths]
+                await asyncio.gather(*[self.do(session, call) for call in calls])
+                self.acknowledged |= dict.fromkeys(paths, i)
         self.session_id = session.session_id
 
     async def read(self, world) -> None:
         session = await Session.connect(world, f"zk:{PORT}", 20_000, 60_000)
-        while len(self.acknowledged) < WRITES:
+        while max(self.acknowledged.values(), default=0) < WRITES:
             try:
                 await session.wait_connected()
                 value = int((await session.get("/r"))[0])
@@ -95,7 +100,7 @@ class Run:
     def run(self) -> Database:
         with self.simulation:
             self.node.boot(serve)
-            self.node.crash_at_operation(self.operation, power_loss=self.rng.random() < 0.5)
+            self.node.crash_at_operation(self.operation, power_loss=self.rng.random() < 0.7)
             client = self.simulation.node("client")
 
             async def both():

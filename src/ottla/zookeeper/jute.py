@@ -151,6 +151,8 @@ def read_string(buf: bytes | memoryview, pos: int) -> tuple[str, int]:
 
 def acl_end(buf: bytes | memoryview, pos: int) -> int:
     """Return the position after a vector of ACL entries."""
+    if buf[pos : pos + len(OPEN_ACL)] == OPEN_ACL:
+        return pos + len(OPEN_ACL)
     try:
         (count,) = INT.unpack_from(buf, pos)
     except struct.error:

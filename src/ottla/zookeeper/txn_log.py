@@ -99,7 +99,7 @@ def read(data: bytes, path: str) -> LogFile:
         if not broken_header and len(data.rstrip(b"\0")) <= position:
             return LogFile(entries, position, torn=False)
         for later in _later_entries(data, position):
-            if later.batch_start >= position + (1 if broken_header else 0):
+            if later.batch_start > position:
                 raise DamagedFileError(
                     f"damage at position {position}, before the valid zxid "
                     f"{later.transaction.zxid:#x} at {later.position}"

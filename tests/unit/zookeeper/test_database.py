@@ -1,0 +1,257 @@
+"""The files of our ZooKeeper server: what is torn is cut, what is damaged is refused."""
+
+import asyncio
+import random
+
+import pytest
+
+from ottla.model.errors import StartupError
+from ottla.sim.files import SimDisk, SimFiles
+from ottla.sim.world import simulate
+from ottla.zookeeper import jute, txn_log
+from ottla.zookeeper.database import Database
+from ottla.zookeeper.errors import ConnectionLossError, ZooKeeperError
+from ottla.zookeeper.memory import MemoryZooKeeper
+from ottla.zookeeper.operations import Create, Set
+from ottla.zookeeper.session import Session
+
+FOLDER = "/data/version-2"
+LOG = f"{FOLDER}/log.1"
+
+
+class Only:
+    """A world of files alone."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self.files = SimFiles(disk)
+
+
+def opened(disk: SimDisk) -> Database:
+    database = Database(Only(disk), "/data")
+    database.open()
+    database.release()
+    return database
+
+
+def picture(database: Database) -> dict:
+    return {p: (n.data, n.stat(), n.acl) for p, n in database.tree.nodes.items()}
+
+
+def written(batches: int, size: int, snapshot_transactions: int = 100_000):
+    """Return a disk with so many batches of so many creates, and the tree after each of them."""
+    disk = SimDisk()
+    pictures = []
+
+    async def main(simulation, node):
+        node.disk = disk
+        node.world.files.disk = disk
+        database = Database(node.world, "/data", snapshot_transactions=snapshot_transactions)
+        database.open()
+        for batch in range(batches):
+            for i in range(size):
+                tree = database.tree
+                outcome = tree.transact([Create(f"/b{batch}-{i}", b"x" * 1500)], 1, 1000)
+                body = jute.string(outcome.done[0].path) + jute.buffer(b"x" * 1500)
+                body += jute.OPEN_ACL + b"\0" + jute.INT.pack(outcome.done[0].creations)
+                database.append(1, i, 1000, jute.CREATE, body)
+            while database.durable < database.appended or database._snapshotting:
+                await asyncio.sleep(0.01)
+            pictures.append(picture(database))
+        await database.close()
+
+    simulate("written", main)
+    return disk, pictures
+
+
+def entries(disk: SimDisk):
+    return txn_log.read(bytes(disk.inodes[LOG].data), LOG).entries
+
+
+def damage(disk: SimDisk, position: int) -> None:
+    disk.flip_bit(LOG, position, 3)
+
+
+def test_what_is_opened_is_what_was_written():
+    disk, pictures = written(3, 4)
+    assert picture(opened(disk)) == pictures[-1]
+
+
+def test_a_file_cut_anywhere_is_a_prefix():
+    disk, _ = written(2, 3)
+    whole = bytes(disk.inodes[LOG].data)
+    ends = [16] + [e.end for e in entries(disk)]
+    for size in [0, 3, 16, 17, *range(20, ends[-1] + 5, 97), ends[-1]]:
+        disk.inodes[LOG].data = bytearray(whole[:size])
+        disk.inodes[LOG].durable = bytearray(whole[:size])
+        database = opened(disk)
+        kept = sum(end <= size for end in ends[1:])
+        assert database.tree.zxid == kept
+        if LOG not in disk.inodes:  # nothing whole was in it
+            assert not kept
+            disk.add(LOG)
+        else:
+            assert len(disk.inodes[LOG].data) in (size, ends[kept])
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damage_before_the_last_batch_is_refused(seed):
+    disk, _ = written(3, 3)
+    last = entries(disk)[6].position
+    rng = random.Random(seed)
+    position = rng.randrange(16, last)
+    damage(disk, position)
+    with pytest.raises(StartupError, match="damage at position|unknown type") as caught:
+        opened(disk)
+    assert LOG in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("entry", [6, 7, 8])
+def test_a_torn_last_batch_is_cut_off_wherever_it_is_torn(entry):
+    """Also where a later transaction of the batch is whole: none of them was acknowledged."""
+    disk, _ = written(3, 3)
+    found = entries(disk)
+    assert [e.batch_start for e in found[6:]] == [found[6].position] * 3
+    damage(disk, found[entry].position + 30)
+    database = opened(disk)
+    assert database.tree.zxid == entry
+    assert picture(opened(disk)) == picture(database)
+
+
+def test_what_an_unknown_writer_left_is_refused_where_something_valid_follows():
+    disk, _ = written(1, 3)
+    data = disk.inodes[LOG].data
+    foreign = bytearray(data[:16])
+    for e in entries(disk):  # as ZooKeeper writes them: nothing after the digest
+        body = bytes(data[e.position + 12 : e.end - 1 - 4])
+        foreign += txn_log._FRAME.pack(txn_log.adler32(body), len(body)) + body + b"B"
+    disk.inodes[LOG].data = foreign
+    assert opened(disk).tree.zxid == 3
+    damage(disk, 40)
+    with pytest.raises(StartupError, match="damage at position 16"):
+        opened(disk)
+
+
+def test_a_missing_log_is_refused():
+    disk, _ = written(5, 3, snapshot_transactions=3)
+    names = SimFiles(disk).listdir(FOLDER)
+    logs = [n for n in names if n.startswith("log.")]
+    snapshots = [n for n in names if n.startswith("snapshot.")]
+    assert len(snapshots) == 3
+    assert len(logs) >= 2
+    for name in snapshots[-2:]:
+        del disk.inodes[f"{FOLDER}/{name}"]
+    del disk.inodes[f"{FOLDER}/{sorted(logs, key=lambda n: int(n[4:], 16))[-2]}"]
+    with pytest.raises(StartupError, match="are missing"):
+        opened(disk)
+
+
+def test_a_damaged_snapshot_is_passed_over_and_nothing_is_lost():
+    disk, pictures = written(6, 3, snapshot_transactions=3)
+    snapshots = txn_log.numbered(SimFiles(disk), FOLDER, "snapshot")
+    assert len(snapshots) == 3
+    rng = random.Random(1)
+    for _, path in reversed(snapshots):
+        assert picture(opened(disk)) == pictures[-1]
+        disk.flip_bit(path, rng.randrange(len(disk.inodes[path].data)), 2)
+    with pytest.raises(StartupError, match="none of its snapshots is whole"):
+        opened(disk)
+
+
+def test_a_folder_is_of_one_server():
+    disk, _ = written(1, 1)
+    one = Database(Only(disk), "/data")
+    one.open()
+    with pytest.raises(StartupError, match="in use by another server"):
+        Database(Only(disk), "/data").open()
+    one.release()
+    opened(disk)
+
+
+def test_a_snapshot_is_the_tree_of_its_moment_while_it_goes_on_changing():
+    async def main(simulation, node):
+        database = Database(node.world, "/data", snapshot_transactions=400)
+        database.open()
+        server = MemoryZooKeeper(node.world, tick_ms=1000, database=database)
+        await server.start("here", 2181)
+        session = await Session.connect(node.world, "here:2181", 10_000, 10_000)
+        rng = random.Random(2)
+        for i in range(1200):
+            path = f"/{rng.randrange(700)}"
+            calls = [
+                lambda p=path: session.create(p, b"c"),
+                lambda p=path, v=i: session.set(p, str(v).encode()),
+                lambda p=path: session.delete(p),
+                lambda p=path: session.multi([Create(f"{p}/x"), Set(p, b"m")]),
+            ]
+            future = rng.choice(calls)()
+            future.add_done_callback(lambda f: f.exception())
+            if i % 50 == 0:
+                await asyncio.wait([future])
+        await session.sync()
+        server.stop()
+        await database.close()
+        return database, node.disk
+
+    database, disk = simulate("snapshots", main)
+    assert len(txn_log.numbered(SimFiles(disk), FOLDER, "snapshot")) > 1
+    again = opened(disk)
+    assert picture(again) == picture(database)
+    assert again.tree.digest == database.tree.digest
+    again.tree.as_kept()
+    assert again.tree.digest == database.tree.digest
+
+
+def test_an_fsync_that_fails_acknowledges_nothing_and_ends_the_server():
+    async def main(simulation, node):
+        database = Database(node.world, "/data")
+        database.open()
+        server = MemoryZooKeeper(node.world, tick_ms=1000, database=database)
+        failed = []
+        server.on_failure = failed.append
+        await server.start("here", 2181)
+        session = await Session.connect(node.world, "here:2181", 10_000, 10_000)
+        await session.create("/kept")
+        node.disk.fail(FOLDER, ["fsync"])
+        with pytest.raises(ConnectionLossError):
+            await session.create("/lost")
+        with pytest.raises(ZooKeeperError):
+            await session.get("/kept")
+        assert failed
+        assert not server.connections
+
+    simulate("fsync", main)
+
+
+def test_a_reader_waits_for_what_it_reads_to_be_durable():
+    async def main(simulation, node):
+        database = Database(node.world, "/data")
+        database.open()
+        server = MemoryZooKeeper(node.world, tick_ms=1000, database=database)
+        await server.start("here", 2181)
+        writer = await Session.connect(node.world, "here:2181", 10_000, 10_000)
+        reader = await Session.connect(node.world, "here:2181", 10_000, 10_000)
+        await writer.create("/a", b"0")
+        held = asyncio.Event()
+        run = node.world.workers.run
+
+        async def wait_first(function, *arguments):
+            await held.wait()
+            return await run(function, *arguments)
+
+        object.__setattr__(node.world.workers, "run", wait_first)
+        seen = []
+        await reader.exists("/a", seen.append)
+        write = writer.set("/a", b"1")
+        await asyncio.sleep(1)
+        read = reader.get("/a")
+        await asyncio.sleep(1)
+        assert not write.done()
+        assert not read.done()
+        assert not seen
+        held.set()
+        assert (await read)[0] == b"1"
+        await write
+        assert len(seen) == 1
+
+    simulate("reader", main)
