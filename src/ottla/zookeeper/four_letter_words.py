@@ -113,6 +113,7 @@ def _conf(server: Described) -> str:
 _WORDS: dict[bytes, Callable[[Described], str]] = {
     b"ruok": lambda _: "imok",
     b"isro": lambda _: "rw",
+    b"envi": lambda _: f"Environment:\nzookeeper.version={VERSION}\n",
     b"srvr": _srvr,
     b"stat": _stat,
     b"cons": _cons,
