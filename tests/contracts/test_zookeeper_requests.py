@@ -326,6 +326,8 @@ def test_too_many_connections_are_refused(tmp_path):
         with pytest.raises((ConnectionResetError, EOFError)):
             await reader.readexactly(1)
         assert await two[0].exists("/none") is None
+        for session in two:
+            await session.close()
         server.stop()
 
     asyncio.run(main())
@@ -356,7 +358,8 @@ def test_a_client_that_does_not_read_is_not_read_from_and_costs_little(tmp_path)
         waiting = sum(c.transport.get_write_buffer_size() for c in slow)
         assert waiting <= (4 << 20) + 600_000
         assert await session.exists("/watched") is not None
-        server.stop()
+        await session.close()
         writer.close()
+        server.stop()
 
     asyncio.run(main())

@@ -100,7 +100,7 @@ def test_damage_before_the_last_batch_is_refused(seed):
     rng = random.Random(seed)
     position = rng.randrange(16, last)
     damage(disk, position)
-    with pytest.raises(StartupError, match="damage at position|unknown type") as caught:
+    with pytest.raises(StartupError, match=r"damage at position|unknown type") as caught:
         opened(disk)
     assert LOG in str(caught.value)
     assert "\n" not in str(caught.value)
