@@ -17,6 +17,7 @@ class OwnZooKeeper:
 
     def __init__(self, data_dir: Path, port: int = 0, *options: str) -> None:
         self.log = data_dir.parent / f"{data_dir.name}.log"
+        data_dir.parent.mkdir(parents=True, exist_ok=True)
         self.log.unlink(missing_ok=True)
         self.process = subprocess.Popen(
             [
