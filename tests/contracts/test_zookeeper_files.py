@@ -23,14 +23,27 @@ from ottla.log.files import OsFiles
 from ottla.net.runtime import real_world
 from ottla.zookeeper import jute
 from ottla.zookeeper.database import Database
-from ottla.zookeeper.embedded import start_zookeeper
+from ottla.zookeeper.embedded import JARS_VARIABLE, find_jars, start_zookeeper
 from ottla.zookeeper.session import Session, SessionState
+from support import kafka_tools
 from support.own_zookeeper import OwnZooKeeper, kazoo, whole_tree
 
 pytestmark = pytest.mark.java
 ADMIN = make_digest_acl("admin", "secret", all=True)
 READER = make_digest_acl("reader", "word", read=True)
 CREDENTIALS = [("digest", "admin:secret")]
+
+
+@pytest.fixture(params=["3.9", "3.8"], autouse=True)
+def version(request, monkeypatch):
+    """Each test with a real ZooKeeper of either version: the jars of pyspark, those of Kafka."""
+    if request.param == "3.8":
+        problem = kafka_tools.why_not()
+        if problem:
+            pytest.skip(problem)
+        monkeypatch.setenv(JARS_VARIABLE, str(kafka_tools.libs()))
+    jars = [jar.name for jar in find_jars()]
+    assert any(name.startswith(f"zookeeper-{request.param}.") for name in jars), jars
 
 
 def write_a_tree(client, seed: int, count: int = 150) -> None:
@@ -163,7 +176,9 @@ def write_a_tree_again(client) -> None:
     transaction.commit()
 
 
-def test_we_go_on_with_a_real_ones_files(tmp_path, caplog):
+@pytest.mark.parametrize("snap_count", [100_000, 80])
+def test_we_go_on_with_a_real_ones_files(snap_count, tmp_path, caplog, monkeypatch):
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Dzookeeper.snapCount={snap_count}")
     real = start_real(tmp_path)
     data = tmp_path / "data"
     try:
@@ -174,6 +189,8 @@ def test_we_go_on_with_a_real_ones_files(tmp_path, caplog):
             session = client.client_id
             os.kill(real.pid, signal.SIGKILL)
             real.process.wait(10)
+            snapshots = list((data / "version-2").glob("snapshot.*"))
+            assert (len(snapshots) > 1) == (snap_count == 80)
             with OwnZooKeeper(data) as own:
                 settings = {"auth_data": CREDENTIALS}
                 with kazoo(own.connect_string, client_id=session, **settings) as ours:

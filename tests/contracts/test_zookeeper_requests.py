@@ -1,8 +1,11 @@
 """Requests that brokers do not make, the same on our server and on a real one: ACLs, watches."""
 
 import asyncio
+import os
+import re
 import socket
 import struct
+import subprocess
 import threading
 
 import pytest
@@ -11,6 +14,7 @@ from kazoo.exceptions import AuthFailedError, InvalidACLError, NoAuthError, NoNo
 from kazoo.security import ACL, Id, make_acl, make_digest_acl
 
 from ottla.zookeeper import jute
+from ottla.zookeeper.embedded import find_jars, find_java
 from ottla.zookeeper.errors import NoNodeError as OurNoNodeError
 from ottla.zookeeper.errors import NoWatcherError, UnimplementedError
 from support.own_zookeeper import kazoo
@@ -363,3 +367,68 @@ def test_a_client_that_does_not_read_is_not_read_from_and_costs_little(tmp_path)
         server.stop()
 
     asyncio.run(main())
+
+
+ZKCLI = """
+create {root} hello
+create -e {root}/e e
+create -s {root}/s- x
+create -c {root}/box c
+stat {root}/box
+ls -R {root}
+get -s {root}
+addWatch -m PERSISTENT_RECURSIVE {root}
+set {root} again
+set -v 7 {root} no
+addauth digest a:b
+setAcl {root}/e auth::cdrwa
+getAcl {root}/e
+whoami
+getEphemerals {root}
+getAllChildrenNumber {root}
+sync {root}
+removewatches {root}
+delete {root}
+deleteall {root}
+get {root}
+quit
+"""
+
+
+def said_by_zkcli(address: str, root: str) -> list[str]:
+    """Return what ZooKeeper's own command line prints, without times and zxids."""
+    command = [
+        str(find_java()), "-Xmx96m", "-XX:TieredStopAtLevel=1", "-cp", _zkcli_jars(),
+        "org.apache.zookeeper.ZooKeeperMain", "-server", address,
+    ]  # fmt: skip
+    done = subprocess.run(
+        command,
+        input=ZKCLI.format(root=root),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    lines = done.stdout.replace(address, "ADDRESS").splitlines()
+    # Events come when they come; standard error has the errors.
+    lines = [line for line in lines if line and not line.startswith(("WATCHER::", "WatchedEvent"))]
+    return [re.sub(r"^(\w+(Zxid|time)|ephemeralOwner) = .*", r"\1", line) for line in lines] + [
+        line for line in done.stderr.splitlines() if "SLF4J" not in line
+    ]
+
+
+def _zkcli_jars() -> str:
+    folder = find_jars()[0].parent
+    more = [jar for name in ("commons-cli", "netty") for jar in folder.glob(f"{name}*.jar")]
+    if not any(jar.name.startswith("commons-cli") for jar in more):
+        pytest.skip("the jars found have no commons-cli, which zkCli needs")
+    return os.pathsep.join(map(str, [*find_jars(), *more]))
+
+
+@pytest.mark.java
+def test_zkcli_says_the_same_on_both(kept_server, real_server):
+    ours = said_by_zkcli(kept_server.connect_string, "/zkcli")
+    theirs = said_by_zkcli(real_server.connect_string, "/zkcli")
+    assert ours == theirs
+    assert "Created /zkcli/s-0000000001" in ours
+    assert "Node not empty: /zkcli" in "\n".join(ours)

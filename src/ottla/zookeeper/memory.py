@@ -194,6 +194,11 @@ class MemoryZooKeeper:
         late = [s for s in self.sessions.values() if s.expires_s <= now_s]
         for session in sorted(late, key=lambda s: (s.expires_s, s.id)):
             self.expire(session.id)
+        if self.limits is not None:
+            since_s = now_s - self.limits.hello_s
+            for connection in [c for c in self.connections if c.session is None]:
+                if connection.opened_s < since_s:
+                    connection.drop()
         if self.tree.containers and self._containers_due_s <= now_s:
             self._containers_due_s = now_s + CONTAINERS_EVERY_S
             self._delete_empty_containers()
@@ -244,6 +249,10 @@ class MemoryZooKeeper:
                 return
             if session.connection is not None:
                 session.connection.drop()
+        elif self.limits is not None and len(self.sessions) >= self.limits.sessions:
+            log.warning("session refused, too many are open peer=%s", connection.peer)
+            connection.drop()
+            return
         else:
             session = self._new_session()
         session.timeout_ms = max(

@@ -11,6 +11,7 @@ import struct
 from typing import NamedTuple, Protocol
 
 from ottla.model.errors import WireError
+from ottla.model.ports import World
 from ottla.zookeeper import jute
 from ottla.zookeeper.watches import WatchEvent
 from ottla.zookeeper.znode_acls import Identities, Identity
@@ -24,6 +25,9 @@ class Limits(NamedTuple):
     """What clients may use of a server."""
 
     connections: int = 5000
+    sessions: int = 20_000
+    hello_s: float = 10.0
+    """How long a connection may be open without a session."""
     outstanding_requests: int = 1000
     """Replies that wait for the disk, of all clients; beyond it no client is read from."""
     outstanding_bytes: int = 16 << 20
@@ -48,6 +52,7 @@ class ConnectionOwner(Protocol):
     """What a connection needs of its server."""
 
     limits: Limits | None
+    world: World
 
     def on_connected(self, connection: "Connection") -> bool: ...
 
@@ -73,6 +78,7 @@ class Connection(asyncio.Protocol):
         self.session: ServerSession | None = None
         self.identities: Identities = frozenset()
         self.peer = ""
+        self.opened_s = server.world.clock.monotonic()
         self.received = self.sent = 0
         self._full = False
         """Whether the client reads too slowly for now."""
