@@ -267,6 +267,7 @@ def test_rare_requests(server, run_on):
 
 def test_a_container_goes_once_it_was_used_and_is_empty(kept_server, monkeypatch):
     monkeypatch.setattr("ottla.zookeeper.memory.CONTAINERS_EVERY_S", 0.0)
+    monkeypatch.setattr(kept_server.zookeeper, "_containers_due_s", 0.0)
     with kazoo(kept_server.connect_string) as client:
         root = root_of(client)
         tree = kept_server.zookeeper.tree
