@@ -76,7 +76,7 @@ def test_errors_name_the_path(play):
             with pytest.raises(kind) as caught:
                 await future
             assert caught.value.path in str(caught.value)
-        for path in ("relative", "/a/", "/a//b", "/a/../b", "/a\0b", ""):
+        for path in ("relative", "/a/", "/a//b", "/a/../b", "/a\0b", "/a\x85", "/a\U0001f600", ""):
             with pytest.raises(BadArgumentsError):
                 s.get(path)
 

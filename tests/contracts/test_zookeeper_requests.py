@@ -200,6 +200,29 @@ def test_events_are_for_those_who_may_read(server):
         raw.ask(jute.CLOSE)
 
 
+def test_names_that_a_server_refuses(server):
+    """Whatever a client lets through."""
+    with kazoo(server.connect_string) as client:
+        root = root_of(client)
+    raw = Raw(server.connect_string)
+    for name in [
+        "x//y",
+        "x/",
+        "./x",
+        "x/..",
+        "\x01",
+        "a\x7f",
+        "\x9f",
+        "\ue000",
+        "\ufffe",
+        "\U0001f600",
+    ]:
+        assert raw.ask(jute.CREATE, jute.create_body(f"{root}/{name}", b"", 0))[0] == -8, name
+    for name in ["...", "x..y", "\u00e9", "\u4e2d", "\uffef", "a b", "\xa0"]:
+        assert raw.ask(jute.CREATE, jute.create_body(f"{root}/{name}", b"", 0))[0] == 0, name
+    raw.ask(jute.CLOSE)
+
+
 def scenario_of_rare_requests(found: list):
     async def scenario(z):
         s = await z.session()

@@ -149,10 +149,12 @@ def read_string(buf: bytes | memoryview, pos: int) -> tuple[str, int]:
         raise WireError("a ZooKeeper string is not UTF-8") from None
 
 
-def acl_end(buf: bytes | memoryview, pos: int) -> int:
-    """Return the position after a vector of ACL entries."""
-    if buf[pos : pos + len(OPEN_ACL)] == OPEN_ACL:
-        return pos + len(OPEN_ACL)
+def read_acl(buf: bytes | memoryview, pos: int) -> tuple[bytes, int]:
+    """Return a vector of ACL entries as it is, and the position after it."""
+    end = pos + len(OPEN_ACL)
+    if buf[pos:end] == OPEN_ACL:
+        return OPEN_ACL, end  # one object for nearly all znodes
+    start = pos
     try:
         (count,) = INT.unpack_from(buf, pos)
     except struct.error:
@@ -161,7 +163,7 @@ def acl_end(buf: bytes | memoryview, pos: int) -> int:
     for _ in range(count):
         _, pos = read_buffer(buf, pos + 4)
         _, pos = read_buffer(buf, pos)
-    return pos
+    return bytes(buf[start:pos]), pos
 
 
 def read_strings(buf: bytes | memoryview, pos: int) -> tuple[list[str], int]:

@@ -150,7 +150,7 @@ class MemoryZooKeeper:
         """End a session now, as if its time were up."""
         session = self.sessions.get(session_id)
         if session is not None:
-            log.info("in-memory ZooKeeper expired session=%#x", session_id)
+            log.info("session expired session=%#x", session_id)
             self._end(session)
 
     def disconnect(self, session_id: int) -> None:
@@ -239,6 +239,7 @@ class MemoryZooKeeper:
 
     def open_session(self, connection: Connection, hello: jute.ConnectRequest) -> None:
         if hello.last_zxid > self.tree.zxid:
+            log.warning("client refused, its zxid is later peer=%s", connection.peer)
             connection.drop()  # this client has seen a future we do not know
             return
         if hello.session_id:

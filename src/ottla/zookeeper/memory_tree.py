@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
+from ottla.model.errors import WireError
 from ottla.zookeeper import jute, znode_acls
 from ottla.zookeeper.addresses import check_path
 from ottla.zookeeper.errors import (
     BadArgumentsError,
     BadVersionError,
+    MarshallingError,
     MultiError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
@@ -181,8 +183,10 @@ class Tree:
         for index, op in enumerate(ops):
             try:
                 self._do(op, session_id, now_ms, outcome, identities)
-            except ZooKeeperError as error:
+            except (ZooKeeperError, WireError, struct.error) as error:
                 self._roll_back()
+                if not isinstance(error, ZooKeeperError):  # an ACL that is none
+                    error = MarshallingError()
                 raise MultiError(index, error) from None
         self._settle()
         return outcome

@@ -46,9 +46,9 @@ def decode_write(op: int, frame: bytes) -> WriteRequest:
         return WriteRequest([*found], kinds, multi=True)
     if op == jute.SET_ACL:
         path, pos = jute.read_string(frame, 8)
-        end = jute.acl_end(frame, pos)
-        (version,) = jute.INT.unpack_from(frame, end)
-        return WriteRequest([SetAcl(path, frame[pos:end], version)], [op], multi=False)
+        acl, pos = jute.read_acl(frame, pos)
+        (version,) = jute.INT.unpack_from(frame, pos)
+        return WriteRequest([SetAcl(path, acl, version)], [op], multi=False)
     one, _ = _decode_op(op, frame, 8)
     return WriteRequest([one], [op], multi=False)
 
@@ -71,15 +71,14 @@ def _decode_op(kind: int, frame: bytes, pos: int) -> tuple[Op, int]:
     path, pos = jute.read_string(frame, pos)
     if kind in CREATES:
         data, pos = jute.read_buffer(frame, pos)
-        end = jute.acl_end(frame, pos)
-        acl = frame[pos:end]
-        (flags,) = jute.INT.unpack_from(frame, end)
+        acl, pos = jute.read_acl(frame, pos)
+        (flags,) = jute.INT.unpack_from(frame, pos)
         container = kind == jute.CREATE_CONTAINER
         known = jute.CONTAINER if container else jute.EPHEMERAL | jute.SEQUENCE
         if flags & ~known:
             raise UnimplementedError  # znodes with a time to live, as ZooKeeper by default
         ephemeral, sequence = bool(flags & jute.EPHEMERAL), bool(flags & jute.SEQUENCE)
-        return Create(path, data, ephemeral, sequence, acl, container), end + 4
+        return Create(path, data, ephemeral, sequence, acl, container), pos + 4
     if kind == jute.SET_DATA:
         data, pos = jute.read_buffer(frame, pos)
         (version,) = jute.INT.unpack_from(frame, pos)

@@ -124,9 +124,7 @@ def _read(data: memoryview, zxid: int) -> tuple[Tree, dict[int, int], int]:
     acls = {-1: jute.OPEN_ACL}
     for _ in range(count):
         (number,) = jute.LONG.unpack_from(data, pos)
-        end = jute.acl_end(data, pos + 8)
-        acls[number] = bytes(data[pos + 8 : end])
-        pos = end
+        acls[number], pos = jute.read_acl(data, pos + 8)
     tree = Tree()
     tree.nodes.clear()
     pos = _read_znodes(data, pos, tree, acls)

@@ -139,12 +139,12 @@ def _end(kind: int, data: bytes | memoryview, pos: int) -> int:
     if kind == jute.CHECK:
         return pos + 4
     if kind == jute.SET_ACL:
-        return jute.acl_end(data, pos) + 4
+        return jute.read_acl(data, pos)[1] + 4
     if kind in _CREATES or kind == jute.SET_DATA:
         _, pos = jute.read_buffer(data, pos)
         if kind == jute.SET_DATA:
             return pos + 4
-        pos = jute.acl_end(data, pos)
+        _, pos = jute.read_acl(data, pos)
         return pos + {jute.CREATE_CONTAINER: 4, jute.CREATE_TTL: 12}.get(kind, 5)
     raise WireError(f"a transaction of the unknown type {kind}")
 
@@ -185,8 +185,8 @@ def _replay_one(tree: Tree, t: Transaction, kind: int, body: bytes) -> None:
     path, pos = jute.read_string(body, 0)
     if kind in _CREATES:
         data, pos = jute.read_buffer(body, pos)
-        end = jute.acl_end(body, pos)
-        acl, rest = body[pos:end], body[end:]
+        acl, pos = jute.read_acl(body, pos)
+        rest = body[pos:]
         if kind == jute.CREATE_CONTAINER:
             owner, (creations,) = jute.CONTAINER_OWNER, jute.INT.unpack(rest)
         elif kind == jute.CREATE_TTL:

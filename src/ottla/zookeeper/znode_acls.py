@@ -62,7 +62,10 @@ def allows(acl: bytes, permissions: int, identities: Identities) -> bool:
 
 def _matches(identity: Identity, wanted: Identity) -> bool:
     if identity.scheme == wanted.scheme == "ip":
-        return ip_address(identity.id) in ip_network(wanted.id, strict=False)
+        try:
+            return ip_address(identity.id) in ip_network(wanted.id, strict=False)
+        except ValueError:  # of another kind of server
+            return False
     return identity == wanted
 
 

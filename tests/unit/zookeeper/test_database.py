@@ -8,11 +8,13 @@ import pytest
 from ottla.model.errors import StartupError
 from ottla.sim.files import SimDisk, SimFiles
 from ottla.sim.world import simulate
-from ottla.zookeeper import jute, txn_log
+from ottla.zookeeper import jute, snapshot_file, txn_log
 from ottla.zookeeper.database import Database
+from ottla.zookeeper.embedded import start_zookeeper
 from ottla.zookeeper.errors import ConnectionLossError, ZooKeeperError
 from ottla.zookeeper.memory import MemoryZooKeeper
 from ottla.zookeeper.operations import Create, Set
+from ottla.zookeeper.server_connection import Connection
 from ottla.zookeeper.session import Session
 
 FOLDER = "/data/version-2"
@@ -255,3 +257,139 @@ def test_a_reader_waits_for_what_it_reads_to_be_durable():
         assert len(seen) == 1
 
     simulate("reader", main)
+
+
+class NoTransport(asyncio.Transport):
+    """Takes everything; for a connection that is spoken to directly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = 0
+
+    def write(self, data) -> None:
+        self.sent += len(data)
+
+    def is_closing(self) -> bool:
+        return False
+
+    def abort(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+def valid_requests(rng: random.Random):
+    """Yield operation codes and bodies, most of them valid."""
+    digest = jute.INT.pack(31) + jute.string("digest") + jute.string("a:b")
+    acls = [jute.OPEN_ACL, jute.READ_ACL, jute.INT.pack(1) + digest]
+    while True:
+        path = "/" + "/".join(rng.choice("abc") for _ in range(rng.randint(1, 3)))
+        data, acl = rng.choice([b"", b"xy", None]), rng.choice(acls)
+        flags = jute.INT.pack(rng.choice([0, 0, 0, 1, 2, 3]))
+        made = jute.string(path) + jute.buffer(data) + acl
+        version = rng.choice([-1, -1, -1, 0, 1])
+        parts = [
+            (jute.CREATE, made + flags),
+            (jute.CREATE2, made + flags),
+            (jute.CREATE_CONTAINER, made + jute.INT.pack(4)),
+            (jute.SET_DATA, jute.set_data_body(path, data, version)),
+            (jute.DELETE, jute.delete_body(path, version)),
+            (jute.CHECK, jute.delete_body(path, version)),
+        ]
+        lone = [
+            (jute.SET_ACL, jute.string(path) + acl + jute.INT.pack(version)),
+            (jute.ADD_WATCH, jute.string(path) + jute.INT.pack(rng.randrange(2))),
+            (jute.GET_DATA, jute.path_watch_body(path, True)),
+            (jute.GET_CHILDREN2, jute.path_watch_body(path, True)),
+            (jute.GET_ACL, jute.string(path)),
+            (jute.AUTH, jute.INT.pack(0) + jute.string("digest") + jute.buffer(b"u:p")),
+        ]
+        if rng.random() < 0.4:
+            chosen = rng.choices(parts, k=rng.randint(1, 4))
+            heads = [jute.MULTI_HEADER.pack(op, False, -1) + body for op, body in chosen]
+            yield jute.MULTI, b"".join(heads) + jute.MULTI_END
+        else:
+            yield rng.choice(parts + lone)
+
+
+def asked(seed: int):
+    """Ask a server all kinds of things, damaged at random, too; return its database and disk."""
+
+    async def main(simulation, node):
+        database = Database(node.world, "/data", snapshot_transactions=300)
+        database.open()
+        server = MemoryZooKeeper(node.world, tick_ms=1000, database=database)
+        await server.start("here", 2181)
+        rng = random.Random(seed)
+        requests = valid_requests(rng)
+
+        def connected() -> Connection:
+            connection = Connection(server)
+            connection.connection_made(NoTransport())
+            server.open_session(connection, jute.ConnectRequest(0, 10_000, 0, bytes(16)))
+            return connection
+
+        connections = [connected() for _ in range(3)]
+        for i in range(1500):
+            number = rng.randrange(3)
+            connection = connections[number]
+            if connection.session.connection is not connection:  # bad credentials ended it
+                connection = connections[number] = connected()
+            op, body = next(requests)
+            frame = bytearray(jute.request(i + 1, op, body))
+            if rng.random() < 0.3:
+                for _ in range(rng.randint(1, 3)):
+                    frame[rng.randrange(12, len(frame))] = rng.randrange(256)
+            if rng.random() < 0.05:
+                del frame[rng.randrange(12, len(frame)) :]
+                frame[:4] = jute.INT.pack(len(frame) - 4)
+            connection.data_received(bytes(frame))
+            if i % 97 == 0:
+                await asyncio.sleep(0.01)
+        server.stop()
+        await database.close()
+        assert database.tree.zxid > 600
+        return database, node.disk
+
+    return simulate(f"asked-{seed}", main)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_asked_the_files_have_what_the_tree_has(seed):
+    """A request is done whole and logged, or not done."""
+    database, disk = asked(seed)
+    again = opened(disk)
+    assert again.tree.zxid == database.tree.zxid
+    assert picture(again) == picture(database)
+    assert again.tree.digest == database.tree.digest
+    assert again.tree.ephemerals == database.tree.ephemerals
+    assert again.tree.containers.keys() == database.tree.containers.keys()
+    assert again.sessions == database.sessions
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("seed", [0, 1])
+def test_whatever_is_asked_a_real_zookeeper_opens_the_files(seed, tmp_path):
+    database, disk = asked(seed)
+    folder = tmp_path / "data/version-2"
+    folder.mkdir(parents=True)
+    for name in SimFiles(disk).listdir(FOLDER):
+        (folder / name).write_bytes(disk.inodes[f"{FOLDER}/{name}"].data)
+    real = start_zookeeper(tmp_path, 0, heap_mb=96)
+    real.stop()
+    # It wrote a snapshot of what it had read.
+    snapshots = sorted(folder.glob("snapshot.*"), key=lambda f: int(f.suffix[1:], 16))
+    taken = [f for f in snapshots if int(f.suffix[1:], 16) == database.tree.zxid]
+    assert taken, snapshots
+    tree, sessions, _ = snapshot_file.read(taken[0].read_bytes(), database.tree.zxid, "its")
+    assert {p: (n.data or b"", n.stat(), n.acl) for p, n in tree.nodes.items()} == {
+        p: (n.data or b"", n.stat(), n.acl) for p, n in database.tree.nodes.items()
+    }
+    assert sessions == database.sessions
+    assert tree.digest == database.tree.digest
