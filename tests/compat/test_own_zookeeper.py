@@ -4,12 +4,17 @@ Then a real ZooKeeper takes the server's files over while the brokers run: they 
 a lost connection.
 """
 
+import json
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
 
+from ottla.admin.local.cluster import port_is_free
 from ottla.zookeeper.embedded import start_zookeeper
 from support.clients import Load, admin_client, create_topic, read_to_end
+from support.cluster import free_ports
 from support.own_zookeeper import OwnZooKeeper, kazoo
 from support.waiting import until
 
@@ -101,3 +106,44 @@ def test_jvm_brokers_live_on_our_zookeeper(tmp_path, kafka_tools):
         own.__exit__()
         if real is not None:
             real.kill()
+
+
+def ottla(folder, *arguments, stdin: str = "", code: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla", *map(str, arguments), "--dir", str(folder)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == code, (arguments, done.stderr)
+    return done.stdout + done.stderr
+
+
+def test_up_goes_from_our_server_to_a_real_one_and_back(tmp_path):
+    folder = tmp_path / "cluster"
+    ports = free_ports(4)
+    base = next(p for p in ports if all(map(port_is_free, range(p, p + 4))))
+    try:
+        for number, kind in enumerate(["own", "embedded-java", "own"]):
+            chosen = [] if number == 0 else ["--zookeeper", kind]  # the first is the default
+            ottla(folder, "up", "-n", 3, "--port-base", base, *chosen)
+            status = json.loads(ottla(folder, "status", "--output", "json"))
+            assert status["zookeeper_server"] == kind
+            assert status["healthy"], status
+            assert f"({kind}): up" in ottla(folder, "status")
+            if number == 0:
+                ottla(folder, "topics", "create", "t", "--partitions", 3)
+                other = ottla(folder, "up", "--zookeeper", "embedded-java", code=1)
+                assert "stop it first: ottla down" in other
+            values = "".join(f"{number}-{i}\n" for i in range(100))
+            ottla(folder, "produce", "t", stdin=values)
+            ottla(folder, "down")
+        ottla(folder, "up")
+        found = ottla(folder, "consume", "t", "--from-beginning", "--timeout-ms", 1500)
+        assert {line for line in found.splitlines() if "-" in line} == {
+            f"{n}-{i}" for n in range(3) for i in range(100)
+        }
+    finally:
+        ottla(folder, "down")
