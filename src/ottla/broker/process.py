@@ -16,11 +16,18 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from ottla.broker.broker import Broker
 from ottla.broker.metrics.mbeans import Metrics
 from ottla.broker.process_log import ProcessLogHandler
+from ottla.broker.program import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    LEVELS,
+    Parser,
+    set_up_logging,
+)
 from ottla.broker.state_change_log import FILE_NAME, write_state_changes
 from ottla.log.files import OsFiles, raise_descriptor_limit
 from ottla.log.predecessors import keep_of
@@ -32,24 +39,13 @@ from ottla.net.status_socket import StatusSocket
 
 logger = logging.getLogger(__name__)
 
-LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
 SWITCH_S = 0.001
 """How long the loop waits for a worker that runs Python: checking large batches is such work."""
-
-EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse, but a mistake is one line."""
-
-    def error(self, message: str) -> NoReturn:
-        sys.stderr.write(f"{self.prog}: {message} (see {self.prog} --help)\n")
-        sys.exit(EXIT_USAGE)
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments after `ottla broker`."""
-    parser = _Parser(prog="ottla broker run", description="Run one broker in the foreground.")
+    parser = Parser(prog="ottla broker run", description="Run one broker in the foreground.")
     parser.add_argument("--config", required=True, metavar="FILE", help="server.properties")
     parser.add_argument(
         "--override",
@@ -70,9 +66,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         metavar="FILE",
         help="a Unix socket that tells this user how the broker fares: `nc -U FILE` [none]",
     )
-    parser.add_argument(
-        "--log-level", default="info", choices=("debug", "info", "warning", "error")
-    )
+    parser.add_argument("--log-level", default="info", choices=LEVELS)
     return parser.parse_args(argv)
 
 
@@ -84,16 +78,6 @@ def load_config(path: str, overrides: Sequence[str]) -> BrokerConfig:
         key, _, value = override.partition("=")
         properties[key.strip()] = value.strip()
     return BrokerConfig(properties)
-
-
-def _set_up_logging(arguments: argparse.Namespace) -> None:
-    file = arguments.log_file
-    logging.basicConfig(
-        handlers=[logging.StreamHandler() if file is None else ProcessLogHandler(OsFiles(), file)],
-        level=arguments.log_level.upper(),
-        format=LOG_FORMAT,
-        datefmt="%Y-%m-%dT%H:%M:%S",
-    )
 
 
 def _state_change_path(arguments: argparse.Namespace, config: BrokerConfig) -> str:
@@ -166,7 +150,7 @@ def main(argv: Sequence[str]) -> int:
             sys.stderr.write(f"ottla broker: --override {override!r} is not KEY=VALUE\n")
             return EXIT_USAGE
     try:
-        _set_up_logging(arguments)
+        set_up_logging(arguments.log_file, arguments.log_level)
         config = load_config(arguments.config, arguments.override)
     except OSError as error:
         sys.stderr.write(f"ottla broker: {error.filename}: {error.strerror}\n")

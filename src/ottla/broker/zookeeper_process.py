@@ -15,9 +15,8 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
-from ottla.broker.process_log import ProcessLogHandler
+from ottla.broker.program import EXIT_FAILED, EXIT_OK, LEVELS, Parser, set_up_logging
 from ottla.log.files import OsFiles
 from ottla.model.errors import OttlaError
 from ottla.net import garbage, runtime
@@ -27,21 +26,10 @@ from ottla.zookeeper.server_connection import Limits
 
 logger = logging.getLogger(__name__)
 
-LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
-EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse, but a mistake is one line."""
-
-    def error(self, message: str) -> NoReturn:
-        sys.stderr.write(f"{self.prog}: {message} (see {self.prog} --help)\n")
-        sys.exit(EXIT_USAGE)
-
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments after `ottla zookeeper run`."""
-    parser = _Parser(
+    parser = Parser(
         prog="ottla zookeeper run",
         description="Run a ZooKeeper server for one machine in the foreground. It keeps "
         "ZooKeeper's own files: a real ZooKeeper 3.8 or 3.9 opens the folder, and the other way "
@@ -63,7 +51,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         help=f"connections of all clients together [{Limits().connections}]",
     )  # fmt: skip
     add("--log-file", metavar="FILE", help="append the log here, not to stderr")
-    add("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    add("--log-level", default="info", choices=LEVELS)
     return parser.parse_args(argv)
 
 
@@ -117,17 +105,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parse_arguments(argv)
     faulthandler.enable()
     try:
-        handler = (
-            ProcessLogHandler(OsFiles(), arguments.log_file)
-            if arguments.log_file
-            else logging.StreamHandler()
-        )
-        logging.basicConfig(
-            handlers=[handler],
-            level=arguments.log_level.upper(),
-            format=LOG_FORMAT,
-            datefmt="%Y-%m-%dT%H:%M:%S",
-        )
+        set_up_logging(arguments.log_file, arguments.log_level)
         error: Exception | None = runtime.run(_serve, arguments)
     except (OttlaError, OSError) as raised:
         error = raised
