@@ -142,11 +142,19 @@ def read_buffer(buf: bytes | memoryview, pos: int) -> tuple[bytes | None, int]:
 
 
 def read_string(buf: bytes | memoryview, pos: int) -> tuple[str, int]:
-    raw, pos = read_buffer(buf, pos)
     try:
-        return (raw or b"").decode(), pos
+        (size,) = INT.unpack_from(buf, pos)
+        pos += 4
+        end = pos + size
+        if size >= 0 and end <= len(buf):
+            return str(buf[pos:end], "utf-8"), end
+    except struct.error:
+        raise WireError("a ZooKeeper frame ends inside a length") from None
     except UnicodeDecodeError:
         raise WireError("a ZooKeeper string is not UTF-8") from None
+    if size < 0:
+        return "", pos
+    raise WireError(f"a ZooKeeper frame ends inside a string of {size} bytes")
 
 
 def read_acl(buf: bytes | memoryview, pos: int) -> tuple[bytes, int]:

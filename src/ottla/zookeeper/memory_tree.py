@@ -235,9 +235,12 @@ class Tree:
         check_path(op.path + "0" if op.sequence else op.path)
         parent_path, _, name = op.path.rpartition("/")
         parent_path = parent_path or "/"
-        acl = znode_acls.fixed_up(op.acl, who, op.path)
+        acl = op.acl
+        if acl is not jute.OPEN_ACL:
+            acl = znode_acls.fixed_up(acl, who, op.path)
         parent = self.node(parent_path)
-        znode_acls.check(parent.acl, znode_acls.CREATE, who, op.path)
+        if parent.acl is not jute.OPEN_ACL:
+            znode_acls.check(parent.acl, znode_acls.CREATE, who, op.path)
         path = op.path
         if op.sequence:
             path += f"{parent.creations:010d}"
@@ -247,7 +250,7 @@ class Tree:
         if jute.is_session(parent.owner):
             raise NoChildrenForEphemeralsError(path=path)
         self._remember(parent_path)
-        self._remember(path)
+        self._undo.append((path, None, ()))
         owner = session_id if op.ephemeral else jute.CONTAINER_OWNER if op.container else 0
         node = Znode(op.data, owner, self.zxid, now_ms, acl)
         parent.children[name] = None

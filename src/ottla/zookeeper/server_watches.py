@@ -46,6 +46,8 @@ class ServerWatches(Generic[C]):
     def take(self, event: WatchEvent) -> Iterator[C]:
         """Remove the standard watches of an event; yield who hears of it, each once."""
         found: dict[C, None] = {}
+        if not (self._recursive or event.path in self.data or event.path in self.children):
+            return iter(found)  # nearly always
         if event.type != WatchType.CHILDREN_CHANGED:
             found.update(self._taken(self.data, event.path))
             if self._recursive:
