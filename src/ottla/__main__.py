@@ -42,11 +42,11 @@ def _run() -> int:
         from ottla.broker.process import main as broker_main  # noqa: PLC0415
 
         return broker_main(sys.argv[3:] if sys.argv[2:3] == ["run"] else sys.argv[2:])
-    if sys.argv[1:3] == ["zookeeper", "run"]:
+    if sys.argv[1:2] == ["zookeeper"]:
         gc.disable()
         from ottla.broker.zookeeper_process import main as zookeeper_main  # noqa: PLC0415
 
-        return zookeeper_main(sys.argv[3:])
+        return zookeeper_main(sys.argv[3:] if sys.argv[2:3] == ["run"] else sys.argv[2:])
     if sys.argv[1:2] == ["pipeline"]:
         from ottla.pipelines.command import main as pipeline_main  # noqa: PLC0415
 
