@@ -91,8 +91,7 @@ class KeptServer(TwinServer):
     kind = "kept"
 
     def stop(self) -> None:
-        self.loop.call_soon_threadsafe(self.zookeeper.stop)
-        asyncio.run_coroutine_threadsafe(self.zookeeper.database.close(), self.loop).result(5)
+        asyncio.run_coroutine_threadsafe(self.zookeeper.shut_down(), self.loop).result(5)
         super().stop()
 
 

@@ -91,9 +91,8 @@ async def _serve(arguments: argparse.Namespace) -> OSError | None:
         )  # fmt: skip
         garbage.settle()
         failure = await ended
-        server.stop()
         if failure is None:
-            await database.close()
+            await server.shut_down()
             logger.info("server stopped zxid=%#x", database.tree.zxid)
         return failure
     finally:

@@ -123,14 +123,29 @@ class MemoryZooKeeper:
         self._timer = asyncio.get_running_loop().call_later(self.tick_ms / 1000, self._tick)
         return self
 
-    def stop(self) -> None:
-        """Stop listening and drop all connections; tree and sessions stay for a `start`."""
+    async def shut_down(self) -> None:
+        """Take no more requests, acknowledge those taken once they are durable, then stop."""
+        self._stop_taking()
+        self._paused.clear()
+        for connection in self.connections:
+            connection.pause()
+        if self.database is not None:
+            await self.database.close()
+        for connection in list(self.connections):
+            connection.close()
+        self.stop()
+
+    def _stop_taking(self) -> None:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def stop(self) -> None:
+        """Stop listening and drop all connections; tree and sessions stay for a `start`."""
+        self._stop_taking()
         for connection in list(self.connections):
             connection.drop()
         self._held.clear()

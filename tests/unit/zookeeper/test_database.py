@@ -393,3 +393,24 @@ def test_whatever_is_asked_a_real_zookeeper_opens_the_files(seed, tmp_path):
     }
     assert sessions == database.sessions
     assert tree.digest == database.tree.digest
+
+
+def test_an_orderly_end_acknowledges_what_it_has_taken():
+    async def main(simulation, node):
+        database = Database(node.world, "/data")
+        database.open()
+        server = MemoryZooKeeper(node.world, tick_ms=1000, database=database)
+        await server.start("here", 2181)
+        session = await Session.connect(node.world, "here:2181", 10_000, 10_000)
+        writes = [session.create(f"/{i}", b"x") for i in range(50)]
+        while not database.appended > database.durable:
+            await asyncio.sleep(0.0001)
+        taken = len(database.tree.nodes)
+        await server.shut_down()
+        found = await asyncio.gather(*writes, return_exceptions=True)
+        acknowledged = [f for f in found if not isinstance(f, Exception)]
+        assert len(acknowledged) == taken - 4 > 0
+        return node.disk
+
+    disk = simulate("end", main)
+    assert opened(disk).tree.zxid >= 51
