@@ -235,3 +235,34 @@ def test_our_sessions_survive_a_restart_and_expire_after_it(tmp_path):
                 await live.close()
 
         asyncio.run(run())
+
+
+def test_znodes_with_a_time_to_live_stay(tmp_path, monkeypatch, caplog):
+    """Our server does not make them, and does not end those of a real one that may."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dzookeeper.extendedTypesEnabled=true")
+
+    async def create(address: str):
+        session = await Session.connect(real_world(None), address, 6000, 5000)
+        body = jute.create_body("/ttl", b"t", 5) + jute.LONG.pack(3_600_000)
+        await session._send(jute.CREATE_TTL, body, lambda *_: None, "/ttl")
+        await session.create("/ttl/below")
+        await session.close()
+
+    data = tmp_path / "data"
+    real = start_real(tmp_path)
+    try:
+        asyncio.run(create(real.connect_string))
+        with kazoo(real.connect_string) as client:
+            before = whole_tree(client)
+        real.kill()
+        with OwnZooKeeper(data) as own, kazoo(own.connect_string) as client:
+            assert whole_tree(client) == before
+            client.create("/ttl/more")
+            changed = whole_tree(client)
+            own.kill()
+        real = start_real(tmp_path)
+        with kazoo(real.connect_string) as client:
+            assert whole_tree(client) == changed
+    finally:
+        real.kill()
+    opened_by_us(data, caplog)
