@@ -1,5 +1,6 @@
 """`ottla zookeeper run`: starts small, ends in order, says in one line why it does not start."""
 
+import resource
 import socket
 import subprocess
 import sys
@@ -71,9 +72,7 @@ def test_a_full_disk_ends_it_and_nothing_is_acknowledged(tmp_path):
     own = OwnZooKeeper(tmp_path / "data")
     with own, kazoo(own.connect_string) as client:
         acknowledged = []
-        subprocess.run(
-            ["prlimit", "--pid", str(own.process.pid), "--fsize=6000000"], check=True, timeout=10
-        )
+        resource.prlimit(own.process.pid, resource.RLIMIT_FSIZE, (6_000_000, 6_000_000))
 
         def fill() -> None:
             for i in range(200):
