@@ -217,7 +217,8 @@ def test_names_that_a_server_refuses(server):
         "\ufffe",
         "\U0001f600",
     ]:
-        assert raw.ask(jute.CREATE, jute.create_body(f"{root}/{name}", b"", 0))[0] == -8, name
+        code = -101 if "/" in name else -8  # there is no such parent, and that comes first
+        assert raw.ask(jute.CREATE, jute.create_body(f"{root}/{name}", b"", 0))[0] == code, name
     for name in ["...", "x..y", "\u00e9", "\u4e2d", "\uffef", "a b", "\xa0"]:
         assert raw.ask(jute.CREATE, jute.create_body(f"{root}/{name}", b"", 0))[0] == 0, name
     raw.ask(jute.CLOSE)

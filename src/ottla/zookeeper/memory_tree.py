@@ -232,7 +232,7 @@ class Tree:
     def _create(
         self, op: Create, session_id: int, now_ms: int, outcome: Outcome, who: Identities
     ) -> None:
-        check_path(op.path + "0" if op.sequence else op.path)
+        _check_parts(op.path)
         parent_path, _, name = op.path.rpartition("/")
         parent_path = parent_path or "/"
         acl = op.acl
@@ -245,6 +245,7 @@ class Tree:
         if op.sequence:
             path += f"{parent.creations:010d}"
             name += f"{parent.creations:010d}"
+        check_path(path)
         if path in self.nodes:
             raise NodeExistsError(path=path)
         if jute.is_session(parent.owner):
@@ -270,7 +271,7 @@ class Tree:
             self.containers[path] = None
 
     def _delete(self, op: Delete, outcome: Outcome, who: Identities | None = None) -> None:
-        check_path(op.path)
+        _check_parts(op.path)
         if op.path == "/" or (self._kept and op.path in SYSTEM_ZNODES):
             raise BadArgumentsError(path=op.path)
         parent_path, _, name = op.path.rpartition("/")
@@ -435,6 +436,12 @@ class Tree:
             if now is not node:
                 self._add(path, node)
         self._undo.clear()
+
+
+def _check_parts(path: str) -> None:
+    """Raise BadArgumentsError where no parent can be named; ZooKeeper looks for that first."""
+    if not path.startswith("/") or "\0" in path:
+        raise BadArgumentsError(path=path)
 
 
 def _check_version(node: Znode, op: Set | Delete | Check) -> None:
