@@ -52,6 +52,8 @@ KEYS = {
     "count": "", "recovered": "a number", "shortages": "a number", "unlogged": "a number",
     "limit": "", "took_s": "", "took_ms": "", "late_s": "", "left_s": "", "retry_s": "",
     "timeout_ms": "",
+    # of a ZooKeeper server
+    "zxid": "", "znodes": "a number", "sessions": "a number", "address": "host:port",
 }  # fmt: skip
 
 LOGGERS = {"log", "_log", "logger", "_logger"}

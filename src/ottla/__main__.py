@@ -1,4 +1,4 @@
-"""The front door: `broker run` a server, `pipeline …` Spark; or a command.
+"""The front door: `broker run` or `zookeeper run` a server, `pipeline …` Spark; or a command.
 
 Invariants: the way to a broker imports no command-line or Spark library, so that it starts fast and
 stays small; whatever is wrong in the world is one line on stderr and exit code 1 (2: bad usage).
@@ -42,6 +42,11 @@ def _run() -> int:
         from ottla.broker.process import main as broker_main  # noqa: PLC0415
 
         return broker_main(sys.argv[3:] if sys.argv[2:3] == ["run"] else sys.argv[2:])
+    if sys.argv[1:2] == ["zookeeper"]:
+        gc.disable()
+        from ottla.broker.zookeeper_process import main as zookeeper_main  # noqa: PLC0415
+
+        return zookeeper_main(sys.argv[3:] if sys.argv[2:3] == ["run"] else sys.argv[2:])
     if sys.argv[1:2] == ["pipeline"]:
         from ottla.pipelines.command import main as pipeline_main  # noqa: PLC0415
 

@@ -284,7 +284,7 @@ def test_nobody_at_the_address():
 def test_java_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    line = problem("up", "-n", 1, "--dir", tmp_path / "c")
+    line = problem("up", "-n", 1, "--zookeeper", "embedded-java", "--dir", tmp_path / "c")
     assert "no Java found" in line
     assert not (tmp_path / "c" / "cluster.json").exists()
 

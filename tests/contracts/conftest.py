@@ -1,4 +1,4 @@
-"""Servers for the contract tests: the in-memory ZooKeeper and a real one, both over TCP."""
+"""Servers for the contract tests: ours, in memory and in files, and a real one, all over TCP."""
 
 import asyncio
 import itertools
@@ -11,8 +11,10 @@ import pytest
 from ottla.log.files import OsFiles
 from ottla.net import runtime
 from ottla.sim.world import simulate
+from ottla.zookeeper.database import Database
 from ottla.zookeeper.embedded import start_zookeeper
 from ottla.zookeeper.memory import MemoryZooKeeper
+from ottla.zookeeper.server_connection import Limits
 from ottla.zookeeper.session import Session, SessionEvent, SessionState
 from ottla.zookeeper.store import ensure_chroot
 
@@ -53,7 +55,8 @@ class TwinServer:
 
     kind = "memory"
 
-    def __init__(self) -> None:
+    def __init__(self, folder=None) -> None:
+        self.folder = folder
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
@@ -61,8 +64,17 @@ class TwinServer:
         self.connect_string = self.zookeeper.connect_string
 
     async def _start(self) -> MemoryZooKeeper:
+        world = runtime.real_world(OsFiles(), seed=1)
+        database = None
+        if self.folder is not None:
+            database = Database(world, str(self.folder), snapshot_transactions=500)
+            database.open()
         zookeeper = MemoryZooKeeper(
-            runtime.real_world(None, seed=1), tick_ms=TICK_MS, max_session_timeout_ms=20_000
+            world,
+            tick_ms=TICK_MS,
+            max_session_timeout_ms=20_000,
+            database=database,
+            limits=Limits() if database else None,
         )
         return await zookeeper.start()
 
@@ -71,6 +83,16 @@ class TwinServer:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(5)
         self.loop.close()
+
+
+class KeptServer(TwinServer):
+    """The same with ZooKeeper's files below it, and a snapshot every 500 transactions."""
+
+    kind = "kept"
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self.zookeeper.shut_down(), self.loop).result(5)
+        super().stop()
 
 
 class RealServer:
@@ -219,13 +241,20 @@ def memory_server():
 
 
 @pytest.fixture(scope="session")
+def kept_server(tmp_path_factory):
+    server = KeptServer(tmp_path_factory.mktemp("kept"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
 def real_server(tmp_path_factory):
     server = RealServer(tmp_path_factory.mktemp("zookeeper"))
     yield server
     server.stop()
 
 
-@pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.java)])
+@pytest.fixture(params=["memory", "kept", pytest.param("real", marks=pytest.mark.java)])
 def server(request):
     return request.getfixturevalue(f"{request.param}_server")
 

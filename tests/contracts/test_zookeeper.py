@@ -76,7 +76,7 @@ def test_errors_name_the_path(play):
             with pytest.raises(kind) as caught:
                 await future
             assert caught.value.path in str(caught.value)
-        for path in ("relative", "/a/", "/a//b", "/a/../b", "/a\0b", ""):
+        for path in ("relative", "/a/", "/a//b", "/a/../b", "/a\0b", "/a\x85", "/a\U0001f600", ""):
             with pytest.raises(BadArgumentsError):
                 s.get(path)
 
@@ -555,8 +555,9 @@ def _each_stat(value, change):
 
 @pytest.mark.java
 @pytest.mark.parametrize("seed", range(8))
-def test_a_random_history_reads_the_same_on_both(seed, run_on, memory_server, real_server):
-    zookeeper = _history(run_on, memory_server, seed)
+@pytest.mark.parametrize("ours", ["memory", "kept"])
+def test_a_random_history_reads_the_same_on_both(seed, ours, run_on, request, real_server):
+    zookeeper = _history(run_on, request.getfixturevalue(f"{ours}_server"), seed)
     real = _history(run_on, real_server, seed)
     assert len(zookeeper) > 250
     if zookeeper != real:

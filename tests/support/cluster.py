@@ -1,5 +1,7 @@
 """A real cluster for tests: a real ZooKeeper and broker processes that can be killed.
 
+With OTTLA_TEST_ZOOKEEPER=own in the environment it is our ZooKeeper server instead.
+
 Everything stops with the `with` block, also when the test fails. Servers listen on 127.0.0.1.
 """
 
@@ -15,7 +17,7 @@ from typing import Any, Self
 from ottla.admin.local.cluster import port_is_free
 from ottla.model.errors import OttlaError
 from ottla.wire.messages.metadata import MetadataRequest
-from ottla.zookeeper.embedded import start_zookeeper
+from ottla.zookeeper.embedded import start_own_zookeeper, start_zookeeper
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.seen import ask  # tests are no package
@@ -227,7 +229,10 @@ class OttlaCluster(BrokerProcesses):
         return self
 
     def start_zookeeper(self, port: int) -> Any:
-        return start_zookeeper(self.folder / "zookeeper", port, heap_mb=256)
+        folder = self.folder / "zookeeper"
+        if os.environ.get("OTTLA_TEST_ZOOKEEPER") == "own":
+            return start_own_zookeeper(folder, port)
+        return start_zookeeper(folder, port, heap_mb=256)
 
     def command(self, broker: int, config: Path) -> list[str]:
         """Return what starts a broker with this file of settings."""

@@ -48,7 +48,8 @@ BROKER = Group(
         },
     ),
     HERE,
-    "`ottla broker run --config FILE` runs one broker in the foreground.",
+    "`ottla broker run --config FILE` runs one broker in the foreground, `ottla zookeeper run "
+    "--data-dir FOLDER` our ZooKeeper server.",
 )
 TOPICS = Group(
     "Create, list, describe, alter, measure and delete topics.",

@@ -173,7 +173,7 @@ _WHATIF_EVENTS = (
 
 SCHEMAS: dict[str, Schema] = {
     "up": _object(
-        folder=TEXT, started=NUMBER, bootstrap_servers=TEXT, zookeeper=TEXT,
+        folder=TEXT, started=NUMBER, bootstrap_servers=TEXT, zookeeper=TEXT, zookeeper_server=TEXT,
         brokers=_many(_object(id=NUMBER, address=TEXT)),
     ),
     "down": _object(folder=TEXT, stopped=NUMBER, by_force=NUMBER),
@@ -189,7 +189,8 @@ SCHEMAS: dict[str, Schema] = {
             )
         ),
         topics=NUMBER, partitions=NUMBER, under_replicated=NUMBER, without_leader=NUMBER,
-        zookeeper=_or_null(TEXT), zookeeper_running=_or_null(FLAG), problem=_or_null(TEXT),
+        zookeeper=_or_null(TEXT), zookeeper_running=_or_null(FLAG),
+        zookeeper_server=_or_null(TEXT), problem=_or_null(TEXT),
         healthy=FLAG,
     ),
     "broker stop": _BROKER_RESULT,

@@ -16,11 +16,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import NoReturn
 
 from ottla.broker.broker import Broker
 from ottla.broker.metrics.mbeans import Metrics
 from ottla.broker.process_log import ProcessLogHandler
+from ottla.broker.program import EXIT_FAILED, EXIT_OK, EXIT_USAGE, LEVELS, set_up_logging
 from ottla.broker.state_change_log import FILE_NAME, write_state_changes
 from ottla.log.files import OsFiles, raise_descriptor_limit
 from ottla.log.predecessors import keep_of
@@ -32,12 +32,8 @@ from ottla.net.status_socket import StatusSocket
 
 logger = logging.getLogger(__name__)
 
-LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
 SWITCH_S = 0.001
 """How long the loop waits for a worker that runs Python: checking large batches is such work."""
-
-LOG_LEVELS = ("debug", "info", "warning", "error")
-EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 
 @dataclass(slots=True)
@@ -72,7 +68,7 @@ def _parse_plain(argv: Sequence[str]) -> Arguments | None:
             setattr(found, _TEXTS[name], value)
         else:
             return None
-    return found if found.config and found.log_level in LOG_LEVELS else None
+    return found if found.config and found.log_level in LEVELS else None
 
 
 _TEXTS = {
@@ -86,14 +82,7 @@ _TEXTS = {
 
 def _parse_any(argv: Sequence[str]) -> Arguments:
     """Do so for all that argparse takes; help and mistakes end the process."""
-    import argparse  # noqa: PLC0415 - see `_parse_plain`
-
-    class Parser(argparse.ArgumentParser):
-        """argparse, but a mistake is one line."""
-
-        def error(self, message: str) -> NoReturn:
-            sys.stderr.write(f"{self.prog}: {message} (see {self.prog} --help)\n")
-            sys.exit(EXIT_USAGE)
+    from ottla.broker.argument_parser import Parser  # noqa: PLC0415 - see `_parse_plain`
 
     parser = Parser(prog="ottla broker run", description="Run one broker in the foreground.")
     parser.add_argument("--config", required=True, metavar="FILE", help="server.properties")
@@ -115,7 +104,7 @@ def _parse_any(argv: Sequence[str]) -> Arguments:
         metavar="FILE",
         help="a Unix socket that tells this user how the broker fares: `nc -U FILE` [none]",
     )
-    parser.add_argument("--log-level", choices=LOG_LEVELS)
+    parser.add_argument("--log-level", choices=LEVELS)
     return parser.parse_args(argv, Arguments())
 
 
@@ -127,16 +116,6 @@ def load_config(path: str, overrides: Sequence[str]) -> BrokerConfig:
         key, _, value = override.partition("=")
         properties[key.strip()] = value.strip()
     return BrokerConfig(properties)
-
-
-def _set_up_logging(arguments: Arguments) -> None:
-    file = arguments.log_file
-    logging.basicConfig(
-        handlers=[logging.StreamHandler() if file is None else ProcessLogHandler(OsFiles(), file)],
-        level=arguments.log_level.upper(),
-        format=LOG_FORMAT,
-        datefmt="%Y-%m-%dT%H:%M:%S",
-    )
 
 
 def _state_change_path(arguments: Arguments, config: BrokerConfig) -> str:
@@ -210,7 +189,7 @@ def main(argv: Sequence[str]) -> int:
             sys.stderr.write(f"ottla broker: --override {override!r} is not KEY=VALUE\n")
             return EXIT_USAGE
     try:
-        _set_up_logging(arguments)
+        set_up_logging(arguments.log_file, arguments.log_level)
         config = load_config(arguments.config, arguments.override)
     except OSError as error:
         sys.stderr.write(f"ottla broker: {error.filename}: {error.strerror}\n")

@@ -5,12 +5,15 @@ names the key; a path ZooKeeper would refuse never leaves us. ZooKeeper: `Connec
 `PathUtils`.
 """
 
+import re
 from typing import NamedTuple
 
 from ottla.model.errors import ConfigError
 from ottla.zookeeper.errors import BadArgumentsError
 
 DEFAULT_PORT = 2181
+_REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
+"""Control characters, and what is no single character of Java's."""
 
 
 class ConnectString(NamedTuple):
@@ -47,7 +50,7 @@ def check_path(path: str) -> None:
         problem = "it has an empty part"
     elif "/./" in path or "/../" in path or path.endswith(("/.", "/..")):
         problem = "relative parts are not allowed"
-    elif "\x00" in path:
-        problem = "a null character is not allowed"
+    elif not (path.isascii() and path.isprintable()) and (found := _REFUSED.search(path)):
+        problem = f"the character {found[0]!r} is not allowed"
     if problem:
         raise BadArgumentsError(f"not a znode path: {path!r}, {problem}")

@@ -1,4 +1,4 @@
-"""Starts and stops a real ZooKeeper server; finds Java and the jars.
+"""Starts and stops a ZooKeeper server, a real one or ours; finds Java and the jars.
 
 Who may call: the front door (`ottla up`), tests. Invariants: it listens on 127.0.0.1 alone, has a
 bounded heap and no admin server, and `start_zookeeper` returns when a session connects; what
@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -116,6 +117,29 @@ def start_zookeeper(
         MAIN_CLASS,
         str(config),
     ]
+    return _started(command, folder, port)
+
+
+def start_own_zookeeper(
+    folder: Path | str, port: int = 0, *, tick_ms: int = 1000
+) -> ZooKeeperProcess:
+    """Start our own server (`ottla zookeeper run`) on the data of `start_zookeeper`, as it does.
+
+    Either of the two goes on with what the other one left.
+    """
+    folder = Path(folder).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    port = _usable_port(port)
+    command = [
+        sys.executable, "-m", "ottla", "zookeeper", "run", "--data-dir", str(folder / "data"),
+        "--client-port", str(port), "--tick-time", str(tick_ms),
+        "--log-file", str(folder / "server.log"),
+    ]  # fmt: skip
+    return _started(command, folder, port)
+
+
+def _started(command: list[str], folder: Path, port: int) -> ZooKeeperProcess:
+    """Start a server and return once a session connects; what it prints goes to zookeeper.out."""
     log = folder / "zookeeper.out"
     handle: ZooKeeperProcess | None = None
     try:

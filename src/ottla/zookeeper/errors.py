@@ -120,6 +120,12 @@ class AuthFailedError(ZooKeeperError):
     zk_code = -115
 
 
+class NoWatcherError(ZooKeeperError):
+    """There is no such watch."""
+
+    zk_code = -121
+
+
 class SessionMovedError(ZooKeeperError):
     """The session moved to another server; this connection is over."""
 

@@ -1,7 +1,7 @@
 """ZooKeeper's wire format (jute): records to bytes and back, for both ends of a connection.
 
-Who may call: `session` and `memory`, nothing outside the room. Invariants: all integers are big
-endian; a buffer of length -1 is null; every read is checked against the end of its frame.
+Who may call: this room: `session`, the server, its files. Invariants: all integers are big endian;
+a buffer of length -1 is null; every read is checked against the end of its frame.
 ZooKeeper: zookeeper.jute of ZooKeeper 3.8.
 """
 
@@ -27,9 +27,20 @@ GET_CHILDREN2 = 12
 CHECK = 13
 MULTI = 14
 CREATE2 = 15
+CHECK_WATCHES = 17
+REMOVE_WATCHES = 18
+CREATE_CONTAINER = 19
+DELETE_CONTAINER = 20
+CREATE_TTL = 21
 MULTI_READ = 22
 AUTH = 100
 SET_WATCHES = 101
+GET_EPHEMERALS = 103
+GET_ALL_CHILDREN_NUMBER = 104
+SET_WATCHES2 = 105
+ADD_WATCH = 106
+WHO_AM_I = 107
+CREATE_SESSION = -10
 CLOSE = -11
 ERROR = -1
 
@@ -42,6 +53,10 @@ XID_SET_WATCHES = -8
 # Flags of a create.
 EPHEMERAL = 1
 SEQUENCE = 2
+CONTAINER = 4
+
+CONTAINER_OWNER = -(1 << 63)
+"""The ephemeral owner of a container, which belongs to no session (`EphemeralType`)."""
 
 # Watch event types and the session state every event carries.
 NODE_CREATED = 1
@@ -65,6 +80,13 @@ OPEN_ACL = INT.pack(1) + INT.pack(31) + INT.pack(5) + b"world" + INT.pack(6) + b
 """One entry, world:anyone with all five permissions, as every znode of ours has it."""
 
 MULTI_END = MULTI_HEADER.pack(-1, True, -1)
+READ_ACL = INT.pack(1) + INT.pack(1) + OPEN_ACL[8:]
+"""One entry: anyone may read."""
+
+
+def is_session(owner: int) -> bool:
+    """Return whether a znode's owner is a session: no container, no TTL (first byte 0xff)."""
+    return owner > 0 or -(1 << 56) > owner > CONTAINER_OWNER
 
 
 class Stat(NamedTuple):
@@ -120,11 +142,36 @@ def read_buffer(buf: bytes | memoryview, pos: int) -> tuple[bytes | None, int]:
 
 
 def read_string(buf: bytes | memoryview, pos: int) -> tuple[str, int]:
-    raw, pos = read_buffer(buf, pos)
     try:
-        return (raw or b"").decode(), pos
+        (size,) = INT.unpack_from(buf, pos)
+        pos += 4
+        end = pos + size
+        if size >= 0 and end <= len(buf):
+            return str(buf[pos:end], "utf-8"), end
+    except struct.error:
+        raise WireError("a ZooKeeper frame ends inside a length") from None
     except UnicodeDecodeError:
         raise WireError("a ZooKeeper string is not UTF-8") from None
+    if size < 0:
+        return "", pos
+    raise WireError(f"a ZooKeeper frame ends inside a string of {size} bytes")
+
+
+def read_acl(buf: bytes | memoryview, pos: int) -> tuple[bytes, int]:
+    """Return a vector of ACL entries as it is, and the position after it."""
+    end = pos + len(OPEN_ACL)
+    if buf[pos:end] == OPEN_ACL:
+        return OPEN_ACL, end  # one object for nearly all znodes
+    start = pos
+    try:
+        (count,) = INT.unpack_from(buf, pos)
+    except struct.error:
+        raise WireError("a ZooKeeper frame ends inside an ACL") from None
+    pos += 4
+    for _ in range(count):
+        _, pos = read_buffer(buf, pos + 4)
+        _, pos = read_buffer(buf, pos)
+    return bytes(buf[start:pos]), pos
 
 
 def read_strings(buf: bytes | memoryview, pos: int) -> tuple[list[str], int]:

@@ -1,11 +1,13 @@
-"""An in-memory ZooKeeper server with the real one's protocol.
+"""A ZooKeeper server for one machine: in memory, or kept in ZooKeeper's own files.
 
-Who may call: tests, the simulator. It is a server: our own `Session` (and kazoo) run unchanged on
-it, over any Network. Its faults are those of the real one: watches fire once, replies get lost with
-their connection, sessions expire with a reply in flight and outlive their connections, failed
-multis roll back and use up a zxid, too large frames end the connection. Single server, no disk:
-what it acknowledged it keeps, also over `stop` and `start`. ZooKeeper: `ZooKeeperServer`,
-`SessionTrackerImpl`.
+Who may call: tests and the simulator (in memory), `ottla zookeeper run` (with a `Database`). Our
+own `Session`, kazoo and the Java client run unchanged on it, over any Network. Its faults are those
+of the real one: watches fire once, replies get lost with their connection, sessions expire with a
+reply in flight and outlive their connections, failed multis roll back and use up a zxid, too large
+frames end the connection. With a database nothing leaves the server before the transactions that
+it may depend on are durable, so no client sees what a crash could take back. In memory alone, what
+it acknowledged it keeps over `stop` and `start`. One server, never an ensemble. ZooKeeper:
+`ZooKeeperServer`, `SessionTrackerImpl`.
 """
 
 import asyncio
@@ -17,25 +19,24 @@ from typing import NamedTuple
 
 from ottla.model.errors import WireError
 from ottla.model.ports import Listener, World
-from ottla.zookeeper import jute
-from ottla.zookeeper.errors import (
-    MarshallingError,
-    MultiError,
-    NoNodeError,
-    RuntimeInconsistencyError,
-    UnimplementedError,
-    ZooKeeperError,
-)
+from ottla.zookeeper import four_letter_words, jute, transactions, znode_acls
+from ottla.zookeeper.database import Database
+from ottla.zookeeper.errors import MarshallingError, MultiError, ZooKeeperError
+from ottla.zookeeper.four_letter_words import Latency
 from ottla.zookeeper.jute import Stat
-from ottla.zookeeper.memory_tree import Done, Outcome, Tree
-from ottla.zookeeper.operations import Check, Create, Delete, Op, Set
-from ottla.zookeeper.watches import WatchEvent, WatchType
+from ottla.zookeeper.memory_tree import Outcome, Tree
+from ottla.zookeeper.operations import Create, Delete, Set
+from ottla.zookeeper.server_connection import Connection, Limits, ServerSession
+from ottla.zookeeper.server_requests import WRITES, Reads, decode_write, path_of, result
+from ottla.zookeeper.server_watches import ServerWatches
 
 log = logging.getLogger(__name__)
 
-MAX_FRAME_BYTES = 0xFFFFF
 FIRST_SESSION_ID = 0x0100_0000_0000_0000
 LOGGED_WRITES = 1_000_000
+CONTAINERS_EVERY_S = 60.0
+SUPER_SECRET = 0xB3415C00
+"""ZooKeeper's: by it the server that opens our files knows our sessions' passwords."""
 
 
 class LoggedWrite(NamedTuple):
@@ -53,19 +54,6 @@ class LoggedWrite(NamedTuple):
     version: int
 
 
-class ServerSession:
-    """A session as the server sees it."""
-
-    __slots__ = ("connection", "expires_s", "id", "password", "timeout_ms")
-
-    def __init__(self, session_id: int, password: bytes, timeout_ms: int) -> None:
-        self.id = session_id
-        self.password = password
-        self.timeout_ms = timeout_ms
-        self.expires_s = 0.0
-        self.connection: _Connection | None = None
-
-
 class MemoryZooKeeper:
     """See the module. Times in milliseconds; `tick_ms` bounds the session timeouts as usual."""
 
@@ -76,24 +64,48 @@ class MemoryZooKeeper:
         tick_ms: int = 2000,
         min_session_timeout_ms: int | None = None,
         max_session_timeout_ms: int | None = None,
+        database: Database | None = None,
+        limits: Limits | None = None,
     ) -> None:
+        """`database`: an open one; the server takes its tree and its sessions."""
         self.world = world
         self.tick_ms = tick_ms
         self.min_session_timeout_ms = min_session_timeout_ms or 2 * tick_ms
         self.max_session_timeout_ms = max_session_timeout_ms or 20 * tick_ms
-        self.tree = Tree()
+        self.database = database
+        self.limits = limits
+        self.tree = Tree() if database is None else database.tree
         self.sessions: dict[int, ServerSession] = {}
-        self.writes: deque[LoggedWrite] = deque(maxlen=LOGGED_WRITES)
+        self.writes: deque[LoggedWrite] = deque(maxlen=LOGGED_WRITES if database is None else 0)
         self.port = 0
+        self.latency = Latency()
+        self.connections: dict[Connection, None] = {}
+        self.watches: ServerWatches[Connection] = ServerWatches()
+        self.on_failure: Callable[[OSError], None] = lambda _: None
+        """Called when the files cannot be written any more; everything has stopped then."""
         self._host = ""
         self._listener: Listener | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._connections: dict[_Connection, None] = {}
-        self._data_watches: dict[str, dict[_Connection, None]] = {}
-        self._child_watches: dict[str, dict[_Connection, None]] = {}
+        self._reads = Reads(self)
         self._next_session_id = FIRST_SESSION_ID
+        self._containers_due_s = 0.0
         self._lose_reply: Callable[[int, str], bool] | None = None
         self._lose_request: Callable[[int, str], bool] | None = None
+        self._held: deque[tuple[int, float, Connection, bytes | None]] = deque()
+        """What waits for the disk: after how many transactions, since when, for whom, what."""
+        self._held_bytes = 0
+        self._paused: dict[Connection, None] = {}
+        if database is not None:
+            self._take_sessions(database)
+
+    def _take_sessions(self, database: Database) -> None:
+        database.on_durable = self._release
+        database.on_failure = self._fail
+        for number, timeout_ms in database.sessions.items():
+            self.sessions[number] = ServerSession(number, password_of(number), timeout_ms)
+        # As ZooKeeper: by the clock, so that no id of an earlier start comes again.
+        by_clock = (self.world.clock.wall_ms() << 16) & ((1 << 56) - 1) | FIRST_SESSION_ID
+        self._next_session_id = max([by_clock, *(n + 1 for n in self.sessions)])
 
     # --- life -------------------------------------------------------------------------------
 
@@ -101,24 +113,47 @@ class MemoryZooKeeper:
         """Listen; every session known from before gets its whole timeout again."""
         self._host = host
         self._listener = await self.world.network.listen(
-            host, port or self.port, lambda: _Connection(self)
+            host, port or self.port, lambda: Connection(self)
         )
         self.port = self._listener.port
         for session in self.sessions.values():
             self._touch(session)
+        for owner in sorted(set(self.tree.ephemerals) - set(self.sessions)):
+            self._close_session(owner, 0)  # it ended when the snapshot was taken
         self._timer = asyncio.get_running_loop().call_later(self.tick_ms / 1000, self._tick)
         return self
 
-    def stop(self) -> None:
-        """Stop listening and drop all connections; tree and sessions stay for a `start`."""
+    async def shut_down(self) -> None:
+        """Take no more requests, acknowledge those taken once they are durable, then stop."""
+        self._stop_taking()
+        self._paused.clear()
+        for connection in self.connections:
+            connection.pause()
+        if self.database is not None:
+            await self.database.close()
+        for connection in list(self.connections):
+            connection.close()
+        self.stop()
+
+    def _stop_taking(self) -> None:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for connection in list(self._connections):
+
+    def stop(self) -> None:
+        """Stop listening and drop all connections; tree and sessions stay for a `start`."""
+        self._stop_taking()
+        for connection in list(self.connections):
             connection.drop()
+        self._held.clear()
+        self._held_bytes = 0
+
+    def _fail(self, error: OSError) -> None:
+        self.stop()
+        self.on_failure(error)
 
     @property
     def connect_string(self) -> str:
@@ -130,7 +165,7 @@ class MemoryZooKeeper:
         """End a session now, as if its time were up."""
         session = self.sessions.get(session_id)
         if session is not None:
-            log.info("in-memory ZooKeeper expired session=%#x", session_id)
+            log.info("session expired session=%#x", session_id)
             self._end(session)
 
     def disconnect(self, session_id: int) -> None:
@@ -162,8 +197,9 @@ class MemoryZooKeeper:
             "zxid": self.tree.zxid,
             "znodes": len(self.tree.nodes),
             "sessions": len(self.sessions),
-            "connections": len(self._connections),
-            "watched_paths": len(self._data_watches) + len(self._child_watches),
+            "connections": len(self.connections),
+            "outstanding": len(self._held),
+            "watched_paths": len(self.watches),
         }
 
     # --- sessions ---------------------------------------------------------------------------
@@ -173,6 +209,14 @@ class MemoryZooKeeper:
         late = [s for s in self.sessions.values() if s.expires_s <= now_s]
         for session in sorted(late, key=lambda s: (s.expires_s, s.id)):
             self.expire(session.id)
+        if self.limits is not None:
+            since_s = now_s - self.limits.hello_s
+            for connection in [c for c in self.connections if c.session is None]:
+                if connection.opened_s < since_s:
+                    connection.drop()
+        if self.tree.containers and self._containers_due_s <= now_s:
+            self._containers_due_s = now_s + CONTAINERS_EVERY_S
+            self._delete_empty_containers()
         self._timer = asyncio.get_running_loop().call_later(self.tick_ms / 1000, self._tick)
 
     def _touch(self, session: ServerSession) -> None:
@@ -181,18 +225,36 @@ class MemoryZooKeeper:
         due_s = self.world.clock.monotonic() + session.timeout_ms / 1000
         session.expires_s = (due_s // tick_s + 1) * tick_s
 
-    def _end(self, session: ServerSession) -> None:
-        owned = sorted(self.tree.ephemerals.get(session.id, ()))
-        events = self.tree.close_session(session.id)
-        for path in owned:
-            self.writes.append(LoggedWrite(self.tree.zxid, session.id, "delete", path, None, -1))
+    def _end(self, session: ServerSession, cxid: int = 0) -> None:
         self.sessions.pop(session.id, None)
-        self._fire(events)
+        self._close_session(session.id, cxid)
         if session.connection is not None:
             session.connection.close()
 
-    def open_session(self, connection: "_Connection", hello: jute.ConnectRequest) -> None:
+    def _close_session(self, session_id: int, cxid: int) -> None:
+        owned = sorted(self.tree.ephemerals.get(session_id, ()))
+        outcome = self.tree.close_session(session_id)
+        for path in owned:
+            self.writes.append(LoggedWrite(self.tree.zxid, session_id, "delete", path, None, -1))
+        if self.database is not None:
+            self.database.sessions.pop(session_id, None)
+            body = jute.strings(owned)
+            self.database.append(session_id, cxid, self.world.clock.wall_ms(), jute.CLOSE, body)
+        self._fire(outcome)
+
+    def _delete_empty_containers(self) -> None:
+        for path in list(self.tree.containers):
+            node = self.tree.nodes[path]
+            if node.creations and not node.children:
+                outcome = self.tree.delete_container(path)
+                if self.database is not None:
+                    now_ms, body = self.world.clock.wall_ms(), jute.string(path)
+                    self.database.append(0, 0, now_ms, jute.DELETE_CONTAINER, body)
+                self._fire(outcome)
+
+    def open_session(self, connection: Connection, hello: jute.ConnectRequest) -> None:
         if hello.last_zxid > self.tree.zxid:
+            log.warning("client refused, its zxid is later peer=%s", connection.peer)
             connection.drop()  # this client has seen a future we do not know
             return
         if hello.session_id:
@@ -203,36 +265,51 @@ class MemoryZooKeeper:
                 return
             if session.connection is not None:
                 session.connection.drop()
+        elif self.limits is not None and len(self.sessions) >= self.limits.sessions:
+            log.warning("session refused, too many are open peer=%s", connection.peer)
+            connection.drop()
+            return
         else:
-            session = ServerSession(self._next_session_id, self.world.random.randbytes(16), 0)
-            self._next_session_id += 1
-            self.sessions[session.id] = session
-            self.tree.zxid += 1
+            session = self._new_session()
         session.timeout_ms = max(
             self.min_session_timeout_ms, min(self.max_session_timeout_ms, hello.timeout_ms)
         )
+        if self.database is not None and session.id not in self.database.sessions:
+            self.database.sessions[session.id] = session.timeout_ms
+            body = jute.INT.pack(session.timeout_ms)
+            now_ms = self.world.clock.wall_ms()
+            self.database.append(session.id, 0, now_ms, jute.CREATE_SESSION, body)
         session.connection = connection
         connection.session = session
         self._touch(session)
         reply = jute.ConnectResponse(session.timeout_ms, session.id, session.password)
         connection.send(reply.encode())
 
+    def _new_session(self) -> ServerSession:
+        number = self._next_session_id
+        kept = self.database is not None
+        password = password_of(number) if kept else self.world.random.randbytes(16)
+        self._next_session_id += 1
+        self.tree.zxid += 1
+        session = self.sessions[number] = ServerSession(number, password, 0)
+        return session
+
     # --- requests ---------------------------------------------------------------------------
 
-    def on_request(self, connection: "_Connection", frame: bytes) -> None:
+    def on_request(self, connection: Connection, frame: bytes) -> None:
         session = connection.session
         assert session is not None, "a request before the session"
         xid, op = jute.XID_OP.unpack_from(frame, 0)
         self._touch(session)
         hooked = self._lose_request is not None or self._lose_reply is not None
-        path = _path_of(op, frame) if hooked else ""
+        path = path_of(op, frame) if hooked else ""
         if self._lose_request is not None and self._lose_request(op, path):
             self._lose_request = None
             connection.drop()
             return
         err, body = 0, b""
         try:
-            body = self._respond(connection, session, op, frame)
+            body = self._respond(connection, session, xid, op, frame)
         except ZooKeeperError as error:
             err = error.zk_code
         except (WireError, struct.error):
@@ -242,300 +319,168 @@ class MemoryZooKeeper:
             connection.drop()
             return
         connection.send(jute.reply(xid, self.tree.zxid, err, body))
-        if op == jute.CLOSE:
+        if op == jute.CLOSE or (op == jute.AUTH and err):
             connection.close()
 
     def _respond(
-        self, connection: "_Connection", session: ServerSession, op: int, frame: bytes
+        self, connection: Connection, session: ServerSession, xid: int, op: int, frame: bytes
     ) -> bytes:
         if op == jute.PING:
             return b""
-        if op in (jute.GET_DATA, jute.EXISTS, jute.GET_CHILDREN, jute.GET_CHILDREN2):
-            return self._read(connection, op, frame)
-        if op in (jute.CREATE, jute.CREATE2, jute.DELETE, jute.SET_DATA, jute.CHECK):
-            found, _ = _decode_op(op, frame, 8)
-            try:
-                (done,) = self._write([found], session)
-            except MultiError as error:
-                raise error.error from None
-            return _result(op, done)
-        if op == jute.MULTI:
-            return self._multi(session, frame)
-        if op == jute.MULTI_READ:
-            return self._multi_read(frame)
+        if op in WRITES:
+            return self._write(connection, session, xid, op, frame)
         if op == jute.SYNC:
             return frame[8:]
-        if op == jute.SET_WATCHES:
-            self._set_watches(connection, frame)
+        if op in (jute.SET_WATCHES, jute.SET_WATCHES2):
+            for event in self._reads.set_watches(connection, op, frame):
+                connection.notify(event)
             return b""
         if op == jute.CLOSE:
-            self._end_quietly(session)
+            session.connection = None  # so that the reply still goes out
+            self._end(session, xid)
             return b""
-        if op in (jute.GET_ACL, jute.SET_ACL):
-            return self._acl(op, frame)
-        raise UnimplementedError
+        if op == jute.AUTH:
+            scheme, pos = jute.read_string(frame, 12)
+            identity = znode_acls.authenticated(scheme, jute.read_buffer(frame, pos)[0] or b"")
+            connection.identities |= frozenset([identity] if identity else [])
+            return b""
+        if op == jute.WHO_AM_I:
+            found = [(i.scheme, i.id.partition(":")[0]) for i in sorted(connection.identities)]
+            pairs = b"".join(jute.string(scheme) + jute.string(name) for scheme, name in found)
+            return jute.INT.pack(len(found)) + pairs
+        if op == jute.GET_EPHEMERALS:
+            return self._reads.ephemerals(session.id, frame)
+        return self._reads.read(connection, connection.identities, op, frame)
 
-    def _read(self, connection: "_Connection", op: int, frame: bytes) -> bytes:
-        path, pos = jute.read_string(frame, 8)
-        watch = frame[pos : pos + 1] == b"\x01"
-        node = self.tree.nodes.get(path)
-        if watch and (node is not None or op == jute.EXISTS):
-            table = self._data_watches
-            if op in (jute.GET_CHILDREN, jute.GET_CHILDREN2):
-                table = self._child_watches
-            table.setdefault(path, {})[connection] = None
-        if node is None:
-            raise NoNodeError(path=path)
-        stat = jute.write_stat(node.stat())
-        if op == jute.EXISTS:
-            return stat
-        if op == jute.GET_DATA:
-            return jute.buffer(node.data) + stat
-        names = jute.strings(list(node.children))
-        return names if op == jute.GET_CHILDREN else names + stat
-
-    def _multi_read(self, frame: bytes) -> bytes:
-        parts = []
-        for path in _paths_of(frame):
-            node = self.tree.nodes.get(path)
-            if node is None:
-                code = NoNodeError.zk_code
-                parts.append(jute.MULTI_HEADER.pack(jute.ERROR, False, code) + jute.INT.pack(code))
-            else:
-                parts.append(jute.MULTI_HEADER.pack(jute.GET_DATA, False, 0))
-                parts.append(jute.buffer(node.data) + jute.write_stat(node.stat()))
-        return b"".join(parts) + jute.MULTI_END
-
-    def _multi(self, session: ServerSession, frame: bytes) -> bytes:
-        ops, kinds = [], []
-        pos = 8
-        while True:
-            kind, done, _ = jute.MULTI_HEADER.unpack_from(frame, pos)
-            pos += jute.MULTI_HEADER.size
-            if done:
-                break
-            op, pos = _decode_op(kind, frame, pos)
-            ops.append(op)
-            kinds.append(kind)
-        parts = []
+    def _write(
+        self, connection: Connection, session: ServerSession, cxid: int, op: int, frame: bytes
+    ) -> bytes:
+        ops, kinds, multi = decode_write(op, frame)
+        now_ms = self.world.clock.wall_ms()
+        database = self.database
         try:
-            for kind, result in zip(kinds, self._write(ops, session), strict=True):
-                parts.append(jute.MULTI_HEADER.pack(kind, False, 0) + _result(kind, result))
+            outcome = self.tree.transact(ops, session.id, now_ms, connection.identities)
         except MultiError as error:
-            later = RuntimeInconsistencyError.zk_code
-            for index in range(len(ops)):
-                code = later if index > error.index else 0
-                code = error.error.zk_code if index == error.index else code
-                parts.append(jute.MULTI_HEADER.pack(jute.ERROR, False, code) + jute.INT.pack(code))
-        return b"".join(parts) + jute.MULTI_END
+            if database is not None:
+                failure = transactions.of_failure(error, len(ops), multi=multi)
+                database.append(session.id, cxid, now_ms, *failure)
+            if not multi:
+                raise error.error from None
+            codes = transactions.failure_codes(error, len(ops))
+            parts = [jute.MULTI_HEADER.pack(jute.ERROR, False, c) + jute.INT.pack(c) for c in codes]
+            return b"".join(parts) + jute.MULTI_END
+        if database is not None:
+            body = transactions.of_operations(outcome.done, kinds, multi=multi)
+            database.append(session.id, cxid, now_ms, *body)
+        self._log_writes(outcome, session.id)
+        self._fire(outcome)
+        results = [result(kind, done) for kind, done in zip(kinds, outcome.done, strict=True)]
+        if not multi:
+            return results[0]
+        heads = [jute.MULTI_HEADER.pack(kind, False, 0) for kind in kinds]
+        return b"".join(h + r for h, r in zip(heads, results, strict=True)) + jute.MULTI_END
 
-    def _write(self, ops: list[Op], session: ServerSession) -> list[Done]:
-        outcome: Outcome = self.tree.transact(ops, session.id, self.world.clock.wall_ms())
+    def _log_writes(self, outcome: Outcome, session_id: int) -> None:
+        if self.writes.maxlen == 0:
+            return
         for done in outcome.done:
-            if isinstance(done.op, Check):
+            if not isinstance(done.op, Create | Set | Delete):
                 continue
             kind = type(done.op).__name__.lower()
             data = done.op.data if isinstance(done.op, Create | Set) else None
             version = -1 if done.stat is None else done.stat.version
             self.writes.append(
-                LoggedWrite(self.tree.zxid, session.id, kind, done.path, data, version)
+                LoggedWrite(self.tree.zxid, session_id, kind, done.path, data, version)
             )
-        self._fire(outcome.events)
-        return outcome.done
 
-    def _acl(self, op: int, frame: bytes) -> bytes:
-        path, pos = jute.read_string(frame, 8)
-        if op == jute.GET_ACL:
-            node = self.tree.node(path)
-            return node.acl + jute.write_stat(node.stat())
-        (version,) = jute.INT.unpack_from(frame, len(frame) - 4)
-        return jute.write_stat(self.tree.set_acl(path, frame[pos:-4], version))
+    def _fire(self, outcome: Outcome) -> None:
+        for event, acl in zip(outcome.events, outcome.acls, strict=True):
+            for connection in self.watches.take(event):
+                if znode_acls.allows(acl, znode_acls.READ, connection.identities):
+                    connection.notify(event)
 
-    def _end_quietly(self, session: ServerSession) -> None:
-        session.connection = None  # so that the reply still goes out
-        self._end(session)
+    # --- what goes out ----------------------------------------------------------------------
 
-    # --- watches ----------------------------------------------------------------------------
+    def emit(self, connection: Connection, frame: bytes | None) -> None:
+        """Send a frame, or close (None), once all transactions up to now are durable."""
+        database = self.database
+        if database is None or database.durable == database.appended:
+            _put_out(connection, frame)
+            return
+        now_s = self.world.clock.monotonic()
+        self._held.append((database.appended, now_s, connection, frame))
+        self._held_bytes += len(frame or b"")
+        limits = self.limits
+        if limits is not None and (
+            len(self._held) > limits.outstanding_requests
+            or self._held_bytes > limits.outstanding_bytes
+        ):
+            self._paused[connection] = None
+            connection.pause()
 
-    def _fire(self, events: list[WatchEvent]) -> None:
-        for event in events:
-            connections: dict[_Connection, None] = {}
-            if event.type != WatchType.CHILDREN_CHANGED:
-                connections.update(self._data_watches.pop(event.path, {}))
-            if event.type in (WatchType.CHILDREN_CHANGED, WatchType.DELETED):
-                connections.update(self._child_watches.pop(event.path, {}))
-            for connection in connections:
-                connection.notify(event)
-
-    def _set_watches(self, connection: "_Connection", frame: bytes) -> None:
-        (seen,) = jute.LONG.unpack_from(frame, 8)
-        data, pos = jute.read_strings(frame, 16)
-        absent, pos = jute.read_strings(frame, pos)
-        children, pos = jute.read_strings(frame, pos)
-        for path in data:
-            node = self.tree.nodes.get(path)
-            if node is None:
-                connection.notify(WatchEvent(WatchType.DELETED, path))
-            elif node.mzxid > seen:
-                connection.notify(WatchEvent(WatchType.DATA_CHANGED, path))
-            else:
-                self._data_watches.setdefault(path, {})[connection] = None
-        for path in absent:
-            if path in self.tree.nodes:
-                connection.notify(WatchEvent(WatchType.CREATED, path))
-            else:
-                self._data_watches.setdefault(path, {})[connection] = None
-        for path in children:
-            node = self.tree.nodes.get(path)
-            if node is None:
-                connection.notify(WatchEvent(WatchType.DELETED, path))
-            elif node.pzxid > seen:
-                connection.notify(WatchEvent(WatchType.CHILDREN_CHANGED, path))
-            else:
-                self._child_watches.setdefault(path, {})[connection] = None
+    def _release(self) -> None:
+        """Send what waited for the transactions that are durable now."""
+        assert self.database is not None, "it calls this"
+        durable, held = self.database.durable, self._held
+        now_s = self.world.clock.monotonic()
+        ready: dict[Connection, list[bytes | None]] = {}
+        count, total, least, most = self.latency
+        while held and held[0][0] <= durable:
+            _, since_s, connection, frame = held.popleft()
+            self._held_bytes -= len(frame or b"")
+            ready.setdefault(connection, []).append(frame)
+            took_ms = (now_s - since_s) * 1000
+            count, total, most = count + 1, total + took_ms, max(most, took_ms)
+            least = took_ms if count == 1 else min(least, took_ms)
+        self.latency = Latency(count, total, least, most)
+        for connection, frames in ready.items():
+            connection.sent += len(frames)
+            connection.write(b"".join([f for f in frames if f is not None]))
+            if frames[-1] is None:
+                _put_out(connection, None)
+        if self._paused and not held:
+            for connection in self._paused:
+                connection.resume()
+            self._paused.clear()
 
     # --- connections ------------------------------------------------------------------------
 
-    def on_connected(self, connection: "_Connection") -> None:
-        self._connections[connection] = None
+    def on_connected(self, connection: Connection) -> bool:
+        """Take a connection; False where there are too many."""
+        self.connections[connection] = None
+        return self.limits is None or len(self.connections) <= self.limits.connections
 
-    def on_disconnected(self, connection: "_Connection") -> None:
-        self._connections.pop(connection, None)
-        for table in (self._data_watches, self._child_watches):
-            for path in [p for p, watchers in table.items() if connection in watchers]:
-                del table[path][connection]
-                if not table[path]:
-                    del table[path]
+    def on_disconnected(self, connection: Connection) -> None:
+        self.connections.pop(connection, None)
+        self._paused.pop(connection, None)
+        self.watches.forget(connection)
         session = connection.session
         if session is not None and session.connection is connection:
             session.connection = None
 
-
-class _Connection(asyncio.Protocol):
-    """One client's connection: frames in, replies and notifications out, in order."""
-
-    def __init__(self, server: MemoryZooKeeper) -> None:
-        self._server: MemoryZooKeeper | None = server
-        self._frames = jute.Frames(MAX_FRAME_BYTES)
-        self.transport: asyncio.Transport | None = None
-        self.session: ServerSession | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport  # type: ignore[assignment]
-        if self._server is not None:
-            self._server.on_connected(self)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            buf, spans = self._frames.feed(data)
-            for start, end in spans:
-                if self._server is None:
-                    return
-                if self.session is None:
-                    self._server.open_session(self, jute.ConnectRequest.decode(buf[start:end]))
-                else:
-                    self._server.on_request(self, buf[start:end])
-        except (WireError, struct.error) as error:
-            log.info("in-memory ZooKeeper dropped a connection error=%s", error)
-            self.drop()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name
-        self._forget()
-
-    def send(self, frame: bytes) -> None:
-        if self._server is not None and self.transport is not None:
-            self.transport.write(frame)
-
-    def notify(self, event: WatchEvent) -> None:
-        body = jute.XID_OP.pack(event.type, jute.SYNC_CONNECTED) + jute.string(event.path)
-        self.send(jute.reply(jute.XID_NOTIFICATION, -1, 0, body))
-
-    def close(self) -> None:
-        """Close after what was sent has gone out."""
-        if self.transport is not None:
-            self.transport.close()
-        self._forget()
-
-    def drop(self) -> None:
-        """Close at once; what is on its way may be lost."""
-        if self.transport is not None:
-            self.transport.abort()
-        self._forget()
-
-    def _forget(self) -> None:
-        if self._server is not None:
-            self._server.on_disconnected(self)
-            self._server = None
+    def on_word(self, connection: Connection, word: bytes) -> bool:
+        """Reply to a four-letter word; False if it is none."""
+        text = four_letter_words.reply(word, self)
+        if text is not None:
+            connection.write(text.encode())
+            connection.close()
+        return text is not None
 
 
-def _path_of(op: int, frame: bytes) -> str:
-    """Return the path a request is about, that of its last operation for a multi, or ""."""
-    try:
-        if op == jute.MULTI:
-            pos, path = 8, ""
-            while True:
-                kind, done, _ = jute.MULTI_HEADER.unpack_from(frame, pos)
-                if done:
-                    return path
-                found, pos = _decode_op(kind, frame, pos + jute.MULTI_HEADER.size)
-                path = found.path
-        if op == jute.MULTI_READ:
-            return _paths_of(frame)[-1]
-        if op in (jute.PING, jute.CLOSE, jute.SET_WATCHES):
-            return ""
-        return jute.read_string(frame, 8)[0]
-    except (WireError, ZooKeeperError, struct.error):
-        return ""
+def _put_out(connection: Connection, frame: bytes | None) -> None:
+    if frame is not None:
+        connection.sent += 1
+        connection.write(frame)
+    elif connection.transport is not None:
+        connection.transport.close()
 
 
-def _paths_of(frame: bytes) -> list[str]:
-    """Return the paths whose data a multiRead gets."""
-    pos = 8
-    paths: list[str] = []
-    while True:
-        kind, done, _ = jute.MULTI_HEADER.unpack_from(frame, pos)
-        if done:
-            return paths
-        if kind != jute.GET_DATA:
-            raise UnimplementedError
-        path, pos = jute.read_string(frame, pos + jute.MULTI_HEADER.size)
-        pos += 1  # no watches
-        paths.append(path)
-
-
-def _decode_op(kind: int, frame: bytes, pos: int) -> tuple[Op, int]:
-    path, pos = jute.read_string(frame, pos)
-    if kind in (jute.CREATE, jute.CREATE2):
-        data, pos = jute.read_buffer(frame, pos)
-        (acls,) = jute.INT.unpack_from(frame, pos)
-        pos += 4
-        for _ in range(acls):
-            _, pos = jute.read_string(frame, pos + 4)
-            _, pos = jute.read_string(frame, pos)
-        (flags,) = jute.INT.unpack_from(frame, pos)
-        if flags & ~(jute.EPHEMERAL | jute.SEQUENCE):
-            raise UnimplementedError  # containers and time-limited znodes
-        ephemeral, sequence = bool(flags & jute.EPHEMERAL), bool(flags & jute.SEQUENCE)
-        return Create(path, data, ephemeral, sequence), pos + 4
-    if kind == jute.SET_DATA:
-        data, pos = jute.read_buffer(frame, pos)
-        (version,) = jute.INT.unpack_from(frame, pos)
-        return Set(path, data, version), pos + 4
-    (version,) = jute.INT.unpack_from(frame, pos)
-    if kind == jute.DELETE:
-        return Delete(path, version), pos + 4
-    if kind == jute.CHECK:
-        return Check(path, version), pos + 4
-    raise UnimplementedError
-
-
-def _result(kind: int, done: Done) -> bytes:
-    if kind == jute.CREATE:
-        return jute.string(done.path)
-    if kind == jute.CREATE2:
-        assert done.stat is not None, "a created znode has a stat"
-        return jute.string(done.path) + jute.write_stat(done.stat)
-    if kind == jute.SET_DATA:
-        assert done.stat is not None, "a set znode has a stat"
-        return jute.write_stat(done.stat)
-    return b""
+def password_of(session_id: int) -> bytes:
+    """Return a session's password as ZooKeeper makes it: 16 bytes of java.util.Random."""
+    mask = (1 << 48) - 1
+    state = (session_id ^ SUPER_SECRET ^ 0x5DEECE66D) & mask
+    parts = []
+    for _ in range(4):
+        state = (state * 0x5DEECE66D + 0xB) & mask
+        parts.append((state >> 16).to_bytes(4, "little"))
+    return b"".join(parts)

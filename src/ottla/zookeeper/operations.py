@@ -14,12 +14,14 @@ from ottla.zookeeper.errors import MultiError, RuntimeInconsistencyError, ZooKee
 
 
 class Create(NamedTuple):
-    """Result: the path created."""
+    """Result: the path created. `acl`: a vector of entries, encoded."""
 
     path: str
     data: bytes | None = b""
     ephemeral: bool = False
     sequence: bool = False
+    acl: bytes = jute.OPEN_ACL
+    container: bool = False
 
 
 class Set(NamedTuple):

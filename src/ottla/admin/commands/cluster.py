@@ -44,7 +44,11 @@ def up(
     ] = None,
     zookeeper: Annotated[
         str | None,
-        Option(metavar="HOST:PORT", help="Use this ZooKeeper instead of starting one"),
+        Option(
+            metavar="KIND|HOST:PORT",
+            help="`own` starts our server, `embedded-java` a real ZooKeeper on the same files; or "
+            "use one that runs [own]",
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -97,6 +101,7 @@ def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
                 "started": started,
                 "bootstrap_servers": cluster.bootstrap,
                 "zookeeper": cluster.zookeeper.address,
+                "zookeeper_server": cluster.zookeeper.server,
                 "brokers": [{"id": b.id, "address": b.address} for b in cluster.brokers],
             },
         )
@@ -195,7 +200,9 @@ def demo(
         Path | None, Option("--dir", help="Keep everything here [a temporary folder]")
     ] = None,
     port_base: Annotated[int | None, Option(help="As of `ottla up` [free ports]")] = None,
-    zookeeper: Annotated[str | None, Option(metavar="HOST:PORT", help="As of `ottla up`")] = None,
+    zookeeper: Annotated[
+        str | None, Option(metavar="KIND|HOST:PORT", help="As of `ottla up`")
+    ] = None,
     spark: Annotated[bool, Option(help="Run the Spark pipeline at the end")] = True,
 ) -> None:
     """Three brokers, two kill -9, flights produced, verified, and landed in Parquet by Spark.
@@ -236,7 +243,8 @@ def print_status(status: "Status") -> None:
     columns = ("broker", "address", "state", "", "leads", "replicas", "pid", "memory", "idle")
     print_table(columns, rows)
     if status.zookeeper:
-        print_line(f"ZooKeeper {status.zookeeper}: {'up' if status.zookeeper_running else 'down'}")
+        state = "up" if status.zookeeper_running else "down"
+        print_line(f"ZooKeeper {status.zookeeper} ({status.zookeeper_server}): {state}")
     for b in status.brokers:
         if b.reason:
             print_line(f"broker {b.id}: {b.reason}")

@@ -24,7 +24,9 @@ from ottla.admin.local import processes
 from ottla.admin.local.cluster_dir import (
     ANY_ADDRESS,
     CLUSTER_FILE,
+    EMBEDDED_JAVA,
     HOST,
+    OWN,
     ClusterDir,
     LocalBroker,
     LocalCluster,
@@ -36,7 +38,13 @@ from ottla.model.config_keys import ConfigKey, broker_keys, our_keys
 from ottla.model.errors import ConfigError, ConnectionLostError, OttlaError, StartupError
 from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataRequest
-from ottla.zookeeper.embedded import find_jars, find_java, interrupts_deferred, start_zookeeper
+from ottla.zookeeper.embedded import (
+    find_jars,
+    find_java,
+    interrupts_deferred,
+    start_own_zookeeper,
+    start_zookeeper,
+)
 
 FIRST_PORT = 9092
 ZOOKEEPER_PORT = 2181
@@ -47,6 +55,8 @@ LEAST_FREE_BYTES = 2 * 1024 * 1024
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.03
+KINDS = (OWN, EMBEDDED_JAVA)
+"""The servers that can be started here, as `--zookeeper` names them."""
 
 
 @dataclass(slots=True)
@@ -175,8 +185,8 @@ def _new_cluster(wanted: Wanted) -> LocalCluster:
     )
     zookeeper = (
         LocalZooKeeper(wanted.zookeeper, external=True)
-        if wanted.zookeeper
-        else LocalZooKeeper(f"{HOST}:{zookeeper_port}")
+        if wanted.zookeeper and wanted.zookeeper not in KINDS
+        else LocalZooKeeper(f"{HOST}:{zookeeper_port}", kind=wanted.zookeeper or OWN)
     )
     brokers = [
         LocalBroker(i, port, host=wanted.listen or HOST, advertised=wanted.advertise or "")
@@ -224,7 +234,14 @@ def _changed(cluster: LocalCluster, wanted: Wanted, folder: ClusterDir) -> Local
             f"{folder} holds a cluster of {count} brokers; -n {wanted.brokers} would leave some "
             "out with their data. Use another --dir, or remove this one"
         )
-    if wanted.zookeeper and wanted.zookeeper != cluster.zookeeper.address:
+    if wanted.zookeeper in KINDS and not cluster.zookeeper.external:
+        if wanted.zookeeper != cluster.zookeeper.kind and cluster.zookeeper.running:
+            raise OttlaError(
+                f"--zookeeper {wanted.zookeeper}: the cluster in {folder} runs on "
+                f"{cluster.zookeeper.kind}; stop it first: ottla down"
+            )
+        cluster.zookeeper.kind = wanted.zookeeper or OWN
+    elif wanted.zookeeper and wanted.zookeeper != cluster.zookeeper.address:
         raise OttlaError(
             f"the cluster in {folder} lives in ZooKeeper {cluster.zookeeper.address}, not "
             f"{wanted.zookeeper}; use another --dir"
@@ -391,7 +408,8 @@ def _start_zookeeper(
 ) -> None:
     zookeeper = cluster.zookeeper
     tell(f"starting ZooKeeper on {zookeeper.address}")
-    handle = start_zookeeper(folder.zookeeper_dir, zookeeper.port)
+    start = start_own_zookeeper if zookeeper.kind == OWN else start_zookeeper
+    handle = start(folder.zookeeper_dir, zookeeper.port)
     with interrupts_deferred():
         zookeeper.process = processes.identify(handle.pid)
         assert zookeeper.process is not None, "it responded a moment ago"
@@ -427,8 +445,9 @@ def _check_can_start(cluster: LocalCluster) -> None:
     if zookeeper.external:
         _check_reachable(zookeeper.address)
     elif not zookeeper.running:
-        find_java()
-        find_jars()
+        if zookeeper.kind == EMBEDDED_JAVA:
+            find_java()
+            find_jars()
         problem = _port_problem(zookeeper.port, HOST, "ZooKeeper")
         if problem is not None:
             raise StartupError(f"{problem}; or use it with --zookeeper {zookeeper.address}")

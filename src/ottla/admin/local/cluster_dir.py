@@ -76,12 +76,23 @@ class LocalBroker(msgspec.Struct):
         return self.process is not None and paused(self.process)
 
 
+OWN, EMBEDDED_JAVA, EXTERNAL = "own", "embedded-java", "external"
+
+
 class LocalZooKeeper(msgspec.Struct):
-    """The cluster's ZooKeeper: ours to start and stop, or another (`external`)."""
+    """The cluster's ZooKeeper: one that `ottla up` starts and stops, or another (`external`).
+
+    `kind` of the first: our own server, or a real one in Java, on the same files.
+    """
 
     address: str
     external: bool = False
     process: ProcessId | None = None
+    kind: str = EMBEDDED_JAVA
+
+    @property
+    def server(self) -> str:
+        return EXTERNAL if self.external else self.kind
 
     @property
     def port(self) -> int:

@@ -67,6 +67,8 @@ class Status(msgspec.Struct):
     without_leader: int = 0
     zookeeper: str | None = None
     zookeeper_running: bool | None = None
+    zookeeper_server: str | None = None
+    """own, embedded-java, or external"""
     problem: str | None = None
 
     @property
@@ -170,3 +172,4 @@ def _add_processes(status: Status, cluster: LocalCluster, folder: ClusterDir) ->
         status.brokers.append(broker)
     status.zookeeper = cluster.zookeeper.address
     status.zookeeper_running = cluster.zookeeper.running
+    status.zookeeper_server = cluster.zookeeper.server

@@ -1,0 +1,23 @@
+"""What the programs of this room share: their log, their exit codes.
+
+Who may call: `process`, `zookeeper_process`, `argument_parser`.
+"""
+
+import logging
+
+from ottla.broker.process_log import ProcessLogHandler
+from ottla.log.files import OsFiles
+
+LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
+LEVELS = ("debug", "info", "warning", "error")
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+
+
+def set_up_logging(file: str | None, level: str) -> None:
+    """Log to a file of bounded size, or to stderr without one; OSError if it cannot be opened."""
+    logging.basicConfig(
+        handlers=[logging.StreamHandler() if file is None else ProcessLogHandler(OsFiles(), file)],
+        level=level.upper(),
+        format=LOG_FORMAT,
+        datefmt="%Y-%m-%dT%H:%M:%S",
+    )

@@ -1,0 +1,261 @@
+"""The tree and the sessions of one server in ZooKeeper's files: opened, logged, snapshotted.
+
+Who may call: `memory`. Invariants: `durable` counts transactions that no crash can take back, in
+the order of `append`; one fsync is under way at a time, in a worker, and takes all that came
+meanwhile with the next one; an fsync that failed ends the server. What is opened is the newest
+whole snapshot and the log after it without a gap: a batch torn by a crash is cut off, for none of
+it was acknowledged; anything else that is damaged is refused. A real ZooKeeper 3.8 or 3.9 opens the
+folder, and this opens its. ZooKeeper: `ZKDatabase`, `FileTxnSnapLog`, `SyncRequestProcessor`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ottla.model.errors import StartupError
+from ottla.model.ports import Lock, World
+from ottla.model.time_slices import yield_to_loop
+from ottla.zookeeper import snapshot_file, txn_log
+from ottla.zookeeper.errors import NoNodeError
+from ottla.zookeeper.memory_tree import Tree
+from ottla.zookeeper.snapshot_file import Snapshot
+from ottla.zookeeper.transactions import Transaction, replay
+from ottla.zookeeper.txn_log import DamagedFileError, LogWriter
+
+log = logging.getLogger(__name__)
+
+SNAPSHOT_TRANSACTIONS = 100_000
+KEPT_SNAPSHOTS = 3
+READ_BYTES = 1 << 20
+_SIGN = 1 << 63
+
+
+class Database:
+    """See the module. `data_dir` is ZooKeeper's dataDir; its files are in `version-2`."""
+
+    def __init__(
+        self, world: World, data_dir: str, *, snapshot_transactions: int = SNAPSHOT_TRANSACTIONS
+    ) -> None:
+        self.tree = Tree(kept=True)
+        self.sessions: dict[int, int] = {}
+        """Timeouts in milliseconds, by session id."""
+        self.appended = self.durable = 0
+        """How many transactions were appended, and how many of them are durable."""
+        self.on_durable: Callable[[], None] = lambda: None
+        self.on_failure: Callable[[OSError], None] = lambda _: None
+        self._world = world
+        self._files = world.files
+        self._data_dir = data_dir
+        self._folder = f"{data_dir}/version-2"
+        self._snapshot_transactions = snapshot_transactions
+        self._since_snapshot = 0
+        self._writer = LogWriter(world.files, self._folder)
+        self._flushing: asyncio.Task[None] | None = None
+        self._snapshotting: asyncio.Task[None] | None = None
+        self._lock: Lock | None = None
+        self._closing = False
+
+    # --- opening ----------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Lock the folder and read it; StartupError in one line for what cannot be used."""
+        try:
+            self._files.make_dirs(self._folder)
+            self._lock = self._files.lock(f"{self._data_dir}/.lock")
+            if self._files.exists(self._scratch):
+                self._files.remove(self._scratch)
+            self._read()
+        except BlockingIOError:
+            raise StartupError(f"{self._data_dir} is in use by another server") from None
+        except DamagedFileError as error:
+            self.release()
+            raise StartupError(str(error)) from None
+        except OSError as error:
+            self.release()
+            raise StartupError(f"{error.filename or self._data_dir}: {error.strerror}") from None
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    @property
+    def _scratch(self) -> str:
+        return f"{self._folder}/ottla.tmp"  # ZooKeeper takes snapshot.N.tmp for a snapshot
+
+    def _read(self) -> None:
+        for name in self._files.listdir(self._folder):
+            if name.startswith("snapshot.") and txn_log.zxid_of(name, "snapshot") is None:
+                raise DamagedFileError(
+                    f"{self._folder}/{name} is compressed, which is not read here: let its "
+                    "ZooKeeper write one with zookeeper.snapshot.compression.method=CHECKED"
+                )
+        fuzzy = self._read_snapshot()
+        logs = txn_log.numbered(self._files, self._folder, "log")
+        begin = max((zxid for zxid, _ in logs if zxid <= self.tree.zxid + 1), default=0)
+        for zxid, path in logs:
+            if zxid >= begin:
+                self._replay(path, fuzzy, newest=path == logs[-1][1])
+
+    def _read_snapshot(self) -> int:
+        """Take the newest whole snapshot; return until which zxid changes may be in it."""
+        snapshots = txn_log.numbered(self._files, self._folder, snapshot_file.PREFIX)
+        for zxid, path in reversed(snapshots):
+            try:
+                data = self._contents(path)
+                self.tree, self.sessions, fuzzy = snapshot_file.read(data, zxid, path)
+            except DamagedFileError as error:
+                log.warning("snapshot passed over reason=%s", error)
+            else:
+                log.info("snapshot read zxid=%#x znodes=%d", zxid, len(self.tree.nodes))
+                return fuzzy
+        if snapshots:
+            raise DamagedFileError(f"{self._folder}: none of its snapshots is whole")
+        for _, path in txn_log.numbered(self._files, self._folder, "log"):
+            if txn_log.read(self._contents(path), path).entries:
+                raise DamagedFileError(f"{path} has transactions, and there is no snapshot")
+            self._files.remove(path)
+        self._files.write_durable(self._scratch, b"".join(self._snapshot().slices()))
+        self._name_snapshot(0)
+        self._files.fsync_dir(self._folder)
+        return 0
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(self.tree, self.sessions)
+
+    def _name_snapshot(self, zxid: int) -> None:
+        self._files.rename(self._scratch, f"{self._folder}/{snapshot_file.name_of(zxid)}")
+
+    def _contents(self, path: str) -> bytes:
+        """Return a file's bytes without the zeros that were taken in advance."""
+        file = self._files.open(path)
+        try:
+            size, parts, position = file.size(), [], 0
+            zeros = 0
+            while position < size and (part := file.pread(READ_BYTES, position)):
+                position += len(part)
+                if part.count(0) == len(part):
+                    zeros += len(part)
+                    continue
+                parts += [bytes(zeros), part]
+                zeros = 0
+            return b"".join(parts)
+        finally:
+            file.close()
+
+    def _replay(self, path: str, fuzzy: int, *, newest: bool) -> None:
+        found = txn_log.read(self._contents(path), path)
+        for entry in found.entries:
+            t = entry.transaction
+            last = self.tree.zxid
+            if t.zxid <= last:
+                continue
+            if t.zxid != last + 1 and t.zxid >> 32 == last >> 32:
+                raise DamagedFileError(
+                    f"{path}: the transactions from {last + 1:#x} to {t.zxid - 1:#x} are missing"
+                )
+            try:
+                replay(self.tree, self.sessions, t)
+            except NoNodeError as error:
+                raise DamagedFileError(f"{path}: transaction {t.zxid:#x}: {error}") from None
+            self._since_snapshot += 1
+            if t.digest is not None and t.zxid > fuzzy and t.digest != self._digest():
+                log.warning("digest differs zxid=%#x path=%s", t.zxid, path)
+                fuzzy = 1 << 63  # once is enough
+        if newest:
+            self._make_durable(path, found)
+
+    def _make_durable(self, path: str, found: txn_log.LogFile) -> None:
+        """Cut off what is torn, and keep the rest: a killed process may not have come to fsync."""
+        if found.torn:
+            log.info("unfinished batch cut off path=%s position=%d", path, found.end)
+        if not found.entries:
+            self._files.remove(path)
+        else:
+            file = self._files.open(path)
+            if found.torn:
+                file.truncate(found.end)
+            file.fsync()
+            file.close()
+        self._files.fsync_dir(self._folder)
+
+    # --- changes ----------------------------------------------------------------------------
+
+    def _digest(self) -> int:
+        """Return the tree's digest as Java's long."""
+        return self.tree.digest - ((self.tree.digest & _SIGN) << 1)
+
+    def append(self, session: int, cxid: int, time_ms: int, kind: int, body: bytes) -> None:
+        """Log the transaction that the tree has just done."""
+        t = Transaction(session, cxid, self.tree.zxid, time_ms, kind, body, self._digest())
+        self._writer.append(t)
+        self.appended += 1
+        if self._flushing is None:
+            self._flushing = asyncio.get_running_loop().create_task(self._flush(), name="fsync")
+
+    async def _flush(self) -> None:
+        """Make all that was appended durable, batch by batch."""
+        try:
+            while self.durable < self.appended:
+                count = self.appended
+                self._writer.write()
+                await self._world.workers.run(self._writer.sync)
+                self._since_snapshot += count - self.durable
+                self.durable = count
+                self.on_durable()
+                if self._since_snapshot >= self._snapshot_transactions and not self._closing:
+                    self._begin_snapshot()
+        except OSError as error:
+            log.critical("transaction log not written error=%s", error)
+            self.on_failure(error)
+        else:
+            self._flushing = None
+
+    def _begin_snapshot(self) -> None:
+        if self._snapshotting is not None:
+            return  # the last one is still being written
+        self._since_snapshot = 0
+        self._writer.roll()
+        loop = asyncio.get_running_loop()
+        self._snapshotting = loop.create_task(self._write_snapshot(), name="snapshot")
+
+    async def _write_snapshot(self) -> None:
+        snapshot = self._snapshot()
+        try:
+            file = self._files.open(self._scratch, create=True)
+            file.truncate(0)
+            position = 0
+            for part in snapshot.slices():
+                position += file.pwrite([part], position)
+                await yield_to_loop()
+            await self._world.workers.run(file.fsync)
+            file.close()
+            self._name_snapshot(snapshot.zxid)
+            await self._world.workers.run(self._files.fsync_dir, self._folder)
+            log.info("snapshot written zxid=%#x bytes=%d", snapshot.zxid, position)
+            self._purge()
+        except OSError as error:  # the log has everything
+            log.error("snapshot not written error=%s", error)  # noqa: TRY400 - one line
+        finally:
+            self.tree.before_change = None
+            self._snapshotting = None
+
+    def _purge(self) -> None:
+        """Remove snapshots but the newest, and logs that only older ones need."""
+        snapshots = txn_log.numbered(self._files, self._folder, snapshot_file.PREFIX)
+        kept = snapshots[-KEPT_SNAPSHOTS:]
+        logs = txn_log.numbered(self._files, self._folder, "log")
+        needed = max((zxid for zxid, _ in logs if zxid <= kept[0][0] + 1), default=0)
+        old = [path for zxid, path in logs if zxid < needed]
+        for path in [path for _, path in snapshots[:-KEPT_SNAPSHOTS]] + old:
+            self._files.remove(path)
+
+    async def close(self) -> None:
+        """Wait until everything is durable, and let the folder go."""
+        self._closing = True
+        if self._snapshotting is not None:
+            await self._snapshotting
+        if self._flushing is not None:
+            await self._flushing
+        self._writer.roll()
+        self.release()
