@@ -78,7 +78,9 @@ class FaultyTransport:
         "writelines",
     )
 
-    def __init__(self, layer: "FaultyNetwork", real: asyncio.Transport, protocol: Any, key: str):
+    def __init__(
+        self, layer: "FaultyNetwork", real: asyncio.Transport, protocol: Any, key: str
+    ) -> None:
         self._layer = layer
         self._loop = asyncio.get_running_loop()
         self._real = real

@@ -19,23 +19,20 @@ from typing import Any, Literal, Self, TypeVar
 
 from ottla.admin.local.cluster_dir import HOST, ClusterDir, last_line
 from ottla.admin.operations.configs import reason
-from ottla.model.config import BrokerConfig
-from ottla.model.config_keys import broker_keys, our_keys
 from ottla.model.errors import ConfigError, ConnectionLostError, ErrorCode, OttlaError, StartupError
 from ottla.model.ids import TopicPartition, topic_name_problem
 from ottla.model.journal_schema import partition_of
 from ottla.testing import reasons
 from ottla.testing.faults import Link, Rules
+from ottla.testing.links import Faults, Target, names
 from ottla.testing.process_host import ProcessHost
 from ottla.testing.questions import Questions
+from ottla.testing.settings import as_text, checked_settings, defaults
 from ottla.testing.thread_host import ThreadHost
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 T = TypeVar("T")
-
-Target = int | Literal["all", "brokers", "clients", "zookeeper"]
-"""From whom a broker is separated: a broker's id, or all of a kind."""
 
 START_S = 60.0
 WAIT_S = 30.0
@@ -50,16 +47,6 @@ RETRIED = {
     ErrorCode.INVALID_REPLICATION_FACTOR,
 }
 """Of CreateTopics, while the cluster changes: a broker that has just started may not count yet."""
-OURS = {
-    "advertised.listeners",
-    "broker.id",
-    "inter.broker.listener.name",
-    "listener.security.protocol.map",
-    "listeners",
-    "log.dirs",
-    "zookeeper.connect",
-    "zookeeper.session.timeout.ms",
-}
 
 
 class _Node:
@@ -77,8 +64,8 @@ class SyncCluster:
     """A replicated cluster on this machine, with faults on request; a context manager.
 
     `brokers`: how many, 1 to 50. `settings`: any of `server.properties` for all brokers.
-    `in_process`: brokers are threads of this process, not processes; they start faster. `dir`: where
-    the data is, a temporary folder by default, which is removed at the end unless `keep`.
+    `in_process`: brokers are threads of this process, not processes; they start faster. `dir`:
+    where the data is, a temporary folder by default, which is removed at the end unless `keep`.
     `zookeeper`: `host:port` of one that runs. OttlaError where something cannot be.
     """
 
@@ -109,8 +96,7 @@ class SyncCluster:
         self._began_s = time.monotonic()
         self._nodes: dict[int, _Node] = {}
         self._held: list[socket.socket] = []
-        self._links: dict[tuple[int, int | str], Link] = {}
-        self._full: set[int] = set()
+        self._faults = Faults()
         self._host: ProcessHost | ThreadHost | None = None
         self._questions: Questions | None = None
         self._folder: ClusterDir | None = None
@@ -185,8 +171,7 @@ class SyncCluster:
             held.close()
         self._held.clear()
         self._nodes.clear()
-        self._links.clear()
-        self._full.clear()
+        self._faults.clear()
         if self._folder is not None and not self._keep:
             shutil.rmtree(self._folder.path, ignore_errors=True)
 
@@ -324,7 +309,7 @@ class SyncCluster:
                     replication_factor=min(3, self._count) if replicas is None else replicas,
                     configs=[
                         CreateTopicsRequest.CreatableTopicConfig(
-                            name=key.replace("_", "."), value=_text(value)
+                            name=key.replace("_", "."), value=as_text(value)
                         )
                         for key, value in configs.items()
                     ],
@@ -424,7 +409,7 @@ class SyncCluster:
         lets nothing through, as a network that has lost its way; `cut` ends the connections.
         """
         self._fault(broker, from_, Link(how), timeout_s)
-        self._note(f"partitioned broker {broker} from {_names(from_)} ({how})")
+        self._note(f"partitioned broker {broker} from {names(from_)} ({how})")
 
     def slow(
         self,
@@ -438,7 +423,7 @@ class SyncCluster:
         if delay_s <= 0:
             raise ConfigError(f"delay_s={delay_s}: a delay is more than 0 s")
         self._fault(broker, from_, Link("slow", delay_s), timeout_s)
-        self._note(f"slowed broker {broker} by {delay_s:g} s for {_names(from_)}")
+        self._note(f"slowed broker {broker} by {delay_s:g} s for {names(from_)}")
 
     def disk_full(self, broker: int, timeout_s: float = FAULT_S) -> None:
         """Have no file of a broker grow (ENOSPC) until `heal`.
@@ -446,15 +431,14 @@ class SyncCluster:
         As with Kafka, a broker whose only log dir fails ends; `start` it after `heal`.
         """
         self._must_run(broker)
-        self._full.add(broker)
+        self._faults.full.add(broker)
         self._apply({broker}, timeout_s)
         self._note(f"filled the disk of broker {broker}")
 
     def heal(self, timeout_s: float = FAULT_S) -> None:
         """End all partitions, delays and full disks. Paused and dead brokers stay as they are."""
         self._running_host()
-        self._links.clear()
-        self._full.clear()
+        self._faults.clear()
         self._apply(set(self._nodes), timeout_s)
         self._note("healed network and disks")
 
@@ -462,40 +446,12 @@ class SyncCluster:
         self, broker: int, from_: Target | Iterable[Target], link: Link, timeout_s: float
     ) -> None:
         self._must_run(broker)
-        touched = {broker}
-        for target in self._targets(broker, from_):
-            self._links[broker, target] = link
-            if isinstance(target, int):
-                self._links[target, broker] = link
-                touched.add(target)
+        touched = self._faults.add(broker, from_, link, self._nodes)
         self._apply(touched, timeout_s)
 
-    def _targets(self, broker: int, from_: Target | Iterable[Target]) -> set[int | str]:
-        found: set[int | str] = set()
-        for target in [from_] if isinstance(from_, int | str) else from_:
-            if isinstance(target, int):
-                found.add(self._known(target).id)
-            elif target in ("clients", "zookeeper"):
-                found.add(target)
-            elif target in ("brokers", "all"):
-                found |= set(self._nodes)
-                found |= {"clients", "zookeeper"} if target == "all" else set()
-            else:
-                raise ConfigError(f"from_={target!r}: write ids, brokers, clients, zookeeper, all")
-        found.discard(broker)
-        return found
-
     def _rules(self, broker: int) -> Rules:
-        links = {}
-        for (ours, target), link in self._links.items():
-            if ours != broker or target == "clients":
-                continue
-            if isinstance(target, int):
-                links[f"{HOST}:{self._nodes[target].inner_port}"] = link
-            else:
-                for address in self._connect.partition("/")[0].split(","):
-                    links[address.strip()] = link
-        return Rules(links, self._links.get((broker, "clients")), broker in self._full)
+        addresses = {n.id: f"{HOST}:{n.inner_port}" for n in self._nodes.values()}
+        return self._faults.rules(broker, addresses, self._connect)
 
     def _apply(self, brokers: set[int], timeout_s: float) -> None:
         host = self._running_host()
@@ -534,35 +490,19 @@ class SyncCluster:
         node = self._nodes[broker]
         file = self._folder.properties_file(broker)
         file.parent.mkdir(parents=True, exist_ok=True)
-        properties = self._properties(node)
-        file.write_text("".join(f"{k}={v}\n" for k, v in properties.items()), encoding="utf-8")
-        log = self._folder.log_file(broker)
-        host.start_broker(broker, file, log, node.clients_port, self._rules(broker))
-
-    def _properties(self, node: _Node) -> dict[str, str]:
-        assert self._folder is not None
-        replicas = str(min(3, self._count))
-        return {
-            "broker.id": str(node.id),
+        own = {
+            "broker.id": str(broker),
             "listeners": (
                 f"PLAINTEXT://{HOST}:{node.clients_port},BROKERS://{HOST}:{node.inner_port}"
             ),
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT",
-            "inter.broker.listener.name": "BROKERS",
-            "log.dirs": str(self._folder.data_dir(node.id)),
+            "log.dirs": str(self._folder.data_dir(broker)),
             "zookeeper.connect": self._connect,
             "zookeeper.session.timeout.ms": str(self.session_timeout_ms),
-            "default.replication.factor": replicas,
-            "min.insync.replicas": "2" if self._count >= 3 else "1",
-            # A test waits for each of these partitions, and for no member that may still come.
-            "offsets.topic.num.partitions": "4",
-            "offsets.topic.replication.factor": replicas,
-            "transaction.state.log.num.partitions": "4",
-            "transaction.state.log.replication.factor": replicas,
-            "group.initial.rebalance.delay.ms": "0",
-            "controlled.shutdown.retry.backoff.ms": "500",
-            **self._settings,
         }
+        properties = {**defaults(self._count), **own, **self._settings}
+        file.write_text("".join(f"{k}={v}\n" for k, v in properties.items()), encoding="utf-8")
+        log = self._folder.log_file(broker)
+        host.start_broker(broker, file, log, node.clients_port, self._rules(broker))
 
     def _wait_serving(self, brokers: list[int], timeout_s: float) -> None:
         """Wait until these brokers and all others that serve list each other and a controller."""
@@ -672,37 +612,11 @@ class _RefusedError(OttlaError):
     """The cluster refuses what was asked for; waiting does not help."""
 
 
-def checked_settings(settings: Mapping[str, object]) -> dict[str, str]:
-    """Return settings of `server.properties` as text; ConfigError for what no broker would read."""
-    found = {key: _text(value) for key, value in settings.items()}
-    known = broker_keys() | our_keys()
-    for key in found:
-        if key in OURS:
-            raise ConfigError(f"setting {key}: the cluster chooses this one for each broker")
-        if key not in known:
-            import difflib  # noqa: PLC0415 - only for a typing error
-
-            near = difflib.get_close_matches(key, list(known), 1)
-            like = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"setting {key}: no broker setting of that name{like}")
-    BrokerConfig({"broker.id": "0", "zookeeper.connect": "unused:2181", **found})
-    return found
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _partition(text: str) -> TopicPartition:
     try:
         return partition_of(text)
     except ValueError as error:
         raise OttlaError(f"{error}") from error
-
-
-def _names(from_: Target | Iterable[Target]) -> str:
-    targets = [from_] if isinstance(from_, int | str) else list(from_)
-    return ", ".join(map(str, targets))
 
 
 def _sync_problem(response: MetadataResponse) -> str:

@@ -123,7 +123,7 @@ class _Node:
             pass
         except BaseException as error:  # noqa: BLE001 - whoever waits for the start is shown it
             self.failure = error
-            logging.getLogger(__name__).error("broker ended error=%s", error)
+            logging.getLogger(__name__).error("broker ended error=%s", error)  # noqa: TRY400
         finally:
             layer.die()
             workers = layer.world.workers
@@ -138,7 +138,7 @@ class _Node:
             for task in asyncio.all_tasks(self._loop):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
                 with contextlib.suppress(BaseException):
-                    task.get_coro().close()  # type: ignore[union-attr]
+                    task.get_coro().close()
         finally:
             set_running_loop(None)
 
@@ -230,7 +230,7 @@ class ThreadHost:
     def start_broker(
         self, broker: int, properties: Path, log: Path, clients_port: int, rules: Rules
     ) -> None:
-        async def serve(node: _Node, layer: FaultLayer) -> None:
+        async def serve(_: _Node, layer: FaultLayer) -> None:
             server = Broker(load_config(str(properties), ()), layer.world)
             await server.start()
             try:
