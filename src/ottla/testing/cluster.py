@@ -11,7 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, ParamSpec, Self, TypeVar
 
-from ottla.testing.sync_cluster import FAULT_S, START_S, WAIT_S, SyncCluster, Target
+from ottla.testing.links import Target
+from ottla.testing.sync_cluster import FAULT_S, START_S, WAIT_S, SyncCluster
 
 P = ParamSpec("P")
 T = TypeVar("T")

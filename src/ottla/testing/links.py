@@ -38,6 +38,13 @@ class Faults:
                 touched.add(target)
         return touched
 
+    def cut_off(self, broker: int) -> int:
+        """Return from how many others, ZooKeeper counted, a broker is separated."""
+        return sum(
+            ours == broker and target != "clients" and link.mode != "slow"
+            for (ours, target), link in self._links.items()
+        )
+
     def rules(self, broker: int, addresses: Mapping[int, str], zookeeper: str) -> Rules:
         """Return a broker's rules. `addresses`: where brokers reach each other."""
         links: dict[str, Link] = {}

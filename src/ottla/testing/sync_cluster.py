@@ -12,6 +12,7 @@ import socket
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -135,6 +136,11 @@ class SyncCluster:
         else:
             self._folder = ClusterDir(self._dir)
             self._folder.make()
+            if self._zookeeper is None and self._folder.data_dir(1).exists():
+                raise OttlaError(
+                    f"{self._folder} has the data of a cluster that is over: what it had in its "
+                    "coordination service went with it; name a folder that is empty"
+                )
         folder = self._folder.path
         self._began_s = time.monotonic()
         if self.in_process:
@@ -245,8 +251,9 @@ class SyncCluster:
         """The id of the broker that is the controller; waits for one."""
 
         def find() -> int:
-            found = self._metadata([]).controller_id
-            return int(found) if found in self._nodes and self.running(found) else 0
+            named = Counter(int(view.controller_id) for _, view in self._views([]))
+            found = named.most_common(1)[0][0]
+            return found if found in self._nodes and self.running(found) else 0
 
         return self._until(find, WAIT_S, "there is a controller")
 
@@ -540,30 +547,37 @@ class SyncCluster:
         assert self._questions is not None, "the cluster runs"
         return self._questions.ask(self._nodes[broker].inner_port, message, timeout_s)
 
-    def _metadata(self, topics: list[str] | None) -> MetadataResponse:
-        """Return what the brokers say; of several the one that is the controller, if it serves."""
+    def _views(self, topics: list[str]) -> list[tuple[int, MetadataResponse]]:
+        """Return what the brokers that are least cut off say, by broker; the controller first."""
         item = MetadataRequest.MetadataRequestTopic
-        wanted = None if topics is None else [item(name=t) for t in topics]
-        last = ConnectionLostError("no broker runs")
-        found: MetadataResponse | None = None
-        for broker in self._serving():
+        request = MetadataRequest(topics=[item(name=t) for t in topics])
+        last = ConnectionLostError("no broker serves")
+        found: list[tuple[int, MetadataResponse]] = []
+        serving = sorted(self._serving(), key=self._faults.cut_off)
+        for broker in serving:
+            if found and self._faults.cut_off(broker) > self._faults.cut_off(found[0][0]):
+                break  # it may not know what has happened since
             try:
-                found = self._ask(broker, MetadataRequest(topics=wanted))
+                found.append((broker, self._ask(broker, request)))
             except ConnectionLostError as error:
                 last = error
-                continue
-            if found is not None and found.controller_id == broker:
-                return found
-        if found is None:
+        if not found:
             raise last
-        return found
+        return sorted(found, key=lambda view: view[1].controller_id != view[0])
 
     def _partition(self, tp: TopicPartition) -> Any:
-        for topic in self._metadata([tp.topic]).topics:
-            for found in topic.partitions:
-                if found.partition_index == tp.partition:
-                    return found
-        raise OttlaError(f"{tp} is unknown to the brokers")
+        """Return a partition's newest state that a broker knows."""
+        views = self._views([tp.topic])
+        found = [
+            part
+            for _, view in views
+            for topic in view.topics
+            for part in topic.partitions
+            if part.partition_index == tp.partition
+        ]
+        if not found:
+            raise OttlaError(f"{tp} is unknown to the brokers")
+        return max(found, key=lambda part: int(part.leader_epoch))
 
     def _known(self, broker: int) -> _Node:
         if broker not in self._nodes:
