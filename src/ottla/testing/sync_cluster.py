@@ -161,7 +161,7 @@ class SyncCluster:
         for broker in self._nodes:
             self._start(broker)
         self._wait_serving(list(self._nodes), self._timeout_s)
-        self._note(f"started with {self._count} brokers")
+        self.note(f"started with {self._count} brokers")
 
     def close(self) -> None:
         """Stop everything; brokers whose data is kept end well. Closing twice is fine."""
@@ -267,6 +267,19 @@ class SyncCluster:
 
         return self._until(find, timeout_s, f"{tp} has a leader")
 
+    def partitions(self) -> list[str]:
+        """Return all partitions, such as `orders-0`, but those of Kafka's internal topics."""
+        for broker in self._serving():
+            with contextlib.suppress(ConnectionLostError):
+                topics = self._ask(broker, MetadataRequest(topics=None)).topics
+                return sorted(
+                    f"{topic.name}-{part.partition_index}"
+                    for topic in topics
+                    if not topic.is_internal
+                    for part in topic.partitions
+                )
+        raise OttlaError("no broker serves")
+
     def isr_of(self, partition: str) -> list[int]:
         """Return the replicas in sync of a partition, such as `orders-0`, sorted."""
         return sorted(map(int, self._partition(_partition(partition)).isr_nodes))
@@ -355,14 +368,14 @@ class SyncCluster:
         """End a broker as kill -9 does (SIGKILL)."""
         host = self._must_run(broker)
         host.kill(broker, timeout_s)
-        self._note(f"killed broker {broker}")
+        self.note(f"killed broker {broker}")
 
     def stop(self, broker: int, timeout_s: float = WAIT_S) -> None:
         """Stop a broker well (SIGTERM): it hands its leaders over first."""
         host = self._must_run(broker)
         host.terminate(broker)
         host.wait_ended(broker, timeout_s)
-        self._note(f"stopped broker {broker}")
+        self.note(f"stopped broker {broker}")
 
     def start(self, broker: int, timeout_s: float = START_S) -> None:
         """Start a broker that is down; return when it serves and the others know it."""
@@ -370,7 +383,7 @@ class SyncCluster:
             raise OttlaError(f"broker {broker} runs already")
         self._start(broker)
         self._wait_serving([broker], timeout_s)
-        self._note(f"started broker {broker}")
+        self.note(f"started broker {broker}")
 
     def restart(self, broker: int, timeout_s: float = START_S) -> None:
         """Stop a broker well and start it again."""
@@ -380,14 +393,14 @@ class SyncCluster:
     def pause(self, broker: int) -> None:
         """Stop a broker amid everything (SIGSTOP): it keeps its connections and says nothing."""
         self._must_run(broker).pause(broker)
-        self._note(f"paused broker {broker}")
+        self.note(f"paused broker {broker}")
 
     def resume(self, broker: int, timeout_s: float = FAULT_S) -> None:
         """Let a paused broker go on (SIGCONT)."""
         host = self._must_run(broker)
         host.resume(broker)
         host.apply(broker, self._rules(broker), timeout_s)
-        self._note(f"resumed broker {broker}")
+        self.note(f"resumed broker {broker}")
 
     def add_broker(self, timeout_s: float = START_S) -> int:
         """Start one more broker; return its id."""
@@ -397,7 +410,7 @@ class SyncCluster:
         self._release_ports()
         self._start(broker)
         self._wait_serving([broker], timeout_s)
-        self._note(f"added broker {broker}")
+        self.note(f"added broker {broker}")
         return broker
 
     # --- faults -----------------------------------------------------------------------------
@@ -416,7 +429,7 @@ class SyncCluster:
         lets nothing through, as a network that has lost its way; `cut` ends the connections.
         """
         self._fault(broker, from_, Link(how), timeout_s)
-        self._note(f"partitioned broker {broker} from {names(from_)} ({how})")
+        self.note(f"partitioned broker {broker} from {names(from_)} ({how})")
 
     def slow(
         self,
@@ -430,7 +443,7 @@ class SyncCluster:
         if delay_s <= 0:
             raise ConfigError(f"delay_s={delay_s}: a delay is more than 0 s")
         self._fault(broker, from_, Link("slow", delay_s), timeout_s)
-        self._note(f"slowed broker {broker} by {delay_s:g} s for {names(from_)}")
+        self.note(f"slowed broker {broker} by {delay_s:g} s for {names(from_)}")
 
     def disk_full(self, broker: int, timeout_s: float = FAULT_S) -> None:
         """Have no file of a broker grow (ENOSPC) until `heal`.
@@ -440,14 +453,14 @@ class SyncCluster:
         self._must_run(broker)
         self._faults.full.add(broker)
         self._apply({broker}, timeout_s)
-        self._note(f"filled the disk of broker {broker}")
+        self.note(f"filled the disk of broker {broker}")
 
     def heal(self, timeout_s: float = FAULT_S) -> None:
         """End all partitions, delays and full disks. Paused and dead brokers stay as they are."""
         self._running_host()
         self._faults.clear()
         self._apply(set(self._nodes), timeout_s)
-        self._note("healed network and disks")
+        self.note("healed network and disks")
 
     def _fault(
         self, broker: int, from_: Target | Iterable[Target], link: Link, timeout_s: float
@@ -596,7 +609,8 @@ class SyncCluster:
             raise OttlaError("the cluster does not run; use it as a context manager")
         return self._host
 
-    def _note(self, what: str) -> None:
+    def note(self, what: str) -> None:
+        """Add an entry to `events`."""
         self.events.append((time.monotonic() - self._began_s, what))
 
     def _until(
