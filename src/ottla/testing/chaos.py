@@ -151,15 +151,12 @@ class Chaos:
             touched = sorted(
                 {f"{a.topic}-{a.partition}" for a in self._acknowledged if a.partition >= 0}
             )
-        return story(self.cluster, self._first_event, touched, self.seed)
+        return story(self.cluster, self._first_event, touched)
 
 
-def story(
-    cluster: SyncCluster, first_event: int, partitions: Sequence[str], seed: int | None
-) -> str:
+def story(cluster: SyncCluster, first_event: int, partitions: Sequence[str]) -> str:
     """Return a cluster's events from one on, the reasons of partitions, and last lines of logs."""
-    lines = [] if seed is None else [f"seed {seed}"]
-    lines += [f"{at_s:8.3f} s  {what}" for at_s, what in cluster.events[first_event:]]
+    lines = [f"{at_s:8.3f} s  {what}" for at_s, what in cluster.events[first_event:]]
     with suppress(OttlaError):
         for partition in list(partitions or cluster.partitions())[:WHYS]:
             with suppress(OttlaError):

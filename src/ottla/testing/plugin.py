@@ -26,6 +26,7 @@ MARKER = (
 _cluster_key = pytest.StashKey["tuple[SyncCluster, int]"]()
 _chaos_key = pytest.StashKey["Chaos"]()
 _seed_key = pytest.StashKey[int]()
+_kept_key = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,7 +60,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
     seed = config.getoption("--ottla-seed")
+    config.stash[_kept_key] = []
     config.stash[_seed_key] = secrets.randbelow(1_000_000) if seed is None else seed
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    for folder in config.stash[_kept_key]:
+        terminalreporter.write_line(f"ottla: kept {folder}")
 
 
 class _Clusters:
@@ -87,9 +94,7 @@ class _Clusters:
     def close(self) -> None:
         for cluster in self._known.values():
             if self._config.getoption("--ottla-keep"):
-                reporter = self._config.pluginmanager.get_plugin("terminalreporter")
-                if reporter is not None:
-                    reporter.write_line(f"ottla: kept {cluster.dir}")
+                self._config.stash[_kept_key].append(str(cluster.dir))
             cluster.close()
 
 
@@ -125,7 +130,7 @@ def _by_options(config: pytest.Config) -> dict[str, Any]:
 
 @pytest.fixture
 def ottla_cluster(request: pytest.FixtureRequest) -> "SyncCluster":
-    """A cluster as the nearest marker `ottla` wants it, whole when the test begins.
+    """Give a cluster as the nearest marker `ottla` wants it, whole when the test begins.
 
     By default it lives until the last test (`scope="session"`): tests with the same marker share
     it, topics included. A `SyncCluster`; Kafka's clients connect to its `bootstrap`.
@@ -145,25 +150,25 @@ def ottla_cluster(request: pytest.FixtureRequest) -> "SyncCluster":
 
 @pytest.fixture(scope="module")
 def ottla_cluster_module(_ottla_module: _Clusters, pytestconfig: pytest.Config) -> "SyncCluster":
-    """A cluster for fixtures of the scope `module`; the command line says how many brokers."""
+    """Give a cluster for fixtures of the scope `module`, with brokers as the options say."""
     return _ottla_module.get(_by_options(pytestconfig))
 
 
 @pytest.fixture(scope="session")
 def ottla_cluster_session(_ottla_session: _Clusters, pytestconfig: pytest.Config) -> "SyncCluster":
-    """A cluster for fixtures of the scope `session`; the command line says how many brokers."""
+    """Give a cluster for fixtures of the scope `session`, with brokers as the options say."""
     return _ottla_session.get(_by_options(pytestconfig))
 
 
 @pytest.fixture
 def kafka_bootstrap(ottla_cluster: "SyncCluster") -> str:
-    """The addresses of `ottla_cluster`, for `bootstrap.servers`."""
+    """Give the addresses of `ottla_cluster`, for `bootstrap.servers`."""
     return ottla_cluster.bootstrap
 
 
 @pytest.fixture
 def chaos(request: pytest.FixtureRequest, ottla_cluster: "SyncCluster") -> "Chaos":
-    """Nemeses for `ottla_cluster`, and a checker of what the application was told."""
+    """Give nemeses for `ottla_cluster`, and a checker of what the application was told."""
     from ottla.testing.chaos import Chaos  # noqa: PLC0415 - only when a test uses it
 
     found = Chaos(ottla_cluster, request.config.stash[_seed_key])
@@ -193,7 +198,7 @@ def _sections(item: pytest.Item) -> list[tuple[str, str]]:
     chaos = item.stash.get(_chaos_key, None)
     text = "the cluster is over"
     with suppress(OttlaError):
-        text = story(cluster, first_event, [], None) if chaos is None else chaos.story()
+        text = story(cluster, first_event, []) if chaos is None else chaos.story()
     if chaos is not None:
         text = f"again with --ottla-seed {chaos.seed}\n{text}"
     return [(f"ottla: cluster in {cluster.dir}", text)]

@@ -31,33 +31,40 @@ LONGEST_PAUSE_S = 3600.0
 
 
 class _Router(logging.Handler):
-    """Sends records of our threads to their files, those of others where they would go."""
+    """Sends records of our threads to their files, those of others where they would go.
+
+    While there is a cluster, it stands between our loggers and the root: no other handler gets what
+    brokers log, that of a test's report neither.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.files: dict[str, logging.Handler] = {}
-        self._before: list[tuple[logging.Logger, bool, int]] = []
+        self._between = logging.Logger("ottla.testing", logging.INFO)
+        self._between.addHandler(self)
+        self._before: list[tuple[logging.Logger, logging.Logger | None, int]] = []
+        self._level = logging.WARNING
         self._users = 0
         self._changing = threading.Lock()
 
     def emit(self, record: logging.LogRecord) -> None:
-        file = self.files.get((record.threadName or "").partition("_")[0])
-        if file is not None:
-            if record.name != LOGGER_NAME:  # brokers have a file of its own for these
-                file.emit(record)
-        elif record.levelno >= logging.WARNING:
-            logging.getLogger().handle(record)
+        file = self.files.get(record.threadName or "")
+        if file is None:
+            if record.levelno >= self._level:
+                logging.getLogger().handle(record)
+        elif record.name != LOGGER_NAME:  # brokers have a file of its own for these
+            file.emit(record)
 
     def begin(self) -> None:
         with self._changing:
             self._users += 1
             if self._users > 1:
                 return
+            self._level = logging.getLogger("ottla").getEffectiveLevel()
             for name in ("ottla", LOGGER_NAME):
                 logger = logging.getLogger(name)
-                self._before.append((logger, logger.propagate, logger.level))
-                logger.addHandler(self)
-                logger.propagate = False
+                self._before.append((logger, logger.parent, logger.level))
+                logger.parent = self._between
                 logger.setLevel(logging.INFO)
 
     def end(self) -> None:
@@ -65,9 +72,8 @@ class _Router(logging.Handler):
             self._users -= 1
             if self._users:
                 return
-            for logger, propagate, level in self._before:
-                logger.removeHandler(self)
-                logger.propagate = propagate
+            for logger, parent, level in self._before:
+                logger.parent = parent
                 logger.setLevel(level)
             self._before.clear()
 
@@ -121,7 +127,7 @@ class _Node:
             await self._serve(self, layer)
         except asyncio.CancelledError:
             pass
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the start is shown it
+        except Exception as error:  # noqa: BLE001 - whoever waits for the start is shown it
             self.failure = error
             logging.getLogger(__name__).error("broker ended error=%s", error)  # noqa: TRY400
         finally:
