@@ -40,7 +40,7 @@ class _Router(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.files: dict[str, logging.Handler] = {}
-        self._between = logging.Logger("ottla.testing", logging.INFO)
+        self._between = logging.Logger("ottla.testing", logging.INFO)  # noqa: LOG001 - nobody finds it
         self._between.addHandler(self)
         self._before: list[tuple[logging.Logger, logging.Logger | None, int]] = []
         self._level = logging.WARNING
