@@ -163,6 +163,33 @@ def test_a_partitioned_leader_is_replaced_and_nothing_is_lost(in_process, how):
 
 
 @BOTH
+def test_a_follower_apart_from_the_others_leaves_the_isr_and_returns(in_process):
+    settings = {"replica.lag.time.max.ms": 1500}
+    with SyncCluster(3, in_process=in_process, settings=settings) as cluster:
+        cluster.create_topic("orders")
+        assert cluster.partitions() == ["orders-0"]
+        others = {cluster.leader_of("orders-0"), cluster.controller}
+        follower = min(set(cluster.broker_ids) - others)
+        rest = [b for b in cluster.broker_ids if b != follower]
+        writer = Writer(cluster.bootstrap, "orders")
+        writer.write(10)
+        writer.flush()
+        cluster.partition(follower, from_=rest)
+        writer.write(50)
+        until(lambda: cluster.isr_of("orders-0") == rest, 15, "it has left the ISR")
+        writer.flush()
+        assert not writer.failed
+        assert "ISR shrinks" in cluster.why("orders-0")
+        cluster.heal()
+        cluster.wait_until_in_sync()
+        cluster.kill(rest[0])
+        cluster.kill(rest[1])
+        assert cluster.leader_of("orders-0") == follower
+        assert_kept(writer, read_all(cluster.address(follower), "orders"))
+        assert len(writer.acknowledged) == 60
+
+
+@BOTH
 def test_clients_alone_are_separated_in_both_directions(in_process):
     with SyncCluster(1, in_process=in_process) as cluster:
         cluster.create_topic("orders")

@@ -123,6 +123,10 @@ class Cluster:
         """Return the broker that leads a partition, such as `orders-0`; waits for one that runs."""
         return await self._run(self.sync.leader_of, partition, timeout_s)
 
+    async def partitions(self) -> list[str]:
+        """Return all partitions, such as `orders-0`, but those of Kafka's internal topics."""
+        return await self._run(self.sync.partitions)
+
     async def isr_of(self, partition: str) -> list[int]:
         """Return the replicas in sync of a partition, such as `orders-0`, sorted."""
         return await self._run(self.sync.isr_of, partition)
@@ -169,9 +173,9 @@ class Cluster:
         """Stop a broker well and start it again."""
         await self._run(self.sync.restart, broker, timeout_s)
 
-    async def pause(self, broker: int) -> None:
+    async def pause(self, broker: int, timeout_s: float = FAULT_S) -> None:
         """Stop a broker amid everything (SIGSTOP): it keeps its connections and says nothing."""
-        await self._run(self.sync.pause, broker)
+        await self._run(self.sync.pause, broker, timeout_s)
 
     async def resume(self, broker: int, timeout_s: float = FAULT_S) -> None:
         """Let a paused broker go on (SIGCONT)."""

@@ -8,7 +8,6 @@ clients where they are accepted; no request is looked at.
 """
 
 import asyncio
-import contextlib
 import errno
 import os
 import weakref
@@ -18,7 +17,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from ottla.log.files import OsFile, OsFiles
+from ottla.log.files import OsFile, OsFiles, OsLock
 from ottla.model.ports import Buffer, Listener, Network, World, address_text
 from ottla.net.runtime import RealNetwork, real_world
 
@@ -166,6 +165,11 @@ class FaultyTransport:
                 self._real.resume_reading()
             self._send_due()
 
+    def stop_reading(self) -> None:
+        """Read nothing while all is dropped."""
+        if self._link is not None and self._link.mode == "drop" and not self.is_closing():
+            self._real.pause_reading()
+
     def end_with_the_process(self) -> None:
         """End the connection as the kernel does when a process dies: its protocol sees nothing."""
         self._forget_held()
@@ -267,7 +271,10 @@ class FaultyNetwork:
             transport.end_with_the_process()
             return
         self._transports.add(transport)
-        transport.apply(self._link(transport.key))
+        link = self._link(transport.key)
+        transport.apply(link)
+        if link is not None:  # a transport begins to read only after this call
+            asyncio.get_running_loop().call_soon(transport.stop_reading)
 
     def die(self) -> None:
         """End every connection and listening socket as the death of a process does."""
@@ -346,6 +353,7 @@ class FaultyFiles(OsFiles):
         super().__init__(max_open)
         self.full = False
         self._dead = False
+        self._locks: list[OsLock] = []
 
     def check_space(self, path: str) -> None:
         """Raise OSError (ENOSPC) while the disk is full."""
@@ -377,6 +385,11 @@ class FaultyFiles(OsFiles):
         total, free = super().space(path)
         return total, 0 if self.full else free
 
+    def lock(self, path: str) -> OsLock:
+        lock = super().lock(path)
+        self._locks.append(lock)
+        return lock
+
     def _opened(self, path: str, flags: int) -> int:
         if self._dead:
             raise OSError(errno.EIO, "the broker was killed", path)
@@ -387,11 +400,12 @@ class FaultyFiles(OsFiles):
         self._dead = True
         for file in list(self._open):
             self.forget(file)
-        locks, self._lock_fds = self._lock_fds, {}
-        for fd in [*locks.values(), *self._reserve]:
-            with contextlib.suppress(OSError):
-                os.close(fd)
-        self._reserve.clear()
+        # Each forgets its descriptor: its number may soon be another file's.
+        for lock in self._locks:
+            lock.release()
+        with self._guard:
+            while self._reserve:
+                os.close(self._reserve.pop())
 
 
 class FaultLayer:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,7 @@ from ottla.testing.fork_server import COMMAND_BYTES, Command, Reply
 REPLY_S = 30.0
 """The first command waits until everything is imported."""
 END_S = 10.0
+POLL_S = 0.002
 
 
 class _Child:
@@ -116,8 +118,13 @@ class ProcessHost:
         if processes.wait_gone([self._children[broker].process], timeout_s):
             raise OttlaError(f"broker {broker} still runs after {timeout_s:g} s")
 
-    def pause(self, broker: int) -> None:
+    def pause(self, broker: int, timeout_s: float) -> None:
         self._signal(broker, signal.SIGSTOP)
+        deadline = time.monotonic() + timeout_s
+        while not self.paused(broker) and self.running(broker):  # it stops a moment later
+            if time.monotonic() > deadline:
+                raise OttlaError(f"broker {broker} does not stop within {timeout_s:g} s")
+            time.sleep(POLL_S)
 
     def resume(self, broker: int) -> None:
         self._signal(broker, signal.SIGCONT)

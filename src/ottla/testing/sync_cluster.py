@@ -390,9 +390,11 @@ class SyncCluster:
         self.stop(broker, timeout_s)
         self.start(broker, timeout_s)
 
-    def pause(self, broker: int) -> None:
+    def pause(self, broker: int, timeout_s: float = FAULT_S) -> None:
         """Stop a broker amid everything (SIGSTOP): it keeps its connections and says nothing."""
-        self._must_run(broker).pause(broker)
+        host = self._must_run(broker)
+        if not host.paused(broker):
+            host.pause(broker, timeout_s)
         self.note(f"paused broker {broker}")
 
     def resume(self, broker: int, timeout_s: float = FAULT_S) -> None:

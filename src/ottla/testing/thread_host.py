@@ -173,16 +173,24 @@ class _Node:
         except (RuntimeError, TimeoutError) as error:
             raise OttlaError(f"{self.name} does not respond: {error}") from error
 
-    def pause(self) -> None:
-        """Stop the loop's thread until `resume`."""
+    def pause(self, timeout_s: float) -> None:
+        """Stop the loop's thread until `resume`; OttlaError if it does not come to that."""
         wake = self.wake = threading.Event()
+        stopped = threading.Event()
 
         def block() -> None:
+            stopped.set()
             wake.wait(LONGEST_PAUSE_S)
             if self._killed:
                 self._die()
 
-        self._loop.call_soon_threadsafe(block)
+        try:
+            self._loop.call_soon_threadsafe(block)
+        except RuntimeError as error:
+            raise OttlaError(f"{self.name} has ended: {error}") from error
+        if not stopped.wait(timeout_s):
+            self.resume()
+            raise OttlaError(f"{self.name} does not stop within {timeout_s:g} s")
 
     def resume(self) -> None:
         wake, self.wake = self.wake, None
@@ -272,8 +280,8 @@ class ThreadHost:
     def wait_ended(self, broker: int, timeout_s: float) -> None:
         self._nodes[broker].join(timeout_s)
 
-    def pause(self, broker: int) -> None:
-        self._nodes[broker].pause()
+    def pause(self, broker: int, timeout_s: float) -> None:
+        self._nodes[broker].pause(timeout_s)
 
     def resume(self, broker: int) -> None:
         self._nodes[broker].resume()
