@@ -1,4 +1,4 @@
-"""Chaos: things happen to a cluster while an application works, and what it was told is checked.
+"""Chaos: things happen to a cluster while an application works, then acknowledgements are checked.
 
 Who may call: users, by the fixture `chaos`, or with any `SyncCluster`. Invariants: one nemesis at a
 time, the next only when all is in sync again, so that a cluster with two replicas in sync loses
@@ -24,7 +24,7 @@ WHYS = 10
 
 
 class Chaos:
-    """Nemeses for one cluster, and what the application says that it was told."""
+    """Nemeses for one cluster, and what was acknowledged to the application."""
 
     def __init__(self, cluster: SyncCluster, seed: int | None = None) -> None:
         """`seed`: of the random choices; by default another one each time."""
@@ -114,10 +114,10 @@ class Chaos:
         partition: int = -1,
         offset: int = -1,
     ) -> None:
-        """Note that the application was told that a record is kept; from any thread.
+        """Note that a record was acknowledged to the application; from any thread.
 
         Values should be different from each other: a record that is sent again after it failed
-        cannot be told from a doubled one otherwise.
+        looks like a doubled one otherwise.
         """
         one = Acknowledged(topic, _bytes(key), _bytes(value), partition, offset)
         with self._lock:
@@ -135,7 +135,7 @@ class Chaos:
         if not topics:
             raise AssertionError(
                 "nothing was acknowledged: call chaos.acknowledged(topic, key, value, …) where "
-                "the application is told that a record is kept"
+                "its producer reports that a record is kept"
             )
         found = read_back(self.cluster.bootstrap, topics, committed=committed, timeout_s=timeout_s)
         result = check(acknowledged, found)

@@ -14,7 +14,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A record that the application was told is kept. -1: it does not know where."""
+    """A record that was acknowledged to the application. -1: it does not know where."""
 
     topic: str
     key: bytes | None

@@ -110,9 +110,6 @@ class FaultyTransport:
         self._protocol = protocol
         self._real.set_protocol(protocol)
 
-    def get_protocol(self) -> Any:
-        return self._protocol
-
     def pause_reading(self) -> None:
         self._reading = False
         self._real.pause_reading()

@@ -168,7 +168,7 @@ def kafka_bootstrap(ottla_cluster: "SyncCluster") -> str:
 
 @pytest.fixture
 def chaos(request: pytest.FixtureRequest, ottla_cluster: "SyncCluster") -> "Chaos":
-    """Give nemeses for `ottla_cluster`, and a checker of what the application was told."""
+    """Give nemeses for `ottla_cluster`, and a checker of what was acknowledged."""
     from ottla.testing.chaos import Chaos  # noqa: PLC0415 - only when a test uses it
 
     found = Chaos(ottla_cluster, request.config.stash[_seed_key])

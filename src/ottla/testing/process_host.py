@@ -153,9 +153,6 @@ class ProcessHost:
     def pid(self, broker: int) -> int:
         return self._children[broker].process.pid
 
-    def coordination_pid(self) -> int:
-        return self._children[0].process.pid
-
     # --- faults -----------------------------------------------------------------------------
 
     def apply(self, broker: int, rules: Rules, timeout_s: float) -> None:

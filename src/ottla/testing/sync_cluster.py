@@ -271,7 +271,7 @@ class SyncCluster:
         """Return all partitions, such as `orders-0`, but those of Kafka's internal topics."""
         for broker in self._serving():
             with contextlib.suppress(ConnectionLostError):
-                topics = self._ask(broker, MetadataRequest(topics=None)).topics
+                topics = self._ask(broker, _about(None)).topics
                 return sorted(
                     f"{topic.name}-{part.partition_index}"
                     for topic in topics
@@ -295,7 +295,7 @@ class SyncCluster:
         def whole() -> bool:
             nonlocal problem
             for broker in self._serving():
-                problem = _sync_problem(self._ask(broker, MetadataRequest(topics=None)))
+                problem = _sync_problem(self._ask(broker, _about(None)))
                 if problem:
                     return False
             return True
@@ -354,9 +354,8 @@ class SyncCluster:
         self._until(lambda: self._known_to_all(name, partitions), timeout_s, f"all know {name}")
 
     def _known_to_all(self, topic: str, partitions: int) -> bool:
-        item = MetadataRequest.MetadataRequestTopic(name=topic)
         for broker in self._serving():
-            (found,) = self._ask(broker, MetadataRequest(topics=[item])).topics
+            (found,) = self._ask(broker, _about([topic])).topics
             led = [p for p in found.partitions if p.leader_id >= 0]
             if len(led) < partitions:
                 return False
@@ -489,7 +488,7 @@ class SyncCluster:
     # --- inside -----------------------------------------------------------------------------
 
     def _hold_port(self) -> int:
-        """Return a port that nobody else is given as long as the cluster lives.
+        """Return a port that no other program is given as long as the cluster lives.
 
         On Linux a bound socket that does not listen leaves the port to a broker, which binds it
         with SO_REUSEADDR, and to none that asks for any port, also for a connection.
@@ -539,7 +538,7 @@ class SyncCluster:
             wanted = set(self._serving()) | set(brokers)
             for broker in sorted(wanted):
                 missing = f"broker {broker} responds"
-                found = self._ask(broker, MetadataRequest(topics=[]))
+                found = self._ask(broker, _about([]))
                 listed = {int(b.node_id) for b in found.brokers}
                 missing = f"broker {broker} knows {sorted(wanted - listed)} and a controller"
                 if found.controller_id not in listed or not wanted <= listed:
@@ -564,8 +563,7 @@ class SyncCluster:
 
     def _views(self, topics: list[str]) -> list[tuple[int, MetadataResponse]]:
         """Return what the brokers that are least cut off say, by broker; the controller first."""
-        item = MetadataRequest.MetadataRequestTopic
-        request = MetadataRequest(topics=[item(name=t) for t in topics])
+        request = _about(topics)
         last = ConnectionLostError("no broker serves")
         found: list[tuple[int, MetadataResponse]] = []
         serving = sorted(self._serving(), key=self._faults.cut_off)
@@ -647,6 +645,13 @@ def _partition(text: str) -> TopicPartition:
         return partition_of(text)
     except ValueError as error:
         raise OttlaError(f"{error}") from error
+
+
+def _about(topics: list[str] | None) -> MetadataRequest:
+    """Return a question for these topics, all for None, which creates none of them."""
+    item = MetadataRequest.MetadataRequestTopic
+    wanted = None if topics is None else [item(name=t) for t in topics]
+    return MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
 
 
 def _sync_problem(response: MetadataResponse) -> str:

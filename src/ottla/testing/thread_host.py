@@ -40,7 +40,7 @@ class _Router(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.files: dict[str, logging.Handler] = {}
-        self._between = logging.Logger("ottla.testing", logging.INFO)  # noqa: LOG001 - nobody finds it
+        self._between = logging.Logger("ottla.testing", logging.INFO)  # noqa: LOG001
         self._between.addHandler(self)
         self._before: list[tuple[logging.Logger, logging.Logger | None, int]] = []
         self._level = logging.WARNING
@@ -297,9 +297,6 @@ class ThreadHost:
     def pid(self, broker: int) -> int:
         """Return the id of the broker's thread, as the kernel numbers it."""
         return self._nodes[broker].ident
-
-    def coordination_pid(self) -> int:
-        return self._nodes[0].ident
 
     def apply(self, broker: int, rules: Rules, timeout_s: float) -> None:
         self._nodes[broker].call(lambda layer: layer.apply(rules), timeout_s)
