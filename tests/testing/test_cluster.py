@@ -71,7 +71,12 @@ def read_all(bootstrap, topic, partition=0):
     )  # fmt: skip
     try:
         tp = TopicPartition(topic, partition, 0)
-        _, end = consumer.get_watermark_offsets(tp, timeout=20)
+
+        def log_end():
+            # A leader that has just been elected does not know its high watermark yet.
+            return consumer.get_watermark_offsets(tp, timeout=20)[1] or None
+
+        end = until(log_end, 20, "the end of the log is known", despite=(KafkaException,))
         consumer.assign([tp])
         found = {}
         deadline = time.monotonic() + 20

@@ -14,8 +14,11 @@ from ottla.model.cluster import LeaderAndIsr
 from ottla.model.ids import TopicPartition
 
 
-def why(folder: Path, tp: TopicPartition) -> str:
-    """Return a partition's history as text; OttlaError if no journal knows it."""
+def why(folder: Path, tp: TopicPartition) -> tuple[str, LeaderAndIsr | None]:
+    """Return a partition's history as text, and its state at the end of it.
+
+    OttlaError if no journal knows it.
+    """
     history = PartitionHistory(tp)
     for entry in read(find([folder]), Damage()):
         history.take(entry)
@@ -25,7 +28,7 @@ def why(folder: Path, tp: TopicPartition) -> str:
     now = "is deleted" if part is None else f"now: {_state(part.leadership)}"
     lines = [f"{tp}  {now}"]
     lines += [_line(entry) for entry in history.entries]
-    return "\n".join(lines)
+    return "\n".join(lines), None if part is None else part.leadership
 
 
 def _line(entry: HistoryEntry) -> str:

@@ -241,10 +241,24 @@ class SyncCluster:
         return "\n".join(text.splitlines()[-lines:])
 
     def why(self, partition: str, timeout_s: float = FAULT_S) -> str:
-        """Return why a partition, such as `orders-0`, has the leader and ISR that it has."""
+        """Return why a partition, such as `orders-0`, has the leader and ISR that it has.
+
+        Controllers write their journals a moment later: the newest decision that brokers know is
+        waited for, for `timeout_s` at most.
+        """
         tp = _partition(partition)
-        folder = self.dir
-        return self._until(lambda: reasons.why(folder, tp), timeout_s, f"a journal knows {tp}")
+        deadline = time.monotonic() + timeout_s
+        self._until(lambda: reasons.why(self.dir, tp), timeout_s, f"a journal knows {tp}")
+        while True:
+            text, state = reasons.why(self.dir, tp)
+            with contextlib.suppress(OttlaError):
+                now = self._partition(tp)
+                seen = None if state is None else (state.leader_epoch, sorted(state.isr))
+                if seen == (now.leader_epoch, sorted(now.isr_nodes)):
+                    return text
+            if time.monotonic() > deadline or not self._serving():
+                return text
+            time.sleep(POLL_S)
 
     @property
     def controller(self) -> int:
