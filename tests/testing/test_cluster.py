@@ -272,6 +272,10 @@ def test_brokers_stop_well_restart_and_are_added(in_process):
         cluster.start(1)
         cluster.restart(2)
         assert cluster.add_broker() == 3
+        cluster.delete_topic("orders")
+        assert cluster.partitions() == []
+        with pytest.raises(OttlaError, match="was not deleted"):
+            cluster.delete_topic("orders")
         cluster.create_topic("wide", replicas=3)
         cluster.wait_until_in_sync()
         assert cluster.isr_of("wide-0") == [1, 2, 3]

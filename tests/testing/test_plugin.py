@@ -70,6 +70,9 @@ def test_scopes_share_or_do_not(project):
     def test_session(ottla_cluster, n):
         assert seen.setdefault("session", ottla_cluster) is ottla_cluster
         assert ottla_cluster.running(1), "it was not started again"
+        assert ottla_cluster.partitions() == [], "topics of another test are there"
+        ottla_cluster.create_topic("orders", partitions=3)
+        ottla_cluster.create_topic("orders-of-today")
         ottla_cluster.kill(1)
 
     @pytest.mark.parametrize("n", [1, 2])

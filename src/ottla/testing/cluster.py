@@ -155,6 +155,10 @@ class Cluster:
             )
         )
 
+    async def delete_topic(self, name: str, timeout_s: float = WAIT_S) -> None:
+        """Delete a topic and wait until no broker knows it; OttlaError if it is refused."""
+        await self._run(self.sync.delete_topic, name, timeout_s)
+
     # --- what happens to brokers ------------------------------------------------------------
 
     async def kill(self, broker: int, timeout_s: float = FAULT_S) -> None:

@@ -76,15 +76,21 @@ class _Clusters:
         self._config = config
         self._known: dict[str, SyncCluster] = {}
 
-    def get(self, wanted: dict[str, Any]) -> "SyncCluster":
-        """Return the cluster that is so, whole; start it if there is none."""
+    def get(self, wanted: dict[str, Any], *, empty: bool) -> "SyncCluster":
+        """Return the cluster that is so, whole; start it if there is none.
+
+        `empty`: one whose topics are deleted before another test gets it.
+        """
         from ottla.testing.nemeses import repair  # noqa: PLC0415 - only when a test uses it
         from ottla.testing.sync_cluster import SyncCluster  # noqa: PLC0415 - the same
 
-        name = repr(sorted(wanted.items()))
+        name = repr((empty, sorted(wanted.items())))
         cluster = self._known.get(name)
         if cluster is not None:
             repair(cluster, REPAIRED_WITHIN_S)
+            if empty:
+                for topic in {p.rpartition("-")[0] for p in cluster.partitions()}:
+                    cluster.delete_topic(topic)
             return cluster
         cluster = SyncCluster(**wanted, keep=self._config.getoption("--ottla-keep"))
         cluster.open()
@@ -130,10 +136,10 @@ def _by_options(config: pytest.Config) -> dict[str, Any]:
 
 @pytest.fixture
 def ottla_cluster(request: pytest.FixtureRequest) -> "SyncCluster":
-    """Give a cluster as the nearest marker `ottla` wants it, whole when the test begins.
+    """Give a cluster as the nearest marker `ottla` wants it, whole and without topics.
 
-    By default it lives until the last test (`scope="session"`): tests with the same marker share
-    it, topics included. A `SyncCluster`; Kafka's clients connect to its `bootstrap`.
+    By default it lives until the last test (`scope="session"`), and tests with the same marker
+    share it, one after the other. A `SyncCluster`; Kafka's clients connect to its `bootstrap`.
     """
     marker = request.node.get_closest_marker("ottla")
     wanted = {**_by_options(request.config), **(marker.kwargs if marker else {})}
@@ -143,7 +149,7 @@ def ottla_cluster(request: pytest.FixtureRequest) -> "SyncCluster":
     if marker and marker.args:
         raise pytest.UsageError("marker ottla: name its arguments, as in brokers=3")
     clusters: _Clusters = request.getfixturevalue(f"_ottla_{scope}")
-    cluster = clusters.get(wanted)
+    cluster = clusters.get(wanted, empty=True)
     request.node.stash[_cluster_key] = (cluster, len(cluster.events))
     return cluster
 
@@ -151,13 +157,13 @@ def ottla_cluster(request: pytest.FixtureRequest) -> "SyncCluster":
 @pytest.fixture(scope="module")
 def ottla_cluster_module(_ottla_module: _Clusters, pytestconfig: pytest.Config) -> "SyncCluster":
     """Give a cluster for fixtures of the scope `module`, with brokers as the options say."""
-    return _ottla_module.get(_by_options(pytestconfig))
+    return _ottla_module.get(_by_options(pytestconfig), empty=False)
 
 
 @pytest.fixture(scope="session")
 def ottla_cluster_session(_ottla_session: _Clusters, pytestconfig: pytest.Config) -> "SyncCluster":
     """Give a cluster for fixtures of the scope `session`, with brokers as the options say."""
-    return _ottla_session.get(_by_options(pytestconfig))
+    return _ottla_session.get(_by_options(pytestconfig), empty=False)
 
 
 @pytest.fixture

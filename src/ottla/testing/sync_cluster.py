@@ -21,17 +21,17 @@ from typing import Any, Literal, Self, TypeVar
 from ottla.admin.local.cluster_dir import HOST, ClusterDir, last_line
 from ottla.admin.operations.configs import reason
 from ottla.model.errors import ConfigError, ConnectionLostError, ErrorCode, OttlaError, StartupError
-from ottla.model.ids import TopicPartition, topic_name_problem
+from ottla.model.ids import TopicPartition
 from ottla.model.journal_schema import partition_of
 from ottla.testing import reasons
 from ottla.testing.faults import Link, Rules
 from ottla.testing.links import Faults, Target, names
 from ottla.testing.process_host import ProcessHost
 from ottla.testing.questions import Questions
-from ottla.testing.settings import as_text, checked_settings, defaults
+from ottla.testing.settings import checked_settings, defaults
 from ottla.testing.thread_host import ThreadHost
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.testing.topics import about, creation, deletion, sync_problem
+from ottla.wire.messages.metadata import MetadataResponse
 
 T = TypeVar("T")
 
@@ -285,7 +285,7 @@ class SyncCluster:
         """Return all partitions, such as `orders-0`, but those of Kafka's internal topics."""
         for broker in self._serving():
             with contextlib.suppress(ConnectionLostError):
-                topics = self._ask(broker, _about(None)).topics
+                topics = self._ask(broker, about(None)).topics
                 return sorted(
                     f"{topic.name}-{part.partition_index}"
                     for topic in topics
@@ -309,7 +309,7 @@ class SyncCluster:
         def whole() -> bool:
             nonlocal problem
             for broker in self._serving():
-                problem = _sync_problem(self._ask(broker, _about(None)))
+                problem = sync_problem(self._ask(broker, about(None)))
                 if problem:
                     return False
             return True
@@ -332,34 +332,21 @@ class SyncCluster:
         `replicas`: by default one on each broker, three at most. `configs`: topic settings, with
         `_` for `.`: `min_insync_replicas=2`. OttlaError if the cluster refuses it.
         """
-        problem = topic_name_problem(name)
-        if problem:
-            raise OttlaError(f"topic name: {problem}")
-        request = CreateTopicsRequest(
-            topics=[
-                CreateTopicsRequest.CreatableTopic(
-                    name=name,
-                    num_partitions=partitions,
-                    replication_factor=min(3, self._count) if replicas is None else replicas,
-                    configs=[
-                        CreateTopicsRequest.CreatableTopicConfig(
-                            name=key.replace("_", "."), value=as_text(value)
-                        )
-                        for key, value in configs.items()
-                    ],
-                )
-            ],
-            timeout_ms=int(timeout_s * 1000),
-        )
+        count = min(3, self._count) if replicas is None else replicas
+        request = creation(name, partitions, count, configs, timeout_s)
         deadline = time.monotonic() + timeout_s
 
+        again = False
+
         def create() -> bool:
+            nonlocal again
             left_s = max(0.1, deadline - time.monotonic())
             (result,) = self._ask(self.controller, request, left_s).topics
             code = result.error_code
             if code in RETRIED and time.monotonic() < deadline:
+                again = True
                 return False
-            if code:
+            if code and not (again and code == ErrorCode.TOPIC_ALREADY_EXISTS):
                 why = reason(code, result.error_message)
                 raise _RefusedError(f"topic {name} was not created: {why}", ErrorCode(code))
             return True
@@ -367,9 +354,38 @@ class SyncCluster:
         self._until(create, timeout_s, f"topic {name} is created")
         self._until(lambda: self._known_to_all(name, partitions), timeout_s, f"all know {name}")
 
+    def delete_topic(self, name: str, timeout_s: float = WAIT_S) -> None:
+        """Delete a topic and wait until no broker knows it; OttlaError if it is refused."""
+        again = False
+
+        def gone() -> bool:
+            nonlocal again
+            (result,) = self._ask(self.controller, deletion(name, timeout_s), timeout_s).responses
+            code = result.error_code
+            if code in RETRIED:
+                again = True
+                return False
+            if code and not (again and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                why = reason(code, result.error_message)
+                raise _RefusedError(f"topic {name} was not deleted: {why}", ErrorCode(code))
+            return True
+
+        self._until(gone, timeout_s, f"topic {name} is deleted")
+        self._until(lambda: self._forgotten(name), timeout_s, f"no broker knows {name}")
+
+    def _forgotten(self, topic: str) -> bool:
+        """Return whether no broker knows a topic, and its name is free."""
+        request = creation(topic, 1, 1, {}, ASK_S, validate_only=True)
+        (result,) = self._ask(self.controller, request).topics
+        return not result.error_code and all(
+            found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            for broker in self._serving()
+            for found in self._ask(broker, about([topic])).topics
+        )
+
     def _known_to_all(self, topic: str, partitions: int) -> bool:
         for broker in self._serving():
-            (found,) = self._ask(broker, _about([topic])).topics
+            (found,) = self._ask(broker, about([topic])).topics
             led = [p for p in found.partitions if p.leader_id >= 0]
             if len(led) < partitions:
                 return False
@@ -552,7 +568,7 @@ class SyncCluster:
             wanted = set(self._serving()) | set(brokers)
             for broker in sorted(wanted):
                 missing = f"broker {broker} responds"
-                found = self._ask(broker, _about([]))
+                found = self._ask(broker, about([]))
                 listed = {int(b.node_id) for b in found.brokers}
                 missing = f"broker {broker} knows {sorted(wanted - listed)} and a controller"
                 if found.controller_id not in listed or not wanted <= listed:
@@ -577,7 +593,7 @@ class SyncCluster:
 
     def _views(self, topics: list[str]) -> list[tuple[int, MetadataResponse]]:
         """Return what the brokers that are least cut off say, by broker; the controller first."""
-        request = _about(topics)
+        request = about(topics)
         last = ConnectionLostError("no broker serves")
         found: list[tuple[int, MetadataResponse]] = []
         serving = sorted(self._serving(), key=self._faults.cut_off)
@@ -659,23 +675,3 @@ def _partition(text: str) -> TopicPartition:
         return partition_of(text)
     except ValueError as error:
         raise OttlaError(f"{error}") from error
-
-
-def _about(topics: list[str] | None) -> MetadataRequest:
-    """Return a question for these topics, all for None, which creates none of them."""
-    item = MetadataRequest.MetadataRequestTopic
-    wanted = None if topics is None else [item(name=t) for t in topics]
-    return MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-
-
-def _sync_problem(response: MetadataResponse) -> str:
-    """Return what is not in sync by a Metadata response; "" if all is."""
-    for topic in response.topics:
-        for part in topic.partitions:
-            missing = sorted(set(part.replica_nodes) - set(part.isr_nodes))
-            name = f"{topic.name}-{part.partition_index}"
-            if part.leader_id < 0:
-                return f"{name} has no leader"
-            if missing:
-                return f"{name} lacks the replicas {missing}"
-    return ""
