@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -437,3 +438,38 @@ def test_importing_ottla_stays_cheap():
     assert found.stdout.strip() == "1"
     with pytest.raises(AttributeError, match="no attribute 'Clusters'"):
         _ = ottla.Clusters
+
+
+def test_a_port_that_was_taken_is_replaced(monkeypatch):
+    """Where ports cannot be held (macOS), another program may have taken one meanwhile."""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = iter([other.getsockname()[1]])
+        hold = SyncCluster._hold_port
+        calls = iter(range(100))
+
+        def hold_port(cluster):
+            return next(taken) if next(calls) == 1 else hold(cluster)
+
+        monkeypatch.setattr(SyncCluster, "_hold_port", hold_port)
+        with SyncCluster(1, in_process=True) as cluster:
+            assert cluster.controller == 1
+            assert str(other.getsockname()[1]) not in cluster.bootstrap
+        assert next(calls) > 5, "it was not started twice"
+
+
+def test_no_other_program_is_given_a_port_while_its_broker_is_down():
+    with SyncCluster(1, in_process=True) as cluster:
+        cluster.kill(1)
+        port = int(cluster.address(1).rpartition(":")[2])
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+            with pytest.raises(OSError, match="in use"):
+                other.bind(("127.0.0.1", port))
+        given = []
+        for _ in range(300):
+            with socket.socket() as asked:
+                asked.bind(("127.0.0.1", 0))
+                given.append(asked.getsockname()[1])
+        assert port not in given
+        cluster.start(1)
