@@ -1,12 +1,15 @@
 """A cluster as an object: brokers as processes and as threads, seen by Kafka's own clients."""
 
 import asyncio
+import gc
+import multiprocessing
 import os
 import signal
 import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -473,3 +476,50 @@ def test_no_other_program_is_given_a_port_while_its_broker_is_down():
                 given.append(asked.getsockname()[1])
         assert port not in given
         cluster.start(1)
+
+
+@pytest.mark.processes
+def test_a_fork_of_the_test_process_does_not_keep_a_cluster_alive():
+    """As multiprocessing makes them: it has copies of all sockets."""
+    with SyncCluster(1) as cluster:
+        pid = cluster.pid(1)
+        fork = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
+        fork.start()
+        began = time.monotonic()
+    try:
+        assert time.monotonic() - began < 2
+        assert not alive(pid)
+        assert fork.is_alive()
+    finally:
+        fork.kill()
+        fork.join(10)
+
+
+def test_many_clusters_one_after_another_leave_nothing_in_the_process():
+    def left():
+        gc.collect()
+        return threading.active_count(), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+    for n in range(13):
+        with SyncCluster(1, in_process=True) as cluster:
+            cluster.create_topic("orders")
+            if n % 3 == 0:
+                cluster.kill(1)
+            if n % 3 == 1:
+                cluster.pause(1)
+        if n == 3:
+            before = left()
+    assert left() == before
+
+
+def test_threads_run_on_asyncios_own_loop_too(monkeypatch):
+    monkeypatch.setattr("ottla.testing.thread_host.loop_factory", lambda: None)
+    with SyncCluster(3, in_process=True) as cluster:
+        cluster.create_topic("orders")
+        writer = Writer(cluster.bootstrap, "orders")
+        writer.write(50)
+        cluster.kill(cluster.leader_of("orders-0"))
+        writer.write(50)
+        writer.flush()
+        assert_kept(writer, read_all(cluster.bootstrap, "orders"))
+        assert len(writer.acknowledged) == 100

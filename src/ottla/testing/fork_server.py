@@ -183,7 +183,3 @@ def _faulty_world(command: Command, owner: socket.socket) -> Callable[[], World]
         return layer.world
 
     return make
-
-
-if __name__ == "__main__":
-    main()

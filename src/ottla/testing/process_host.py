@@ -6,7 +6,7 @@ started. A broker's faults are sent through its control socket, which also shows
 process lives.
 """
 
-import os
+import contextlib
 import signal
 import socket
 import subprocess
@@ -28,6 +28,15 @@ REPLY_S = 30.0
 """The first command waits until everything is imported."""
 END_S = 10.0
 POLL_S = 0.002
+PROGRAM = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+import ottla
+del sys.path[0]
+from ottla.testing.fork_server import main
+main()
+"""
+"""This very ottla, wherever it was found; nothing else comes from its folder before its turn."""
 
 
 class _Child:
@@ -47,12 +56,11 @@ class ProcessHost:
         """`remove`: the folder that goes when the cluster ends, whichever way."""
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair()
+        source = str(Path(ottla.__file__).parents[1])
         self._control.settimeout(REPLY_S)
-        command = [sys.executable, "-m", "ottla.testing.fork_server", str(theirs.fileno())]
+        command = [sys.executable, "-c", PROGRAM, source, str(theirs.fileno())]
         if remove is not None:
             command.append(str(remove))
-        source = str(Path(ottla.__file__).parents[1])
-        path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
         with log.open("ab") as out, theirs:
             self._server = subprocess.Popen(  # noqa: S603 - our own program
                 command,
@@ -61,7 +69,6 @@ class ProcessHost:
                 stderr=out,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": path},
             )
         self._log = log
         self._children: dict[int, _Child] = {}
@@ -104,7 +111,7 @@ class ProcessHost:
     def _forget(self, number: int) -> None:
         child = self._children.pop(number, None)
         if child is not None:
-            child.control.close()
+            _end(child.control)
 
     def kill(self, broker: int, timeout_s: float) -> None:
         self._signal(broker, signal.SIGKILL)
@@ -131,7 +138,7 @@ class ProcessHost:
 
     def close(self) -> None:
         """End everything that still runs, by force; bounded."""
-        self._control.close()
+        _end(self._control)
         for number in list(self._children):
             self._forget(number)
         try:
@@ -169,3 +176,10 @@ class ProcessHost:
 
     def _signal(self, broker: int, number: int) -> None:
         processes.send_signal(self._children[broker].process, number)
+
+
+def _end(control: socket.socket) -> None:
+    """Have the other end see that it is over, also while a fork of this process has a copy."""
+    with contextlib.suppress(OSError):
+        control.shutdown(socket.SHUT_RDWR)
+    control.close()
