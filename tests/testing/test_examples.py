@@ -13,7 +13,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("test_*.py"))
 
 def test_there_are_examples():
     names = {path.stem for path in EXAMPLES}
-    assert {"test_confluent_kafka", "test_aiokafka", "test_kafka_python"} <= names
+    assert {"test_confluent_kafka", "test_aiokafka", "test_kafka_python", "test_fastapi"} <= names
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
