@@ -1,6 +1,7 @@
 """TESTING_YOUR_APPLICATION.md and README.md: their Python runs as a user would run it."""
 
 import re
+import runpy
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -50,3 +51,9 @@ def test_the_tables_name_what_there_is():
     called = set(re.findall(r"`([a-z_]+)\(", text))
     known = set(dir(SyncCluster)) | {"check"}
     assert called - known <= set(), f"there is no such method: {called - known}"
+
+
+def test_the_reference_is_what_the_docstrings_say():
+    page = runpy.run_path(str(ROOT / "docs" / "list_api.py"))["page"]()
+    written = (ROOT / "docs" / "API.md").read_text(encoding="utf-8")
+    assert written == page, "run: PYTHONPATH=src python docs/list_api.py"

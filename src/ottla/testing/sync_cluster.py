@@ -67,7 +67,8 @@ class SyncCluster:
     `brokers`: how many, 1 to 50. `settings`: any of `server.properties` for all brokers.
     `in_process`: brokers are threads of this process, not processes; they start faster. `dir`:
     where the data is, a temporary folder by default, which is removed at the end unless `keep`.
-    `zookeeper`: `host:port` of one that runs. OttlaError where something cannot be.
+    `zookeeper`: `host:port` of one that runs. OttlaError where something cannot be. `events` has
+    what was done to it: seconds since its start, and what.
     """
 
     def __init__(
