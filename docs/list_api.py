@@ -33,7 +33,8 @@ def signature(function: Any) -> str:
     text = str(inspect.signature(function)).replace("(self, ", "(").replace("(self)", "()")
     text = re.sub(r"\b(?:[a-z_]+\.)+([A-Z]\w+)", r"\1", text)
     text = re.sub(r"(?:Union\[int, (Literal\[[^]]*\])\]|int \| Literal\[[^]]*\])", "Target", text)
-    text = re.sub(r"Union\[Target, Iterable\[Target\]\]", "Target | Iterable[Target]", text)
+    text = re.sub(r"Union\[int, Literal\[[^]]*\], Iter", "Union[Target, Iter", text)
+    text = text.replace("Union[Target, Iterable[Target]]", "Target | Iterable[Target]")
     return re.sub(r" -> '?([^']*)'?$", r" -> \1", text).removesuffix(" -> None")
 
 
