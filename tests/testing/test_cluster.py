@@ -523,3 +523,18 @@ def test_threads_run_on_asyncios_own_loop_too(monkeypatch):
         writer.flush()
         assert_kept(writer, read_all(cluster.bootstrap, "orders"))
         assert len(writer.acknowledged) == 100
+
+
+def test_a_zookeeper_that_runs_is_used_and_survives():
+    with SyncCluster(1, in_process=True) as first:
+        address = f"{first.zookeeper}/another"
+        with SyncCluster(2, in_process=True, zookeeper=address) as cluster:
+            assert cluster.zookeeper == address
+            cluster.create_topic("orders")
+            with pytest.raises(OttlaError, match="unknown"):
+                first.isr_of("orders-0")
+            follower = min({1, 2} - {cluster.controller})
+            cluster.partition(follower, from_="zookeeper")
+            cluster.heal()
+        first.create_topic("invoices")
+        assert first.leader_of("invoices-0") == 1
