@@ -8,7 +8,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.ports import address_text
 from ottla.testing.faults import Link, Rules
+from ottla.zookeeper.addresses import ConnectString
 
 Target = int | Literal["all", "brokers", "clients", "zookeeper"]
 """From whom a broker is separated: a broker's id, or all of a kind."""
@@ -54,8 +56,8 @@ class Faults:
             if isinstance(target, int):
                 links[addresses[target]] = link
             else:
-                for address in zookeeper.partition("/")[0].split(","):
-                    links[address.strip()] = link
+                for host, port in ConnectString.parse(zookeeper).hosts:
+                    links[address_text(host, port)] = link
         return Rules(links, self._links.get((broker, "clients")), broker in self.full)
 
 
