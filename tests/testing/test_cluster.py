@@ -416,6 +416,31 @@ def test_after_a_kill_9_of_owner_and_fork_server_no_broker_is_left():
         subprocess.run(["rm", "-rf", folder], check=False)
 
 
+OTHER_SYSTEM = """
+    from ottla.testing import process_host
+    process_host.PROGRAM = process_host.PROGRAM.replace("main()", "sys.platform = 'other'; main()")
+"""
+
+
+@pytest.mark.processes
+def test_where_the_kernel_does_not_end_them_brokers_end_by_themselves():
+    """As on macOS: at the end of their control sockets, unless they are paused."""
+    program = textwrap.dedent(OTHER_SYSTEM) + textwrap.dedent(OWNER).replace("cluster.pause(2)", "")
+    owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    try:
+        folder, server, *pids = owner.stdout.readline().split()
+        os.kill(int(server), signal.SIGKILL)
+        time.sleep(0.3)
+        assert all(alive(int(pid)) for pid in pids), "it was the kernel"
+        owner.kill()
+        until(lambda: not any(alive(int(pid)) for pid in pids), 2, "all have ended")
+    finally:
+        owner.kill()
+        owner.wait(10)
+        owner.stdout.close()
+        subprocess.run(["rm", "-rf", folder], check=False)
+
+
 def alive(pid):
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()

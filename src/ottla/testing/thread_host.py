@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla.broker.broker import Broker
-from ottla.broker.process import LOG_FORMAT, load_config
+from ottla.broker.process import load_config
 from ottla.model.errors import OttlaError, StartupError
 from ottla.model.state_changes import LOGGER_NAME
 from ottla.net.runtime import RealWorkers, loop_factory
@@ -26,6 +26,8 @@ from ottla.testing.faults import FaultLayer, Rules
 
 OPEN_FILES = 512
 """Of each broker: the descriptors are this process's."""
+LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
+"""As of a broker's process."""
 END_S = 10.0
 LONGEST_PAUSE_S = 3600.0
 
