@@ -35,7 +35,7 @@ class Chaos:
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._failure: BaseException | None = None
-        self._first_event = len(cluster.events)
+        self._since_s = cluster.age_s
 
     # --- nemeses ----------------------------------------------------------------------------
 
@@ -151,12 +151,13 @@ class Chaos:
             touched = sorted(
                 {f"{a.topic}-{a.partition}" for a in self._acknowledged if a.partition >= 0}
             )
-        return story(self.cluster, self._first_event, touched)
+        return story(self.cluster, self._since_s, touched)
 
 
-def story(cluster: SyncCluster, first_event: int, partitions: Sequence[str]) -> str:
-    """Return a cluster's events from one on, the reasons of partitions, and last lines of logs."""
-    lines = [f"{at_s:8.3f} s  {what}" for at_s, what in cluster.events[first_event:]]
+def story(cluster: SyncCluster, since_s: float, partitions: Sequence[str]) -> str:
+    """Return a cluster's events since an age, the reasons of partitions, and last lines of logs."""
+    events = [(at_s - since_s, what) for at_s, what in cluster.events]
+    lines = [f"{at_s:8.3f} s  {what}" for at_s, what in events if at_s >= 0]
     with suppress(OttlaError):
         for partition in list(partitions or cluster.partitions())[:WHYS]:
             with suppress(OttlaError):

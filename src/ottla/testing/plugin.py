@@ -23,7 +23,7 @@ MARKER = (
     "ottla(brokers=3, settings={}, in_process=False, session_timeout_ms=6000, scope='session'): "
     "the cluster of fixture ottla_cluster; scope: how long it lives"
 )
-_cluster_key = pytest.StashKey["tuple[SyncCluster, int]"]()
+_cluster_key = pytest.StashKey["tuple[SyncCluster, float]"]()
 _chaos_key = pytest.StashKey["Chaos"]()
 _seed_key = pytest.StashKey[int]()
 _kept_key = pytest.StashKey[list[str]]()
@@ -150,7 +150,7 @@ def ottla_cluster(request: pytest.FixtureRequest) -> "SyncCluster":
         raise pytest.UsageError("marker ottla: name its arguments, as in brokers=3")
     clusters: _Clusters = request.getfixturevalue(f"_ottla_{scope}")
     cluster = clusters.get(wanted, empty=True)
-    request.node.stash[_cluster_key] = (cluster, len(cluster.events))
+    request.node.stash[_cluster_key] = (cluster, cluster.age_s)
     return cluster
 
 
@@ -200,11 +200,11 @@ def _sections(item: pytest.Item) -> list[tuple[str, str]]:
     from ottla.model.errors import OttlaError  # noqa: PLC0415 - only for a cluster
     from ottla.testing.chaos import story  # noqa: PLC0415 - the same
 
-    cluster, first_event = found
+    cluster, since_s = found
     chaos = item.stash.get(_chaos_key, None)
     text = "the cluster is over"
     with suppress(OttlaError):
-        text = story(cluster, first_event, []) if chaos is None else chaos.story()
+        text = story(cluster, since_s, []) if chaos is None else chaos.story()
     if chaos is not None:
         text = f"again with --ottla-seed {chaos.seed}\n{text}"
     return [(f"ottla: cluster in {cluster.dir}", text)]

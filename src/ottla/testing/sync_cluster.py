@@ -216,6 +216,11 @@ class SyncCluster:
         """The ids of all brokers, those that are down too."""
         return list(self._nodes)
 
+    @property
+    def age_s(self) -> float:
+        """Seconds since the start, as `events` counts them."""
+        return time.monotonic() - self._began_s
+
     def running(self, broker: int) -> bool:
         """Return whether a broker lives, paused or not."""
         return self._running_host().running(self._known(broker).id)
@@ -642,7 +647,7 @@ class SyncCluster:
 
     def note(self, what: str) -> None:
         """Add an entry to `events`."""
-        self.events.append((time.monotonic() - self._began_s, what))
+        self.events.append((self.age_s, what))
 
     def _until(
         self, condition: Callable[[], T], timeout_s: float, what: str | Callable[[], str]
