@@ -238,9 +238,9 @@ def test_a_slow_broker_answers_that_much_later(in_process):
         slowed = took_s()
         cluster.heal()
         healed = min(took_s() for _ in range(5))
-        assert usual < 0.15
-        assert 0.29 <= slowed < 1.0
-        assert healed < 0.15
+        assert usual < 0.25
+        assert 0.29 <= slowed < 3.0
+        assert healed < 0.25
 
 
 @BOTH
@@ -325,7 +325,7 @@ def test_mistakes_are_one_clear_line():
         with pytest.raises(OttlaError, match=r"is no TOPIC-PARTITION"):
             cluster.leader_of("orders")
         with pytest.raises(OttlaError, match="was not created"):
-            cluster.create_topic("orders", replicas=3, timeout_s=0.2)
+            cluster.create_topic("orders", replicas=3, timeout_s=2)
         with pytest.raises(OttlaError, match="was not created"):
             cluster.create_topic("orders", retention_mss=1)
         for _ in range(2):  # asking creates nothing
@@ -512,7 +512,7 @@ def test_a_fork_of_the_test_process_does_not_keep_a_cluster_alive():
         fork.start()
         began = time.monotonic()
     try:
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 8, "it was waited for in vain"
         assert not alive(pid)
         assert fork.is_alive()
     finally:

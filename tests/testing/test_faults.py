@@ -10,7 +10,7 @@ import uvloop
 from ottla.testing.faults import HELD_BYTES, FaultLayer, Link, Rules
 
 LOOPS = pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
-DROP, CUT, SLOW = Link("drop"), Link("cut"), Link("slow", 0.2)
+DROP, CUT, SLOW = Link("drop"), Link("cut"), Link("slow", 0.6)
 
 
 class Peer(asyncio.Protocol):
@@ -94,7 +94,7 @@ class Pair:
     def faulted(self, link):
         self.client_layer.apply(Rules({self.address: link} if link else {}))
 
-    async def came(self, condition, timeout_s=2.0):
+    async def came(self, condition, timeout_s=5.0):
         async with asyncio.timeout(timeout_s):
             while not condition():
                 await asyncio.sleep(0.005)
@@ -194,11 +194,11 @@ def test_what_is_slow_arrives_late_and_in_order(loop_factory):
         assert pair.there.got == b""
         pair.there.transport.write(b"a")
         await pair.came(lambda: pair.there.got == b"123")
-        assert 0.19 <= loop.time() - began < 0.6
+        assert 0.59 <= loop.time() - began < 5
         assert pair.here.got == b"a"
         pair.here.transport.write(b"4")
         pair.here.transport.close()
-        await asyncio.wait_for(pair.there.lost, 1)
+        await asyncio.wait_for(pair.there.lost, 5)
         assert pair.there.got == b"1234"
 
     in_loop(loop_factory, main)
