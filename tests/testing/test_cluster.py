@@ -563,3 +563,16 @@ def test_a_zookeeper_that_runs_is_used_and_survives():
             cluster.heal()
         first.create_topic("invoices")
         assert first.leader_of("invoices-0") == 1
+
+
+@BOTH
+def test_a_kill_leaves_no_mark_of_a_clean_end_and_a_stop_does(in_process):
+    with SyncCluster(2, in_process=in_process) as cluster:
+        cluster.create_topic("orders")
+        marks = [cluster.dir / f"broker-{n}/data/.kafka_cleanshutdown" for n in (1, 2)]
+        cluster.kill(1)
+        cluster.stop(2)
+        assert [mark.exists() for mark in marks] == [False, True]
+        last = cluster.logs(1, 1000)
+        assert "shutting down" not in last, "a killed broker took steps of its own"
+        assert "shut down" in cluster.logs(2, 1)
