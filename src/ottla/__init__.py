@@ -1,3 +1,26 @@
-"""Ottla: Kafka's high availability, in Python."""
+"""Ottla: Kafka's high availability, in Python.
+
+`Cluster` and `SyncCluster` are clusters as objects, for tests: docs/TESTING_YOUR_APPLICATION.md.
+They are imported at their first use.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.testing.cluster import Cluster as Cluster
+    from ottla.testing.sync_cluster import SyncCluster as SyncCluster
 
 __version__ = "0.1.0.dev0"
+
+_LAZY = {"Cluster": "ottla.testing.cluster", "SyncCluster": "ottla.testing.sync_cluster"}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for by its name here (PEP 562)."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'ottla' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - importing ottla stays cheap
+
+    found: object = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = found
+    return found

@@ -1,8 +1,8 @@
 """Process: a broker as a program: arguments, logging, limits, signals, exit code.
 
-Who may call: `ottla.__main__`. Invariants: bad input and a world that is not as it should be end
-in one line on stderr and exit code 1 (2 for bad usage), never in a traceback; SIGTERM and SIGINT
-end in a controlled shutdown and exit code 0, SIGUSR1 logs statistics. Kafka:
+Who may call: `ottla.__main__`, `ottla.testing`. Invariants: bad input and a world that is not as it
+should be end in one line on stderr and exit code 1 (2 for bad usage), never in a traceback; SIGTERM
+and SIGINT end in a controlled shutdown and exit code 0, SIGUSR1 logs statistics. Kafka:
 `kafka.Kafka` and `kafka-server- start.sh`.
 """
 
@@ -13,7 +13,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -27,6 +27,7 @@ from ottla.log.predecessors import keep_of
 from ottla.model.config import BrokerConfig, parse_properties
 from ottla.model.descriptors import split_descriptors
 from ottla.model.errors import OttlaError
+from ottla.model.ports import World
 from ottla.net import allocator, garbage, runtime
 from ottla.net.status_socket import StatusSocket
 
@@ -142,7 +143,13 @@ async def _show_metrics(broker: Broker, path: str, steps: contextlib.AsyncExitSt
     steps.callback(sampling.cancel)
 
 
-async def _serve(config: BrokerConfig, metrics_socket: str | None, sockets: int) -> None:
+def _real_world() -> World:
+    return runtime.real_world(OsFiles())
+
+
+async def _serve(
+    config: BrokerConfig, metrics_socket: str | None, sockets: int, make_world: Callable[[], World]
+) -> None:
     """Start a broker, wait for a signal, shut it down."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -157,7 +164,7 @@ async def _serve(config: BrokerConfig, metrics_socket: str | None, sockets: int)
     # With a look-up come `encodings.idna` and its tables: 0.4 MB.
     unnamed = any(not endpoint.host for endpoint in config.advertised_listeners)
     host_name = socket.getfqdn() if unnamed else "localhost"
-    broker = Broker(config, runtime.real_world(OsFiles()), host_name=host_name, sockets=sockets)
+    broker = Broker(config, make_world(), host_name=host_name, sockets=sockets)
     loop.add_signal_handler(
         signal.SIGUSR1, lambda: logger.info("statistics %s", broker.statistics())
     )
@@ -180,8 +187,12 @@ async def _serve(config: BrokerConfig, metrics_socket: str | None, sockets: int)
         failed.result()
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run a broker until a signal ends it; return the exit code."""
+def main(argv: Sequence[str], make_world: Callable[[], World] = _real_world) -> int:
+    """Run a broker until a signal ends it; return the exit code.
+
+    `make_world` is called once, in the running loop: the operating system's unless faults are
+    wanted in it (`ottla.testing`).
+    """
     arguments = parse_arguments(argv)
     faulthandler.enable()
     for override in arguments.override:
@@ -209,7 +220,11 @@ def main(argv: Sequence[str]) -> int:
     sys.setswitchinterval(SWITCH_S)
     try:
         runtime.run(
-            _serve, config, arguments.metrics_socket, split_descriptors(descriptors).connections
+            _serve,
+            config,
+            arguments.metrics_socket,
+            split_descriptors(descriptors).connections,
+            make_world,
         )
     except OttlaError as error:
         sys.stderr.write(f"ottla broker: {error}\n")

@@ -10,6 +10,7 @@ Kafka: `SocketServer.Processor` and `KafkaChannel` (mute and unmute).
 
 import asyncio
 import logging
+from asyncio.events import _get_running_loop as get_running_loop
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
@@ -17,7 +18,7 @@ from typing import Protocol, cast
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.ports import Buffer
 from ottla.net.frame_memory import SMALL_FRAME_BYTES, FrameMemory
-from ottla.net.framing import JOIN_BYTES, SCRATCH_BYTES, FrameReader, size_prefix
+from ottla.net.framing import JOIN_BYTES, SCRATCH_BYTES, FrameReader, scratch_of, size_prefix
 from ottla.net.limits import DispatchTimeSlice, FrameRules, ServerLimits
 from ottla.net.response_memory import ResponseMemory
 from ottla.security.principals import ANONYMOUS
@@ -178,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = False
         self.dirty = False
         self._transport: asyncio.Transport | None = None
-        self._reader = FrameReader(limits.max_frame_bytes)
+        self._reader = FrameReader(limits.max_frame_bytes, scratch_of(get_running_loop()))
         self._turn = server.turn
         self._responses = server.broker_responses if server.between_brokers else server.responses
         self._rules = server.rules

@@ -12,6 +12,7 @@ the loop receives again, so an idle connection owns no buffer at all.
 
 import struct
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from weakref import WeakKeyDictionary
 
 DEFAULT_MAX_FRAME_BYTES = 104_857_600
 """Kafka's socket.request.max.bytes."""
@@ -35,6 +36,17 @@ LOOKS_LIKE = "this looks like"
 
 scratch = memoryview(bytearray(SCRATCH_BYTES))
 """The shared receive buffer. Valid only between a receive and the `advance` that follows it."""
+_scratches: "WeakKeyDictionary[object, memoryview]" = WeakKeyDictionary()
+
+
+def scratch_of(loop: object | None) -> memoryview:
+    """Return the receive buffer of a loop's readers: two loops may receive at once, in threads."""
+    if loop is None:
+        return scratch
+    found = _scratches.get(loop)
+    if found is None:
+        found = _scratches[loop] = memoryview(bytearray(SCRATCH_BYTES))
+    return found
 
 
 def size_prefix(size: int) -> bytes:
@@ -67,9 +79,24 @@ class FrameReader:
     `buffer()` takes; whoever has no memory to give receives nothing until there is some.
     """
 
-    __slots__ = ("_body", "_head", "filled", "max_frame_bytes", "problem", "room", "wanted")
+    __slots__ = (
+        "_body",
+        "_head",
+        "_scratch",
+        "filled",
+        "max_frame_bytes",
+        "problem",
+        "room",
+        "wanted",
+    )
 
-    def __init__(self, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self,
+        max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+        shared: memoryview = scratch,
+    ) -> None:
+        """`shared`: the receive buffer of all readers of the loop, see `scratch_of`."""
+        self._scratch = shared
         self.max_frame_bytes = max_frame_bytes
         self.wanted = 0
         self.filled = 0
@@ -86,7 +113,7 @@ class FrameReader:
         """Return where the next bytes go: the open frame's own memory, or the shared scratch."""
         body = self._body
         if body is None:
-            return scratch
+            return self._scratch
         if self.filled == self.room:
             self.room = self.next_room
             if self.room > len(body):
@@ -124,9 +151,9 @@ class FrameReader:
 
     def _cut(self, count: int) -> list[memoryview]:
         frames: list[memoryview] = []
-        source = scratch
+        source = self._scratch
         if self._head:
-            source = memoryview(self._head + scratch[:count])
+            source = memoryview(self._head + source[:count])
             count += len(self._head)
             self._head = b""
         position = 0

@@ -17,7 +17,7 @@ import msgspec
 
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, WireError
 from ottla.model.ports import Buffer, World, address_text
-from ottla.net.framing import JOIN_BYTES, FrameReader
+from ottla.net.framing import JOIN_BYTES, FrameReader, scratch_of
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header, frame
 
@@ -63,7 +63,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.timed_out = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._reader = FrameReader(MAX_RESPONSE_BYTES)
+        self._reader = FrameReader(MAX_RESPONSE_BYTES, scratch_of(self._loop))
         self._open: deque[_Open] = deque()
         self._next_correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None

@@ -1,5 +1,6 @@
 """Framing: sizes are checked first; a frame is complete, in writable memory of its own."""
 
+import gc
 import random
 import struct
 
@@ -115,3 +116,31 @@ def test_partial_shows_how_far_a_frame_is():
     assert reader.wanted == 0
     feed(reader, b"\x00\x08abc", 9)
     assert (reader.filled, reader.wanted) == (3, 8)
+
+
+class Loop:
+    """Stands for an event loop."""
+
+
+def test_each_loop_receives_into_a_buffer_of_its_own():
+    """Brokers in threads of one process (`ottla.testing`) receive at the same time."""
+    one, other = Loop(), Loop()
+    assert framing.scratch_of(one) is framing.scratch_of(one)
+    assert framing.scratch_of(one) is not framing.scratch_of(other)
+    assert framing.scratch_of(None) is framing.scratch
+    first = FrameReader(shared=framing.scratch_of(one))
+    second = FrameReader(shared=framing.scratch_of(other))
+    message, foreign = framed(b"of the first"), framed(b"SECOND SECOND")
+    first.buffer()[: len(message)] = message
+    second.buffer()[: len(foreign)] = foreign  # between a receive and its `advance`
+    assert [bytes(f) for f in first.advance(len(message))] == [b"of the first"]
+    assert [bytes(f) for f in second.advance(len(foreign))] == [b"SECOND SECOND"]
+
+
+def test_the_buffer_of_a_loop_goes_with_it():
+    loop = Loop()
+    framing.scratch_of(loop)
+    count = len(framing._scratches)
+    del loop
+    gc.collect()
+    assert len(framing._scratches) == count - 1

@@ -1,0 +1,143 @@
+"""Checking: whether what was acknowledged to an application is what the topic holds.
+
+Who may call: `chaos`. Pure. Invariants: a record is known by key and value, and by partition and
+offset where the application tells them; nothing is found wrong that a correct cluster may do:
+a record that was sent and never acknowledged may be there or not, but never twice.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """A record that was acknowledged to the application. -1: it does not know where."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    partition: int = -1
+    offset: int = -1
+
+    def __str__(self) -> str:
+        where = f"{self.topic}-{self.partition}@{self.offset}" if self.offset >= 0 else self.topic
+        return f"{where} key={self.key!r} value={self.value!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A record as the second reader found it."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}@{self.offset} key={self.key!r} value={self.value!r}"
+
+
+@dataclass(slots=True)
+class Checked:
+    """The result: how much was compared, and what is wrong."""
+
+    acknowledged: int = 0
+    found: int = 0
+    lost: list[str] = field(default_factory=list)
+    doubled: list[str] = field(default_factory=list)
+    reordered: list[str] = field(default_factory=list)
+
+    @property
+    def right(self) -> bool:
+        return not (self.lost or self.doubled or self.reordered)
+
+    def __str__(self) -> str:
+        lines = [f"{self.acknowledged} records acknowledged, {self.found} found"]
+        for name in ("lost", "doubled", "reordered"):
+            wrong = getattr(self, name)
+            lines += [f"{name}: {len(wrong)}"] if wrong else []
+            lines += [f"  {one}" for one in wrong[:SHOWN]]
+            lines += [f"  and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
+        return "\n".join(lines)
+
+
+_Content = tuple[str, bytes | None, bytes | None]
+
+
+def check(acknowledged: Sequence[Acknowledged], found: Iterable[Found]) -> Checked:
+    """Compare the acknowledged records, in their order, with all that the topics hold."""
+    by_place: dict[tuple[str, int, int], Found] = {}
+    by_content: dict[_Content, list[Found]] = {}
+    for one in found:
+        by_place[one.topic, one.partition, one.offset] = one
+        by_content.setdefault((one.topic, one.key, one.value), []).append(one)
+    result = Checked(len(acknowledged), len(by_place))
+    places = _lost(acknowledged, by_place, by_content, result)
+    _doubled(acknowledged, by_content, result)
+    _reordered(acknowledged, places, result)
+    return result
+
+
+def _lost(
+    acknowledged: Sequence[Acknowledged],
+    by_place: dict[tuple[str, int, int], Found],
+    by_content: dict[_Content, list[Found]],
+    result: Checked,
+) -> list[Found | None]:
+    """Note what is not there; return where each acknowledged record was found."""
+    places: list[Found | None] = []
+    taken: Counter[_Content] = Counter()
+    for one in acknowledged:
+        content = (one.topic, one.key, one.value)
+        if one.offset >= 0:
+            there = by_place.get((one.topic, one.partition, one.offset))
+            if there is None:
+                result.lost.append(str(one))
+            elif (there.key, there.value) != (one.key, one.value):
+                result.lost.append(f"{one}; there is key={there.key!r} value={there.value!r}")
+                there = None
+        else:
+            same = by_content.get(content, [])
+            there = same[taken[content]] if taken[content] < len(same) else None
+            taken[content] += 1
+            if there is None:
+                result.lost.append(str(one))
+        places.append(there)
+    return places
+
+
+def _doubled(
+    acknowledged: Sequence[Acknowledged],
+    by_content: dict[_Content, list[Found]],
+    result: Checked,
+) -> None:
+    """Note what is there more often than it was acknowledged, and more than once."""
+    wanted = Counter((one.topic, one.key, one.value) for one in acknowledged)
+    for content, same in by_content.items():
+        most = max(1, wanted[content])
+        if len(same) > most:
+            at = ", ".join(f"{one.topic}-{one.partition}@{one.offset}" for one in same)
+            result.doubled.append(
+                f"key={content[1]!r} value={content[2]!r} is there {len(same)} times, "
+                f"acknowledged {wanted[content]}: {at}"
+            )
+
+
+def _reordered(
+    acknowledged: Sequence[Acknowledged], places: Sequence[Found | None], result: Checked
+) -> None:
+    """Note records of one key that lie in another order than they were acknowledged in."""
+    last: dict[tuple[str, int, bytes], Found] = {}
+    for one, there in zip(acknowledged, places, strict=True):
+        if one.key is None or there is None:
+            continue
+        key = (there.topic, there.partition, one.key)
+        before = last.get(key)
+        if before is not None and before.offset > there.offset:
+            result.reordered.append(f"{there} was acknowledged after {before}")
+        else:
+            last[key] = there

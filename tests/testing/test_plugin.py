@@ -1,0 +1,257 @@
+"""The plugin of pytest, in projects that have nothing else."""
+
+import re
+import shutil
+import subprocess
+import textwrap
+from importlib.metadata import entry_points
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+INSTALLED = bool(entry_points(group="pytest11", name="ottla"))
+"""Then pytest loads it by itself, and -p may not load it again."""
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    """A project that is empty but for the tests given; returns what runs them."""
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+
+    def run(text, *arguments):
+        pytester.makepyfile(textwrap.dedent(text))
+        plugin = [] if INSTALLED else ["-p", "ottla.testing.plugin"]
+        return pytester.runpytest_subprocess(
+            *plugin, "-p", "no:cacheprovider", "--strict-markers", *arguments, timeout=100
+        )
+
+    return run
+
+
+PRODUCE = """
+    import pytest
+    from confluent_kafka import Producer
+
+    def produce(bootstrap, topic, values):
+        done = []
+        producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+        for value in values:
+            producer.produce(topic, value, key="k", on_delivery=lambda e, m: done.append((e, m)))
+        assert producer.flush(20) == 0
+        assert not [error for error, _ in done if error]
+        return [message for _, message in done]
+"""
+
+
+def test_a_fixture_is_a_cluster(project):
+    result = project(
+        PRODUCE
+        + """
+    @pytest.mark.ottla(brokers=1, in_process=True)
+    def test_produce(ottla_cluster, kafka_bootstrap):
+        ottla_cluster.create_topic("orders")
+        (message,) = produce(kafka_bootstrap, "orders", ["one"])
+        assert message.offset() == 0
+    """
+    )
+    result.assert_outcomes(passed=1)
+
+
+def test_scopes_share_or_do_not(project):
+    result = project(
+        """
+    import pytest
+
+    seen = {}
+    pytestmark = pytest.mark.ottla(brokers=1, in_process=True)
+
+    @pytest.mark.parametrize("n", [1, 2])
+    def test_session(ottla_cluster, n):
+        assert seen.setdefault("session", ottla_cluster) is ottla_cluster
+        assert ottla_cluster.running(1), "it was not started again"
+        assert ottla_cluster.partitions() == [], "topics of another test are there"
+        ottla_cluster.create_topic("orders", partitions=3)
+        ottla_cluster.create_topic("orders-of-today")
+        ottla_cluster.kill(1)
+
+    @pytest.mark.parametrize("n", [1, 2])
+    @pytest.mark.ottla(brokers=1, in_process=True, scope="function")
+    def test_function(ottla_cluster, n):
+        assert ottla_cluster not in seen.values()
+        seen[f"function-{n}"] = ottla_cluster
+
+    @pytest.mark.ottla(brokers=2, in_process=True, settings={"num.partitions": 7})
+    def test_other_arguments(ottla_cluster):
+        assert ottla_cluster not in seen.values()
+        assert ottla_cluster.broker_ids == [1, 2]
+
+    @pytest.fixture(scope="session")
+    def application(ottla_cluster_session):
+        return ottla_cluster_session
+
+    def test_fixtures_of_a_session(application, ottla_cluster_module):
+        assert application is not ottla_cluster_module
+        assert len(application.broker_ids) == 1
+
+    def test_function_clusters_are_over():
+        from ottla.model.errors import OttlaError
+        with pytest.raises(OttlaError, match="does not run"):
+            seen["function-1"].heal()
+    """,
+        "--ottla-brokers=1",
+        "--ottla-in-process",
+    )
+    result.assert_outcomes(passed=7)
+
+
+def test_the_report_of_a_failure_tells_what_happened(project):
+    result = project(
+        PRODUCE
+        + """
+    @pytest.mark.ottla(brokers=3, in_process=True)
+    def test_lost(ottla_cluster, chaos):
+        ottla_cluster.create_topic("orders")
+        for message in produce(ottla_cluster.bootstrap, "orders", ["a", "b", "c"]):
+            chaos.acknowledged("orders", message.key(), message.value(), 0, message.offset())
+        chaos.once("kill_leader", "orders-0", longest_s=0.1)
+        assert chaos.check().found == 3
+        chaos.acknowledged("orders", "k", "never written", 0, 99)
+        chaos.check()
+    """,
+        "--ottla-seed=4711",
+    )
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str()
+    assert "4 records acknowledged, 3 found" in text
+    assert "lost: 1" in text
+    assert "orders-0@99 key=b'k' value=b'never written'" in text
+    assert "again with --ottla-seed 4711" in text
+    assert re.search(r"\d\.\d{3} s  nemesis kill_leader", text)
+    assert re.search(r"\d\.\d{3} s  killed broker \d", text)
+    assert re.search(r"orders-0  now: leader \d epoch [12] ", text)
+    assert re.search(r"broker 1 runs; its last lines:\n.*INFO ottla", text)
+    assert "Captured log" not in text, "what brokers log is in the report twice"
+
+
+def test_chaos_while_an_application_works(project):
+    result = project(
+        """
+    import time
+    import pytest
+    from confluent_kafka import Producer
+
+    @pytest.mark.ottla(brokers=3, in_process=True, session_timeout_ms=1500)
+    @pytest.mark.parametrize("nemesis", [
+        "kill_leader", "kill_controller", "kill_any", "pause_leader", "partition_leader",
+        "rolling_restart", "slow_broker", "disk_full",
+    ])
+    def test_nothing_is_lost(ottla_cluster, chaos, nemesis):
+        topic = nemesis.replace("_", "-")
+        ottla_cluster.create_topic(topic, partitions=3)
+        producer = Producer({
+            "bootstrap.servers": ottla_cluster.bootstrap, "acks": "all",
+            "enable.idempotence": True, "socket.timeout.ms": 2000,
+            "reconnect.backoff.max.ms": 200,
+        })
+
+        def delivered(error, message):
+            assert error is None, error
+            chaos.acknowledged(
+                topic, message.key(), message.value(), message.partition(), message.offset()
+            )
+
+        until = time.monotonic() + 2.5
+        n = 0
+        with chaos.during(nemesis, pause_s=(0.1, 0.3), longest_s=0.5):
+            while time.monotonic() < until:
+                producer.produce(topic, str(n), key=str(n % 7), on_delivery=delivered)
+                producer.poll(0.001)
+                n += 1
+            assert producer.flush(30) == 0
+        assert any(nemesis in what for _, what in ottla_cluster.events)
+        checked = chaos.check()
+        assert checked.acknowledged == n
+        assert checked.found == n
+    """
+    )
+    result.assert_outcomes(passed=8)
+
+
+def test_mistakes_are_clear(project):
+    result = project(
+        """
+    import pytest
+
+    @pytest.mark.ottla(scope="class")
+    def test_scope(ottla_cluster): ...
+
+    @pytest.mark.ottla(3)
+    def test_argument(ottla_cluster): ...
+
+    @pytest.mark.ottla(brokers=1, in_process=True, settings={"log.dir.s": 1})
+    def test_setting(ottla_cluster): ...
+
+    @pytest.mark.ottla(brokers=1, in_process=True)
+    def test_nemesis(chaos):
+        chaos.once("kill_everything")
+
+    @pytest.mark.ottla(brokers=1, in_process=True)
+    def test_nothing_acknowledged(chaos):
+        chaos.check()
+    """
+    )
+    result.assert_outcomes(errors=3, failed=2)
+    text = result.stdout.str()
+    assert "scope='class' is none of function, module, session" in text
+    assert "name its arguments, as in brokers=3" in text
+    assert "no broker setting of that name; did you mean log.dirs" in text
+    assert "no nemesis kill_everything; there are kill_leader, " in text
+    assert "nothing was acknowledged" in text
+
+
+def test_a_kept_folder_is_named(project):
+    result = project(
+        """
+    import pytest
+
+    @pytest.mark.ottla(brokers=1, in_process=True)
+    def test_it(ottla_cluster):
+        ottla_cluster.create_topic("orders")
+    """,
+        "--ottla-keep",
+    )
+    result.assert_outcomes(passed=1)
+    folder = re.search(r"ottla: kept (\S+)", result.stdout.str())[1]
+    assert subprocess.run(["ls", f"{folder}/broker-1/data/orders-0"], check=True)
+    shutil.rmtree(folder)
+
+
+def test_whoever_does_not_use_it_imports_nothing(project):
+    result = project(
+        """
+    import sys
+
+    def test_it():
+        loaded = {m for m in sys.modules if m.startswith("ottla")}
+        assert loaded <= {"ottla", "ottla.testing", "ottla.testing.plugin"}
+    """
+    )
+    result.assert_outcomes(passed=1)
+
+
+@pytest.mark.processes
+def test_two_workers_at_once(project):
+    result = project(
+        """
+    import pytest
+
+    @pytest.mark.ottla(brokers=2)
+    @pytest.mark.parametrize("n", range(4))
+    def test_it(ottla_cluster, n):
+        ottla_cluster.create_topic(f"orders-{n}")
+        ottla_cluster.kill(1)
+    """,
+        "-n2",
+    )
+    result.assert_outcomes(passed=4)
