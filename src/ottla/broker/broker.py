@@ -13,6 +13,9 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ottla.broker.authorization.acl_cache import AclCache
+from ottla.broker.authorization.authorizer_settings import configured_authorizer
+from ottla.broker.authorization.request_authorizer import RequestAuthorizer
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
 from ottla.broker.configs.throttle_lease import ThrottleLease
 from ottla.broker.configs.topic_configs import TopicConfigs
@@ -120,6 +123,7 @@ class Broker:
     ) -> None:
         """Make all parts. `sockets`: descriptors there are for connections; None: enough."""
         refuse_unsupported_configs(config)
+        acls = configured_authorizer(config)
         self.config = config
         self.world = world
         self.broker_id = config.broker_id
@@ -195,6 +199,8 @@ class Broker:
             transactions=coordination.transactions,
             verifier=coordination.verifier,
             batch_checks=BatchChecks(config, world.workers),
+            authorizer=None if acls is None else RequestAuthorizer(acls, world.clock),
+            acl_cache=None if acls is None else AclCache(world, self.tasks, acls),
         )
         metadata.on_change(self._metadata_changed)
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
@@ -305,7 +311,7 @@ class Broker:
         proposed = uuid_to_text(self.world.random.randbytes(16))
         server.cluster_id = await store.create_or_get_cluster_id(proposed)
         logger.info("starting broker=%d cluster_id=%s", self.broker_id, server.cluster_id)
-        await server.topic_configs.load(store)
+        await server.load(store)
         server.enter(BrokerState.RECOVERY)
         await self._load_logs()
         await self.membership.through(server.coordination.start)
@@ -470,7 +476,7 @@ class Broker:
     async def _clean_up(self) -> None:
         """Close what is open, in the reverse order of dependence; each step even if one fails."""
         server = self.services
-        server.topic_configs.stop()
+        server.forget_session()
         await self.membership.withdraw()
         server.current_store = None  # what still fires starts nothing any more
         async with contextlib.AsyncExitStack() as steps:

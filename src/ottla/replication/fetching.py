@@ -57,7 +57,11 @@ Reader = tuple[str, str]
 
 Response = tuple[FetchEntry, FetchResponse.PartitionData]
 
-UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+UNKNOWN = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
 
 
 class FetchHost(Protocol):
@@ -368,6 +372,8 @@ class FetchPath:
         topic = entry.topic
         if topic is None:
             raise OttlaError("topic id not known here", ErrorCode.UNKNOWN_TOPIC_ID)
+        if entry.denied:
+            raise OttlaError("not authorized", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = self._host.hosted(topic, entry.index)
         if (
             entry.topic_id not in (partition.topic_id, ZERO_UUID)
