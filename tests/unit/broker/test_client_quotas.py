@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from ottla.broker.quotas.client_quotas import (
-    ANONYMOUS,
     ANY,
     CONSUMER_RATE,
     PRODUCER_RATE,
@@ -15,6 +14,7 @@ from ottla.broker.quotas.client_quotas import (
 from ottla.model.errors import ErrorCode
 from ottla.net.client import PeerConnection
 from ottla.replication.throttle import UNBOUNDED
+from ottla.security.principals import ANONYMOUS
 from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
@@ -305,5 +305,5 @@ def test_metadata_has_the_throttle_time_too(cluster):
     quotas = cluster.brokers["b1"].services.quotas
     cluster.wait(lambda: quotas.active)
     now_ms = cluster.simulation.node("b1").world.clock.monotonic() * 1000
-    quotas.record(REQUEST_PERCENTAGE, ANONYMOUS, "t", 500, now_ms)
+    quotas.record(REQUEST_PERCENTAGE, ANONYMOUS.name, "t", 500, now_ms)
     assert cluster.ask(1, MetadataRequest(topics=[]), 9).throttle_time_ms > 0
