@@ -370,10 +370,10 @@ class FetchPath:
         now_ms: float,
     ) -> FetchResponse.PartitionData | None:
         topic = entry.topic
-        if topic is None:
-            raise OttlaError("topic id not known here", ErrorCode.UNKNOWN_TOPIC_ID)
         if entry.denied:
             raise OttlaError("not authorized", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if topic is None:
+            raise OttlaError("topic id not known here", ErrorCode.UNKNOWN_TOPIC_ID)
         partition = self._host.hosted(topic, entry.index)
         if (
             entry.topic_id not in (partition.topic_id, ZERO_UUID)

@@ -99,6 +99,8 @@ class ForEach(NamedTuple):
     """Who may do this needs nothing else."""
     error: Callable[[Any, int, int, "str | None"], Message] | None = None
     with_message: bool = False
+    handles_none: bool = False
+    """The handler is called though there is nothing left: it may fail as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,9 @@ def each_named(
     *,
     unless: Need | None = None,
     error: Callable[[Any, int, int, "str | None"], Message] | None = None,
+    handles_none: bool = False,
 ) -> ForEach:
     """Return the needs of elements that each name their resource, or are its name."""
-    return ForEach(asked, responded, lambda _: need, (need,), unless, error)
+    return ForEach(
+        asked, responded, lambda _: need, (need,), unless, error, handles_none=handles_none
+    )

@@ -53,7 +53,7 @@ class _Asking:
 
 def refusal(need: Need) -> Refusal:
     """Return the error of a request that lacks a need."""
-    return Refusal(MESSAGES.get(need.resource_type, ""), ERRORS[need.resource_type])
+    return Refusal("", ERRORS[need.resource_type])
 
 
 def _check_whole(access: Access, asking: _Asking, header: RequestHeader, request: Any) -> None:
@@ -162,7 +162,7 @@ def _handle_rest(
     setattr(rest, each.asked, [e for p, e in enumerate(elements) if p not in refused])
     if getattr(request, "acks", 1) == 0:
         _without_response(api, server, conn, header, rest)
-    if not getattr(rest, each.asked):
+    if not getattr(rest, each.asked) and not each.handles_none:
         return respond(header, _joined(additions[0], additions[1:], each))
     aside = Aside(conn)
     outcome = api.handle(server, cast("Connection", aside), header, rest)
@@ -193,6 +193,8 @@ async def _complete(
 
 
 def _joined(response: Any, additions: list[Any], each: ForEach) -> Any:
+    if getattr(response, "error_code", 0):
+        return response  # the request failed as a whole
     into = getattr(response, each.responded)
     for addition in additions:
         into.extend(getattr(addition, each.responded))

@@ -404,7 +404,9 @@ OFFSET_FETCH = Api(
 OFFSET_DELETE = Api(
     OffsetDeleteRequest,
     offset_delete,
-    access=on_group(DELETE, each_named(Need(READ, TOPIC, "name"), error=_delete_refused)),
+    access=on_group(
+        DELETE, each_named(Need(READ, TOPIC, "name"), error=_delete_refused, handles_none=True)
+    ),
     error=code_only(OffsetDeleteResponse),
     large=CHANGES_BY_PARTITION,
 )

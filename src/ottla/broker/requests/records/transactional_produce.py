@@ -9,7 +9,7 @@ their metadata. Kafka:
 
 from dataclasses import dataclass, field
 
-from ottla.broker.requests.access import MESSAGES, Asking
+from ottla.broker.requests.access import Asking
 from ottla.broker.requests.records.server import RecordsServer
 from ottla.coordinators.results import PartitionErrors
 from ottla.coordinators.transaction_events import ProducerIdAndEpoch
@@ -78,9 +78,7 @@ def check_access(asking: Asking, _header: RequestHeader, request: ProduceRequest
     if name is None or not asking.may(WRITE, TRANSACTIONAL_ID, name):
         if request.acks == 0:
             raise CloseConnection("not authorized to write in a transaction")
-        raise OttlaError(
-            MESSAGES[TRANSACTIONAL_ID], ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        )
+        raise OttlaError("", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
 def _has_transactional(request: ProduceRequest) -> bool:
