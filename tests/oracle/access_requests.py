@@ -34,7 +34,14 @@ def _configs(configs: Any) -> list[dict[str, Any]]:
 def produce(version: int, *, transactional: bool = False, acks: int = 1) -> dict[str, Any]:
     records = batch(b"v", stamp=STAMP)
     if transactional:
-        records = batch(b"v", stamp=STAMP, is_transactional=True, producer_id=PRODUCER, producer_epoch=0, base_sequence=0)
+        records = batch(
+            b"v",
+            stamp=STAMP,
+            is_transactional=True,
+            producer_id=PRODUCER,
+            producer_epoch=0,
+            base_sequence=0,
+        )
     parts = [{"index": 9, "records": records}]
     topics = [{"name": "read", "partition_data": parts}, {"name": "other", "partition_data": parts}]
     request = {"acks": acks, "timeout_ms": 1000, "topic_data": topics}
@@ -54,7 +61,9 @@ def fetch(version: int, ids: dict[str, bytes], replica: int = -1) -> dict[str, A
 
 
 def _metadata(version: int, **more: Any) -> dict[str, Any]:
-    wanted: dict[str, Any] = {"topics": [{"name": n} for n in ("read", "other", "nope")[: 3 if version >= 4 else 2]]}
+    wanted: dict[str, Any] = {
+        "topics": [{"name": n} for n in ("read", "other", "nope")[: 3 if version >= 4 else 2]]
+    }
     if version >= 4:
         wanted["allow_auto_topic_creation"] = False
     if version >= 8:

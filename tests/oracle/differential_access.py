@@ -21,7 +21,7 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
@@ -31,7 +31,6 @@ from differential_side import Side
 from kazoo.client import KazooClient
 from minimal_client import MinimalClient, Outcome, body_of
 
-from ottla.broker.requests.access import Need
 from ottla.broker.requests.routes import ROUTES
 from ottla.security.acls import (
     ALL,
@@ -39,7 +38,6 @@ from ottla.security.acls import (
     CLUSTER,
     CLUSTER_NAME,
     DENY,
-    DESCRIBE,
     GROUP,
     IMPLIED_BY,
     LITERAL,
@@ -62,9 +60,19 @@ ACCESS = {
     "super_users": "User:admin;User:other",
 }
 ANONYMOUS = "User:ANONYMOUS"
-NAMES = {TOPIC: ("read", "gone", "new", "b d"), GROUP: ("g",), TRANSACTIONAL_ID: ("t",), CLUSTER: (CLUSTER_NAME,)}
+NAMES = {
+    TOPIC: ("read", "gone", "new", "b d"),
+    GROUP: ("g",),
+    TRANSACTIONAL_ID: ("t",),
+    CLUSTER: (CLUSTER_NAME,),
+}
 """What permissions are given for, by type; nobody has one for anything else."""
-PREFIXES = {TOPIC: ("rea", "gon", "new", "b"), GROUP: ("g",), TRANSACTIONAL_ID: ("t",), CLUSTER: ("kafka",)}
+PREFIXES = {
+    TOPIC: ("rea", "gon", "new", "b"),
+    GROUP: ("g",),
+    TRANSACTIONAL_ID: ("t",),
+    CLUSTER: ("kafka",),
+}
 PATIENCE_S = 20
 DELETE_TOPICS = 20
 
