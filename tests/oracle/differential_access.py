@@ -3,11 +3,12 @@
     python tests/oracle/differential_access.py           every API: about two minutes
     python tests/oracle/differential_access.py --key 0 1 of some
 
-One broker of each kind, both with AclAuthorizer and the same ACLs, which are in ZooKeeper before the
-brokers start. No client authenticates: who it is, is told by the address that it comes from. The
+One broker of each kind, both with AclAuthorizer and the same ACLs, in ZooKeeper before the brokers
+start. No client authenticates: who it is, is told by the address that it comes from. The
 states of an API follow from its `Access` (nothing, all needs, each alone, all but each, all and one
 denied, what implies it, by prefix, wildcard and All); each has an address of its own. The broker
-itself and the operator who makes the topics come from 127.0.0.1 and may do everything.
+itself and the operator who makes the topics come from 127.0.0.1 and may do everything; at the end
+the operator creates, describes and deletes ACLs (`acl_rows`).
 
 The matrix is made of our table, so a need that the table lacks shows as an answer that differs when
 "all needs" are given, and one too many when one of them is taken away.
@@ -25,6 +26,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
+import acl_rows
 from access_requests import requests
 from differential import SETTINGS, differences, masked
 from differential_side import Side
@@ -75,6 +77,8 @@ PREFIXES = {
 }
 PATIENCE_S = 20
 DELETE_TOPICS = 20
+ACL_APIS = {29, 30, 31}
+OPERATORS_HOST = "127.0.0.1"
 
 Rule = tuple[int, str, int, int, int]
 """resource type, name, pattern type, operation, permission"""
@@ -85,6 +89,9 @@ class State(NamedTuple):
 
     name: str
     rules: tuple[Rule, ...]
+
+
+OPERATOR = State("the operator", ())
 
 
 def _rules(needs: Collection[tuple[int, int]], permission: int = ALLOW) -> tuple[Rule, ...]:
@@ -138,6 +145,8 @@ class Step:
     name: str
     state: State
     host: str
+    request: dict[str, Any] | None = None
+    """None: the API's own, by its name"""
 
     def __str__(self) -> str:
         return f"{APIS[self.key].name} v{self.version} {self.name}, {self.state.name}"
@@ -216,6 +225,10 @@ def steps(only: Collection[int] = ()) -> list[Step]:
             for version in range(APIS[key].min_version, APIS[key].max_version + 1):
                 names = [name for name, _ in requests(key, version, ids)]
                 found += [Step(key, version, name, state, host) for name in names]
+    for version in range(4):
+        for key, name, request in acl_rows.rows(version):
+            if not only or key in only or ACL_APIS & set(only):
+                found.append(Step(key, version, name, OPERATOR, OPERATORS_HOST, request))
     return found
 
 
@@ -224,7 +237,7 @@ def znodes(todo: Collection[Step]) -> dict[str, bytes]:
     entries: dict[tuple[int, str, int], list[AclEntry]] = {}
     for kind in (TOPIC, GROUP, TRANSACTIONAL_ID, CLUSTER):
         name = CLUSTER_NAME if kind == CLUSTER else WILDCARD
-        operator = AclEntry(ANONYMOUS, "Allow", "All", "127.0.0.1")
+        operator = AclEntry(ANONYMOUS, "Allow", "All", OPERATORS_HOST)
         entries[kind, name, LITERAL] = [operator]
     for host, state in {step.host: step.state for step in todo}.items():
         for kind, name, pattern, operation, permission in state.rules:
@@ -316,7 +329,9 @@ def ask_all(side: Side, todo: Collection[Step]) -> Iterator[Outcome]:
             if client is not None:
                 client.close()
             client, host = MinimalClient(address, step.host), step.host
-        request = dict(requests(step.key, step.version, side.ids))[step.name]
+        request = step.request
+        if request is None:
+            request = dict(requests(step.key, step.version, side.ids))[step.name]
         body = body_of(step.key, step.version, request)
         yield client.send(step.key, step.version, body, timeout_s=PATIENCE_S)
     if client is not None:
