@@ -269,7 +269,9 @@ def security(name: str) -> bool:
 
 def without_effect() -> list[str]:
     """Return the broker settings that are taken, checked and shown, and that nothing here obeys."""
-    behind = {b for topic, synonyms in TOPIC_SYNONYMS.items() if in_force(topic) for b, _ in synonyms}
+    behind = {
+        b for topic, synonyms in TOPIC_SYNONYMS.items() if in_force(topic) for b, _ in synonyms
+    }
     served = {*BROKER, *PLUGINS, *SWITCHES, *behind}
     return [name for name in broker_keys() if name not in served and not security(name)]
 
@@ -284,9 +286,16 @@ def page() -> str:
         f"| `{name}` | {value(broker_keys()[name].default)} | {value(OUR_DEFAULTS[name])} | {WHY_DIFFERENT[name]} |"
         for name in OUR_DEFAULTS
     ]
-    head = ["| setting | type | default | allowed | dynamic | what it does |", "|---|---|---|---|---|---|"]
+    head = [
+        "| setting | type | default | allowed | dynamic | what it does |",
+        "|---|---|---|---|---|---|",
+    ]
     plain = [key for name, key in broker_keys().items() if name in BROKER]
-    threads = [*(n for n in THREAD_COUNTS if n not in BROKER), CLEANER_THREADS, "queued.max.requests"]
+    threads = [
+        *(n for n in THREAD_COUNTS if n not in BROKER),
+        CLEANER_THREADS,
+        "queued.max.requests",
+    ]
     refused = {*SWITCHES, "authorizer.class.name"}
     guards = [n for n in broker_keys() if security(n) and n not in BROKER and n not in refused]
     lines = [
@@ -295,15 +304,22 @@ def page() -> str:
         "## Topics\n",
         "Without a setting of its own a topic takes the first of the broker settings named *from the broker* that is set, else the default.",
         "All of them can be changed at any time.\n",
-        "| setting | type | default | allowed | from the broker | what it does |", "|---|---|---|---|---|---|",
+        "| setting | type | default | allowed | from the broker | what it does |",
+        "|---|---|---|---|---|---|",
         *topic_rows(),
         "\n## Brokers\n",
         "What stands behind a topic's setting is in the table above and not repeated here.\n",
-        *head, *broker_rows(plain),
-        "\n## Throttles\n", "These exist only dynamically; reassignments set and remove them.\n",
-        *head, *broker_rows(DYNAMIC_ONLY_KEYS.values()),
-        "\n## Ottla's own\n", "Kafka does not have these; its brokers warn of them and go on.\n",
-        *head, *broker_rows(our_keys().values()), "",
+        *head,
+        *broker_rows(plain),
+        "\n## Throttles\n",
+        "These exist only dynamically; reassignments set and remove them.\n",
+        *head,
+        *broker_rows(DYNAMIC_ONLY_KEYS.values()),
+        "\n## Ottla's own\n",
+        "Kafka does not have these; its brokers warn of them and go on.\n",
+        *head,
+        *broker_rows(our_keys().values()),
+        "",
         CLIENTS,
         "## Refused at the start\n",
         "A broker that ignored these would be open, or would break a promise. It does not start, and names the key:\n",

@@ -1,4 +1,4 @@
-"""What an operator asks of ACLs: created, described by each kind of filter, deleted, and all mistakes.
+"""What an operator asks of ACLs: created, described by each kind of filter, deleted; and mistakes.
 
 In this order, version by version: what a row creates others find.
 """
@@ -60,8 +60,9 @@ def rows(version: int) -> Iterator[Row]:
     yield create("none")
     yield create("one", acl(version))
     yield create("the same again, twice", acl(version), acl(version))
-    yield create("several of one name", acl(version, operation=WRITE), acl(version, host="10.0.0.1"),
-                 acl(version, principal="User:y", permission_type=DENY))  # fmt: skip
+    denied = acl(version, principal="User:y", permission_type=DENY)
+    at_one_host = acl(version, host="10.0.0.1")
+    yield create("several of one name", acl(version, operation=WRITE), at_one_host, denied)
     if version:
         yield create("by prefix", acl(version, "acl-", resource_pattern_type=PREFIXED),
                      acl(version, "acl-ab", resource_pattern_type=PREFIXED))  # fmt: skip
@@ -108,12 +109,16 @@ def rows(version: int) -> Iterator[Row]:
             yield describe(f"{field} {number}", **{field: number})
     yield delete("none")
     yield delete("nothing there", selecting(version, resource_name_filter="acl-none"))
-    yield delete("unknown operation", selecting(version, operation=0))
+    for number in (0, 99):
+        yield delete(f"operation {number}", selecting(version, operation=number))
+        yield delete(f"type {number}", selecting(version, resource_type_filter=number))
+    if version:
+        yield delete("pattern 9", selecting(version, pattern_type_filter=9))
     yield delete("two filters for one", selecting(version, host_filter="10.0.0.1"),
                  selecting(version, operation=READ, principal_filter="User:x"))  # fmt: skip
     if version:
-        yield delete("by match", selecting(version, pattern_type_filter=MATCH, principal_filter="User:x",
-                                           resource_name_filter="acl-abc"))  # fmt: skip
+        covering = {"pattern_type_filter": MATCH, "resource_name_filter": "acl-abc"}
+        yield delete("by match", selecting(version, principal_filter="User:x", **covering))
         yield delete("of any pattern", selecting(version, pattern_type_filter=ANY))
     yield describe("what is left", resource_name_filter=None, principal_filter="User:x")
     every = selecting(version, resource_type_filter=ANY, resource_name_filter=None,

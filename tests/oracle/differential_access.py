@@ -22,7 +22,7 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
@@ -30,7 +30,6 @@ import acl_rows
 from access_requests import requests
 from differential import SETTINGS, differences, masked
 from differential_side import Side
-from kazoo.client import KazooClient
 from minimal_client import MinimalClient, Outcome, body_of
 
 from ottla.broker.requests.routes import ROUTES
@@ -54,14 +53,15 @@ from ottla.security.acls import (
 )
 from ottla.wire.apis import APIS
 from ottla.zookeeper.acl_znodes import AclEntry, acl_path, encode_acls
-from support.cluster import OttlaCluster
-from support.kafka39 import Kafka39Cluster
+from support.guarded import (
+    ACCESS,
+    ANONYMOUS,
+    OPERATORS_HOST,
+    GuardedKafka,
+    GuardedOttla,
+    operators_entries,
+)
 
-ACCESS = {
-    "authorizer_class_name": "kafka.security.authorizer.AclAuthorizer",
-    "super_users": "User:admin;User:other",
-}
-ANONYMOUS = "User:ANONYMOUS"
 NAMES = {
     TOPIC: ("read", "gone", "new", "b d"),
     GROUP: ("g",),
@@ -78,7 +78,6 @@ PREFIXES = {
 PATIENCE_S = 20
 DELETE_TOPICS = 20
 ACL_APIS = {29, 30, 31}
-OPERATORS_HOST = "127.0.0.1"
 
 Rule = tuple[int, str, int, int, int]
 """resource type, name, pattern type, operation, permission"""
@@ -235,9 +234,7 @@ def steps(only: Collection[int] = ()) -> list[Step]:
 def znodes(todo: Collection[Step]) -> dict[str, bytes]:
     """Return the ACLs of all states, by the paths of their znodes."""
     entries: dict[tuple[int, str, int], list[AclEntry]] = {}
-    for kind in (TOPIC, GROUP, TRANSACTIONAL_ID, CLUSTER):
-        name = CLUSTER_NAME if kind == CLUSTER else WILDCARD
-        operator = AclEntry(ANONYMOUS, "Allow", "All", OPERATORS_HOST)
+    for (kind, name), operator in operators_entries().items():
         entries[kind, name, LITERAL] = [operator]
     for host, state in {step.host: step.state for step in todo}.items():
         for kind, name, pattern, operation, permission in state.rules:
@@ -247,41 +244,6 @@ def znodes(todo: Collection[Step]) -> dict[str, bytes]:
         acl_path(RESOURCE_TYPES[kind], name, prefixed=pattern == PREFIXED): encode_acls(rules)
         for (kind, name, pattern), rules in entries.items()
     }
-
-
-def write_znodes(zookeeper: str, found: dict[str, bytes]) -> None:
-    client = KazooClient(zookeeper)
-    client.start(timeout=30)
-    try:
-        for path, data in found.items():
-            client.create(path, data, makepath=True)
-    finally:
-        client.stop()
-        client.close()
-
-
-class GuardedOttla(OttlaCluster):
-    """A broker of ours in whose ZooKeeper are ACLs before it starts."""
-
-    acls: dict[str, bytes] = {}  # noqa: RUF012 - set once by who makes it
-
-    def start_broker(self, broker: int, *, wait: bool = True) -> None:
-        if self.acls:
-            write_znodes(self.zookeeper, self.acls)
-            self.acls = {}
-        super().start_broker(broker, wait=wait)
-
-
-class GuardedKafka(Kafka39Cluster):
-    """Kafka's likewise."""
-
-    acls: dict[str, bytes] = {}  # noqa: RUF012
-
-    def start_broker(self, broker: int, *, wait: bool = True) -> None:
-        if self.acls:
-            write_znodes(self.zookeeper, self.acls)
-            self.acls = {}
-        super().start_broker(broker, wait=wait)
 
 
 def run(folder: Path, only: Collection[int] = ()) -> AccessReport:

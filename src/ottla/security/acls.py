@@ -166,9 +166,10 @@ class AclFilter(NamedTuple):
     @property
     def patterns(self) -> tuple[Pattern, ...]:
         """Return the patterns it selects by themselves; none where it takes a look at all ACLs."""
-        if self.resource_type == ANY or self.name is None or self.pattern_type == MATCH:
+        if self.resource_type not in RESOURCE_TYPES or self.name is None:
             return ()
         kinds = (LITERAL, PREFIXED) if self.pattern_type == ANY else (self.pattern_type,)
+        kinds = tuple(kind for kind in kinds if kind in PATTERN_TYPES)
         return tuple(Pattern(self.resource_type, self.name, kind) for kind in kinds)
 
 

@@ -328,7 +328,7 @@ FETCH = Api(
     access=Access(
         handler=(
             Need(READ, TOPIC, "topic", "a consumer fetches"),
-            Need(CLUSTER_ACTION, note="a follower fetches: TOPIC_AUTHORIZATION_FAILED without it"),
+            Need(CLUSTER_ACTION, note="a follower fetches; without it TOPIC_AUTHORIZATION_FAILED"),
         )
     ),
     error=_error,

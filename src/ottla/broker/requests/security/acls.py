@@ -1,12 +1,11 @@
 """DescribeAcls, CreateAcls, DeleteAcls: the cluster's access rules.
 
 Who may call: the router. Invariants: any broker with an authorizer serves them, without one the
-response is SECURITY_DISABLED; what names something unknown closes its connection, as in Kafka,
-where it cannot be read; what a filter deletes is said of the first filter that selects it. Kafka:
+response is SECURITY_DISABLED; the number of "unknown" closes the connection, as in Kafka; what a filter deletes is said of the first filter that selects it. Kafka:
 `AclApis`, `AclAuthorizer.createAcls`, `deleteAcls` and `acls` (KIP-140, KIP-290).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from ottla.broker.authorization.acl_cache import AclCache
@@ -29,6 +28,7 @@ from ottla.security.acls import (
     PATTERN_TYPES,
     PERMISSIONS,
     RESOURCE_TYPES,
+    UNKNOWN,
     Acl,
     AclFilter,
     Entry,
@@ -76,16 +76,14 @@ def _filter(asked: FilterFields) -> AclFilter:
         asked.operation,
         asked.permission_type,
     )
-    _check_known(found.resource_type, (ANY, *RESOURCE_TYPES))
-    _check_known(found.pattern_type, (ANY, MATCH, *PATTERN_TYPES))
-    _check_known(found.operation, (ANY, *OPERATIONS))
-    _check_known(found.permission, (ANY, *PERMISSIONS))
+    _check_known(found.resource_type, found.pattern_type, found.operation, found.permission)
     return found
 
 
-def _check_known(number: int, known: Collection[int]) -> None:
-    if number not in known:
-        raise CloseConnection(f"a request for ACLs names {number}, which is unknown")
+def _check_known(*numbers: int) -> None:
+    """Raise CloseConnection for what is said to be unknown. Numbers of other versions match none."""
+    if UNKNOWN in numbers:
+        raise CloseConnection("a request for ACLs names something unknown")
 
 
 # --- Describe -----------------------------------------------------------------------------------
@@ -131,10 +129,12 @@ async def create(
     request: CreateAclsRequest,
 ) -> Parts:
     for asked in request.creations:
-        _check_known(asked.resource_type, (ANY, *RESOURCE_TYPES))
-        _check_known(asked.resource_pattern_type, (ANY, MATCH, *PATTERN_TYPES))
-        _check_known(asked.operation, (ANY, *OPERATIONS))
-        _check_known(asked.permission_type, (ANY, *PERMISSIONS))
+        _check_known(
+            asked.resource_type,
+            asked.resource_pattern_type,
+            asked.operation,
+            asked.permission_type,
+        )
     cache = _cache(server)
     acls = [_acl(asked) for asked in request.creations]
     errors: dict[int, OttlaError] = {}
@@ -164,7 +164,7 @@ async def create(
 def _acl(asked: CreateAclsRequest.AclCreation) -> Acl:
     if ANY in (asked.resource_type, asked.operation, asked.permission_type):
         raise OttlaError("an ACL is about one thing, not about any")
-    if asked.resource_pattern_type not in PATTERN_TYPES:
+    if asked.resource_pattern_type in (ANY, MATCH):
         raise OttlaError("a pattern is literal or prefixed")
     pattern = Pattern(asked.resource_type, asked.resource_name, asked.resource_pattern_type)
     entry = Entry(asked.principal, asked.host, asked.operation, asked.permission_type)
@@ -173,12 +173,18 @@ def _acl(asked: CreateAclsRequest.AclCreation) -> Acl:
 
 def _check(acl: Acl) -> None:
     """Raise what is wrong with an ACL that is to be created. Kafka's messages."""
-    pattern = acl.pattern
+    pattern, entry = acl
     if pattern.resource_type == CLUSTER and pattern.name != CLUSTER_NAME:
         raise InvalidRequestError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not pattern.name:
         raise InvalidRequestError("Invalid empty resource name")
-    if "/" in pattern.name:
+    known = (
+        pattern.resource_type in RESOURCE_TYPES
+        and pattern.pattern_type in PATTERN_TYPES
+        and entry.operation in OPERATIONS
+        and entry.permission in PERMISSIONS
+    )
+    if "/" in pattern.name or not known:
         raise InvalidRequestError("Failed to create ACL")
 
 

@@ -108,7 +108,7 @@ INIT_PRODUCER_ID = Api(
         checked=(
             Need(WRITE, TRANSACTIONAL_ID, "transactional_id", "it names one"),
             Need(IDEMPOTENT_WRITE, note="it names no transactional id, or of any topic:"),
-            Need(WRITE, TOPIC, note="it names no transactional id"),
+            Need(WRITE, TOPIC, note="the same; without it CLUSTER_AUTHORIZATION_FAILED"),
         ),
     ),
     error=code_only(
