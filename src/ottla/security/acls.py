@@ -168,9 +168,11 @@ class AclFilter(NamedTuple):
         """Return the patterns it selects by themselves; none where it takes a look at all ACLs."""
         if self.resource_type not in RESOURCE_TYPES or self.name is None:
             return ()
-        kinds = (LITERAL, PREFIXED) if self.pattern_type == ANY else (self.pattern_type,)
-        kinds = tuple(kind for kind in kinds if kind in PATTERN_TYPES)
-        return tuple(Pattern(self.resource_type, self.name, kind) for kind in kinds)
+        return tuple(
+            Pattern(self.resource_type, self.name, kind)
+            for kind in PATTERN_TYPES
+            if self.pattern_type in (ANY, kind)
+        )
 
 
 def change_name(resource_type: int) -> str:

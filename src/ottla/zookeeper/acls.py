@@ -45,7 +45,7 @@ _ROOTS = {LITERAL: ACL, PREFIXED: f"{ACL_EXTENDED}/prefixed"}
 
 
 class VersionedAcls(NamedTuple):
-    """The ACLs of one pattern and the version of their znode; -1 if there is none."""
+    """The ACLs of one pattern and the version of their znode, UNKNOWN_VERSION for none."""
 
     entries: frozenset[Entry]
     version: int
@@ -99,7 +99,7 @@ class AclStore(Topics):
     ) -> bool:
         """Replace the ACLs of a pattern if their znode has this version; False if it has not.
 
-        None left: the znode is deleted. -1: there must be none yet.
+        None left: the znode is deleted. UNKNOWN_VERSION: there must be none yet.
         """
         path = _path(pattern)
         words = [_words(entry) for entry in sorted(entries)]

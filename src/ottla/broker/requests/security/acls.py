@@ -1,8 +1,9 @@
 """DescribeAcls, CreateAcls, DeleteAcls: the cluster's access rules.
 
 Who may call: the router. Invariants: any broker with an authorizer serves them, without one the
-response is SECURITY_DISABLED; the number of "unknown" closes the connection, as in Kafka; what a filter deletes is said of the first filter that selects it. Kafka:
-`AclApis`, `AclAuthorizer.createAcls`, `deleteAcls` and `acls` (KIP-140, KIP-290).
+response is SECURITY_DISABLED; the number of "unknown" closes the connection, as in Kafka; what a
+filter deletes is said of the first filter that selects it. Kafka: `AclApis`, and of `AclAuthorizer`
+`createAcls`, `deleteAcls` and `acls` (KIP-140, KIP-290).
 """
 
 from collections.abc import Sequence
@@ -81,7 +82,7 @@ def _filter(asked: FilterFields) -> AclFilter:
 
 
 def _check_known(*numbers: int) -> None:
-    """Raise CloseConnection for what is said to be unknown. Numbers of other versions match none."""
+    """Raise CloseConnection for what is said to be unknown; any other number just matches none."""
     if UNKNOWN in numbers:
         raise CloseConnection("a request for ACLs names something unknown")
 
