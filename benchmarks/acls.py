@@ -59,7 +59,7 @@ def produce_frame(partitions: int) -> memoryview:
 def router(authorizer: RequestAuthorizer | None) -> Router:
     """A router whose handler of Produce does nothing: what is left is what all requests cost."""
 
-    def handle(server, conn, header, request):
+    def handle(server, conn, header, request):  # noqa: ARG001 - as a handler has it
         return respond(header, ProduceResponse())
 
     server = SimpleNamespace(

@@ -48,6 +48,7 @@ BROKER_TEXTS = """\
 advertised.listeners the addresses that clients are told; those of `listeners`, where it is not set
 alter.log.dirs.replication.quota.window.num how many windows the rate of moves between log dirs is measured over
 alter.log.dirs.replication.quota.window.size.seconds length of such a window
+authorizer.class.name who decides what clients may do: `kafka.security.authorizer.AclAuthorizer`, or no one ([SECURITY_ACLS.md](SECURITY_ACLS.md))
 auto.create.topics.enable create a topic when a client asks for it
 auto.leader.rebalance.enable the controller gives leaderships back to the first replicas by itself
 broker.id number of this broker, unique in the cluster
@@ -296,7 +297,7 @@ def page() -> str:
         CLEANER_THREADS,
         "queued.max.requests",
     ]
-    refused = {*SWITCHES, "authorizer.class.name"}
+    refused = {*SWITCHES}
     guards = [n for n in broker_keys() if security(n) and n not in BROKER and n not in refused]
     lines = [
         HEAD,
@@ -325,7 +326,9 @@ def page() -> str:
         "A broker that ignored these would be open, or would break a promise. It does not start, and names the key:\n",
         *(f"- `{name}=true`: {why}" for name, why in SWITCHES.items()),
         *(f"- `{name}`: names a Java class, which cannot run here" for name in PLUGINS),
-        "- `authorizer.class.name`: there are no ACLs yet",
+        "- `authorizer.class.name` with any other class than Kafka's AclAuthorizer",
+        "- `super.users`, `allow.everyone.if.no.acl.found` without `authorizer.class.name`",
+        "- `authorizer.zookeeper.*`: ACLs are read from `zookeeper.connect`",
         "- `listeners` with SSL or SASL: only PLAINTEXT is served",
         "- `process.roles`: KRaft is not served\n",
         "## Taken without effect\n",
