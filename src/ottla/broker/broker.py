@@ -123,7 +123,6 @@ class Broker:
     ) -> None:
         """Make all parts. `sockets`: descriptors there are for connections; None: enough."""
         refuse_unsupported_configs(config)
-        acls = configured_authorizer(config)
         self.config = config
         self.world = world
         self.broker_id = config.broker_id
@@ -199,13 +198,19 @@ class Broker:
             transactions=coordination.transactions,
             verifier=coordination.verifier,
             batch_checks=BatchChecks(config, world.workers),
-            authorizer=None if acls is None else RequestAuthorizer(acls, world.clock),
-            acl_cache=None if acls is None else AclCache(world, self.tasks, acls),
         )
+        self._set_up_authorizer()
         metadata.on_change(self._metadata_changed)
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
         self.router = Router(self.services, ROUTES.values(), world.clock.monotonic)
         self.membership = Membership(self.services, self.broker_info, self._serve_requests)
+
+    def _set_up_authorizer(self) -> None:
+        """Make what decides what clients may do, if the settings ask for it; ConfigError."""
+        acls = configured_authorizer(self.config)
+        if acls is not None:
+            self.services.authorizer = RequestAuthorizer(acls, self.world.clock)
+            self.services.acl_cache = AclCache(self.world, self.tasks, acls)
 
     @property
     def state(self) -> BrokerState:

@@ -70,13 +70,6 @@ def _check_whole(access: Access, asking: _Asking, header: RequestHeader, request
         access.check(asking, header, request)
 
 
-def _is_met(need: Need | None, asking: _Asking, element: Any) -> bool:
-    if need is None:
-        return True
-    name = element if isinstance(element, str) else need.name_in(element)
-    return asking.may(need.operation, need.resource_type, name or "")
-
-
 def guarded(api: Api[Any, Any], authorizer: RequestAuthorizer | None) -> Handle[Any, Any]:
     """Return the handler of an API with its guard in front."""
     access, handle = api.access, api.handle
@@ -84,14 +77,15 @@ def guarded(api: Api[Any, Any], authorizer: RequestAuthorizer | None) -> Handle[
         return handle
     api_key = int(api.key)
     each = access.each
+    asks = bool(access.whole) or access.check is not None
 
     def guard(
         server: Any, conn: Connection, header: RequestHeader, request: Any
     ) -> "Response | Later":
-        asking = _Asking(authorizer, conn, api_key)
-        _check_whole(access, asking, header, request)
+        if asks:
+            _check_whole(access, _Asking(authorizer, conn, api_key), header, request)
         if each is not None:
-            refused = _refused(each, asking, request)
+            refused = _refused(each, authorizer, conn, api_key, request)
             if refused:
                 return _handle_rest(api, each, server, conn, header, request, refused)
         return handle(server, conn, header, request)
@@ -116,25 +110,29 @@ def guarded_in_slices(
     return guard
 
 
-def _refused(each: ForEach, asking: _Asking, request: Any) -> dict[int, Need]:
+def _refused(
+    each: ForEach, authorizer: RequestAuthorizer, conn: Connection, api_key: int, request: Any
+) -> dict[int, Need]:
     """Return the places of elements that may not be handled, with the need that each lacks."""
     unless = each.unless
-    if unless is not None and asking.may_quietly(
-        unless.operation, unless.resource_type, CLUSTER_NAME
+    allows = authorizer.allows
+    if unless is not None and allows(
+        conn, api_key, unless.operation, unless.resource_type, CLUSTER_NAME, log_denied=False
     ):
         return {}
-    found = {}
-    met: dict[tuple[Need, str], bool] = {}  # each resource is asked about, and logged, once
+    found: dict[int, Need] = {}
+    denied: set[tuple[int, str]] = set()  # each is logged once, however often it is named
     for place, element in enumerate(getattr(request, each.asked) or ()):
         need = each.need(element)
         if need is None:
             continue
-        name = element if isinstance(element, str) else need.name_in(element)
-        key = (need, name)
-        may = met.get(key)
-        if may is None:
-            may = met[key] = _is_met(need, asking, element)
-        if not may:
+        operation, kind, field, _ = need
+        if field:
+            name = getattr(element, field)
+        else:
+            name = element if type(element) is str else CLUSTER_NAME
+        if (kind, name) in denied or not allows(conn, api_key, operation, kind, name):
+            denied.add((kind, name))
             found[place] = need
     return found
 

@@ -35,7 +35,7 @@ _NEEDS = {
     TRANSACTION: (DESCRIBE, TRANSACTIONAL_ID),
     SHARE: (CLUSTER_ACTION, CLUSTER),
 }
-"""What a client needs, and of what, to be told a coordinator of a kind."""
+"""What a client needs, and of what, to find a coordinator of a kind."""
 
 
 def handle(
