@@ -1,4 +1,4 @@
-"""Every request with every permission given, missing, denied and replaced: Kafka's answers (F38)."""
+"""Every request with every permission given, missing, denied and replaced: as Kafka (F38)."""
 
 import sys
 from pathlib import Path
