@@ -439,6 +439,7 @@ class Broker:
 
     def statistics(self) -> dict[str, object]:
         """Return what an operator wants to see of every part."""
+        authorizer = self.services.authorizer
         return {
             "state": self.state.name,
             "BrokerState": self.state.value,
@@ -451,6 +452,7 @@ class Broker:
             "transactions": self.services.coordination.transactions.statistics(),
             "quotas": self.services.quotas.statistics(),
             "listeners": [server.statistics() for server in self._servers.values()],
+            "authorizer": None if authorizer is None else authorizer.statistics(),
         }
 
     def _serve_requests(self) -> None:

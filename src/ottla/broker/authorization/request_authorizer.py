@@ -103,6 +103,9 @@ class RequestAuthorizer:
             if self.acls.allows(conn.principal, host, operation, resource_type, name)
         )
 
+    def statistics(self) -> dict[str, int]:
+        return {"acls": len(self.acls), "denied_total": self.audit.denied_total}
+
 
 def bits(operations: Iterable[int]) -> int:
     return sum(1 << operation for operation in operations)
