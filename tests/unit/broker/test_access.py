@@ -3,11 +3,14 @@
 Brokers here come as User:ANONYMOUS, which is a super user; clients have other principals.
 """
 
+import asyncio
+
 import pytest
 
 from ottla.broker.authorization.authorizer_settings import ACL_AUTHORIZER
-from ottla.model.errors import ErrorCode
-from ottla.security.acls import ALLOW, DENY, DESCRIBE, LITERAL, READ, TOPIC, Entry, Pattern
+from ottla.model.errors import ConnectionLostError, ErrorCode
+from ottla.net.client import PeerConnection
+from ottla.security.acls import ALLOW, DENY, DESCRIBE, LITERAL, READ, TOPIC, WRITE, Entry, Pattern
 from ottla.security.principals import Principal
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header
@@ -16,6 +19,8 @@ from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.delete_acls import DeleteAclsRequest
 from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.records import Record, build_batch
 
 pytestmark = pytest.mark.timeout(60)
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -149,6 +154,50 @@ def test_names_are_not_leaked(scene, broker):
     allow(scene, "mine", DESCRIBE)
     assert [t.name for t in client.ask(MetadataRequest(topics=None), 9).topics] == ["mine"]
     assert sorted(codes("mine", "theirs")) == [("mine", 0, 1, False), ("theirs", DENIED, 0, False)]
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+@pytest.mark.parametrize("size", [10, 300_000])
+def test_of_a_produce_request_what_is_allowed_is_stored(scene, broker, monkeypatch, acks, size):
+    """Over a connection, in order, small batches and those that are checked in tasks."""
+    allow(scene, "mine", WRITE)
+    monkeypatch.setattr("ottla.net.connection.ANONYMOUS", Principal("User", "app"))
+    r = ProduceRequest
+
+    def request(number):
+        part = r.PartitionProduceData(
+            index=0, records=build_batch([Record(value=b"%d" % number + b"x" * size)])
+        )
+        data = [r.TopicProduceData(name=name, partition_data=[part]) for name in NAMES]
+        return r(acks=acks, timeout_ms=5000, topic_data=data)
+
+    async def all_at_once():
+        node = scene.simulation.node("client")
+        peer = await PeerConnection.open(node.world, "b1", 9092, "t", timeout_s=5)
+        try:
+            return await asyncio.gather(*(peer.send(request(n), 9, 30) for n in range(5)))
+        finally:
+            peer.close()
+
+    found = scene.simulation.node("client").call(all_at_once())
+    for number, response in enumerate(found):
+        parts = {t.name: t.partition_responses[0] for t in response.responses}
+        assert (parts["mine"].error_code, parts["mine"].base_offset) == (0, 2 + number)
+        assert parts["theirs"].error_code == DENIED
+    logs = {log.tp.topic: log.log_end_offset for log in broker.logs.all_logs()}
+    assert (logs["mine"], logs["theirs"]) == (7, 2)
+
+
+def test_acks_0_of_which_a_part_is_denied_ends_the_connection(scene, broker, monkeypatch):
+    allow(scene, "mine", WRITE)
+    monkeypatch.setattr("ottla.net.connection.ANONYMOUS", Principal("User", "app"))
+    r = ProduceRequest
+    part = r.PartitionProduceData(index=0, records=build_batch([Record(value=b"v")]))
+    data = [r.TopicProduceData(name=name, partition_data=[part]) for name in NAMES]
+    with pytest.raises(ConnectionLostError):
+        scene.ask(1, r(acks=0, timeout_ms=5000, topic_data=data), 9)
+    logs = {log.tp.topic: log.log_end_offset for log in broker.logs.all_logs()}
+    assert (logs["mine"], logs["theirs"]) == (3, 2)
 
 
 def test_acls_that_cannot_be_read_end_the_start(scene):
