@@ -17,6 +17,10 @@ from ottla.security.acls import (
 from ottla.security.principals import Principal
 
 
+APART = {"operation": 1, "resource": 2, "host": 3, "principal": 4}
+"""How far an ACL is that differs in one of these: one of another principal is the farthest."""
+
+
 class Nearest(NamedTuple):
     """An ACL that allows nearly the same, and in what it differs."""
 
@@ -55,7 +59,8 @@ def nearest(
             str(principal), host, operations
         ):
             differs.append("operation")
-        found = (len(differs), distance, Nearest(acl, tuple(differs)))
+        apart = sum(APART[part] for part in differs)
+        found = (apart, distance, Nearest(acl, tuple(differs)))
         if differs and (best is None or found < best):
             best = found
     return None if best is None else best[2]

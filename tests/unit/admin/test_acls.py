@@ -1,4 +1,4 @@
-"""`ottla acls`: what is typed is checked before anything is asked, and what it proposes is right."""
+"""`ottla acls`: what is typed is checked before anything is asked; what it proposes is right."""
 
 import pytest
 
