@@ -16,7 +16,6 @@ from ottla.security.acls import (
 )
 from ottla.security.principals import Principal
 
-
 APART = {"operation": 1, "resource": 2, "host": 3, "principal": 4}
 """How far an ACL is that differs in one of these: one of another principal is the farthest."""
 
