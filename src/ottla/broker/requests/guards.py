@@ -121,7 +121,6 @@ def _refused(
     ):
         return {}
     found: dict[int, Need] = {}
-    denied: set[tuple[int, str]] = set()  # each is logged once, however often it is named
     for place, element in enumerate(getattr(request, each.asked) or ()):
         need = each.need(element)
         if need is None:
@@ -131,8 +130,7 @@ def _refused(
             name = getattr(element, field)
         else:
             name = element if type(element) is str else CLUSTER_NAME
-        if (kind, name) in denied or not allows(conn, api_key, operation, kind, name):
-            denied.add((kind, name))
+        if not allows(conn, api_key, operation, kind, name):
             found[place] = need
     return found
 
