@@ -12,9 +12,10 @@ import sys
 import tempfile
 import time
 import timeit
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+
+from msgspec.structs import replace
 
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer
 from ottla.broker.requests.responses import respond

@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ottla.broker.authorization.acl_cache import AclCache
 from ottla.broker.authorization.authorizer_settings import configured_authorizer

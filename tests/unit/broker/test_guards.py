@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import random
 import struct
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer, client_host
 from ottla.broker.requests.guards import guarded, guarded_in_slices

@@ -14,8 +14,9 @@ Kafka: `KafkaApis`, where each handler does all of this.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from ottla.model.errors import ErrorCode
 from ottla.security.acls import (
@@ -103,8 +104,7 @@ class ForEach(NamedTuple):
     """The handler is called though there is nothing left: it may fail as a whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """What is needed for one API. `open`: why nothing is."""
 
     whole: tuple[tuple[Need, ...], ...] = ()
