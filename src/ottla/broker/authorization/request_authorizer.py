@@ -7,7 +7,6 @@ Kafka: `AuthHelper`.
 
 from collections.abc import Iterable
 from functools import lru_cache
-from ipaddress import IPv6Address
 
 from ottla.broker.authorization.audit import Audit
 from ottla.model.ports import Clock
@@ -28,6 +27,8 @@ def client_host(address: str) -> str:
     """Return an address as ACLs have it: IPv6 written out, an IPv4 address within it as such."""
     if ":" not in address:
         return address
+    from ipaddress import IPv6Address  # noqa: PLC0415 - only where a client has such an address
+
     parsed = IPv6Address(address.partition("%")[0])
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
