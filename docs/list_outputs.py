@@ -49,7 +49,10 @@ def short(schema: dict[str, Any]) -> str:
         if isinstance(extra, dict):
             fields.append(f"NAME: {short(extra)}")
         elif extra is None:
-            fields += [*(f"{name}: …" for name in required if name not in schema.get("properties", {})), "…"]
+            fields += [
+                *(f"{name}: …" for name in required if name not in schema.get("properties", {})),
+                "…",
+            ]
         return "{" + ", ".join(fields) + "}"
     names = {"string": "text", "integer": "whole number", "boolean": "true/false"}
     return names.get(str(kind), str(kind) if kind else "JSON")

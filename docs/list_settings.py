@@ -48,6 +48,7 @@ BROKER_TEXTS = """\
 advertised.listeners the addresses that clients are told; those of `listeners`, where it is not set
 alter.log.dirs.replication.quota.window.num how many windows the rate of moves between log dirs is measured over
 alter.log.dirs.replication.quota.window.size.seconds length of such a window
+authorizer.class.name who decides what clients may do: `kafka.security.authorizer.AclAuthorizer`, or no one ([SECURITY_ACLS.md](SECURITY_ACLS.md))
 auto.create.topics.enable create a topic when a client asks for it
 auto.leader.rebalance.enable the controller gives leaderships back to the first replicas by itself
 broker.id number of this broker, unique in the cluster
@@ -269,7 +270,9 @@ def security(name: str) -> bool:
 
 def without_effect() -> list[str]:
     """Return the broker settings that are taken, checked and shown, and that nothing here obeys."""
-    behind = {b for topic, synonyms in TOPIC_SYNONYMS.items() if in_force(topic) for b, _ in synonyms}
+    behind = {
+        b for topic, synonyms in TOPIC_SYNONYMS.items() if in_force(topic) for b, _ in synonyms
+    }
     served = {*BROKER, *PLUGINS, *SWITCHES, *behind}
     return [name for name in broker_keys() if name not in served and not security(name)]
 
@@ -284,10 +287,17 @@ def page() -> str:
         f"| `{name}` | {value(broker_keys()[name].default)} | {value(OUR_DEFAULTS[name])} | {WHY_DIFFERENT[name]} |"
         for name in OUR_DEFAULTS
     ]
-    head = ["| setting | type | default | allowed | dynamic | what it does |", "|---|---|---|---|---|---|"]
+    head = [
+        "| setting | type | default | allowed | dynamic | what it does |",
+        "|---|---|---|---|---|---|",
+    ]
     plain = [key for name, key in broker_keys().items() if name in BROKER]
-    threads = [*(n for n in THREAD_COUNTS if n not in BROKER), CLEANER_THREADS, "queued.max.requests"]
-    refused = {*SWITCHES, "authorizer.class.name"}
+    threads = [
+        *(n for n in THREAD_COUNTS if n not in BROKER),
+        CLEANER_THREADS,
+        "queued.max.requests",
+    ]
+    refused = {*SWITCHES}
     guards = [n for n in broker_keys() if security(n) and n not in BROKER and n not in refused]
     lines = [
         HEAD,
@@ -295,21 +305,30 @@ def page() -> str:
         "## Topics\n",
         "Without a setting of its own a topic takes the first of the broker settings named *from the broker* that is set, else the default.",
         "All of them can be changed at any time.\n",
-        "| setting | type | default | allowed | from the broker | what it does |", "|---|---|---|---|---|---|",
+        "| setting | type | default | allowed | from the broker | what it does |",
+        "|---|---|---|---|---|---|",
         *topic_rows(),
         "\n## Brokers\n",
         "What stands behind a topic's setting is in the table above and not repeated here.\n",
-        *head, *broker_rows(plain),
-        "\n## Throttles\n", "These exist only dynamically; reassignments set and remove them.\n",
-        *head, *broker_rows(DYNAMIC_ONLY_KEYS.values()),
-        "\n## Ottla's own\n", "Kafka does not have these; its brokers warn of them and go on.\n",
-        *head, *broker_rows(our_keys().values()), "",
+        *head,
+        *broker_rows(plain),
+        "\n## Throttles\n",
+        "These exist only dynamically; reassignments set and remove them.\n",
+        *head,
+        *broker_rows(DYNAMIC_ONLY_KEYS.values()),
+        "\n## Ottla's own\n",
+        "Kafka does not have these; its brokers warn of them and go on.\n",
+        *head,
+        *broker_rows(our_keys().values()),
+        "",
         CLIENTS,
         "## Refused at the start\n",
         "A broker that ignored these would be open, or would break a promise. It does not start, and names the key:\n",
         *(f"- `{name}=true`: {why}" for name, why in SWITCHES.items()),
         *(f"- `{name}`: names a Java class, which cannot run here" for name in PLUGINS),
-        "- `authorizer.class.name`: there are no ACLs yet",
+        "- `authorizer.class.name` with any other class than Kafka's AclAuthorizer",
+        "- `super.users`, `allow.everyone.if.no.acl.found` without `authorizer.class.name`",
+        "- `authorizer.zookeeper.*`: ACLs are read from `zookeeper.connect`",
         "- `listeners` with SSL or SASL: only PLAINTEXT is served",
         "- `process.roles`: KRaft is not served\n",
         "## Taken without effect\n",

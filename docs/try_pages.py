@@ -33,11 +33,15 @@ DOCS = Path(__file__).parent
 PAGES = ("START.md", "OPERATIONS.md", "README.md")
 COLUMNS, LINES = 100, 60
 TIMEOUT_S = 120
-BLOCK = re.compile(r"^(?:<!-- expect: ([^\n]*) -->\n\n?)?```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^(?:<!-- expect: ([^\n]*) -->\n\n?)?```console\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 EXIT_CODE = re.compile(r"#.*\bexit code (\d+)")
 TOUR = re.compile(r"^## A short tour\n+```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Commands that only ask: what they tell may come a moment later on a busy machine, so they are asked again.
-ASKS = re.compile(r"^(sleep \d+; )?(grep|ottla (status|why|consume \S+ --count|topics (describe|list)))\b[^|;>]*$")
+ASKS = re.compile(
+    r"^(sleep \d+; )?(grep|ottla (status|why|consume \S+ --count|topics (describe|list)))\b[^|;>]*$"
+)
 AGAIN_S = 30
 PROMISED = re.compile(r"^\s*[\d,]+\s*$|\brecords\b")
 
@@ -85,12 +89,19 @@ def fits(expected: list[str], came: list[str], pattern: str | None) -> bool:
     if pattern:
         return bool(expected) and re.search(pattern, " ".join(" ".join(came).split())) is not None
     text = "\n".join(map(masked, came)) + "\n"
-    parts = [r"(?:.*\n)*?" if line.strip() == "…" else re.escape(masked(line)) + "\n" for line in expected]
+    parts = [
+        r"(?:.*\n)*?" if line.strip() == "…" else re.escape(masked(line)) + "\n"
+        for line in expected
+    ]
     return re.fullmatch("".join(parts), text if came else "") is not None
 
 
 def in_a_terminal(
-    shell: str, folder: Path, environment: dict[str, str], columns: int = COLUMNS, timeout_s: float = TIMEOUT_S
+    shell: str,
+    folder: Path,
+    environment: dict[str, str],
+    columns: int = COLUMNS,
+    timeout_s: float = TIMEOUT_S,
 ) -> tuple[int, str]:
     """Run a command in a terminal; return its exit code and all that the terminal got."""
     master, slave = pty.openpty()
@@ -165,9 +176,13 @@ def try_page(page: Path, folder: Path, *, write: bool = False) -> list[str]:
                 code, lines = run(command.shell, folder, environment)
             if code != command.exit_code:
                 shown = "\n".join(lines[-20:])
-                problems.append(f"{page.name}: {command.text}\nexit code {code}, not {command.exit_code}:\n{shown}")
+                problems.append(
+                    f"{page.name}: {command.text}\nexit code {code}, not {command.exit_code}:\n{shown}"
+                )
             if not fits(command.printed, lines, block[1]):
-                difference = difflib.unified_diff(command.printed, lines, "page", "now", lineterm="", n=1)
+                difference = difflib.unified_diff(
+                    command.printed, lines, "page", "now", lineterm="", n=1
+                )
                 problems.append(f"{page.name}: {command.text}\n" + "\n".join(difference))
                 command.printed = lines
         new = "".join("\n".join([c.text, *c.printed]) + "\n" for c in found)

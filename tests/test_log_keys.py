@@ -36,6 +36,7 @@ KEYS = {
     "bytes": "before->after",
     # of requests and clients
     "api_key": "", "version": "of an API", "request": "in short", "requests": "a number",
+    "principal": "type:name", "resource": "Type:PATTERN:name",
     "peer": "address", "listener": "a name", "listeners": "", "endpoint": "", "endpoints": "",
     "host": "", "port": "", "server": "of ZooKeeper", "session": "id of a ZooKeeper session",
     # coordinators

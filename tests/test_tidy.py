@@ -27,6 +27,9 @@ DECIDERS = {
     "model/transitions.py",
     "model/state_machine.py",
     "net/framing.py",
+    "security/acls.py",
+    "security/authorizer.py",
+    "security/nearest_acl.py",
     "log/damage.py",
     "log/epochs.py",
     "log/producers.py",
@@ -348,7 +351,6 @@ def test_every_room_is_in_the_architecture():
 # Modules that only tests use, with the reason why they stay.
 KNOWN_DEAD_MODULES = {
     "testing/plugin.py",  # an entry point of pytest
-    "zookeeper/acl_znodes.py",  # ACLs will need it
 }
 
 
@@ -402,7 +404,6 @@ KNOWN_DEAD = {
     },
     # One class for each of ZooKeeper's codes, found as subclasses.
     "zookeeper/errors.py": {"*"},
-    "zookeeper/acl_znodes.py": {"*"},  # ACLs will need it
     # What users call from their own programs.
     "pipelines/auditing/stamps.py": {"Stamps"},
     "pipelines/replaying/origins.py": {"value_of"},

@@ -13,20 +13,33 @@ def one_broker(tmp_path_factory):
         yield cluster
 
 
+COORDINATOR = {
+    "offsets_topic_replication_factor": "1",
+    "offsets_topic_num_partitions": "3",
+    "transaction_state_log_replication_factor": "1",
+    "transaction_state_log_min_isr": "1",
+    "transaction_state_log_num_partitions": "3",
+    "group_initial_rebalance_delay_ms": "0",
+}
+
+
 @pytest.fixture(scope="module")
 def coordinator(tmp_path_factory):
     """Start one broker that coordinates groups and transactions by itself, without delays."""
     from support.cluster import OttlaCluster
 
-    settings = {
-        "offsets_topic_replication_factor": "1",
-        "offsets_topic_num_partitions": "3",
-        "transaction_state_log_replication_factor": "1",
-        "transaction_state_log_min_isr": "1",
-        "transaction_state_log_num_partitions": "3",
-        "group_initial_rebalance_delay_ms": "0",
-    }
-    with OttlaCluster(tmp_path_factory.mktemp("one"), brokers=1, **settings) as cluster:
+    with OttlaCluster(tmp_path_factory.mktemp("one"), brokers=1, **COORDINATOR) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def with_acls(tmp_path_factory):
+    """Start the same with an authorizer; everyone may do everything all the same."""
+    from support.cluster import OttlaCluster
+    from support.guarded import ACCESS
+
+    settings = {**COORDINATOR, **ACCESS, "super_users": "User:ANONYMOUS"}
+    with OttlaCluster(tmp_path_factory.mktemp("acls"), brokers=1, **settings) as cluster:
         yield cluster
 
 

@@ -70,7 +70,8 @@ def test_bad_settings_name_the_key(tmp_path):
         ("broker.id=-2", "broker.id"),
         ("listeners=nonsense", "listeners"),
         ("process.roles=broker", "KRaft"),
-        ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", "authorizer.class.name"),
+        ("authorizer.class.name=org.example.Own", "authorizer.class.name"),
+        ("super.users=User:admin", "authorizer.class.name"),
     ]:
         assert word in complaint(ottla("broker", "--config", config, "--override", override))
 

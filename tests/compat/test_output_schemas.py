@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.admin.output_schemas import SCHEMAS
 from support.clients import fresh, named
+from support.guarded import ACCESS
 from support.kafka39 import Kafka39Cluster
 from support.schemas import problems
 from support.waiting import until
@@ -33,10 +34,11 @@ def run(*arguments, code=0, stdin=""):
 @pytest.fixture(scope="module", params=["ottla", "kafka"])
 def cluster(request, tmp_path_factory):
     if request.param == "ottla":
-        yield request.getfixturevalue("coordinator")
+        yield request.getfixturevalue("with_acls")
         return
     request.getfixturevalue("kafka_tools")
-    with Kafka39Cluster(tmp_path_factory.mktemp("kafka"), brokers=1) as found:
+    acls = {**ACCESS, "super_users": "User:ANONYMOUS"}
+    with Kafka39Cluster(tmp_path_factory.mktemp("kafka"), brokers=1, **acls) as found:
         yield found
 
 
@@ -85,6 +87,16 @@ def test_what_commands_print_is_as_documented(cluster, tmp_path):
     check("configs alter", "--topic", topic, "--set", "retention.ms=5", "--dry-run")
     check("configs alter", "--client-id", "c", "--set", "producer_byte_rate=1000000")
     assert check("configs describe", "--client-id", "c")["quotas"]
+    of_app = ("User:app", "--operation", "Read", "--topic", topic)
+    check("acls add", *of_app)
+    assert [a["operation"] for a in check("acls list", "--topic", topic)] == ["Read"]
+    assert check("acls check", "User:app", "Describe", "--topic", topic)["allowed"]
+    missing = check("acls check", "User:app", "Write", "--topic", topic)
+    assert not missing["allowed"]
+    assert missing["differs"] == ["operation"]
+    assert not check("acls remove", "--topic", topic, "--dry-run")["executed"]
+    assert check("acls remove", "--topic", topic, "--yes")["executed"]
+    assert check("acls list", "--topic", topic) == []
     check("status")
     check("log-dirs", topic)
     check("doctor", "--for", "0s")

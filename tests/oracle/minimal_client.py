@@ -115,9 +115,13 @@ class Outcome:
 
 
 class MinimalClient:
-    """One connection at a time, opened again when the server closed it."""
+    """One connection at a time, opened again when the server closed it.
 
-    def __init__(self, address: str) -> None:
+    `source`: the address of 127/8 that it comes from.
+    """
+
+    def __init__(self, address: str, source: str = "") -> None:
+        self._source = (source, 0) if source else None
         host, _, port = address.rpartition(":")
         self.host, self.port = host, int(port)
         self._socket: socket.socket | None = None
@@ -161,7 +165,9 @@ class MinimalClient:
         """Send bytes as they are; the answer is the next frame's bytes."""
         try:
             if self._socket is None:
-                self._socket = socket.create_connection((self.host, self.port), timeout=5)
+                self._socket = socket.create_connection(
+                    (self.host, self.port), timeout=5, source_address=self._source
+                )
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.settimeout(timeout_s)
             self._socket.sendall(data)

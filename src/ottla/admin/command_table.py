@@ -98,6 +98,25 @@ CONFIGS = Group(
     ),
     DATA,
 )
+ACLS = Group(
+    "List, add, remove and check access rules.",
+    _of(
+        "ottla.admin.commands.acls",
+        {
+            "list": (
+                "list_command",
+                "List the access rules; with a resource, those that cover it.",
+            ),
+            "add": ("add", "Allow a principal something, or deny it."),
+            "remove": ("remove", "Remove the access rules that all options name together."),
+            "check": (
+                "check",
+                "Tell whether a principal may do something, and which rule says so.",
+            ),
+        },
+    ),
+    CARE,
+)
 GROUPS = Group(
     "List, describe, measure, reset and delete consumer groups.",
     _of(
@@ -278,6 +297,7 @@ COMMANDS: dict[str, Node] = {
     "configs": CONFIGS,
     "groups": GROUPS,
     "txn": TRANSACTIONS,
+    "acls": ACLS,
     "reassign": REASSIGN,
     "elect": _one("ottla.admin.commands.elect", "elect", "Elect leaders anew.", CARE),
     "top": _one(

@@ -56,6 +56,10 @@ _SETTING = _object(
     synonyms=_many(_object(key=TEXT, value=_or_null(TEXT), source=TEXT)),
 )  # fmt: skip
 _QUOTA = _object(entity=_by_name(_or_null(TEXT)), values=_by_name(FRACTION))
+_ACL = _object(
+    resource=TEXT, name=TEXT, pattern=TEXT, principal=TEXT, host=TEXT, operation=TEXT,
+    permission=TEXT,
+)  # fmt: skip
 _PLAN = _object(
     version=NUMBER,
     partitions=_many(_object(topic=TEXT, partition=NUMBER, replicas=NUMBERS, log_dirs=TEXTS)),
@@ -237,6 +241,13 @@ SCHEMAS: dict[str, Schema] = {
                 value=_or_null(TEXT),
             )
         ),
+    ),
+    "acls list": _many(_ACL),
+    "acls add": _object(executed=FLAG, acls=_many(_ACL)),
+    "acls remove": _object(executed=FLAG, acls=_many(_ACL)),
+    "acls check": _object(
+        question=TEXT, allowed=FLAG, reason=TEXT, acl=_or_null(_ACL), nearest=_or_null(_ACL),
+        differs=TEXTS, command=_or_null(TEXT),
     ),
     "groups list": _many(_object(group=TEXT, protocol_type=TEXT, state=TEXT, coordinator=NUMBER)),
     "groups describe": _many(

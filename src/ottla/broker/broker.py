@@ -14,6 +14,9 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from ottla.broker.authorization.acl_cache import AclCache
+from ottla.broker.authorization.authorizer_settings import configured_authorizer
+from ottla.broker.authorization.request_authorizer import RequestAuthorizer
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
 from ottla.broker.configs.throttle_lease import ThrottleLease
 from ottla.broker.configs.topic_configs import TopicConfigs
@@ -197,10 +200,18 @@ class Broker:
             verifier=coordination.verifier,
             batch_checks=BatchChecks(config, world.workers),
         )
+        self._set_up_authorizer()
         metadata.on_change(self._metadata_changed)
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
         self.router = Router(self.services, ROUTES.values(), world.clock.monotonic)
         self.membership = Membership(self.services, self.broker_info, self._serve_requests)
+
+    def _set_up_authorizer(self) -> None:
+        """Make what decides what clients may do, if the settings ask for it; ConfigError."""
+        acls = configured_authorizer(self.config)
+        if acls is not None:
+            self.services.authorizer = RequestAuthorizer(acls, self.world.clock)
+            self.services.acl_cache = AclCache(self.world, self.tasks, acls)
 
     @property
     def state(self) -> BrokerState:
@@ -306,7 +317,7 @@ class Broker:
         proposed = uuid_to_text(self.world.random.randbytes(16))
         server.cluster_id = await store.create_or_get_cluster_id(proposed)
         logger.info("starting broker=%d cluster_id=%s", self.broker_id, server.cluster_id)
-        await server.topic_configs.load(store)
+        await server.load(store)
         server.enter(BrokerState.RECOVERY)
         await self._load_logs()
         await self.membership.through(server.coordination.start)
@@ -429,6 +440,7 @@ class Broker:
 
     def statistics(self) -> dict[str, object]:
         """Return what an operator wants to see of every part."""
+        authorizer = self.services.authorizer
         return {
             "state": self.state.name,
             "BrokerState": self.state.value,
@@ -441,6 +453,7 @@ class Broker:
             "transactions": self.services.coordination.transactions.statistics(),
             "quotas": self.services.quotas.statistics(),
             "listeners": [server.statistics() for server in self._servers.values()],
+            "authorizer": None if authorizer is None else authorizer.statistics(),
         }
 
     def _serve_requests(self) -> None:
@@ -471,7 +484,7 @@ class Broker:
     async def _clean_up(self) -> None:
         """Close what is open, in the reverse order of dependence; each step even if one fails."""
         server = self.services
-        server.topic_configs.stop()
+        server.forget_session()
         await self.membership.withdraw()
         server.current_store = None  # what still fires starts nothing any more
         async with contextlib.AsyncExitStack() as steps:

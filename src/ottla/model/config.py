@@ -231,11 +231,6 @@ class BrokerConfig:
             raise ConfigError("log.dirs is empty; name at least one folder")
         if len(set(self.log_dirs)) != len(self.log_dirs):
             raise ConfigError("log.dirs names a folder twice")
-        if self.text("authorizer.class.name"):
-            raise ConfigError(
-                "authorizer.class.name is set, but ACLs are not served yet; a broker that ignored "
-                "them would be open. Remove the key or keep this broker out of the cluster"
-            )
         wait = self.integer("replica.fetch.wait.max.ms")
         for bound in ("replica.socket.timeout.ms", "replica.lag.time.max.ms"):
             if wait > self.integer(bound):

@@ -44,6 +44,7 @@ class FetchEntry:
     """One partition of a fetch: what is asked, and what was sent last."""
 
     __slots__ = (
+        "denied",
         "fetch_offset",
         "index",
         "last_fetched_epoch",
@@ -66,6 +67,8 @@ class FetchEntry:
         self.topic_id = topic_id
         self.index = index
         self.source: Source | None = None
+        self.denied = False
+        """whether the fetcher may not read the topic"""
         self.fetch_offset = -1
         self.log_start_offset = -1
         self.max_bytes = -1
@@ -108,6 +111,7 @@ class FetchSession:
     """
 
     __slots__ = (
+        "authorized_for",
         "cached_size",
         "created_ms",
         "dirty",
@@ -118,6 +122,7 @@ class FetchSession:
         "privileged",
         "replica_epoch",
         "replica_id",
+        "topics_allowed",
         "unnamed",
         "uses_topic_ids",
         "waiting",
@@ -137,6 +142,9 @@ class FetchSession:
         self.last_used_ms = now_ms
         self.cached_size = 0
         self.waiting: Waiting | None = None
+        self.authorized_for: object = None
+        """the client that `topics_allowed` is about, and the generation of the ACLs"""
+        self.topics_allowed: dict[str, bool] = {}
 
     def entry(self, topic: str | None, topic_id: bytes, index: int) -> FetchEntry:
         """Return the entry of a listed partition, made if it is new, and dirty in any case."""

@@ -57,7 +57,11 @@ Reader = tuple[str, str]
 
 Response = tuple[FetchEntry, FetchResponse.PartitionData]
 
-UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+UNKNOWN = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
 
 
 class FetchHost(Protocol):
@@ -366,6 +370,8 @@ class FetchPath:
         now_ms: float,
     ) -> FetchResponse.PartitionData | None:
         topic = entry.topic
+        if entry.denied:
+            raise OttlaError("not authorized", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if topic is None:
             raise OttlaError("topic id not known here", ErrorCode.UNKNOWN_TOPIC_ID)
         partition = self._host.hosted(topic, entry.index)

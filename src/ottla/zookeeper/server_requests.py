@@ -6,6 +6,7 @@ leaves its watch only where ZooKeeper would. ZooKeeper: `PrepRequestProcessor`,
 """
 
 import struct
+from collections import deque
 from collections.abc import Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -106,13 +107,13 @@ def result(kind: int, done: Done) -> bytes:
 
 
 def path_of(op: int, frame: bytes) -> str:
-    """Return the path a request is about: of a multi the last, of a multiRead the first; or ""."""
+    """Return the path a request is about: of a multi or multiRead the last; or ""."""
     try:
         if op == jute.MULTI:
             ops, _ = _decode_multi(frame)
             return ops[-1].path if ops else ""
         if op == jute.MULTI_READ:
-            return next(_read_paths(frame), "")
+            return next(iter(deque(_read_paths(frame), maxlen=1)), "")
         return "" if op in PATHLESS else jute.read_string(frame, 8)[0]
     except (WireError, ZooKeeperError, struct.error):
         return ""

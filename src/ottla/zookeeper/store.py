@@ -7,6 +7,7 @@ new session; the retry rules are those of `access`. Kafka: `KafkaZkClient`.
 
 from ottla.model.ports import World
 from ottla.zookeeper.access import ANY_VERSION, UNKNOWN_VERSION, Access
+from ottla.zookeeper.acls import AclStore
 from ottla.zookeeper.addresses import ConnectString
 from ottla.zookeeper.eligible import EligibleReplicas
 from ottla.zookeeper.registration import Registration
@@ -18,7 +19,7 @@ from ottla.zookeeper.topics import UpdateResult
 __all__ = ["ANY_VERSION", "UNKNOWN_VERSION", "Store", "UpdateResult", "ensure_chroot"]
 
 
-class Store(Registration, Settings, EligibleReplicas, Removals):
+class Store(Registration, Settings, EligibleReplicas, Removals, AclStore):
     """`Store(session, previous_session_id=..., on_malformed=...)`; see the parts for methods."""
 
 

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from ottla.broker.quotas.client_quotas import (
-    ANONYMOUS,
     ANY,
     CONSUMER_RATE,
     PRODUCER_RATE,
@@ -15,6 +14,9 @@ from ottla.broker.quotas.client_quotas import (
 from ottla.model.errors import ErrorCode
 from ottla.net.client import PeerConnection
 from ottla.replication.throttle import UNBOUNDED
+from ottla.security.principals import ANONYMOUS, Principal
+from ottla.wire.codec import encode_request
+from ottla.wire.headers import encode_request_header
 from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
@@ -305,5 +307,54 @@ def test_metadata_has_the_throttle_time_too(cluster):
     quotas = cluster.brokers["b1"].services.quotas
     cluster.wait(lambda: quotas.active)
     now_ms = cluster.simulation.node("b1").world.clock.monotonic() * 1000
-    quotas.record(REQUEST_PERCENTAGE, ANONYMOUS, "t", 500, now_ms)
+    quotas.record(REQUEST_PERCENTAGE, ANONYMOUS.name, "t", 500, now_ms)
     assert cluster.ask(1, MetadataRequest(topics=[]), 9).throttle_time_ms > 0
+
+
+# By user ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("entity", "held_back"),
+    [
+        ({USER: "alice"}, {("alice", "c"), ("alice", "d")}),
+        ({USER: "alice", CLIENT: "c"}, {("alice", "c")}),
+        ({USER: "alice", CLIENT: None}, {("alice", "c"), ("alice", "d")}),
+        ({USER: None}, {("alice", "c"), ("alice", "d"), ("b@x/y z", "c"), ("b@x/y z", "d")}),
+        ({USER: "b@x/y z"}, {("b@x/y z", "c"), ("b@x/y z", "d")}),
+        ({CLIENT: "d"}, {("alice", "d"), ("b@x/y z", "d")}),
+    ],
+)
+def test_a_quota_of_a_user_holds_back_the_connections_of_that_user(cluster, entity, held_back):
+    """Who it is, its connection says. Names with other characters are sanitized in ZooKeeper."""
+    broker = cluster.brokers["b1"]
+    assert alter(cluster, entity, request_percentage=1.0) == (0, None)
+    cluster.wait(lambda: broker.services.quotas.active)
+    now_ms = cluster.simulation.node("b1").world.clock.monotonic() * 1000
+    found = set()
+    for user in ("alice", "b@x/y z"):
+        for client in ("c", "d"):
+            quotas = broker.services.quotas
+            quotas.record(REQUEST_PERCENTAGE, user, client, 500, now_ms)
+            conn = QuotaConnection(Principal("User", user))
+            raw = encode_request_header(3, 9, 1, client)
+            raw += b"".join(encode_request(MetadataRequest(topics=[]), 9))
+            broker.router.dispatch(conn, memoryview(raw))
+            if conn.held_back_ms:
+                found.add((user, client))
+            quotas._rates.clear()
+    assert found == held_back
+
+
+class QuotaConnection:
+    """A connection, as far as a request with a quota needs one."""
+
+    listener = "PLAINTEXT"
+    peer = ("127.0.0.1", 1)
+
+    def __init__(self, principal):
+        self.principal = principal
+        self.held_back_ms = 0
+
+    def throttle(self, delay_ms):
+        self.held_back_ms = delay_ms

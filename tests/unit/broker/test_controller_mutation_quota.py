@@ -10,6 +10,7 @@ from ottla.broker.quotas.controller_mutation_quota import (
 )
 from ottla.model.errors import ErrorCode
 from ottla.net.client import PeerConnection
+from ottla.security.principals import ANONYMOUS
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest
@@ -56,7 +57,9 @@ def mutations(time):
 
 
 def quota_of(mutations, client="c", *, strict=True):
-    return mutations.quota(RequestHeader(19, 6 if strict else 5, 1, client), strict_since=6)
+    return mutations.quota(
+        ANONYMOUS.name, RequestHeader(19, 6 if strict else 5, 1, client), strict_since=6
+    )
 
 
 def test_a_strict_quota_lets_one_large_request_pass_and_then_nothing(mutations, time):

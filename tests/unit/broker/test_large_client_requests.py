@@ -194,7 +194,7 @@ class Bench:
         self.key = key
         self.turns = []
         self.server = SimpleNamespace(
-            tasks=Tasks(), served=(), quotas=SimpleNamespace(active=False)
+            tasks=Tasks(), served=(), authorizer=None, quotas=SimpleNamespace(active=False)
         )
         self.router = Router(
             self.server, [structs.replace(ROUTES[key], handle=handle or self.refuse)]

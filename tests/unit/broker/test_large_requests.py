@@ -56,6 +56,7 @@ def make():
         replicas=SimpleNamespace(partitions={}, broker_id=1),
         quotas=SimpleNamespace(active=False),
         served=(),
+        authorizer=None,
         epoch=0,
         broker_epoch=2,
         control_connection=ControlConnection(),

@@ -4,21 +4,24 @@ from types import SimpleNamespace
 
 import pytest
 
+from ottla.broker.authorization.request_authorizer import bits
 from ottla.broker.metadata.metadata_blobs import MetadataBlobs
 from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.broker.requests.cluster import metadata
-from ottla.broker.requests.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.broker.requests.router import Router
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode
+from ottla.security.acls import CLUSTER, SUPPORTED, TOPIC
+from ottla.security.principals import ANONYMOUS
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest as Update
 
 ID_A, ID_B, ID_UNKNOWN = b"a" * 16, b"b" * 16, b"u" * 16
-CONN = SimpleNamespace(peer=("127.0.0.1", 1), listener="PLAINTEXT", state=None)
+CONN = SimpleNamespace(peer=("127.0.0.1", 1), listener="PLAINTEXT", state=None, principal=ANONYMOUS)
 NO_OPERATIONS = -(2**31)
+TOPIC_OPERATIONS, CLUSTER_OPERATIONS = bits(SUPPORTED[TOPIC]), bits(SUPPORTED[CLUSTER])
 
 
 def server():
@@ -48,6 +51,7 @@ def server():
     config = BrokerConfig({"zookeeper.connect": "z:1", "broker.id": "1"})
     return SimpleNamespace(
         served=(),
+        authorizer=None,
         metadata=cache,
         blobs=blobs,
         cluster_id="cluster",

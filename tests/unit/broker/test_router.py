@@ -14,6 +14,7 @@ from ottla.broker.requests.routes import ROUTES
 from ottla.broker.tasks import Tasks
 from ottla.model.errors import ErrorCode, OttlaError, WireError
 from ottla.net.connection import CloseConnection
+from ottla.security.principals import ANONYMOUS
 from ottla.wire.codec import APIS, decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header
 from ottla.wire.messages.api_versions import ApiVersionsRequest
@@ -23,7 +24,7 @@ from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.wire.messages.stop_replica import StopReplicaRequest
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest
 
-CONN = SimpleNamespace(peer=("127.0.0.1", 1), listener="PLAINTEXT", state=None)
+CONN = SimpleNamespace(peer=("127.0.0.1", 1), listener="PLAINTEXT", state=None, principal=ANONYMOUS)
 
 
 class NoSuchLuckError(OttlaError):
@@ -41,6 +42,7 @@ def break_down(server, conn, header, request):
 def make(**handlers):
     server = SimpleNamespace(
         served=(),
+        authorizer=None,
         features_epoch=-1,
         metadata=MetadataCache(),
         cluster_id="c",

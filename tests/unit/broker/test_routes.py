@@ -57,7 +57,7 @@ def test_the_control_plane_is_kafkas():
 
 
 def test_connections_know_each_special_request_by_the_two_bytes_of_its_key():
-    rules = Router(SimpleNamespace(served=()), ROUTES.values()).frame_rules
+    rules = Router(SimpleNamespace(served=(), authorizer=None), ROUTES.values()).frame_rules
     large = {api.key for api in ROUTES.values() if api.large_response}
     assert rules == FrameRules(
         pipelined=b"\x00\x00",

@@ -13,6 +13,7 @@ from ottla.broker.requests.topics import create_topics
 from ottla.broker.topic_creation import TopicCreation, check_assignment
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, InvalidReplicaAssignmentError
+from ottla.security.principals import ANONYMOUS
 from ottla.wire.codec import decode_response
 from ottla.wire.headers import RequestHeader, decode_response_header
 from ottla.wire.messages.create_topics import CreateTopicsRequest as Create
@@ -64,6 +65,7 @@ def scene(store, brokers=3, **settings):
         topic_creation=creation,
         mutation_quotas=ControllerMutationQuotas(ClientQuotas(11, 1000), 11, 1000, lambda: 0.0),
         controller=SimpleNamespace(is_active=True),
+        authorizer=None,
         live=live,
     )
 
@@ -78,7 +80,7 @@ def leaders(server, name, partitions):
 
 
 async def ask(server, *topics, after=None, **fields):
-    conn = SimpleNamespace(peer=("h", 1), listener="PLAINTEXT")
+    conn = SimpleNamespace(peer=("h", 1), listener="PLAINTEXT", principal=ANONYMOUS)
     fields.setdefault("timeout_ms", 50)
     request = Create(topics=list(topics), **fields)
     parts = create_topics.handle(server, conn, RequestHeader(19, VERSION, 1, "t"), request)

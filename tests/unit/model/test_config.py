@@ -58,7 +58,6 @@ def test_topic_settings_fall_back_to_the_first_broker_setting(settings, retentio
         ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "stands twice"),
         ({"inter.broker.listener.name": "INSIDE"}, "no advertised listener INSIDE"),
         ({"log.dirs": "/a,/a"}, "twice"),
-        ({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}, "authorizer"),
         ({"process.roles": "broker"}, "KRaft"),
         ({"min.insync.replicas": "0"}, "Value must be at least 1"),
         ({"log.cleanup.policy": "shred"}, "String must be one of: "),

@@ -54,7 +54,7 @@ def test_the_page_of_settings_is_what_the_code_says(settings):
 
 def test_each_setting_that_a_module_reads_has_a_sentence_and_no_other(settings):
     behind_topics = {broker for synonyms in TOPIC_SYNONYMS.values() for broker, _ in synonyms}
-    refused = {*PLUGINS, *SWITCHES, "authorizer.class.name"}
+    refused = {*PLUGINS, *SWITCHES}
     assert read_by_some_module() - refused - behind_topics == set(settings.BROKER)
 
 

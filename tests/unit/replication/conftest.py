@@ -195,6 +195,7 @@ class Node:
             replicas=self.replicas,
             metadata=cluster.metadata,
             quotas=types.SimpleNamespace(active=False),
+            authorizer=None,
             tasks=Tasks(),
             topic_configs=TopicConfigs(),
             store=types.SimpleNamespace(get_topic=cluster.get_topic),

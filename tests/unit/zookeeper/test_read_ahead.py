@@ -140,11 +140,11 @@ def test_a_server_that_does_not_know_it_is_asked_once(still, monkeypatch):
     async def scenario(z):
         access = await filled(z)
 
-        def unknown(_frame):
+        def unknown(_connection, _who, _frame):
             z.loop.call_soon(z.server.disconnect, access.session.session_id)
             raise UnimplementedError
 
-        monkeypatch.setattr(z.server, "_multi_read", unknown)
+        monkeypatch.setattr(z.server._reads, "_multi_read", unknown)
         requests = counting(access.session, "multi_read")
         for _ in range(2):
             results, _ = await in_slices(access)

@@ -6,6 +6,7 @@ never ignored; what is merely unknown is named in a warning, since plug-ins brin
 
 import logging
 
+from ottla.broker.authorization.authorizer_settings import AUTHORIZER_KEYS
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConfigError
 from ottla.replication.replica_selector import RACK_AWARE
@@ -65,6 +66,6 @@ def refuse_unsupported_configs(config: BrokerConfig) -> None:
             "brokers to 2.7 or later first, set inter.broker.protocol.version to their version "
             "(2.7 to 3.9) on all brokers, then start this one"
         )
-    unknown = [key for key in config.unknown if key not in SWITCHES]
+    unknown = [k for k in config.unknown if k not in SWITCHES and k not in AUTHORIZER_KEYS]
     if unknown:
         logger.warning("unknown settings ignored keys=%s", ",".join(unknown))

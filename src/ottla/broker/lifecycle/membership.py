@@ -113,7 +113,7 @@ class Membership:
             try:
                 store = await self.connect()
                 if self._session is not known:
-                    await self._server.topic_configs.load(store)
+                    await self._server.load(store)
                 await step(store)
             except SessionExpiredError as error:
                 logger.warning("session expired during the start, starting again error=%s", error)
@@ -373,14 +373,14 @@ class Membership:
         self._joined = self._registering = False
         server.current_store = None
         server.replicas.fence()
-        server.topic_configs.stop()
+        server.forget_session()
         await server.controller.on_session_lost()
 
     async def _rejoin(self) -> None:
         while not self._leaving:
             try:
                 store = await self.connect()
-                await self._server.topic_configs.load(store)
+                await self._server.load(store)
                 await self.join()
                 return
             except OperationTimeoutError as error:

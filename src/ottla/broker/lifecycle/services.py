@@ -11,6 +11,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ottla.broker.authorization.acl_cache import AclCache
+from ottla.broker.authorization.request_authorizer import RequestAuthorizer
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
 from ottla.broker.configs.topic_configs import TopicConfigs
 from ottla.broker.coordination import Coordination
@@ -63,6 +65,9 @@ class BrokerServices:
     transactions: TransactionCoordinator
     verifier: TransactionVerifier
     batch_checks: BatchChecks
+    authorizer: RequestAuthorizer | None = None
+    acl_cache: AclCache | None = None
+    """What keeps the authorizer's ACLs those of ZooKeeper."""
     cluster_id: str = ""
     broker_epoch: int = UNKNOWN_BROKER_EPOCH
     state: BrokerState = BrokerState.NOT_RUNNING
@@ -76,6 +81,21 @@ class BrokerServices:
         check_broker_transition(self.state, state)
         logger.info("broker state changed state=%s before=%s", state.name, self.state.name)
         self.state = state
+
+    async def load(self, store: Store) -> None:
+        """Read what this broker has to know of ZooKeeper before it serves, through a new session.
+
+        The ACLs first: no client is to be served by older ones.
+        """
+        if self.acl_cache is not None:
+            await self.acl_cache.load(store)
+        await self.topic_configs.load(store)
+
+    def forget_session(self) -> None:
+        """Stop watching: the session is over. What was read stays until the next `load`."""
+        if self.acl_cache is not None:
+            self.acl_cache.stop()
+        self.topic_configs.stop()
 
     @property
     def store(self) -> Store:

@@ -23,9 +23,6 @@ REQUEST_PERCENTAGE = "request_percentage"
 MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_RATE = "connection_creation_rate"
 
-ANONYMOUS = "ANONYMOUS"
-"""the user of every connection, as long as no client has to authenticate"""
-
 ANY = "<default>"
 """the entity whose bounds are everybody's who has none by name"""
 

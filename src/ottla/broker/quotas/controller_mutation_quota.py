@@ -12,7 +12,7 @@ Kafka: `ControllerMutationQuotaManager` and `TokenBucket`.
 
 from collections.abc import Callable
 
-from ottla.broker.quotas.client_quotas import ANONYMOUS, MUTATION_RATE, ClientQuotas, Entity
+from ottla.broker.quotas.client_quotas import MUTATION_RATE, ClientQuotas, Entity
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.replication.throttle import UNBOUNDED
 from ottla.wire.headers import RequestHeader
@@ -100,10 +100,10 @@ class ControllerMutationQuotas:
         self._buckets: dict[Entity, TokenBucket] = {}
 
     def quota(
-        self, header: RequestHeader, strict_since: int = NEVER_STRICT
+        self, user: str, header: RequestHeader, strict_since: int = NEVER_STRICT
     ) -> ControllerMutationQuota:
-        """Return a request's quota; it is permissive for versions before `strict_since`."""
-        rate, shared = self._quotas.bound(MUTATION_RATE, ANONYMOUS, header.client_id or "")
+        """Return a user's quota for a request; permissive for versions before `strict_since`."""
+        rate, shared = self._quotas.bound(MUTATION_RATE, user, header.client_id or "")
         bucket = None if rate == UNBOUNDED else self._bucket(shared)
         strict = header.api_version >= strict_since
         return ControllerMutationQuota(rate, bucket, self._clock, strict=strict)

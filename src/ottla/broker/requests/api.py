@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from ottla.broker.requests.access import Access
 from ottla.broker.requests.portions import InPortions
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import Buffer
@@ -70,6 +71,8 @@ class Api(msgspec.Struct, Generic[ServerT_contra, RequestT_contra], frozen=True)
     request: type[RequestT_contra]
     handle: Handle[ServerT_contra, RequestT_contra]
     error: ErrorBody[RequestT_contra]
+    access: Access
+    """What a client must be allowed to do for it."""
     quota: Quota = Quota.TIME
     large: InPortions | InSlices[ServerT_contra, RequestT_contra] | ReadInSlices | None = None
     """How a large request is handled; None: as a whole."""

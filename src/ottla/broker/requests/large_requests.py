@@ -172,7 +172,7 @@ class LargeRequests:
                 raise CloseConnection(f"a response of more than {MAX_RESPONSE_BYTES} bytes")
             async with self._lane:
                 began = self._monotonic()
-                joined.add(_decoded(header, parts))
+                joined.add(decoded(header, parts))
                 took += self._monotonic() - began
                 await yield_to_loop()
             if took < SLICE_S / 4:
@@ -200,7 +200,7 @@ class LargeRequests:
             raise CloseConnection(str(error)) from error
 
 
-def _decoded(header: RequestHeader, parts: Sequence[Buffer]) -> Any:
+def decoded(header: RequestHeader, parts: Sequence[Buffer]) -> Any:
     whole = memoryview(b"".join(parts))
     try:
         _, at = decode_response_header(header.api_key, header.api_version, whole)

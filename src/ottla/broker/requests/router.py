@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Sequence
 from types import CoroutineType
 from typing import Any, Generic, Protocol, TypeVar
 
+from ottla.broker.authorization.request_authorizer import RequestAuthorizer
 from ottla.broker.metrics.request_times import MASK, RequestTimes
 from ottla.broker.quotas.client_quotas import (
-    ANONYMOUS,
     PRODUCER_RATE,
     REQUEST_PERCENTAGE,
     ClientQuotas,
@@ -33,6 +33,7 @@ from ottla.broker.requests.api import (
     ReadInSlices,
     Response,
 )
+from ottla.broker.requests.guards import guarded, guarded_in_slices
 from ottla.broker.requests.large_requests import NOTICEABLE_BYTES, LargeRequests
 from ottla.broker.requests.portions import InPortions, is_to_be_cut
 from ottla.broker.requests.responses import error_response, hold_back, respond_later
@@ -59,6 +60,7 @@ class RouterServer(Protocol):
     world: World
     quotas: ClientQuotas
     tasks: Tasks
+    authorizer: RequestAuthorizer | None
     served: Sequence[tuple[int, int, int]]
     """(api key, lowest, highest version), for ApiVersions"""
 
@@ -71,10 +73,12 @@ class _Route(Generic[ServerT]):
 
     __slots__ = ("api", "handle", "large", "max_version", "min_version")
 
-    def __init__(self, api: Api[ServerT, Any]) -> None:
+    def __init__(self, api: Api[ServerT, Any], authorizer: RequestAuthorizer | None = None) -> None:
         self.api = api
-        self.handle = api.handle
+        self.handle = guarded(api, authorizer)
         self.large = api.large
+        if isinstance(api.large, InSlices):
+            self.large = InSlices(guarded_in_slices(api, api.large.handle, authorizer))
         self.min_version = api.min_version
         self.max_version = api.max_version
 
@@ -89,7 +93,7 @@ class Router(Generic[ServerT]):
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._server = server
-        routes = {int(api.key): _Route(api) for api in apis}
+        routes = {int(api.key): _Route(api, server.authorizer) for api in apis}
         self._routes = dict(sorted(routes.items()))
         self.frame_rules = _frame_rules([route.api for route in self._routes.values()])
         self.times = RequestTimes(monotonic)
@@ -204,14 +208,15 @@ class Router(Generic[ServerT]):
         What the handling took is known too late for this response: it holds the next one back.
         """
         server, api = self._server, route.api
-        quotas, clock, client = server.quotas, server.world.clock, header.client_id or ""
+        quotas, clock = server.quotas, server.world.clock
+        user, client = conn.principal.name, header.client_id or ""
         from_broker = api.is_from_broker
         if api.quota is Quota.NONE or (from_broker is not None and from_broker(header, request)):
             return route.handle(server, conn, header, request)
         started_s = clock.monotonic()
-        wait_ms = quotas.record(REQUEST_PERCENTAGE, ANONYMOUS, client, 0, started_s * 1000)
+        wait_ms = quotas.record(REQUEST_PERCENTAGE, user, client, 0, started_s * 1000)
         if api.quota is Quota.TIME_AND_BYTES:
-            over_ms = quotas.record(PRODUCER_RATE, ANONYMOUS, client, size, started_s * 1000)
+            over_ms = quotas.record(PRODUCER_RATE, user, client, size, started_s * 1000)
             wait_ms = max(wait_ms, over_ms)
         hold_back(conn, header, wait_ms)
         try:
@@ -219,7 +224,7 @@ class Router(Generic[ServerT]):
         finally:
             ended_s = clock.monotonic()
             percent = (ended_s - started_s) * 100
-            quotas.record(REQUEST_PERCENTAGE, ANONYMOUS, client, percent, ended_s * 1000)
+            quotas.record(REQUEST_PERCENTAGE, user, client, percent, ended_s * 1000)
 
     async def _in_slices(
         self,

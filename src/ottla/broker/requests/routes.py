@@ -34,6 +34,8 @@ from ottla.broker.requests.records import (
     produce,
 )
 from ottla.broker.requests.records.server import OffsetsServer, RecordsServer
+from ottla.broker.requests.security import acls
+from ottla.broker.requests.security.server import AclsServer
 from ottla.broker.requests.topics import (
     create_partitions,
     create_topics,
@@ -47,7 +49,7 @@ from ottla.broker.requests.transactions import (
     transaction_admin,
     transaction_markers,
 )
-from ottla.broker.requests.transactions.server import TransactionsServer
+from ottla.broker.requests.transactions.server import ProducersServer, TransactionsServer
 
 
 class Server(
@@ -56,6 +58,7 @@ class Server(
     GroupsServer,
     FinderServer,
     TransactionsServer,
+    ProducersServer,
     TopicsServer,
     ConfigsServer,
     MetadataServer,
@@ -63,6 +66,7 @@ class Server(
     LogDirsServer,
     ReplicaServer,
     ControllerServer,
+    AclsServer,
     Protocol,
 ):
     """What all handlers together touch: a broker has it, each handler sees its family's part."""
@@ -97,6 +101,9 @@ _APIS: tuple[Api[Server, Any], ...] = (
     producer_transactions.END_TXN,
     transaction_markers.WRITE_TXN_MARKERS,
     producer_transactions.TXN_OFFSET_COMMIT,
+    acls.DESCRIBE_ACLS,
+    acls.CREATE_ACLS,
+    acls.DELETE_ACLS,
     describe_configs.DESCRIBE_CONFIGS,
     alter_configs.ALTER_CONFIGS,
     alter_replica_log_dirs.ALTER_REPLICA_LOG_DIRS,

@@ -7,6 +7,7 @@ that is used moves there in the background; to name the dir it lies in cancels t
 
 import logging
 
+from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.cluster.server import LogDirsServer
 from ottla.broker.requests.error_bodies import Each, for_each
@@ -15,6 +16,7 @@ from ottla.broker.requests.responses import respond
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.connection import Connection
+from ottla.security.acls import ALTER
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
@@ -62,6 +64,7 @@ def _place(server: LogDirsServer, tp: TopicPartition, path: str) -> ErrorCode:
 ALTER_REPLICA_LOG_DIRS = Api(
     AlterReplicaLogDirsRequest,
     handle,
+    access=on_cluster(ALTER),
     error=for_each(
         AlterReplicaLogDirsResponse,
         Each(

@@ -6,6 +6,7 @@ an API that is not there. Kafka: `KafkaApis.handleApiVersionsRequest` (KIP-511, 
 
 import re
 
+from ottla.broker.requests.access import Access
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.cluster.server import VersionsServer
 from ottla.broker.requests.error_bodies import code_only
@@ -55,6 +56,7 @@ def handle(
 API_VERSIONS = Api(
     ApiVersionsRequest,
     handle,
+    access=Access(open="a client has to know what it can ask for"),
     error=code_only(ApiVersionsResponse),
     respond_unsupported=unsupported,
 )

@@ -4,18 +4,27 @@ Who may call: the router. Kafka: `KafkaApis.handleDescribeCluster` and
 `AuthHelper.computeDescribeClusterResponse` (KIP-700, KIP-919).
 """
 
+from ottla.broker.authorization.request_authorizer import allowed, authorized_operations
+from ottla.broker.requests.access import Access, Need
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.cluster.server import MetadataServer
 from ottla.broker.requests.error_bodies import code_and_message
-from ottla.broker.requests.operations import CLUSTER_OPERATIONS
 from ottla.broker.requests.responses import respond
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
+from ottla.security.acls import CLUSTER, DESCRIBE
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
 BROKERS, CONTROLLERS = 1, 2
 UNKNOWN_OPERATIONS = -(2**31)
+
+
+def cluster_operations(server: MetadataServer, conn: Connection, header: RequestHeader) -> int:
+    """Return what a client may do with the cluster, 0 if it may not know."""
+    if not allowed(server.authorizer, conn, header.api_key, DESCRIBE):
+        return 0
+    return authorized_operations(server.authorizer, conn, CLUSTER)
 
 
 def handle(
@@ -54,7 +63,9 @@ def handle(
         cluster_id=server.cluster_id,
         controller_id=snapshot.controller_id if snapshot.controller_id in known_ids else -1,
         brokers=brokers,
-        cluster_authorized_operations=CLUSTER_OPERATIONS if wanted else UNKNOWN_OPERATIONS,
+        cluster_authorized_operations=cluster_operations(server, conn, header)
+        if wanted
+        else UNKNOWN_OPERATIONS,
     )
     return respond(header, response)
 
@@ -62,6 +73,7 @@ def handle(
 DESCRIBE_CLUSTER = Api(
     DescribeClusterRequest,
     handle,
+    access=Access(handler=(Need(DESCRIBE, note="to be shown authorized operations"),)),
     error=code_and_message(DescribeClusterResponse),
     large_response=True,
 )

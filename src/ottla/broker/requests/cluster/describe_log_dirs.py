@@ -5,6 +5,7 @@ Who may call: the router. Kafka: `KafkaApis.handleDescribeLogDirsRequest` and
 both, in the one it goes to as future replica with what it still lacks.
 """
 
+from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.cluster.server import LogDirsServer
 from ottla.broker.requests.error_bodies import code_only
@@ -12,6 +13,7 @@ from ottla.broker.requests.responses import respond
 from ottla.log.log import Log
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
+from ottla.security.acls import DESCRIBE
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
@@ -79,5 +81,9 @@ def _live(server: LogDirsServer, path: str, topics: dict[str, list[Partition]]) 
 
 
 DESCRIBE_LOG_DIRS = Api(
-    DescribeLogDirsRequest, handle, error=code_only(DescribeLogDirsResponse), large_response=True
+    DescribeLogDirsRequest,
+    handle,
+    access=on_cluster(DESCRIBE),
+    error=code_only(DescribeLogDirsResponse),
+    large_response=True,
 )

@@ -8,21 +8,25 @@ blobs; only one that creates topics waits. Kafka: `KafkaApis.handleTopicMetadata
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ottla.broker.authorization.request_authorizer import allowed, authorized_operations
 from ottla.broker.metadata.metadata_blobs import (
     assemble,
     describe_topic,
     encode_topic,
     is_internal,
 )
+from ottla.broker.requests.access import Access, Need
 from ottla.broker.requests.api import Api, Later, Parts
+from ottla.broker.requests.cluster.describe_cluster import cluster_operations
 from ottla.broker.requests.cluster.server import MetadataServer
-from ottla.broker.requests.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.broker.requests.portions import in_portions
 from ottla.broker.requests.responses import respond_with_body
 from ottla.model.errors import ErrorCode, InvalidRequestError
 from ottla.model.ids import ZERO_UUID, topic_name_problem
 from ottla.model.ports import Buffer
 from ottla.net.connection import CloseConnection, Connection
+from ottla.security.acls import CREATE, DESCRIBE, TOPIC
+from ottla.wire.api_keys import ApiKey
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -35,12 +39,16 @@ PATIENCE_S = 1.0
 
 
 class _Question(NamedTuple):
-    """What is asked for: names, ids that name nothing, and what has to be created first."""
+    """What is asked for: names, ids that name nothing, and what has to be created first.
+
+    Only of names that the client may know; of the others their part of the response.
+    """
 
     names: list[str]
     unknown_ids: list[bytes]
     missing: list[str]
     creates: bool
+    denied: list[MetadataResponse.MetadataResponseTopic]
 
 
 def handle(
@@ -50,7 +58,7 @@ def handle(
     request: MetadataRequest,
 ) -> Parts | Later:
     if server.metadata.ready:
-        question = _question(server, header, request)
+        question = _question(server, conn, header, request)
         if not question.creates:
             return _respond(server, conn, header, request, question, _reasons(question.missing))
     return _wait(server, conn, header, request)
@@ -69,25 +77,76 @@ async def _wait(
         raise CloseConnection(
             "this broker has got no metadata of the cluster from a controller yet"
         )
-    question = _question(server, header, request)
+    question = _question(server, conn, header, request)
     if question.creates:
-        charge = server.mutation_quotas.quota(header).charge
+        charge = server.mutation_quotas.quota(conn.principal.name, header).charge
         errors = await server.topic_creation.auto_create(question.missing, charge)
     else:
         errors = _reasons(question.missing)
     return _respond(server, conn, header, request, question, errors)
 
 
-def _question(server: MetadataServer, header: RequestHeader, request: MetadataRequest) -> _Question:
+def _question(
+    server: MetadataServer, conn: Connection, header: RequestHeader, request: MetadataRequest
+) -> _Question:
     version, asked = header.api_version, request.topics
     names, unknown_ids = _asked_names(server, request, version)
     if asked is None or (version == 0 and not asked):
-        return _Question(list(server.metadata.snapshot.topics), unknown_ids, [], creates=False)
+        every = list(server.metadata.snapshot.topics)
+        names = _known_to(server, conn, every, log_denied=False)
+        return _Question(names, unknown_ids, [], creates=False, denied=[])
+    denied: list[MetadataResponse.MetadataResponseTopic] = []
+    if server.authorizer is not None:
+        known = dict.fromkeys(_known_to(server, conn, names, log_denied=True))
+        by_id = any(bytes(topic.topic_id) != ZERO_UUID for topic in asked)
+        denied = [_denied(server, name, by_id=by_id) for name in names if name not in known]
+        names = list(known)
     missing = [n for n in names if not server.metadata.contains(n)]
     may_create = request.allow_auto_topic_creation and server.config.flag(
         "auto.create.topics.enable"
     )
-    return _Question(names, unknown_ids, missing, creates=bool(missing) and may_create)
+    if may_create and missing and server.authorizer is not None:
+        refused = set(missing).difference(_creatable(server, conn, missing))
+        missing = [n for n in missing if n not in refused]
+        names = [n for n in names if n not in refused]
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        denied += [_failed(name, ZERO_UUID, code) for name in sorted(refused)]
+    creates = bool(missing) and may_create
+    return _Question(names, unknown_ids, missing, creates=creates, denied=denied)
+
+
+def _known_to(
+    server: MetadataServer, conn: Connection, names: list[str], *, log_denied: bool
+) -> list[str]:
+    """Return those of the topics that the client may know of."""
+    authorizer, key = server.authorizer, ApiKey.METADATA
+    if authorizer is None:
+        return names
+    return [
+        name
+        for name in names
+        if authorizer.allows(conn, key, DESCRIBE, TOPIC, name, log_denied=log_denied)
+    ]
+
+
+def _creatable(server: MetadataServer, conn: Connection, names: list[str]) -> list[str]:
+    """Return those of the topics that the client may create by asking for them."""
+    authorizer, key = server.authorizer, ApiKey.METADATA
+    if allowed(authorizer, conn, key, CREATE, log_denied=False):
+        return names
+    return [n for n in names if allowed(authorizer, conn, key, CREATE, TOPIC, n)]
+
+
+def _denied(
+    server: MetadataServer, name: str, *, by_id: bool
+) -> MetadataResponse.MetadataResponseTopic:
+    """Return what the client gets of a topic that it may not know of: what it knew already."""
+    state = server.metadata.snapshot.topics.get(name) if by_id else None
+    return MetadataResponse.MetadataResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        name=None if by_id else name,
+        topic_id=ZERO_UUID if state is None else state.topic_id,
+    )
 
 
 def _reasons(missing: Sequence[str]) -> dict[str, ErrorCode]:
@@ -152,12 +211,13 @@ def _respond(
         encode_topic(_failed(None, i, ErrorCode.UNKNOWN_TOPIC_ID), version)
         for i in question.unknown_ids
     ]
+    blobs += [encode_topic(topic, version) for topic in question.denied]
     with_operations = version >= 8 and request.include_topic_authorized_operations
     for name in question.names:
         blob = None
         if name not in errors:
             blob = (
-                _with_operations(server, name, listener, version)
+                _with_operations(server, conn, name, version)
                 if with_operations
                 else server.blobs.topic(name, listener, version)
             )
@@ -165,46 +225,50 @@ def _respond(
             code = errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             failed = _failed(name, ZERO_UUID, code)
             if with_operations:
-                failed.topic_authorized_operations = TOPIC_OPERATIONS
+                failed.topic_authorized_operations = authorized_operations(
+                    server.authorizer, conn, TOPIC, name
+                )
             blob = encode_topic(failed, version)
         blobs.append(blob)
-    head = _head(server, listener, request, version)
+    head = _head(server, conn, header, request)
     head.throttle_time_ms = header.throttle_ms
     return respond_with_body(header, assemble(head, version, blobs))
 
 
 def _with_operations(
-    server: MetadataServer, name: str, listener: str, version: int
+    server: MetadataServer, conn: Connection, name: str, version: int
 ) -> bytes | None:
     snapshot = server.metadata.snapshot
     state = snapshot.topics.get(name)
     if state is None:
         return None
-    topic = describe_topic(snapshot, state, listener, version)
-    topic.topic_authorized_operations = TOPIC_OPERATIONS
+    topic = describe_topic(snapshot, state, conn.listener, version)
+    topic.topic_authorized_operations = authorized_operations(server.authorizer, conn, TOPIC, name)
     return encode_topic(topic, version)
 
 
 def _head(
-    server: MetadataServer, listener: str, request: MetadataRequest, version: int
+    server: MetadataServer, conn: Connection, header: RequestHeader, request: MetadataRequest
 ) -> MetadataResponse:
     """Return the response without its topics."""
     snapshot = server.metadata.snapshot
     brokers = []
     for broker in snapshot.brokers.values():
-        endpoint = snapshot.endpoint(broker.id, listener)
+        endpoint = snapshot.endpoint(broker.id, conn.listener)
         if endpoint is not None:
             brokers.append(
                 MetadataResponse.MetadataResponseBroker(
                     node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack
                 )
             )
-    wanted = 8 <= version <= 10 and request.include_cluster_authorized_operations
+    wanted = 8 <= header.api_version <= 10 and request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=brokers,
         cluster_id=server.cluster_id,
         controller_id=snapshot.controller_id,
-        cluster_authorized_operations=CLUSTER_OPERATIONS if wanted else UNKNOWN_OPERATIONS,
+        cluster_authorized_operations=cluster_operations(server, conn, header)
+        if wanted
+        else UNKNOWN_OPERATIONS,
     )
 
 
@@ -224,6 +288,14 @@ def _error(
 METADATA = Api(
     MetadataRequest,
     handle,
+    access=Access(
+        handler=(
+            Need(DESCRIBE, TOPIC, "name"),
+            Need(CREATE, note="a topic is created by asking for it, or:"),
+            Need(CREATE, TOPIC, "name", "a topic is created by asking for it"),
+            Need(DESCRIBE, note="to be shown authorized operations of the cluster"),
+        )
+    ),
     error=_error,
     large=in_portions("topics", "topics"),
     large_response=True,

@@ -6,6 +6,7 @@ Who may call: the handlers of this family; whoever assembles a broker has all of
 from collections.abc import Sequence
 from typing import Protocol
 
+from ottla.broker.authorization.request_authorizer import RequestAuthorizer
 from ottla.broker.metadata.metadata_blobs import MetadataBlobs
 from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
@@ -20,6 +21,7 @@ from ottla.zookeeper.store import Store
 class MetadataServer(Protocol):
     """What Metadata and DescribeCluster may touch."""
 
+    authorizer: RequestAuthorizer | None
     config: BrokerConfig
     cluster_id: str
     metadata: MetadataCache

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.cluster.server import VersionsServer
 from ottla.broker.requests.error_bodies import code_and_message
@@ -18,6 +19,7 @@ from ottla.broker.requests.responses import respond
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import Buffer
 from ottla.net.connection import Connection
+from ottla.security.acls import ALTER
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.zookeeper.znodes import Features
@@ -139,4 +141,9 @@ def judge(update: Update, levels: Mapping[str, int]) -> str | None:
     return problem
 
 
-UPDATE_FEATURES = Api(UpdateFeaturesRequest, handle, error=code_and_message(UpdateFeaturesResponse))
+UPDATE_FEATURES = Api(
+    UpdateFeaturesRequest,
+    handle,
+    access=on_cluster(ALTER),
+    error=code_and_message(UpdateFeaturesResponse),
+)

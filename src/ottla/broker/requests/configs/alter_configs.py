@@ -16,6 +16,7 @@ import msgspec
 
 from ottla.broker.configs.dynamic_configs import CLUSTER_DEFAULT
 from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.configs.config_access import ALTERING
 from ottla.broker.requests.configs.server import ConfigsServer
 from ottla.broker.requests.error_bodies import RESOURCE, Each, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
@@ -247,6 +248,7 @@ async def _write(
 ALTER_CONFIGS = Api(
     AlterConfigsRequest,
     replace_all,
+    access=ALTERING,
     error=for_each(
         AlterConfigsResponse,
         Each(
@@ -262,6 +264,7 @@ ALTER_CONFIGS = Api(
 INCREMENTAL_ALTER_CONFIGS = Api(
     IncrementalAlterConfigsRequest,
     change_some,
+    access=ALTERING,
     error=for_each(
         IncrementalAlterConfigsResponse,
         Each(

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from ottla.broker.quotas import quota_settings
 from ottla.broker.quotas.client_quotas import ANY
 from ottla.broker.quotas.quota_settings import CLIENTS, IPS, OF_ADDRESSES, OF_CLIENTS, USERS
+from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.configs.server import ConfigsServer
 from ottla.broker.requests.error_bodies import code_and_message
@@ -19,6 +20,7 @@ from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.responses import respond
 from ottla.model.errors import ErrorCode, InvalidRequestError, OttlaError, UnsupportedVersionError
 from ottla.net.connection import Connection
+from ottla.security.acls import ALTER_CONFIGS, DESCRIBE_CONFIGS
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -246,12 +248,14 @@ def _alter_error(
 DESCRIBE_CLIENT_QUOTAS = Api(
     DescribeClientQuotasRequest,
     describe,
+    access=on_cluster(DESCRIBE_CONFIGS),
     error=code_and_message(DescribeClientQuotasResponse, entries=None),
     large_response=True,
 )
 ALTER_CLIENT_QUOTAS = Api(
     AlterClientQuotasRequest,
     alter,
+    access=on_cluster(ALTER_CONFIGS),
     error=_alter_error,
     large=in_portions("entries", "entries", many=MANY_CHANGES),
 )

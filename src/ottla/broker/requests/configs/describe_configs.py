@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from ottla.broker.configs import config_entries
 from ottla.broker.configs.config_entries import Entry, Source
 from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.configs.config_access import DESCRIBING
 from ottla.broker.requests.configs.server import ConfigsServer
 from ottla.broker.requests.error_bodies import RESOURCE, Each, for_each
 from ottla.broker.requests.portions import in_portions
@@ -140,6 +141,7 @@ def _result(
 DESCRIBE_CONFIGS = Api(
     DescribeConfigsRequest,
     handle,
+    access=DESCRIBING,
     error=for_each(
         DescribeConfigsResponse,
         Each(

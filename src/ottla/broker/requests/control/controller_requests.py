@@ -5,12 +5,14 @@ not the controller, the response is NOT_CONTROLLER, and for a ControlledShutdown
 ControllerMovedException. Kafka: the handlers of the same names in `KafkaApis`.
 """
 
+from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Parts, Quota
 from ottla.broker.requests.control.server import ControllerServer
 from ottla.broker.requests.error_bodies import code_only
 from ottla.broker.requests.responses import respond
 from ottla.model.errors import NotControllerError
 from ottla.net.connection import Connection
+from ottla.security.acls import CLUSTER_ACTION
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
@@ -63,18 +65,21 @@ async def controlled_shutdown(
 CONTROLLED_SHUTDOWN = Api(
     ControlledShutdownRequest,
     controlled_shutdown,
+    access=on_cluster(CLUSTER_ACTION),
     error=code_only(ControlledShutdownResponse),
     quota=Quota.NONE,
 )
 ALTER_PARTITION = Api(
     AlterPartitionRequest,
     alter_partition,
+    access=on_cluster(CLUSTER_ACTION),
     error=code_only(AlterPartitionResponse),
     quota=Quota.NONE,
 )
 ALLOCATE_PRODUCER_IDS = Api(
     AllocateProducerIdsRequest,
     allocate_producer_ids,
+    access=on_cluster(CLUSTER_ACTION),
     error=code_only(AllocateProducerIdsResponse),
     quota=Quota.NONE,
 )

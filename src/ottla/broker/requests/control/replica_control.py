@@ -10,6 +10,7 @@ Kafka: `KafkaApis.handleLeaderAndIsrRequest` and `handleStopReplicaRequest`.
 
 import logging
 
+from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, InSlices, Later, Parts, Quota
 from ottla.broker.requests.control.epochs import refusal
 from ottla.broker.requests.control.server import ReplicaServer
@@ -24,6 +25,7 @@ from ottla.replication.control import (
     leader_and_isr_error,
 )
 from ottla.replication.strays import delete_strays
+from ottla.security.acls import CLUSTER_ACTION
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -164,6 +166,7 @@ async def _stop(server: ReplicaServer, header: RequestHeader, request: StopRepli
 LEADER_AND_ISR = Api(
     LeaderAndIsrRequest,
     leader_and_isr,
+    access=on_cluster(CLUSTER_ACTION),
     error=code_only(LeaderAndIsrResponse),
     quota=Quota.NONE,
     large=InSlices(lead_and_follow),
@@ -172,6 +175,7 @@ LEADER_AND_ISR = Api(
 STOP_REPLICA = Api(
     StopReplicaRequest,
     stop_replica,
+    access=on_cluster(CLUSTER_ACTION),
     error=code_only(StopReplicaResponse),
     quota=Quota.NONE,
     large=InSlices(stop),

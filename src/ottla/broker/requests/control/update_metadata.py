@@ -9,6 +9,7 @@ others wait for it, and seen at once. Kafka:
 import logging
 from collections.abc import Iterator
 
+from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, InSlices, Later, Parts, Quota
 from ottla.broker.requests.control.epochs import refusal
 from ottla.broker.requests.control.server import ReplicaServer
@@ -21,6 +22,7 @@ from ottla.model.protocol import LEADER_DURING_DELETE
 from ottla.model.time_slices import yield_to_loop
 from ottla.net.connection import Connection
 from ottla.replication.strays import Assignment, stop_unassigned
+from ottla.security.acls import CLUSTER_ACTION
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
@@ -110,6 +112,7 @@ def _assignments(topic: UpdateMetadataRequest.UpdateMetadataTopicState) -> Itera
 UPDATE_METADATA = Api(
     UpdateMetadataRequest,
     handle,
+    access=on_cluster(CLUSTER_ACTION),
     error=code_only(UpdateMetadataResponse),
     quota=Quota.NONE,
     large=InSlices(take_in),

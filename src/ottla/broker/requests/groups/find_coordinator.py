@@ -5,6 +5,9 @@ has just lost the partition: that one responds with NOT_COORDINATOR. Asking crea
 topic. Kafka: `KafkaApis.handleFindCoordinatorRequest`.
 """
 
+from ottla.broker.authorization.request_authorizer import allowed
+from ottla.broker.requests.access import ERRORS, Access, Need
+from ottla.broker.requests.access import MESSAGES as OF_DENIALS
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import Each, by_version, code_and_message, for_each
 from ottla.broker.requests.groups.server import FinderServer
@@ -14,6 +17,8 @@ from ottla.model.cluster import Endpoint
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import NO_LEADER
 from ottla.net.connection import Connection
+from ottla.security.acls import CLUSTER, CLUSTER_ACTION, CLUSTER_NAME, DESCRIBE, TRANSACTIONAL_ID
+from ottla.security.acls import GROUP as OF_GROUP
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -21,7 +26,16 @@ FIRST_VERSION_WITH_MANY = 4
 FIRST_VERSION_WITH_SHARE = 6
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 NO_BROKER = -1
-MESSAGES = {ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available."}
+MESSAGES = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    **{ERRORS[kind]: text for kind, text in OF_DENIALS.items()},
+}
+_NEEDS = {
+    GROUP: (DESCRIBE, OF_GROUP),
+    TRANSACTION: (DESCRIBE, TRANSACTIONAL_ID),
+    SHARE: (CLUSTER_ACTION, CLUSTER),
+}
+"""What a client needs, and of what, to find a coordinator of a kind."""
 
 
 def handle(
@@ -61,12 +75,16 @@ def _find(
         key_type == SHARE and header.api_version < FIRST_VERSION_WITH_SHARE
     ):
         return ErrorCode.INVALID_REQUEST, NO_BROKER, nowhere
+    operation, resource_type = _NEEDS[key_type]
+    name = CLUSTER_NAME if resource_type == CLUSTER else key
+    if not allowed(server.authorizer, conn, header.api_key, operation, resource_type, name):
+        return ERRORS[resource_type], NO_BROKER, nowhere
     unavailable = (ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_BROKER, nowhere)
     log = server.coordination.logs.get(key_type)
     if log is None:
         return unavailable
     if not server.metadata.contains(log.topic):
-        charge = server.mutation_quotas.quota(header).charge
+        charge = server.mutation_quotas.quota(conn.principal.name, header).charge
         server.coordination.create([log.topic], charge)
         return unavailable
     partition = server.metadata.partition(log.topic, log.partition_for(key))
@@ -81,6 +99,13 @@ def _find(
 FIND_COORDINATOR = Api(
     FindCoordinatorRequest,
     handle,
+    access=Access(
+        handler=(
+            Need(DESCRIBE, OF_GROUP, "key", "of a group"),
+            Need(DESCRIBE, TRANSACTIONAL_ID, "key", "of a transaction"),
+            Need(CLUSTER_ACTION, note="of a share group"),
+        )
+    ),
     error=by_version(
         FIRST_VERSION_WITH_MANY,
         for_each(

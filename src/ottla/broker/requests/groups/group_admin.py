@@ -3,14 +3,16 @@
 Who may call: the router. Kafka: the handlers of the same names in `KafkaApis`.
 """
 
+from ottla.broker.authorization.request_authorizer import allowed, authorized_operations
+from ottla.broker.requests.access import Access, Need, each_named
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import Each, code_only, for_each
 from ottla.broker.requests.groups.server import GroupsServer
-from ottla.broker.requests.operations import GROUP_OPERATIONS
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.responses import respond
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
+from ottla.security.acls import DELETE, DESCRIBE, GROUP
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -21,7 +23,7 @@ UNKNOWN_OPERATIONS = -(2**31)
 
 def describe_groups(
     server: GroupsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: DescribeGroupsRequest,
 ) -> Parts:
@@ -48,7 +50,11 @@ def describe_groups(
                     )
                     for m in group.members
                 ],
-                authorized_operations=GROUP_OPERATIONS if shown else UNKNOWN_OPERATIONS,
+                authorized_operations=authorized_operations(
+                    server.authorizer, conn, GROUP, group_id
+                )
+                if shown
+                else UNKNOWN_OPERATIONS,
             )
         )
     return respond(header, r(groups=described))
@@ -56,10 +62,11 @@ def describe_groups(
 
 def list_groups(
     server: GroupsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: ListGroupsRequest,
 ) -> Parts:
+    sees_all = allowed(server.authorizer, conn, header.api_key, DESCRIBE, log_denied=False)
     error, groups = server.groups.list_groups(request.states_filter, request.types_filter)
     r = ListGroupsResponse
     listed = [
@@ -70,6 +77,10 @@ def list_groups(
             group_type=g.group_type,
         )
         for g in groups
+        if sees_all
+        or allowed(
+            server.authorizer, conn, header.api_key, DESCRIBE, GROUP, g.group_id, log_denied=False
+        )
     ]
     return respond(header, r(error_code=error, groups=listed))
 
@@ -92,6 +103,7 @@ def delete_groups(
 DESCRIBE_GROUPS = Api(
     DescribeGroupsRequest,
     describe_groups,
+    access=Access(each=each_named(Need(DESCRIBE, GROUP), "groups", "groups")),
     error=for_each(
         DescribeGroupsResponse,
         Each("groups", DescribeGroupsResponse.DescribedGroup, "groups", {"group_id": ""}),
@@ -100,11 +112,21 @@ DESCRIBE_GROUPS = Api(
     large_response=True,
 )
 LIST_GROUPS = Api(
-    ListGroupsRequest, list_groups, error=code_only(ListGroupsResponse), large_response=True
+    ListGroupsRequest,
+    list_groups,
+    access=Access(
+        handler=(
+            Need(DESCRIBE, note="to be shown all groups, or of each group shown:"),
+            Need(DESCRIBE, GROUP, "group_id"),
+        )
+    ),
+    error=code_only(ListGroupsResponse),
+    large_response=True,
 )
 DELETE_GROUPS = Api(
     DeleteGroupsRequest,
     delete_groups,
+    access=Access(each=each_named(Need(DELETE, GROUP), "groups_names", "results")),
     error=for_each(
         DeleteGroupsResponse,
         Each(

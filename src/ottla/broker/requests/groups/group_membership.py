@@ -9,6 +9,7 @@ import socket
 import struct
 import uuid
 
+from ottla.broker.requests.access import on_group
 from ottla.broker.requests.api import Api, Parts, Response
 from ottla.broker.requests.error_bodies import code_only
 from ottla.broker.requests.groups.server import GroupsServer
@@ -24,6 +25,7 @@ from ottla.coordinators.group_events import (
 )
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection, Pending
+from ottla.security.acls import READ
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -183,12 +185,17 @@ def _join_error(
     return JoinGroupResponse(error_code=code, protocol_name=protocol)
 
 
-JOIN_GROUP = Api(JoinGroupRequest, join_group, error=_join_error)
-SYNC_GROUP = Api(SyncGroupRequest, sync_group, error=code_only(SyncGroupResponse))
-HEARTBEAT = Api(HeartbeatRequest, heartbeat, error=code_only(HeartbeatResponse))
+JOIN_GROUP = Api(JoinGroupRequest, join_group, access=on_group(READ), error=_join_error)
+SYNC_GROUP = Api(
+    SyncGroupRequest, sync_group, access=on_group(READ), error=code_only(SyncGroupResponse)
+)
+HEARTBEAT = Api(
+    HeartbeatRequest, heartbeat, access=on_group(READ), error=code_only(HeartbeatResponse)
+)
 LEAVE_GROUP = Api(
     LeaveGroupRequest,
     leave_group,
+    access=on_group(READ),
     error=code_only(LeaveGroupResponse),
     large=in_portions("members", "members", many=MANY_CHANGES, since=FIRST_LEAVE_OF_MANY),
 )

@@ -9,6 +9,8 @@ Kafka: the handlers of the same names in `KafkaApis` and `GroupCoordinatorAdapte
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict, TypeVar
 
+from ottla.broker.authorization.request_authorizer import RequestAuthorizer, allowed
+from ottla.broker.requests.access import Access, Need, each_named, on_group
 from ottla.broker.requests.api import Api, Later, Parts, Response
 from ottla.broker.requests.error_bodies import (
     Each,
@@ -26,6 +28,8 @@ from ottla.model.errors import ErrorCode
 from ottla.model.ids import NO_EPOCH, TopicPartition
 from ottla.model.protocol import NO_TIMESTAMP, UNKNOWN_OFFSET
 from ottla.net.connection import Connection
+from ottla.security.acls import DELETE, DESCRIBE, GROUP, READ, TOPIC
+from ottla.wire.api_keys import ApiKey
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -36,6 +40,7 @@ DEFAULT_RETENTION = -1
 
 NO_OFFSET = Commit(UNKNOWN_OFFSET, NO_EPOCH, "", NO_TIMESTAMP)
 FIRST_FETCH_OF_MANY = 8
+_FETCH = ApiKey.OFFSET_FETCH
 FIRST_FETCH_WITH_TOP_ERROR = 2
 
 ItemT = TypeVar("ItemT")
@@ -130,19 +135,20 @@ def _committed(results: Mapping[TopicPartition, ErrorCode]) -> OffsetCommitRespo
 
 def offset_fetch(
     server: GroupsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: OffsetFetchRequest,
 ) -> Response | Later:
-    if header.api_version == 0:
-        return _fetch_from_znodes(server, header, request)
-    groups = server.groups
-    r = OffsetFetchResponse
     if header.api_version >= FIRST_FETCH_OF_MANY:
+        r = OffsetFetchResponse
         responses = []
         for group in request.groups:
-            error, found = groups.fetch_offsets(
-                group.group_id, _wanted(group.topics), require_stable=request.require_stable
+            error, found = _offsets(
+                server,
+                conn,
+                group.group_id,
+                _wanted(group.topics),
+                require_stable=request.require_stable,
             )
             topics = [
                 r.OffsetFetchResponseTopics(
@@ -159,12 +165,53 @@ def offset_fetch(
             )
         return respond(header, r(groups=responses))
     wanted = _wanted(request.topics)
-    error, found = groups.fetch_offsets(
-        request.group_id, wanted, require_stable=request.require_stable
-    )
+    if header.api_version == 0:
+        if allowed(server.authorizer, conn, _FETCH, DESCRIBE, GROUP, request.group_id):
+            return _fetch_from_znodes(server, conn, header, request)
+        error, found = ErrorCode.GROUP_AUTHORIZATION_FAILED, []
+    else:
+        error, found = _offsets(
+            server, conn, request.group_id, wanted, require_stable=request.require_stable
+        )
     if error is not ErrorCode.NONE and header.api_version < FIRST_FETCH_WITH_TOP_ERROR:
         found = [FetchedOffset(tp, None, error) for tp in wanted or ()]
     return respond(header, _fetched(found, error))
+
+
+def _offsets(
+    server: GroupsServer,
+    conn: Connection,
+    group_id: str,
+    wanted: list[TopicPartition] | None,
+    *,
+    require_stable: bool,
+) -> tuple[ErrorCode, list[FetchedOffset]]:
+    """Return the offsets of a group that the client may see."""
+    authorizer = server.authorizer
+    fetch = server.groups.fetch_offsets
+    if authorizer is None:
+        return fetch(group_id, wanted, require_stable=require_stable)
+    if not authorizer.allows(conn, _FETCH, DESCRIBE, GROUP, group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED, []
+    if wanted is None:
+        error, found = fetch(group_id, None, require_stable=require_stable)
+        seen = _readable(authorizer, conn, (f.tp for f in found))
+        return error, [f for f in found if f.tp.topic in seen]
+    seen = _readable(authorizer, conn, wanted)
+    asked = [tp for tp in wanted if tp.topic in seen]
+    error, found = fetch(group_id, asked, require_stable=require_stable)
+    if error is ErrorCode.NONE:
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        found += [FetchedOffset(tp, None, refused) for tp in wanted if tp.topic not in seen]
+    return error, found
+
+
+def _readable(
+    authorizer: RequestAuthorizer, conn: Connection, partitions: Iterable[TopicPartition]
+) -> set[str]:
+    """Return the topics of these partitions that a client may know of."""
+    topics = dict.fromkeys(tp.topic for tp in partitions)
+    return {t for t in topics if authorizer.allows(conn, _FETCH, DESCRIBE, TOPIC, t)}
 
 
 def _wanted(
@@ -243,6 +290,27 @@ def offset_delete(
     return respond(header, r(topics=topics))
 
 
+def _delete_refused(
+    request: OffsetDeleteRequest, _version: int, code: int, _message: str | None
+) -> OffsetDeleteResponse:
+    """Return what the topics get that a client may not read."""
+    r = OffsetDeleteResponse
+    return r(
+        topics=[
+            r.OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    r.OffsetDeleteResponsePartition(
+                        partition_index=p.partition_index, error_code=code
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
 # --- version 0: znodes --------------------------------------------------------------------------
 
 
@@ -266,10 +334,13 @@ async def _commit_to_znodes(
 
 
 async def _fetch_from_znodes(
-    server: GroupsServer, header: RequestHeader, request: OffsetFetchRequest
+    server: GroupsServer, conn: Connection, header: RequestHeader, request: OffsetFetchRequest
 ) -> Parts:
     found = []
     for tp in _wanted(request.topics) or ():
+        if not allowed(server.authorizer, conn, _FETCH, DESCRIBE, TOPIC, tp.topic):
+            found.append(FetchedOffset(tp, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
         offset = None
         if server.metadata.partition(*tp) is not None:
             offset = await server.store.get_consumer_offset(request.group_id, tp)
@@ -285,6 +356,7 @@ async def _fetch_from_znodes(
 OFFSET_COMMIT = Api(
     OffsetCommitRequest,
     offset_commit,
+    access=on_group(READ, each_named(Need(READ, TOPIC, "name"))),
     error=for_each_partition(
         OffsetCommitResponse,
         OffsetCommitResponse.OffsetCommitResponseTopic,
@@ -295,6 +367,7 @@ OFFSET_COMMIT = Api(
 OFFSET_FETCH = Api(
     OffsetFetchRequest,
     offset_fetch,
+    access=Access(handler=(Need(DESCRIBE, GROUP, "group_id"), Need(DESCRIBE, TOPIC, "name"))),
     error=by_version(
         FIRST_FETCH_OF_MANY,
         for_each(
@@ -331,6 +404,9 @@ OFFSET_FETCH = Api(
 OFFSET_DELETE = Api(
     OffsetDeleteRequest,
     offset_delete,
+    access=on_group(
+        DELETE, each_named(Need(READ, TOPIC, "name"), error=_delete_refused, handles_none=True)
+    ),
     error=code_only(OffsetDeleteResponse),
     large=CHANGES_BY_PARTITION,
 )

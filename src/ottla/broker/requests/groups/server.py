@@ -5,6 +5,7 @@ Who may call: the handlers of this family; whoever assembles a broker has all of
 
 from typing import Protocol
 
+from ottla.broker.authorization.request_authorizer import RequestAuthorizer
 from ottla.broker.coordination import Coordination
 from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
@@ -17,6 +18,7 @@ from ottla.zookeeper.store import Store
 class GroupsServer(Protocol):
     """What members and administrators of groups may touch."""
 
+    authorizer: RequestAuthorizer | None
     world: World
     config: BrokerConfig
     metadata: MetadataCache
@@ -31,6 +33,7 @@ class GroupsServer(Protocol):
 class FinderServer(Protocol):
     """What FindCoordinator may touch."""
 
+    authorizer: RequestAuthorizer | None
     metadata: MetadataCache
     mutation_quotas: ControllerMutationQuotas
     coordination: Coordination

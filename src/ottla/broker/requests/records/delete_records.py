@@ -9,6 +9,7 @@ Kafka: `KafkaApis.handleDeleteRecordsRequest`, `ReplicaManager.deleteRecords` an
 import asyncio
 
 from ottla.broker.metadata.metadata_blobs import is_internal
+from ottla.broker.requests.access import Access, Need, each_named
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import for_each_partition
 from ottla.broker.requests.portions import CHANGES_BY_PARTITION
@@ -25,6 +26,7 @@ from ottla.model.errors import (
 from ottla.model.protocol import UNKNOWN_OFFSET
 from ottla.net.connection import Connection
 from ottla.replication.partition import Partition
+from ottla.security.acls import DELETE, TOPIC
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 
@@ -115,6 +117,7 @@ def _settled(partition: Partition, target: int, result: Result) -> bool:
 DELETE_RECORDS = Api(
     DeleteRecordsRequest,
     handle,
+    access=Access(each=each_named(Need(DELETE, TOPIC, "name"))),
     error=for_each_partition(
         DeleteRecordsResponse,
         DeleteRecordsResponse.DeleteRecordsTopicResult,

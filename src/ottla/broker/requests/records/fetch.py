@@ -5,13 +5,15 @@ exactly once; records are handed on as the log gave them, never copied. Which pa
 and answered is for `replication.fetching` to decide; here a request becomes a `PendingFetch`, and
 what was found becomes bytes. An incremental response without partitions is not even encoded.
 
-Kafka: `KafkaApis.handleFetchRequest`. ACLs come in front of this.
+Kafka: `KafkaApis.handleFetchRequest`.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from ottla.broker.quotas.client_quotas import ANONYMOUS, CONSUMER_RATE
+from ottla.broker.authorization.request_authorizer import RequestAuthorizer, allowed
+from ottla.broker.quotas.client_quotas import CONSUMER_RATE
+from ottla.broker.requests.access import Access, Need
 from ottla.broker.requests.api import Api, ReadInSlices
 from ottla.broker.requests.error_bodies import NONE, Each
 from ottla.broker.requests.records.leader_hints import name_leader
@@ -27,9 +29,11 @@ from ottla.model.protocol import (
     READ_UNCOMMITTED,
 )
 from ottla.net.connection import CloseConnection, Connection, Pending
-from ottla.replication.fetch_session import FetchSession
+from ottla.replication.fetch_session import FetchEntry, FetchSession
 from ottla.replication.fetching import READ_LOG_END, DelayedFetch, FetchParameters
 from ottla.replication.inter_broker import COMPLETE_LOG_QUERY
+from ottla.security.acls import CLUSTER, CLUSTER_ACTION, CLUSTER_NAME, READ, TOPIC
+from ottla.wire.api_keys import ApiKey
 from ottla.wire.codec import encode_response
 from ottla.wire.headers import RequestHeader, response_header
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
@@ -63,15 +67,16 @@ def handle(
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise OttlaError("no such isolation level", ErrorCode.UNKNOWN_SERVER_ERROR)
     replicas = server.replicas
+    follows = replica_id >= 0 and _is_broker(server.authorizer, conn)
     session = replicas.sessions.open(
         request.session_id,
         request.session_epoch if version >= WITH_SESSIONS else -1,
-        is_follower=replica_id >= 0,
+        is_follower=follows,
         uses_topic_ids=version >= WITH_TOPIC_IDS,
         now_ms=replicas.now_ms(),
     )
     counted = server.quotas.active and replica_id < 0
-    if replica_id >= 0:
+    if follows:
         conn.serves_broker()
     if isinstance(session, ErrorCode):
         failure = FetchResponse(error_code=session)
@@ -83,8 +88,10 @@ def handle(
     if named > MOST_UNKNOWN + 2 * len(replicas.partitions):
         raise CloseConnection(f"a fetch of {named} partitions; {len(replicas.partitions)} are here")
     _update(server, session, request, version)
+    if server.authorizer is not None:
+        _authorize(server.authorizer, conn, session)
     counts_rack = version >= WITH_RACK and replica_id < 0 and replicas.rack_aware
-    most_bytes = _most_bytes(server, header, request, replica_id)
+    most_bytes = _most_bytes(server, conn, header, request, replica_id)
     asked = FetchParameters(
         version,
         replica_id,
@@ -136,6 +143,45 @@ class PendingFetch(DelayedFetch):
         return _respond(self._server, self.connection, self._header, self)
 
 
+def _authorize(authorizer: RequestAuthorizer, conn: Connection, session: FetchSession) -> None:
+    """Note in a session of what its client gets nothing; of all of it, if that may have changed.
+
+    Asked again for every request only where the client, its address or the ACLs are others than at
+    the last one, and for topics that it named since.
+    """
+    client = (conn.principal, conn.peer[0], authorizer.acls.generation)
+    entries: Iterable[FetchEntry] = session.dirty
+    if session.authorized_for != client:
+        session.authorized_for = client
+        session.topics_allowed.clear()
+        entries = list(session.entries.values())
+    known = session.topics_allowed
+    for entry in entries:
+        topic = (
+            entry.topic or ""
+        )  # nameless: unknown to consumers, none of their business to others
+        may = known.get(topic)
+        if may is None:
+            may = known[topic] = _may_fetch(authorizer, conn, session, topic)
+        entry.denied = not may
+        if not may:
+            session.dirty.setdefault(entry, None)
+
+
+def _is_broker(authorizer: RequestAuthorizer | None, conn: Connection) -> bool:
+    """Return whether one that says it is a broker may be one; the denial is logged later."""
+    return allowed(authorizer, conn, ApiKey.FETCH, CLUSTER_ACTION, log_denied=False)
+
+
+def _may_fetch(
+    authorizer: RequestAuthorizer, conn: Connection, session: FetchSession, topic: str
+) -> bool:
+    """Return whether a client may fetch a topic: a follower needs the cluster's (CVE-2018-1288)."""
+    if session.replica_id >= 0 or session.replica_id == FUTURE_LOCAL_REPLICA:
+        return authorizer.allows(conn, ApiKey.FETCH, CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
+    return not topic or authorizer.allows(conn, ApiKey.FETCH, READ, TOPIC, topic)
+
+
 def is_from_follower(header: RequestHeader, request: FetchRequest) -> bool:
     if header.api_version >= WITH_REPLICA_STATE:
         return request.replica_state.replica_id >= 0
@@ -143,7 +189,11 @@ def is_from_follower(header: RequestHeader, request: FetchRequest) -> bool:
 
 
 def _most_bytes(
-    server: RecordsServer, header: RequestHeader, request: FetchRequest, replica_id: int
+    server: RecordsServer,
+    conn: Connection,
+    header: RequestHeader,
+    request: FetchRequest,
+    replica_id: int,
 ) -> int:
     """Return how much one response may hold: what the client and we want, and its quota bears."""
     most = 2**31 - 1
@@ -151,7 +201,8 @@ def _most_bytes(
         most = min(request.max_bytes, server.replicas.fetch_max_bytes)
     quotas = server.quotas
     if replica_id < 0 and quotas.active:
-        most = int(min(most, quotas.at_once(CONSUMER_RATE, ANONYMOUS, header.client_id or "")))
+        user, client = conn.principal.name, header.client_id or ""
+        most = int(min(most, quotas.at_once(CONSUMER_RATE, user, client)))
     return most
 
 
@@ -163,13 +214,13 @@ def _withhold(
     What is not sent does not count. One that its share of the broker's time holds back gets
     nothing either (KIP-219).
     """
-    quotas, client = server.quotas, header.client_id or ""
+    quotas, user, client = server.quotas, conn.principal.name, header.client_id or ""
     size = 4 + sum(map(len, body))
     now_ms = server.world.clock.monotonic() * 1000
-    wait_ms = quotas.record(CONSUMER_RATE, ANONYMOUS, client, size, now_ms)
+    wait_ms = quotas.record(CONSUMER_RATE, user, client, size, now_ms)
     hold_back(conn, header, wait_ms)
     if header.throttle_ms:
-        quotas.take_back(CONSUMER_RATE, ANONYMOUS, client, size, now_ms)
+        quotas.take_back(CONSUMER_RATE, user, client, size, now_ms)
     return header.throttle_ms > 0
 
 
@@ -274,6 +325,12 @@ def _error(request: FetchRequest, version: int, code: int, message: str | None) 
 FETCH = Api(
     FetchRequest,
     handle,
+    access=Access(
+        handler=(
+            Need(READ, TOPIC, "topic", "a consumer fetches"),
+            Need(CLUSTER_ACTION, note="a follower fetches; without it TOPIC_AUTHORIZATION_FAILED"),
+        )
+    ),
     error=_error,
     large=ReadInSlices(),
     is_from_broker=is_from_follower,

@@ -8,6 +8,7 @@ what needs a look into batches is looked up by workers (F46).
 Kafka: `KafkaApis.handleListOffsetRequest` and `Partition.fetchOffsetForTimestamp`.
 """
 
+from ottla.broker.requests.access import Access, Need, each_named
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import NONE, for_each_partition
 from ottla.broker.requests.portions import in_portions
@@ -30,6 +31,7 @@ from ottla.model.protocol import (
 )
 from ottla.net.connection import Connection
 from ottla.replication.partition import Partition
+from ottla.security.acls import DESCRIBE, TOPIC
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
@@ -236,6 +238,7 @@ def _old_style(
 LIST_OFFSETS = Api(
     ListOffsetsRequest,
     handle,
+    access=Access(each=each_named(Need(DESCRIBE, TOPIC, "name"))),
     error=for_each_partition(
         ListOffsetsResponse,
         ListOffsetsResponse.ListOffsetsTopicResponse,

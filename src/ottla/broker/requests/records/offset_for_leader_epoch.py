@@ -4,6 +4,7 @@ Who may call: the router. Invariants: only a leader responds, and only to who na
 epoch or none (R3). Kafka: `KafkaApis.handleOffsetForLeaderEpochRequest`.
 """
 
+from ottla.broker.requests.access import Access, Need, each_named
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import NONE, Each, for_each
 from ottla.broker.requests.portions import BY_PARTITION
@@ -11,6 +12,7 @@ from ottla.broker.requests.records.server import OffsetsServer
 from ottla.broker.requests.responses import respond
 from ottla.model.errors import OttlaError
 from ottla.net.connection import Connection
+from ottla.security.acls import CLUSTER_ACTION, DESCRIBE, TOPIC
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -58,6 +60,11 @@ def handle(
 OFFSET_FOR_LEADER_EPOCH = Api(
     OffsetForLeaderEpochRequest,
     handle,
+    access=Access(
+        each=each_named(
+            Need(DESCRIBE, TOPIC, "topic"), unless=Need(CLUSTER_ACTION, note="or of each topic:")
+        )
+    ),
     error=for_each(
         OffsetForLeaderEpochResponse,
         Each(

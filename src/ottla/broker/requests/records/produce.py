@@ -17,6 +17,7 @@ import logging
 import struct
 from collections.abc import Sequence
 
+from ottla.broker.requests.access import Access, Need, each_named
 from ottla.broker.requests.api import Api, Quota
 from ottla.broker.requests.error_bodies import NONE, Each, for_each
 from ottla.broker.requests.records import transactional_produce
@@ -48,6 +49,7 @@ from ottla.model.time_slices import TimeSlice
 from ottla.net.connection import CloseConnection, Connection, Pending
 from ottla.replication.delayed_produce import DelayedProduce, PartitionResult
 from ottla.replication.partition import Partition
+from ottla.security.acls import TOPIC, TRANSACTIONAL_ID, WRITE
 from ottla.wire.batch_header import (
     CODEC_MASK,
     FLAGS_AT,
@@ -585,6 +587,11 @@ def _partition_response(
 PRODUCE = Api(
     ProduceRequest,
     handle,
+    access=Access(
+        check=transactional_produce.check_access,
+        checked=(Need(WRITE, TRANSACTIONAL_ID, "transactional_id", "a batch is transactional"),),
+        each=each_named(Need(WRITE, TOPIC, "name"), "topic_data", "responses"),
+    ),
     error=for_each(
         ProduceResponse,
         Each(

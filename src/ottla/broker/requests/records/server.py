@@ -5,6 +5,7 @@ Who may call: the handlers of this family; whoever assembles a broker has all of
 
 from typing import Protocol
 
+from ottla.broker.authorization.request_authorizer import RequestAuthorizer
 from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.requests.records.batch_checks import BatchChecks
@@ -17,6 +18,7 @@ from ottla.replication.replica_manager import ReplicaManager
 class RecordsServer(Protocol):
     """What Produce and Fetch may touch."""
 
+    authorizer: RequestAuthorizer | None
     world: World
     replicas: ReplicaManager
     metadata: MetadataCache

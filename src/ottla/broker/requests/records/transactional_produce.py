@@ -9,18 +9,22 @@ their metadata. Kafka:
 
 from dataclasses import dataclass, field
 
+from ottla.broker.requests.access import Asking
 from ottla.broker.requests.records.server import RecordsServer
 from ottla.coordinators.results import PartitionErrors
 from ottla.coordinators.transaction_events import ProducerIdAndEpoch
 from ottla.log.producers import Guard
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.net.connection import CloseConnection
+from ottla.security.acls import TRANSACTIONAL_ID, WRITE
 from ottla.wire.batch_header import (
     FLAGS_AT,
     HEADER_BYTES,
     TRANSACTIONAL_FLAG,
     unpack_producer,
 )
+from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.produce import ProduceRequest
 
 RETRIED = frozenset(
@@ -61,6 +65,29 @@ class Verified:
 def is_transactional(records: memoryview) -> bool:
     """Whether a batch, whose header is there at least up to its attributes, belongs to one."""
     return bool(records[FLAGS_AT] & TRANSACTIONAL_FLAG)
+
+
+def check_access(asking: Asking, _header: RequestHeader, request: ProduceRequest) -> None:
+    """Raise the error of who may not write in this transaction: batches say that they are of one.
+
+    It is the batch that counts, not the id that the request names (CVE-2018-17196).
+    """
+    if not _has_transactional(request):
+        return
+    name = request.transactional_id
+    if name is None or not asking.may(WRITE, TRANSACTIONAL_ID, name):
+        if request.acks == 0:
+            raise CloseConnection("not authorized to write in a transaction")
+        raise OttlaError("", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+
+def _has_transactional(request: ProduceRequest) -> bool:
+    for topic in request.topic_data:
+        for item in topic.partition_data:
+            records = item.records
+            if records is not None and len(records) > FLAGS_AT and is_transactional(records):
+                return True
+    return False
 
 
 def begin(

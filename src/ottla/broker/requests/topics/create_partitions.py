@@ -8,7 +8,9 @@ reassigned or deleted is left alone. Kafka: `KafkaApis.handleCreatePartitionsReq
 from collections import Counter
 from collections.abc import Sequence
 
+from ottla.broker.authorization.request_authorizer import allowed
 from ottla.broker.quotas.controller_mutation_quota import Charge
+from ottla.broker.requests.access import Access, Need
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
@@ -29,6 +31,8 @@ from ottla.model.errors import (
 )
 from ottla.model.ports import Buffer
 from ottla.net.connection import Connection
+from ottla.security.acls import ALTER, TOPIC
+from ottla.wire.api_keys import ApiKey
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -38,6 +42,7 @@ from ottla.wire.messages.create_partitions import (
 STRICT_QUOTA = 3
 """From this version on clients know THROTTLING_QUOTA_EXCEEDED."""
 
+_KEY = ApiKey.CREATE_PARTITIONS
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 Wanted = CreatePartitionsRequest.CreatePartitionsTopic
 
@@ -52,10 +57,10 @@ def handle(
         results = [Result(name=t.name, error_code=ErrorCode.NOT_CONTROLLER) for t in request.topics]
         return respond(header, CreatePartitionsResponse(results=results))
 
-    quota = server.mutation_quotas.quota(header, strict_since=STRICT_QUOTA)
+    quota = server.mutation_quotas.quota(conn.principal.name, header, strict_since=STRICT_QUOTA)
 
     async def work() -> list[Buffer]:
-        results = await _add_all(server, request, quota.charge)
+        results = await _add_all(server, conn, request, quota.charge)
         hold_back(conn, header, quota.wait_ms())
         return respond(header, CreatePartitionsResponse(results=results))
 
@@ -63,7 +68,7 @@ def handle(
 
 
 async def _add_all(
-    server: TopicsServer, request: CreatePartitionsRequest, charge: Charge
+    server: TopicsServer, conn: Connection, request: CreatePartitionsRequest, charge: Charge
 ) -> list[Result]:
     results: dict[str, Result] = {}
     added: dict[str, int] = {}
@@ -74,6 +79,10 @@ async def _add_all(
         try:
             if times[name] > 1:
                 raise InvalidRequestError("Duplicate topic in request.")
+            if not allowed(server.authorizer, conn, _KEY, ALTER, TOPIC, name):
+                raise OttlaError(
+                    "The topic authorization is failed.", ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                )
             await _add(server, wanted, charge, validate_only=request.validate_only)
         except OttlaError as error:
             result.error_code, result.error_message = error.code, str(error) or None
@@ -173,6 +182,7 @@ def _check(
 CREATE_PARTITIONS = Api(
     CreatePartitionsRequest,
     handle,
+    access=Access(handler=(Need(ALTER, TOPIC, "name"),)),
     error=for_each(
         CreatePartitionsResponse, Each("results", Result, "topics", {"name": "name"}, message=True)
     ),

@@ -6,9 +6,13 @@ REQUEST_TIMED_OUT although it exists, as the JVM does.
 """
 
 from collections import Counter
+from collections.abc import Collection
+from typing import NamedTuple
 
+from ottla.broker.authorization.request_authorizer import allowed
 from ottla.broker.configs import config_entries
 from ottla.broker.quotas.controller_mutation_quota import Charge
+from ottla.broker.requests.access import Access, Need
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
@@ -26,6 +30,8 @@ from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
 from ottla.model.time_slices import InTimeSlices
 from ottla.net.connection import Connection
+from ottla.security.acls import CREATE, DESCRIBE_CONFIGS, TOPIC
+from ottla.wire.api_keys import ApiKey
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
@@ -49,10 +55,10 @@ def handle(
         results = [_failure(t.name, ErrorCode.NOT_CONTROLLER, "") for t in request.topics]
         return respond(header, CreateTopicsResponse(topics=results))
 
-    quota = server.mutation_quotas.quota(header, strict_since=STRICT_QUOTA)
+    quota = server.mutation_quotas.quota(conn.principal.name, header, strict_since=STRICT_QUOTA)
 
     async def work() -> list[Buffer]:
-        results = await _create_all(server, request, quota.charge)
+        results = await _create_all(server, conn, request, quota.charge)
         hold_back(conn, header, quota.wait_ms())
         return respond(header, CreateTopicsResponse(topics=results))
 
@@ -71,11 +77,12 @@ def _failure(name: str, code: int, message: str | None = None) -> Result:
 
 
 async def _create_all(
-    server: TopicsServer, request: CreateTopicsRequest, charge: Charge
+    server: TopicsServer, conn: Connection, request: CreateTopicsRequest, charge: Charge
 ) -> list[Result]:
     results: dict[str, Result] = {}
     created: dict[str, int] = {}
     times = Counter(t.name for t in request.topics)
+    rights = _Rights.of(server, conn, times)
     async for wanted in InTimeSlices(request.topics, server.world.clock):
         name = wanted.name
         if name == METADATA_TOPIC:
@@ -84,6 +91,11 @@ async def _create_all(
         elif times[name] > 1:
             message = "Found multiple entries for this topic."
             results[name] = _failure(name, ErrorCode.INVALID_REQUEST, message)
+        elif name not in rights.created:
+            denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            results[name] = _failure(name, denied, "Authorization failed.")
+            if name not in rights.described:
+                results[name].topic_config_error_code = denied
         else:
             try:
                 topic = _new_topic(server, wanted)
@@ -93,13 +105,44 @@ async def _create_all(
             except OttlaError as error:
                 results[name] = _failure(name, error.code, str(error) or None)
                 continue
-            results[name] = _success(server, topic, done)
+            described = name in rights.described
+            results[name] = _success(server, topic, done) if described else _created(name)
             created[name] = len(done.assignment)
     if created and not request.validate_only:
         late = await server.topic_creation.wait_for_leaders(created, max(0, request.timeout_ms))
         for name in late if request.timeout_ms > 0 else set(created):
             results[name] = _failure(name, ErrorCode.REQUEST_TIMED_OUT)
     return [results[t.name] for t in request.topics]
+
+
+class _Rights(NamedTuple):
+    """Which of a request's topics its client may create, and be shown the settings of."""
+
+    created: Collection[str]
+    described: Collection[str]
+
+    @staticmethod
+    def of(server: TopicsServer, conn: Connection, names: Collection[str]) -> "_Rights":
+        authorizer, key = server.authorizer, ApiKey.CREATE_TOPICS
+        if authorizer is None:
+            return _Rights(names, names)
+        asked = [name for name in names if name != METADATA_TOPIC]
+        created: Collection[str] = asked
+        if not allowed(authorizer, conn, key, CREATE, log_denied=False):
+            created = {n for n in asked if authorizer.allows(conn, key, CREATE, TOPIC, n)}
+        described = {
+            name
+            for name in asked
+            if authorizer.allows(conn, key, DESCRIBE_CONFIGS, TOPIC, name, log_denied=False)
+        }
+        return _Rights(created, described)
+
+
+def _created(name: str) -> Result:
+    """Return the result for a client that may create a topic and not be shown what it is like."""
+    result = _failure(name, ErrorCode.NONE)
+    result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return result
 
 
 def _new_topic(server: TopicsServer, wanted: CreateTopicsRequest.CreatableTopic) -> NewTopic:
@@ -154,6 +197,13 @@ def _success(server: TopicsServer, topic: NewTopic, done: CreatedTopic) -> Resul
 CREATE_TOPICS = Api(
     CreateTopicsRequest,
     handle,
+    access=Access(
+        handler=(
+            Need(CREATE, note="or of each topic:"),
+            Need(CREATE, TOPIC, "name"),
+            Need(DESCRIBE_CONFIGS, TOPIC, "name", "to be shown its settings"),
+        )
+    ),
     error=for_each(
         CreateTopicsResponse, Each("topics", Result, "topics", {"name": "name"}, message=True)
     ),

@@ -9,7 +9,9 @@ broker no longer knows the topic; REQUEST_TIMED_OUT means that it is still going
 import logging
 from collections.abc import Sequence
 
+from ottla.broker.authorization.request_authorizer import allowed
 from ottla.broker.quotas.controller_mutation_quota import Charge, ThrottlingQuotaExceededError
+from ottla.broker.requests.access import Access, Need
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, by_version, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
@@ -19,6 +21,8 @@ from ottla.model.errors import ConnectionLostError, ErrorCode, InvalidRequestErr
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
 from ottla.net.connection import Connection
+from ottla.security.acls import DELETE, DESCRIBE, TOPIC
+from ottla.wire.api_keys import ApiKey
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.zookeeper.errors import (
@@ -60,11 +64,11 @@ def handle(
         return respond(header, DeleteTopicsResponse(responses=results))
     if any(name is not None and topic_id != ZERO_UUID for name, topic_id in wanted):
         raise InvalidRequestError
-    quota = server.mutation_quotas.quota(header, strict_since=STRICT_QUOTA)
+    quota = server.mutation_quotas.quota(conn.principal.name, header, strict_since=STRICT_QUOTA)
 
     async def work() -> list[Buffer]:
         once = list(dict.fromkeys(wanted))
-        deleted = await _delete_all(server, once, request.timeout_ms, quota.charge)
+        deleted = await _delete_all(server, conn, once, request.timeout_ms, quota.charge)
         done = dict(zip(once, deleted, strict=True))
         results = [done[w] for w in wanted]
         hold_back(conn, header, quota.wait_ms())
@@ -89,7 +93,11 @@ def _refusal(server: TopicsServer, version: int) -> ErrorCode | None:
 
 
 async def _delete_all(
-    server: TopicsServer, wanted: Sequence[Named], timeout_ms: int, charge: Charge
+    server: TopicsServer,
+    conn: Connection,
+    wanted: Sequence[Named],
+    timeout_ms: int,
+    charge: Charge,
 ) -> list[Result]:
     results = []
     going: dict[str, Result] = {}
@@ -102,6 +110,11 @@ async def _delete_all(
             result.error_code = (
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED if unnamed else ErrorCode.UNKNOWN_TOPIC_ID
             )
+        elif topic_id != ZERO_UUID and not _may(server, conn, DESCRIBE, name):
+            result.name = None  # an id is no secret, a name is
+            result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif not _may(server, conn, DELETE, name):
+            result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif not server.metadata.contains(name):
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
@@ -122,6 +135,10 @@ async def _delete_all(
             if timeout_ms <= 0 or server.metadata.contains(name):
                 result.error_code = ErrorCode.REQUEST_TIMED_OUT
     return results
+
+
+def _may(server: TopicsServer, conn: Connection, operation: int, name: str) -> bool:
+    return allowed(server.authorizer, conn, ApiKey.DELETE_TOPICS, operation, TOPIC, name)
 
 
 async def _mark(server: TopicsServer, name: str) -> ErrorCode:
@@ -153,6 +170,12 @@ async def _mark(server: TopicsServer, name: str) -> ErrorCode:
 DELETE_TOPICS = Api(
     DeleteTopicsRequest,
     handle,
+    access=Access(
+        handler=(
+            Need(DELETE, TOPIC, "name"),
+            Need(DESCRIBE, TOPIC, "name", "to be shown the name of a topic named by id"),
+        )
+    ),
     error=by_version(
         FIRST_VERSION_BY_ID,
         for_each(

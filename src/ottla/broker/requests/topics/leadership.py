@@ -5,6 +5,7 @@ NOT_CONTROLLER. Kafka: the handlers of the same names in `KafkaApis` and
 `ReplicaManager.electLeaders` (KIP-455, KIP-183, KIP-460).
 """
 
+from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import code_and_message
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
@@ -14,6 +15,7 @@ from ottla.controller.elections import ElectionKind
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.connection import Connection
+from ottla.security.acls import ALTER, DESCRIBE
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -201,6 +203,7 @@ def _election_error(
 ELECT_LEADERS = Api(
     ElectLeadersRequest,
     elect_leaders,
+    access=on_cluster(ALTER),
     error=_election_error,
     large=in_portions(
         "topic_partitions.partitions",
@@ -211,12 +214,14 @@ ELECT_LEADERS = Api(
 ALTER_PARTITION_REASSIGNMENTS = Api(
     AlterPartitionReassignmentsRequest,
     alter_reassignments,
+    access=on_cluster(ALTER),
     error=code_and_message(AlterPartitionReassignmentsResponse),
     large=in_portions("topics.partitions", "responses.partitions", many=MANY_CHANGES),
 )
 LIST_PARTITION_REASSIGNMENTS = Api(
     ListPartitionReassignmentsRequest,
     list_reassignments,
+    access=on_cluster(DESCRIBE),
     error=code_and_message(ListPartitionReassignmentsResponse),
     large=in_portions("topics.partition_indexes", "topics.partitions"),
 )

@@ -5,6 +5,7 @@ Who may call: the handlers of this family; whoever assembles a broker has all of
 
 from typing import Protocol
 
+from ottla.broker.authorization.request_authorizer import RequestAuthorizer
 from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
 from ottla.broker.topic_creation import TopicCreation
@@ -17,6 +18,7 @@ from ottla.zookeeper.store import Store
 class TopicsServer(Protocol):
     """What the creation and deletion of topics, elections and reassignments may touch."""
 
+    authorizer: RequestAuthorizer | None
     world: World
     config: BrokerConfig
     metadata: MetadataCache

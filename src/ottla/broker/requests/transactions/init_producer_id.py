@@ -3,15 +3,24 @@
 Who may call: the router. Kafka: `KafkaApis.handleInitProducerIdRequest`.
 """
 
+from ottla.broker.requests.access import ERRORS, MESSAGES, Access, Asking, Need
 from ottla.broker.requests.api import Api, Later, Response
 from ottla.broker.requests.error_bodies import code_only
 from ottla.broker.requests.responses import PendingResult, respond
-from ottla.broker.requests.transactions.server import TransactionsServer
+from ottla.broker.requests.transactions.server import ProducersServer
 from ottla.coordinators.transaction_events import InitResult, ProducerIdAndEpoch
-from ottla.model.errors import ErrorCode
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import Buffer
 from ottla.model.protocol import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.net.connection import Connection, Pending
+from ottla.security.acls import (
+    CLUSTER,
+    CLUSTER_NAME,
+    IDEMPOTENT_WRITE,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+)
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -22,8 +31,20 @@ def _respond(header: RequestHeader, producer_id: int) -> list[Buffer]:
     return respond(header, InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
 
+def _check_access(asking: Asking, _header: RequestHeader, request: InitProducerIdRequest) -> None:
+    """Raise the error of a client that may not have a producer id."""
+    name = request.transactional_id
+    if name is not None:
+        if not asking.may(WRITE, TRANSACTIONAL_ID, name):
+            raise OttlaError(MESSAGES[TRANSACTIONAL_ID], ERRORS[TRANSACTIONAL_ID])
+    elif not asking.may_quietly(IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME) and not asking.may_any(
+        WRITE, TOPIC
+    ):
+        raise OttlaError(MESSAGES[CLUSTER], ERRORS[CLUSTER])
+
+
 def handle(
-    server: TransactionsServer,
+    server: ProducersServer,
     conn: Connection,
     header: RequestHeader,
     request: InitProducerIdRequest,
@@ -48,7 +69,7 @@ def handle(
 
 
 def _transactional(
-    server: TransactionsServer,
+    server: ProducersServer,
     conn: Connection,
     header: RequestHeader,
     request: InitProducerIdRequest,
@@ -82,6 +103,14 @@ class PendingInitProducerId(PendingResult[InitResult]):
 INIT_PRODUCER_ID = Api(
     InitProducerIdRequest,
     handle,
+    access=Access(
+        check=_check_access,
+        checked=(
+            Need(WRITE, TRANSACTIONAL_ID, "transactional_id", "it names one"),
+            Need(IDEMPOTENT_WRITE, note="it names no transactional id, or of any topic:"),
+            Need(WRITE, TOPIC, note="the same; without it CLUSTER_AUTHORIZATION_FAILED"),
+        ),
+    ),
     error=code_only(
         InitProducerIdResponse, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
     ),

@@ -6,8 +6,9 @@ AddPartitionsToTxn from version 4 on comes from brokers, in batches (KIP-890).
 Kafka: the handlers of the same names in `KafkaApis`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from ottla.broker.requests.access import ERRORS, Access, Asking, Need, each_named
 from ottla.broker.requests.api import Api, Response
 from ottla.broker.requests.error_bodies import (
     Each,
@@ -24,8 +25,19 @@ from ottla.coordinators.offsets import Commit
 from ottla.coordinators.transaction_events import ProducerIdAndEpoch
 from ottla.log.producers import TRUSTED
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
+from ottla.model.ids import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TopicPartition
 from ottla.net.connection import CloseConnection, Connection, Pending
+from ottla.security.acls import (
+    CLUSTER,
+    CLUSTER_ACTION,
+    CLUSTER_NAME,
+    GROUP,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+)
+from ottla.wire.api_keys import ApiKey
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.wire.messages.add_partitions_to_txn import (
@@ -65,7 +77,8 @@ def add_partitions(
     request: AddPartitionsToTxnRequest,
 ) -> Response:
     transactions = request.transactions
-    if header.api_version < FIRST_VERSION_OF_BROKERS:
+    of_producer = header.api_version < FIRST_VERSION_OF_BROKERS
+    if of_producer:
         transactions = [
             AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
                 transactional_id=request.v3_and_below_transactional_id,
@@ -81,7 +94,8 @@ def add_partitions(
         raise CloseConnection(f"more than {MOST_PARTITIONS} partitions are added to transactions")
     pending = PendingAddPartitions(conn, header, len({t.transactional_id for t in transactions}))
     for transaction in transactions:
-        _add(server, transaction, pending)
+        refused = _unwritable(server, conn, transaction) if of_producer else frozenset()
+        _add(server, transaction, pending, refused)
     return pending
 
 
@@ -125,15 +139,16 @@ def _add(
     server: TransactionsServer,
     transaction: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction,
     pending: PendingAddPartitions,
+    refused: Collection[str],
 ) -> None:
     name = transaction.transactional_id
     partitions = [
         TopicPartition(t.name, index) for t in transaction.topics for index in t.partitions
     ]
-    unknown = {tp for tp in partitions if server.metadata.partition(*tp) is None}
-    if unknown:
-        missing, other = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
-        pending.add(name, {tp: missing if tp in unknown else other for tp in partitions})
+    errors = {tp: _error_of(server, tp, refused) for tp in partitions}
+    if any(errors.values()):
+        other = ErrorCode.OPERATION_NOT_ATTEMPTED
+        pending.add(name, {tp: code or other for tp, code in errors.items()})
         return
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     coordinator = server.transactions
@@ -141,6 +156,50 @@ def _add(
         pending.add(name, coordinator.verify_partitions(name, producer, partitions))
         return
     coordinator.add_partitions(name, producer, partitions, _OneAdded(pending, name, partitions))
+
+
+def _error_of(
+    server: TransactionsServer, tp: TopicPartition, refused: Collection[str]
+) -> ErrorCode:
+    """Return why a partition cannot be part of a transaction, NONE if it can."""
+    if tp.topic in refused:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if server.metadata.partition(*tp) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
+
+
+def _unwritable(
+    server: TransactionsServer,
+    conn: Connection,
+    transaction: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction,
+) -> frozenset[str]:
+    """Return the topics of a request that its producer may not write to.
+
+    Internal topics are among them as soon as there is an authorizer, as in Kafka.
+    """
+    authorizer = server.authorizer
+    if authorizer is None:
+        return frozenset()
+    key = ApiKey.ADD_PARTITIONS_TO_TXN
+    return frozenset(
+        topic.name
+        for topic in transaction.topics
+        if topic.name in INTERNAL_TOPICS
+        or not authorizer.allows(conn, key, WRITE, TOPIC, topic.name)
+    )
+
+
+def _check_adding(
+    asking: Asking, header: RequestHeader, request: AddPartitionsToTxnRequest
+) -> None:
+    """Raise the error of who may not use the transactional id, or is no broker."""
+    if header.api_version >= FIRST_VERSION_OF_BROKERS:
+        needed = (CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
+    else:
+        needed = (WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
+    if not asking.may(*needed):
+        raise OttlaError("", ERRORS[needed[1]])
 
 
 def _added(version: int, results: Mapping[str, Codes]) -> AddPartitionsToTxnResponse:
@@ -361,9 +420,20 @@ def _committed(results: Codes, version: int) -> TxnOffsetCommitResponse:
 
 # --- how they are served ------------------------------------------------------------------------
 
+_WRITES = (Need(WRITE, TRANSACTIONAL_ID, "transactional_id"),)
+_READS_GROUP = (Need(READ, GROUP, "group_id"),)
+
 ADD_PARTITIONS_TO_TXN = Api(
     AddPartitionsToTxnRequest,
     add_partitions,
+    access=Access(
+        check=_check_adding,
+        checked=(
+            Need(WRITE, TRANSACTIONAL_ID, "v3_and_below_transactional_id", "versions of producers"),
+            Need(CLUSTER_ACTION, note="versions of brokers, from 4 on"),
+        ),
+        handler=(Need(WRITE, TOPIC, "name", "versions of producers; internal topics always fail"),),
+    ),
     error=by_version(
         FIRST_VERSION_OF_BROKERS,
         code_only(AddPartitionsToTxnResponse),
@@ -386,12 +456,18 @@ ADD_PARTITIONS_TO_TXN = Api(
     ),
 )
 ADD_OFFSETS_TO_TXN = Api(
-    AddOffsetsToTxnRequest, add_offsets, error=code_only(AddOffsetsToTxnResponse)
+    AddOffsetsToTxnRequest,
+    add_offsets,
+    access=Access(whole=(_WRITES, _READS_GROUP)),
+    error=code_only(AddOffsetsToTxnResponse),
 )
-END_TXN = Api(EndTxnRequest, end_txn, error=code_only(EndTxnResponse))
+END_TXN = Api(
+    EndTxnRequest, end_txn, access=Access(whole=(_WRITES,)), error=code_only(EndTxnResponse)
+)
 TXN_OFFSET_COMMIT = Api(
     TxnOffsetCommitRequest,
     txn_offset_commit,
+    access=Access(whole=(_WRITES, _READS_GROUP), each=each_named(Need(READ, TOPIC, "name"))),
     error=for_each_partition(
         TxnOffsetCommitResponse,
         TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic,

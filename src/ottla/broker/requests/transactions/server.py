@@ -5,6 +5,7 @@ Who may call: the handlers of this family; whoever assembles a broker has all of
 
 from typing import Protocol
 
+from ottla.broker.authorization.request_authorizer import RequestAuthorizer
 from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.broker.requests.transactions.producer_ids import ProducerIds
 from ottla.coordinators.group_coordinator import GroupCoordinator
@@ -18,6 +19,7 @@ from ottla.replication.replica_manager import ReplicaManager
 class TransactionsServer(Protocol):
     """What producers, coordinators and operators may touch for transactions."""
 
+    authorizer: RequestAuthorizer | None
     world: World
     config: BrokerConfig
     replicas: ReplicaManager
@@ -25,4 +27,10 @@ class TransactionsServer(Protocol):
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     verifier: TransactionVerifier
+
+
+class ProducersServer(Protocol):
+    """What InitProducerId may touch."""
+
+    transactions: TransactionCoordinator
     producer_ids: ProducerIds

@@ -4,6 +4,8 @@ Who may call: the router. Invariants: answered from memory, at once. Kafka: the 
 same names in `KafkaApis` and `Partition.activeProducerState`.
 """
 
+from ottla.broker.authorization.request_authorizer import allowed
+from ottla.broker.requests.access import Access, ForEach, Need, each_named
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import Each, code_only, for_each, for_each_partition
 from ottla.broker.requests.portions import in_portions
@@ -14,6 +16,7 @@ from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import topic_name_problem
 from ottla.model.protocol import UNKNOWN_OFFSET
 from ottla.net.connection import Connection
+from ottla.security.acls import DESCRIBE, READ, TOPIC, TRANSACTIONAL_ID
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -27,6 +30,13 @@ from ottla.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+
+_READ = Need(READ, TOPIC, "name")
+
+
+def _need_of_producers(topic: DescribeProducersRequest.TopicRequest) -> Need | None:
+    """Return the need of a topic; what has no topic's name gets another error first."""
+    return None if topic_name_problem(topic.name) else _READ
 
 
 def describe_producers(
@@ -77,7 +87,7 @@ def _producers(log: Log) -> list[DescribeProducersResponse.ProducerState]:
 
 def describe_transactions(
     server: TransactionsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: DescribeTransactionsRequest,
 ) -> Parts:
@@ -89,7 +99,10 @@ def describe_transactions(
         if found is not None:
             topics: dict[str, list[int]] = {}
             for topic, index in sorted(found.partitions):
-                topics.setdefault(topic, []).append(index)
+                if topic in topics or allowed(
+                    server.authorizer, conn, header.api_key, DESCRIBE, TOPIC, topic
+                ):
+                    topics.setdefault(topic, []).append(index)
             state.producer_id = found.producer_id
             state.producer_epoch = found.epoch
             state.transaction_state = found.state.label
@@ -102,7 +115,7 @@ def describe_transactions(
 
 def list_transactions(
     server: TransactionsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: ListTransactionsRequest,
 ) -> Parts:
@@ -117,6 +130,9 @@ def list_transactions(
             transaction_state=t.state.label,
         )
         for t in found
+        if allowed(
+            server.authorizer, conn, header.api_key, DESCRIBE, TRANSACTIONAL_ID, t.transactional_id
+        )
     ]
     return respond(
         header, r(error_code=error, unknown_state_filters=unknown, transaction_states=states)
@@ -126,6 +142,9 @@ def list_transactions(
 DESCRIBE_PRODUCERS = Api(
     DescribeProducersRequest,
     describe_producers,
+    access=Access(
+        each=ForEach("topics", "topics", _need_of_producers, (_READ,), with_message=True)
+    ),
     error=for_each_partition(
         DescribeProducersResponse,
         DescribeProducersResponse.TopicResponse,
@@ -140,6 +159,12 @@ DESCRIBE_PRODUCERS = Api(
 DESCRIBE_TRANSACTIONS = Api(
     DescribeTransactionsRequest,
     describe_transactions,
+    access=Access(
+        each=each_named(
+            Need(DESCRIBE, TRANSACTIONAL_ID), "transactional_ids", "transaction_states"
+        ),
+        handler=(Need(DESCRIBE, TOPIC, "topic", "of each topic shown"),),
+    ),
     error=for_each(
         DescribeTransactionsResponse,
         Each(
@@ -155,6 +180,9 @@ DESCRIBE_TRANSACTIONS = Api(
 LIST_TRANSACTIONS = Api(
     ListTransactionsRequest,
     list_transactions,
+    access=Access(
+        handler=(Need(DESCRIBE, TRANSACTIONAL_ID, "transactional_id", "of each one shown"),)
+    ),
     error=code_only(ListTransactionsResponse),
     large_response=True,
 )

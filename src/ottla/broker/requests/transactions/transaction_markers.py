@@ -8,6 +8,7 @@ the offsets of a group become visible, or are dropped, at that moment. A marker 
 
 from collections.abc import Sequence
 
+from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Quota, Response
 from ottla.broker.requests.error_bodies import Each, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
@@ -21,6 +22,7 @@ from ottla.model.protocol import ACKS_ALL
 from ottla.net.connection import Connection
 from ottla.replication.delayed_produce import DelayedProduce, PartitionResult
 from ottla.replication.partition import Partition
+from ottla.security.acls import ALTER, CLUSTER_ACTION
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from ottla.wire.records import ABORT, COMMIT, build_control_batch
@@ -158,6 +160,7 @@ def _response(
 WRITE_TXN_MARKERS = Api(
     WriteTxnMarkersRequest,
     handle,
+    access=on_cluster(ALTER, CLUSTER_ACTION),
     error=for_each(
         WriteTxnMarkersResponse,
         Each(

@@ -1,0 +1,311 @@
+"""`ottla acls`: who may do what, listed, changed, and explained.
+
+Who may call: the command line. Invariants: what is removed is shown and asked about first; nothing
+is changed by --dry-run; `check` decides by the same rules as a broker.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from ottla.admin.arguments import Argument, Option, UsageError
+from ottla.admin.options import Bootstrap, Dir, DryRun, Output, Yes, agreed, ask, needs_yes, usage
+from ottla.admin.output import Format, print_structured, print_table, say, structured
+
+Topic = Annotated[
+    str | None, Option("--topic", "-t", metavar="NAME", complete="topic", help="A topic")
+]
+Group = Annotated[str | None, Option("--group", metavar="ID", complete="group", help="A group")]
+TransactionalId = Annotated[
+    str | None, Option("--transactional-id", metavar="ID", help="A transactional id")
+]
+Token = Annotated[str | None, Option("--delegation-token", metavar="ID", help="A delegation token")]
+User = Annotated[
+    str | None, Option("--user", metavar="PRINCIPAL", help="A user whose tokens are meant")
+]
+Cluster = Annotated[bool, Option("--cluster", help="The cluster itself")]
+Prefixed = Annotated[bool, Option("--prefixed", help="All whose names begin with the one given")]
+Operations = Annotated[
+    list[str] | None,
+    Option("--operation", metavar="NAME", help="Read, Write, Describe, …; repeatable [All]"),
+]
+Host = Annotated[str, Option("--host", metavar="ADDRESS", help="From this address [every one]")]
+Principal = Annotated[str, Argument(metavar="PRINCIPAL", help="User:NAME, or User:* for everyone")]
+
+HEADS = ("principal", "permission", "operation", "host", "resource", "name", "pattern")
+
+
+def _resource(resources: Sequence[tuple[int, str | None]], *, cluster: bool) -> tuple[int, str]:
+    from ottla.admin.operations import acls  # noqa: PLC0415 - lazy
+
+    try:
+        return acls.resource_of(resources, cluster=cluster)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _kinds(
+    topic: str | None,
+    group: str | None,
+    transactional_id: str | None,
+    token: str | None,
+    user: str | None,
+) -> list[tuple[int, str | None]]:
+    from ottla.security import acls  # noqa: PLC0415 - lazy
+
+    return [
+        (acls.TOPIC, topic),
+        (acls.GROUP, group),
+        (acls.TRANSACTIONAL_ID, transactional_id),
+        (acls.DELEGATION_TOKEN, token),
+        (acls.USER, user),
+    ]
+
+
+def _principal(text: str) -> Any:
+    from ottla.security.acls import parse_principal  # noqa: PLC0415 - lazy
+
+    found = parse_principal(text)
+    if found is None:
+        raise UsageError(f"{text}: a principal is written type:name, as in User:alice")
+    return found
+
+
+def _print(output: Format, acls: Sequence[Any], **more: Any) -> None:
+    from ottla.admin.operations.acls import described  # noqa: PLC0415 - lazy
+
+    rows = [described(acl) for acl in acls]
+    if structured(output):
+        print_structured(output, {"acls": rows, **more} if more else rows)
+    else:
+        print_table(HEADS, [tuple(row[head] for head in HEADS) for row in rows])
+
+
+# -- list ---------------------------------------------------------------------------------------
+
+
+def list_command(
+    principal: Annotated[
+        str | None, Option("--principal", metavar="PRINCIPAL", help="Only of this principal")
+    ] = None,
+    topic: Topic = None,
+    group: Group = None,
+    transactional_id: TransactionalId = None,
+    delegation_token: Token = None,
+    user: User = None,
+    cluster: Cluster = False,
+    exact: Annotated[
+        bool, Option("--exact", help="Not those that cover the name by a prefix or *")
+    ] = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """List the access rules; with a resource, those that cover it.
+
+    Example: ottla acls list --topic orders
+    """
+    from ottla.admin.operations import acls  # noqa: PLC0415 - lazy
+    from ottla.security.acls import ANY, MATCH, AclFilter  # noqa: PLC0415 - lazy
+
+    kinds = _kinds(topic, group, transactional_id, delegation_token, user)
+    wanted = AclFilter(principal=principal)
+    if cluster or any(name is not None for _, name in kinds):
+        kind, name = _resource(kinds, cluster=cluster)
+        wanted = wanted._replace(
+            resource_type=kind, name=name, pattern_type=ANY if exact else MATCH
+        )
+    found = ask(directory, bootstrap_server, lambda c: acls.find(c, wanted))
+    _print(output, found)
+
+
+# -- add ----------------------------------------------------------------------------------------
+
+
+def add(
+    principal: Principal,
+    operation: Operations = None,
+    topic: Topic = None,
+    group: Group = None,
+    transactional_id: TransactionalId = None,
+    delegation_token: Token = None,
+    user: User = None,
+    cluster: Cluster = False,
+    prefixed: Prefixed = False,
+    host: Host = "*",
+    deny: Annotated[
+        bool, Option("--deny", help="Forbid it: that wins over all that allow")
+    ] = False,
+    dry_run: DryRun = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Allow a principal something, or deny it.
+
+    Example: ottla acls add User:app --operation Read --topic orders
+    """
+    from ottla.admin.operations import acls  # noqa: PLC0415 - lazy
+    from ottla.security.acls import (  # noqa: PLC0415 - lazy
+        ALLOW,
+        DENY,
+        LITERAL,
+        PREFIXED,
+        RESOURCE_TYPES,
+        Acl,
+        Entry,
+        Pattern,
+    )
+
+    kinds = _kinds(topic, group, transactional_id, delegation_token, user)
+    kind, name = _resource(kinds, cluster=cluster)
+    if prefixed and (cluster or name == "*"):
+        raise UsageError("--prefixed goes with the beginning of a name")
+    operations = usage(acls.operation_of, operation or ["All"], "--operation")
+    unknown = acls.unknown_to(kind, operations)
+    if unknown:
+        raise UsageError(f"{RESOURCE_TYPES[kind]} knows no {', '.join(unknown)}")
+    pattern = Pattern(kind, name, PREFIXED if prefixed else LITERAL)
+    who = str(_principal(principal))
+    rules = [Acl(pattern, Entry(who, host, o, DENY if deny else ALLOW)) for o in operations]
+    if not dry_run:
+        ask(directory, bootstrap_server, lambda c: acls.add(c, rules))
+    _print(output, rules, executed=not dry_run)
+    say("nothing was changed: leave --dry-run away" if dry_run else f"{len(rules)} added")
+
+
+# -- remove -------------------------------------------------------------------------------------
+
+
+def remove(
+    principal: Annotated[
+        str | None, Option("--principal", metavar="PRINCIPAL", help="Only of this principal")
+    ] = None,
+    operation: Operations = None,
+    topic: Topic = None,
+    group: Group = None,
+    transactional_id: TransactionalId = None,
+    delegation_token: Token = None,
+    user: User = None,
+    cluster: Cluster = False,
+    prefixed: Prefixed = False,
+    host: Annotated[
+        str | None, Option("--host", metavar="ADDRESS", help="Only of this host")
+    ] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Remove the access rules that all options name together.
+
+    Example: ottla acls remove --principal User:app --topic orders --yes
+    """
+    from ottla.admin.operations import acls  # noqa: PLC0415 - lazy
+    from ottla.security.acls import LITERAL, PREFIXED, AclFilter  # noqa: PLC0415 - lazy
+
+    kinds = _kinds(topic, group, transactional_id, delegation_token, user)
+    wanted = AclFilter(principal=principal, host=host)
+    if cluster or any(name is not None for _, name in kinds):
+        kind, name = _resource(kinds, cluster=cluster)
+        pattern_type = PREFIXED if prefixed else LITERAL
+        wanted = wanted._replace(resource_type=kind, name=name, pattern_type=pattern_type)
+    elif principal is None:
+        raise UsageError("name what to remove: a resource, --principal or both")
+    operations = usage(acls.operation_of, operation or [], "--operation")
+    found = [
+        acl
+        for acl in ask(directory, bootstrap_server, lambda c: acls.find(c, wanted))
+        if not operations or acl.entry.operation in operations
+    ]
+    if not found:
+        say("no rule is like that: nothing was changed")
+    elif not dry_run:
+        needs_yes(yes, f"this removes {len(found)} rules")
+        for acl in found:
+            say(f"to be removed: {acl}")
+        agreed(yes, f"Remove {len(found)} rules?", "nothing was removed")
+        ask(directory, bootstrap_server, lambda c: acls.remove(c, found))
+    _print(output, found, executed=bool(found) and not dry_run)
+
+
+# -- check --------------------------------------------------------------------------------------
+
+
+def check(
+    principal: Principal,
+    operation: Annotated[str, Argument(metavar="OPERATION", help="Read, Write, Describe, …")],
+    topic: Topic = None,
+    group: Group = None,
+    transactional_id: TransactionalId = None,
+    delegation_token: Token = None,
+    user: User = None,
+    cluster: Cluster = False,
+    host: Annotated[
+        str, Option("--host", metavar="ADDRESS", help="From this address")
+    ] = "127.0.0.1",
+    super_users: Annotated[
+        str, Option("--super-users", metavar="LIST", help="The brokers' super.users: they hide it")
+    ] = "",
+    allow_if_no_acl: Annotated[
+        bool,
+        Option("--allow-if-no-acl", help="The brokers' allow.everyone.if.no.acl.found is true"),
+    ] = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Tell whether a principal may do something, and which rule says so.
+
+    Example: ottla acls check User:app Read --topic orders --host 10.0.0.7
+    """
+    from ottla.admin.operations import acls  # noqa: PLC0415 - lazy
+    from ottla.security.acls import OPERATIONS, Acl, Pattern  # noqa: PLC0415 - lazy
+    from ottla.security.authorizer import AclAuthorizer  # noqa: PLC0415 - lazy
+    from ottla.security.nearest_acl import allowing, nearest  # noqa: PLC0415 - lazy
+
+    kinds = _kinds(topic, group, transactional_id, delegation_token, user)
+    kind, name = _resource(kinds, cluster=cluster)
+    (wanted,) = usage(acls.operation_of, [operation], "OPERATION")
+    who = _principal(principal)
+    from ottla.security.acls import AclFilter  # noqa: PLC0415 - lazy
+
+    found = ask(directory, bootstrap_server, lambda c: acls.find(c, AclFilter(resource_type=kind)))
+    supers = [_principal(text.strip()) for text in super_users.split(";") if text.strip()]
+    authorizer = AclAuthorizer(supers, allow_if_no_acl=allow_if_no_acl)
+    by_pattern: dict[Pattern, list[Any]] = {}
+    for acl in found:
+        by_pattern.setdefault(acl.pattern, []).append(acl.entry)
+    authorizer.replace(by_pattern)
+    decision = authorizer.decide(who, host, wanted, kind, name)
+    near = None if decision.allowed else nearest(found, who, host, wanted, kind, name)
+    fix = None
+    if not decision.allowed and decision.acl is None:
+        fix = acls.as_command(allowing(who, host, wanted, kind, name))
+    question = f"{who} {OPERATIONS[wanted]} {Pattern(kind, name)} from host {host}"
+
+    def parts(acl: Acl | None) -> dict[str, str] | None:
+        return None if acl is None else acls.described(acl)
+
+    if structured(output):
+        print_structured(
+            output,
+            {
+                "question": question,
+                "allowed": decision.allowed,
+                "reason": decision.reason,
+                "acl": parts(decision.acl),
+                "nearest": None if near is None else parts(near.acl),
+                "differs": [] if near is None else list(near.differs),
+                "command": fix,
+            },
+        )
+        return
+    rows = [("allowed" if decision.allowed else "denied", decision.reason)]
+    if decision.acl is not None:
+        rows.append(("rule", str(decision.acl)))
+    if near is not None:
+        rows.append(("nearest rule", f"{near.acl} (another {', '.join(near.differs)})"))
+    if fix is not None:
+        rows.append(("to allow it", fix))
+    print_table(("", question), rows)

@@ -1,0 +1,166 @@
+"""ACLs of a running cluster: listed, added and removed over the wire, with any Kafka.
+
+Who may call: the admin room. Invariants: nothing but what is named is added or removed. Kafka:
+`AclCommand` with `--bootstrap-server`.
+"""
+
+from collections.abc import Sequence
+
+from ottla.admin.error_texts import explained, with_way_out
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.net.client import Client
+from ottla.security.acls import (
+    CLUSTER,
+    CLUSTER_NAME,
+    LITERAL,
+    OPERATIONS,
+    PERMISSIONS,
+    PREFIXED,
+    RESOURCE_TYPES,
+    SUPPORTED,
+    Acl,
+    AclFilter,
+    Entry,
+    Pattern,
+    named,
+)
+from ottla.wire.messages.create_acls import CreateAclsRequest
+from ottla.wire.messages.delete_acls import DeleteAclsRequest
+from ottla.wire.messages.describe_acls import DescribeAclsRequest
+
+NO_AUTHORIZER = (
+    "the brokers have no authorizer, so everyone may do everything: set "
+    "authorizer.class.name=kafka.security.authorizer.AclAuthorizer and super.users on each broker"
+)
+
+
+def _failure(what: str, code: int, message: str | None) -> OttlaError:
+    if code == ErrorCode.SECURITY_DISABLED:
+        return OttlaError(f"{what}: {NO_AUTHORIZER}", ErrorCode(code))
+    return OttlaError(with_way_out(f"{what}: {message or explained(code)}", code), ErrorCode(code))
+
+
+async def find(client: Client, wanted: AclFilter) -> list[Acl]:
+    """Return the ACLs that a filter selects, in order."""
+    response = await client.call(
+        DescribeAclsRequest(
+            resource_type_filter=wanted.resource_type,
+            resource_name_filter=wanted.name,
+            pattern_type_filter=wanted.pattern_type,
+            principal_filter=wanted.principal,
+            host_filter=wanted.host,
+            operation=wanted.operation,
+            permission_type=wanted.permission,
+        )
+    )
+    if response.error_code:
+        raise _failure("acls not listed", response.error_code, response.error_message)
+    return sorted(
+        Acl(
+            Pattern(resource.resource_type, resource.resource_name, resource.pattern_type),
+            Entry(acl.principal, acl.host, acl.operation, acl.permission_type),
+        )
+        for resource in response.resources
+        for acl in resource.acls
+    )
+
+
+async def add(client: Client, acls: Sequence[Acl]) -> None:
+    """Add ACLs; OttlaError naming the first that was refused, the others are there."""
+    creations = [
+        CreateAclsRequest.AclCreation(
+            resource_type=acl.pattern.resource_type,
+            resource_name=acl.pattern.name,
+            resource_pattern_type=acl.pattern.pattern_type,
+            principal=acl.entry.principal,
+            host=acl.entry.host,
+            operation=acl.entry.operation,
+            permission_type=acl.entry.permission,
+        )
+        for acl in acls
+    ]
+    response = await client.call(CreateAclsRequest(creations=creations))
+    for acl, result in zip(acls, response.results, strict=True):
+        if result.error_code:
+            raise _failure(f"not added: {acl}", result.error_code, result.error_message)
+
+
+async def remove(client: Client, acls: Sequence[Acl]) -> int:
+    """Remove exactly these ACLs; return how many were there."""
+    filters = [
+        DeleteAclsRequest.DeleteAclsFilter(
+            resource_type_filter=acl.pattern.resource_type,
+            resource_name_filter=acl.pattern.name,
+            pattern_type_filter=acl.pattern.pattern_type,
+            principal_filter=acl.entry.principal,
+            host_filter=acl.entry.host,
+            operation=acl.entry.operation,
+            permission_type=acl.entry.permission,
+        )
+        for acl in acls
+    ]
+    response = await client.call(DeleteAclsRequest(filters=filters))
+    removed = 0
+    for acl, result in zip(acls, response.filter_results, strict=True):
+        if result.error_code:
+            raise _failure(f"not removed: {acl}", result.error_code, result.error_message)
+        for match in result.matching_acls:
+            if match.error_code:
+                raise _failure(f"not removed: {acl}", match.error_code, match.error_message)
+            removed += 1
+    return removed
+
+
+def operation_of(text: str) -> int:
+    """Return an operation's number; ValueError that names those there are."""
+    number = named(OPERATIONS, text)
+    if not number:
+        raise ValueError(f"{text}: there is no such operation: {', '.join(OPERATIONS.values())}")
+    return number
+
+
+def unknown_to(resource_type: int, operations: Sequence[int]) -> list[str]:
+    """Return the operations that resources of a type do not know, by name."""
+    known = SUPPORTED[resource_type]
+    return [OPERATIONS[o] for o in operations if o in OPERATIONS and o not in (*known, 2)]
+
+
+def described(acl: Acl) -> dict[str, str]:
+    """Return an ACL by its parts, as the output has them."""
+    pattern, entry = acl
+    return {
+        "resource": RESOURCE_TYPES.get(pattern.resource_type, "Unknown"),
+        "name": pattern.name,
+        "pattern": {LITERAL: "literal", PREFIXED: "prefixed"}.get(pattern.pattern_type, "unknown"),
+        "principal": entry.principal,
+        "host": entry.host,
+        "operation": OPERATIONS.get(entry.operation, "Unknown"),
+        "permission": PERMISSIONS.get(entry.permission, "Unknown"),
+    }
+
+
+def as_command(acl: Acl) -> str:
+    """Return the command that adds an ACL."""
+    pattern, entry = acl
+    kind = RESOURCE_TYPES[pattern.resource_type]
+    option = "".join(f"-{c.lower()}" if c.isupper() else c for c in kind).lstrip("-")
+    resource = "--cluster" if pattern.resource_type == CLUSTER else f"--{option} {pattern.name}"
+    prefixed = " --prefixed" if pattern.pattern_type == PREFIXED else ""
+    host = "" if entry.host == "*" else f" --host {entry.host}"
+    return (
+        f"ottla acls add {entry.principal} --operation {OPERATIONS[entry.operation]} "
+        f"{resource}{prefixed}{host}"
+    )
+
+
+def resource_of(resources: Sequence[tuple[int, str | None]], *, cluster: bool) -> tuple[int, str]:
+    """Return (type, name) of the one resource that was named; ValueError for none or several."""
+    found = [(kind, name) for kind, name in resources if name is not None]
+    if cluster:
+        found.append((CLUSTER, CLUSTER_NAME))
+    if len(found) != 1 or not found[0][1]:
+        raise ValueError(
+            "name one resource: --topic, --group, --transactional-id, --delegation-token, --user "
+            "or --cluster"
+        )
+    return found[0]

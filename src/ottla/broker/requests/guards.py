@@ -1,0 +1,197 @@
+"""Guards: what stands between the router and a handler where there is an authorizer.
+
+Who may call: the router, when it is made. Invariants: a handler never sees what its client may not
+ask for, except where its `Access` says that it checks by itself; without an authorizer there is no
+guard at all, and nothing costs anything; whoever may do all that it asks for costs one question for
+each resource. What a client is answered is made of the API's own error body.
+
+A request of which a part is refused: the handler gets the rest; its response is decoded again to
+get the refused elements. Kafka: the calls of `AuthHelper` in `KafkaApis`.
+"""
+
+from collections.abc import Coroutine
+from copy import copy
+from types import CoroutineType
+from typing import Any, cast
+
+from ottla.broker.authorization.request_authorizer import RequestAuthorizer
+from ottla.broker.requests.access import ERRORS, MESSAGES, Access, ForEach, Need
+from ottla.broker.requests.api import Api, Handle, HandleInSlices, Later, Parts, Response
+from ottla.broker.requests.large_requests import Aside, decoded
+from ottla.broker.requests.responses import respond
+from ottla.model.errors import OttlaError
+from ottla.net.connection import CloseConnection, Connection
+from ottla.security.acls import CLUSTER_NAME
+from ottla.wire.headers import RequestHeader
+
+
+class Refusal(OttlaError):  # noqa: N818 - a decision, not a failure
+    """The client may not do what the request as a whole needs."""
+
+
+class _Asking:
+    """The sender of one request. See `access.Asking`."""
+
+    __slots__ = ("_api_key", "_authorizer", "_conn")
+
+    def __init__(self, authorizer: RequestAuthorizer, conn: Connection, api_key: int) -> None:
+        self._authorizer = authorizer
+        self._conn = conn
+        self._api_key = api_key
+
+    def may(self, operation: int, resource_type: int, name: str) -> bool:
+        return self._authorizer.allows(self._conn, self._api_key, operation, resource_type, name)
+
+    def may_quietly(self, operation: int, resource_type: int, name: str) -> bool:
+        return self._authorizer.allows(
+            self._conn, self._api_key, operation, resource_type, name, log_denied=False
+        )
+
+    def may_any(self, operation: int, resource_type: int) -> bool:
+        return self._authorizer.allows_any(self._conn, self._api_key, operation, resource_type)
+
+
+def refusal(need: Need) -> Refusal:
+    """Return the error of a request that lacks a need."""
+    return Refusal("", ERRORS[need.resource_type])
+
+
+def _check_whole(access: Access, asking: _Asking, header: RequestHeader, request: Any) -> None:
+    """Raise the error of the first need of the whole request that is not met."""
+    for any_of in access.whole:
+        *others, last = any_of
+        for need in others:
+            if asking.may_quietly(need.operation, need.resource_type, need.name_in(request)):
+                break
+        else:
+            if not asking.may(last.operation, last.resource_type, last.name_in(request)):
+                raise refusal(last)
+    if access.check is not None:
+        access.check(asking, header, request)
+
+
+def guarded(api: Api[Any, Any], authorizer: RequestAuthorizer | None) -> Handle[Any, Any]:
+    """Return the handler of an API with its guard in front."""
+    access, handle = api.access, api.handle
+    if authorizer is None or not (access.whole or access.check or access.each):
+        return handle
+    api_key = int(api.key)
+    each = access.each
+    asks = bool(access.whole) or access.check is not None
+
+    def guard(
+        server: Any, conn: Connection, header: RequestHeader, request: Any
+    ) -> "Response | Later":
+        if asks:
+            _check_whole(access, _Asking(authorizer, conn, api_key), header, request)
+        if each is not None:
+            refused = _refused(each, authorizer, conn, api_key, request)
+            if refused:
+                return _handle_rest(api, each, server, conn, header, request, refused)
+        return handle(server, conn, header, request)
+
+    return guard
+
+
+def guarded_in_slices(
+    api: Api[Any, Any], handle: HandleInSlices[Any, Any], authorizer: RequestAuthorizer | None
+) -> HandleInSlices[Any, Any]:
+    """Return the same for a handler of requests that were read in slices."""
+    access = api.access
+    if authorizer is None:
+        return handle
+    assert access.each is None, "a request that is read in slices needs something as a whole"
+    api_key = int(api.key)
+
+    async def guard(server: Any, conn: Connection, header: RequestHeader, request: Any) -> Parts:
+        _check_whole(access, _Asking(authorizer, conn, api_key), header, request)
+        return await handle(server, conn, header, request)
+
+    return guard
+
+
+def _refused(
+    each: ForEach, authorizer: RequestAuthorizer, conn: Connection, api_key: int, request: Any
+) -> dict[int, Need]:
+    """Return the places of elements that may not be handled, with the need that each lacks."""
+    unless = each.unless
+    allows = authorizer.allows
+    if unless is not None and allows(
+        conn, api_key, unless.operation, unless.resource_type, CLUSTER_NAME, log_denied=False
+    ):
+        return {}
+    found: dict[int, Need] = {}
+    for place, element in enumerate(getattr(request, each.asked) or ()):
+        need = each.need(element)
+        if need is None:
+            continue
+        operation, kind, field, _ = need
+        if field:
+            name = getattr(element, field)
+        else:
+            name = element if type(element) is str else CLUSTER_NAME
+        if not allows(conn, api_key, operation, kind, name):
+            found[place] = need
+    return found
+
+
+def _handle_rest(
+    api: Api[Any, Any],
+    each: ForEach,
+    server: Any,
+    conn: Connection,
+    header: RequestHeader,
+    request: Any,
+    refused: dict[int, Need],
+) -> "Response | Later":
+    """Handle what is allowed, and add to the response what is not."""
+    elements = getattr(request, each.asked)
+    additions = []
+    error = each.error or api.error
+    for need in dict.fromkeys(refused.values()):
+        part = copy(request)
+        setattr(part, each.asked, [elements[p] for p, n in refused.items() if n == need])
+        message = MESSAGES.get(need.resource_type) if each.with_message else None
+        code = int(ERRORS[need.resource_type])
+        additions.append(error(part, header.api_version, code, message))
+    rest = copy(request)
+    setattr(rest, each.asked, [e for p, e in enumerate(elements) if p not in refused])
+    if getattr(request, "acks", 1) == 0:
+        _without_response(api, server, conn, header, rest)
+    if not getattr(rest, each.asked) and not each.handles_none:
+        return respond(header, _joined(additions[0], additions[1:], each))
+    aside = Aside(conn)
+    outcome = api.handle(server, cast("Connection", aside), header, rest)
+    return _complete(header, each, aside, outcome, additions)
+
+
+def _without_response(
+    api: Api[Any, Any], server: Any, conn: Connection, header: RequestHeader, rest: Any
+) -> None:
+    """Produce with acks=0: there is no other way to say that a part was refused."""
+    if rest.topic_data:
+        api.handle(server, conn, header, rest)
+    raise CloseConnection("not authorized to produce to a topic")
+
+
+async def _complete(
+    header: RequestHeader,
+    each: ForEach,
+    aside: Aside,
+    outcome: "Response | Coroutine[Any, Any, Parts]",
+    additions: list[Any],
+) -> Parts:
+    if isinstance(outcome, CoroutineType):
+        parts = await outcome
+    else:
+        parts = await aside.parts(cast("Response", outcome))
+    return respond(header, _joined(decoded(header, parts), additions, each))
+
+
+def _joined(response: Any, additions: list[Any], each: ForEach) -> Any:
+    if getattr(response, "error_code", 0):
+        return response  # the request failed as a whole
+    into = getattr(response, each.responded)
+    for addition in additions:
+        into.extend(getattr(addition, each.responded))
+    return response

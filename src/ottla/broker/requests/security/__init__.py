@@ -1,0 +1,1 @@
+"""Requests of security: access rules, users and tokens."""

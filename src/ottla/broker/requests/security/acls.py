@@ -1,0 +1,294 @@
+"""DescribeAcls, CreateAcls, DeleteAcls: the cluster's access rules.
+
+Who may call: the router. Invariants: any broker with an authorizer serves them, without one the
+response is SECURITY_DISABLED; the number of "unknown" closes the connection, as in Kafka; what a
+filter deletes is said of the first filter that selects it. Kafka: `AclApis`, and of `AclAuthorizer`
+`createAcls`, `deleteAcls` and `acls` (KIP-140, KIP-290).
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ottla.broker.authorization.acl_cache import AclCache
+from ottla.broker.requests.access import on_cluster
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.error_bodies import Each, code_and_message, for_each
+from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.responses import respond
+from ottla.broker.requests.security.server import AclsServer
+from ottla.model.errors import ErrorCode, InvalidRequestError, OttlaError
+from ottla.net.connection import CloseConnection, Connection
+from ottla.security.acls import (
+    ALTER,
+    ANY,
+    CLUSTER,
+    CLUSTER_NAME,
+    DESCRIBE,
+    MATCH,
+    OPERATIONS,
+    PATTERN_TYPES,
+    PERMISSIONS,
+    RESOURCE_TYPES,
+    UNKNOWN,
+    Acl,
+    AclFilter,
+    Entry,
+    Pattern,
+    parse_principal,
+)
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from ottla.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
+from ottla.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+
+class SecurityDisabledError(OttlaError):
+    """There is no authorizer on this broker."""
+
+    code = ErrorCode.SECURITY_DISABLED
+
+
+class FilterFields(Protocol):
+    """The fields of a request that make a filter."""
+
+    resource_type_filter: int
+    resource_name_filter: str | None
+    pattern_type_filter: int
+    principal_filter: str | None
+    host_filter: str | None
+    operation: int
+    permission_type: int
+
+
+def _cache(server: AclsServer) -> AclCache:
+    if server.acl_cache is None:
+        raise SecurityDisabledError("No Authorizer is configured.")
+    return server.acl_cache
+
+
+def _filter(asked: FilterFields) -> AclFilter:
+    """Return the filter of a request; CloseConnection if a part of it is unknown here."""
+    found = AclFilter(
+        asked.resource_type_filter,
+        asked.resource_name_filter,
+        asked.pattern_type_filter,
+        asked.principal_filter,
+        asked.host_filter,
+        asked.operation,
+        asked.permission_type,
+    )
+    _check_known(found.resource_type, found.pattern_type, found.operation, found.permission)
+    return found
+
+
+def _check_known(*numbers: int) -> None:
+    """Raise CloseConnection for what is said to be unknown; any other number just matches none."""
+    if UNKNOWN in numbers:
+        raise CloseConnection("a request for ACLs names something unknown")
+
+
+# --- Describe -----------------------------------------------------------------------------------
+
+
+def describe(
+    server: AclsServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: DescribeAclsRequest,
+) -> Parts:
+    r = DescribeAclsResponse
+    wanted = _filter(request)
+    if server.acl_cache is None:
+        raise SecurityDisabledError("No Authorizer is configured on the broker")
+    resources: dict[Pattern, DescribeAclsResponse.DescribeAclsResource] = {}
+    for acl in server.acl_cache.authorizer.acls(wanted):
+        kind, name, pattern_type = acl.pattern
+        resource = resources.get(acl.pattern)
+        if resource is None:
+            resource = resources[acl.pattern] = r.DescribeAclsResource(
+                resource_type=kind, resource_name=name, pattern_type=pattern_type, acls=[]
+            )
+        entry = acl.entry
+        resource.acls.append(
+            r.AclDescription(
+                principal=entry.principal,
+                host=entry.host,
+                operation=entry.operation,
+                permission_type=entry.permission,
+            )
+        )
+    return respond(header, r(resources=list(resources.values())))
+
+
+# --- Create -------------------------------------------------------------------------------------
+
+
+async def create(
+    server: AclsServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: CreateAclsRequest,
+) -> Parts:
+    for asked in request.creations:
+        _check_known(
+            asked.resource_type,
+            asked.resource_pattern_type,
+            asked.operation,
+            asked.permission_type,
+        )
+    cache = _cache(server)
+    acls = [_acl(asked) for asked in request.creations]
+    errors: dict[int, OttlaError] = {}
+    by_pattern: dict[Pattern, list[int]] = {}
+    for number, acl in enumerate(acls):
+        try:
+            _check(acl)
+        except OttlaError as error:
+            errors[number] = error
+        else:
+            by_pattern.setdefault(acl.pattern, []).append(number)
+    for pattern, numbers in by_pattern.items():
+        try:
+            await _add(server, cache, pattern, [acls[n].entry for n in numbers])
+        except OttlaError as error:
+            errors |= dict.fromkeys(numbers, error)
+    one = CreateAclsResponse.AclCreationResult
+    results = []
+    for number in range(len(acls)):
+        failure = errors.get(number)
+        code = ErrorCode.NONE if failure is None else failure.code
+        message = None if failure is None else str(failure) or None
+        results.append(one(error_code=code, error_message=message))
+    return respond(header, CreateAclsResponse(results=results))
+
+
+def _acl(asked: CreateAclsRequest.AclCreation) -> Acl:
+    if ANY in (asked.resource_type, asked.operation, asked.permission_type):
+        raise OttlaError("an ACL is about one thing, not about any")
+    if asked.resource_pattern_type in (ANY, MATCH):
+        raise OttlaError("a pattern is literal or prefixed")
+    pattern = Pattern(asked.resource_type, asked.resource_name, asked.resource_pattern_type)
+    entry = Entry(asked.principal, asked.host, asked.operation, asked.permission_type)
+    return Acl(pattern, entry)
+
+
+def _check(acl: Acl) -> None:
+    """Raise what is wrong with an ACL that is to be created. Kafka's messages."""
+    pattern, entry = acl
+    if pattern.resource_type == CLUSTER and pattern.name != CLUSTER_NAME:
+        raise InvalidRequestError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    if not pattern.name:
+        raise InvalidRequestError("Invalid empty resource name")
+    known = (
+        pattern.resource_type in RESOURCE_TYPES
+        and pattern.pattern_type in PATTERN_TYPES
+        and entry.operation in OPERATIONS
+        and entry.permission in PERMISSIONS
+    )
+    if "/" in pattern.name or not known:
+        raise InvalidRequestError("Failed to create ACL")
+
+
+async def _add(
+    server: AclsServer, cache: AclCache, pattern: Pattern, entries: Sequence[Entry]
+) -> None:
+    for entry in entries:
+        if parse_principal(entry.principal) is None:
+            raise OttlaError(
+                f"expected a string in format principalType:principalName but got {entry.principal}"
+            )
+    await cache.change(server.store, pattern, lambda known: known | frozenset(entries))
+
+
+# --- Delete -------------------------------------------------------------------------------------
+
+
+async def delete(
+    server: AclsServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: DeleteAclsRequest,
+) -> Parts:
+    r = DeleteAclsResponse
+    filters = [_filter(asked) for asked in request.filters]
+    cache = _cache(server)
+    results = [r.DeleteAclsFilterResult(matching_acls=[]) for _ in filters]
+    known = cache.authorizer.patterns()
+    named = [pattern for f in filters for pattern in f.patterns]
+    for pattern in dict.fromkeys([*known, *named]):
+        selecting = [number for number, f in enumerate(filters) if f.selects(pattern)]
+        if not selecting:
+            continue
+        deleted: dict[Entry, int] = {}
+        code, message = ErrorCode.NONE, None
+        try:
+            await _remove(server, cache, pattern, [(n, filters[n]) for n in selecting], deleted)
+        except OttlaError as error:
+            code, message = error.code, str(error)
+        for entry, number in deleted.items():
+            results[number].matching_acls.append(
+                r.DeleteAclsMatchingAcl(
+                    error_code=code,
+                    error_message=message,
+                    resource_type=pattern.resource_type,
+                    resource_name=pattern.name,
+                    pattern_type=pattern.pattern_type,
+                    principal=entry.principal,
+                    host=entry.host,
+                    operation=entry.operation,
+                    permission_type=entry.permission,
+                )
+            )
+    return respond(header, r(filter_results=results))
+
+
+async def _remove(
+    server: AclsServer,
+    cache: AclCache,
+    pattern: Pattern,
+    filters: Sequence[tuple[int, AclFilter]],
+    deleted: dict[Entry, int],
+) -> None:
+    """Delete what the filters select; note in `deleted` by which of them."""
+
+    def rest(entries: frozenset[Entry]) -> frozenset[Entry]:
+        deleted.clear()
+        for entry in entries:
+            for number, selected in filters:
+                if selected.matches(Acl(pattern, entry)):
+                    deleted[entry] = number
+                    break
+        return entries - deleted.keys()
+
+    await cache.change(server.store, pattern, rest)
+
+
+DESCRIBE_ACLS = Api(
+    DescribeAclsRequest,
+    describe,
+    access=on_cluster(DESCRIBE),
+    error=code_and_message(DescribeAclsResponse),
+    large_response=True,
+)
+CREATE_ACLS = Api(
+    CreateAclsRequest,
+    create,
+    access=on_cluster(ALTER),
+    error=for_each(
+        CreateAclsResponse,
+        Each("results", CreateAclsResponse.AclCreationResult, "creations", {}, message=True),
+    ),
+    large=in_portions("creations", "results", many=MANY_CHANGES),
+)
+DELETE_ACLS = Api(
+    DeleteAclsRequest,
+    delete,
+    access=on_cluster(ALTER),
+    error=for_each(
+        DeleteAclsResponse,
+        Each(
+            "filter_results", DeleteAclsResponse.DeleteAclsFilterResult, "filters", {}, message=True
+        ),
+    ),
+    large=in_portions("filters", "filter_results", many=MANY_CHANGES),
+)
