@@ -352,9 +352,8 @@ class Loader:
 
         If not, unflushed records were lost at a power loss while later ones were kept. Gaps are
         right only where compaction may have been, or offsets are too far apart for one segment
-        (see `LocalLog.roll`). A segment that another follows had records, and only compaction leaves
-        none of them: simulator's seed 22000165 went on with an empty one, of which a power loss had
-        kept nothing but the name.
+        (see `LocalLog.roll`). A segment that another follows had records; only compaction leaves
+        none of them (simulator's seed 22000165: a power loss had kept nothing but its name).
         """
         if segment.base_offset > end:
             base = before.base_offset
