@@ -8,7 +8,9 @@ start finds the same boot id, its logs are complete after an unclean stop, too. 
   start begins and written when all is loaded; it is removed after a disk error, and before a log
   that may be incomplete is put into the dir
 - a start that found records missing writes no file before a controller has sent the broker its
-  replicas: then logs that are not there any more have been made anew, and marked
+  replicas: then logs that are not there any more have been made anew, and marked. To have
+  registered is not enough: an emptied disk that no controller had heard of, and that was stopped
+  cleanly, passed for one that had kept everything (adr/0007)
 - where the system has no boot id (`Files.boot_id`), there is no file
 Kafka has no such file and ignores it. A JVM broker that used the dir in between changes nothing:
 what it wrote in the same boot is there, too.

@@ -107,14 +107,9 @@ class LogManager:
         self._boot_ids.replicas_received = False
 
     def replicas_received(self) -> None:
-        """Note that a controller has sent the broker its replicas, or that there are none.
-
-        To have registered is not enough: where no controller heard of it, and the broker was
-        stopped again, an emptied disk passed for one that had kept everything (adr/0007).
-        """
-        if not self._boot_ids.replicas_received:
-            self._boot_ids.replicas_received = True
-            self._write_boot_ids()
+        """Note that a controller has sent the broker its replicas, or that there are none."""
+        self._boot_ids.replicas_received = True
+        self._write_boot_ids()
 
     @property
     def offline_dirs(self) -> list[str]:
