@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
 from ottla.broker.configs.throttle_lease import ThrottleLease
@@ -57,14 +58,20 @@ from ottla.net.limits import ConnectionQuotas, DispatchTimeSlice, ServerLimits
 from ottla.net.response_memory import ResponseMemory
 from ottla.net.server import Server
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.security.client import ClientSecurity
 from ottla.zookeeper.errors import SessionExpiredError
 from ottla.zookeeper.store import Store
+
+if TYPE_CHECKING:
+    from ottla.broker.lifecycle.tls_listeners import BrokerTls
 
 logger = logging.getLogger(__name__)
 
 MOST_BROKER_CONNECTIONS = 1000
 """Of the listeners that only brokers use; of all brokers together, and of one address."""
 
+
+TLS_PROTOCOLS = frozenset({"SSL", "SASL_SSL"})
 
 NEVER_MS = 2**40
 """35 years: less than 0 milliseconds of idleness mean that there is no limit, as with Kafka."""
@@ -86,6 +93,21 @@ def server_limits(config: BrokerConfig) -> ServerLimits:
         queued_bytes=number("queued.max.request.bytes"),
         queued_response_bytes=number("ottla.queued.max.response.bytes"),
     )
+
+
+def _tls_of(config: BrokerConfig, world: World) -> "BrokerTls | None":
+    """Return the TLS of a broker, None if it has none: then nothing of it is even imported."""
+    if not any(endpoint.protocol in TLS_PROTOCOLS for endpoint in config.listeners):
+        return None
+    from ottla.broker.lifecycle.tls_listeners import BrokerTls  # noqa: PLC0415 - lazy
+
+    return BrokerTls(config, world)
+
+
+def _security_of(tls: "BrokerTls | None", listener: str) -> ClientSecurity | None:
+    """Return how this broker connects to a listener of the others."""
+    found = None if tls is None else tls.client(listener)
+    return None if found is None else ClientSecurity(tls=found)
 
 
 def client_quotas(config: BrokerConfig) -> ClientQuotas:
@@ -130,6 +152,8 @@ class Broker:
         self._connection_quotas: ConnectionQuotas | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.tasks = Tasks()
+        self._tls = _tls_of(config, world)
+        between_brokers = _security_of(self._tls, config.inter_broker_listener)
         self._lease = ThrottleLease(
             world.clock,
             config.broker_id,
@@ -139,7 +163,7 @@ class Broker:
         self.logs = LogManager(world, config)
         self.logs.expect_registration()
         metadata = MetadataCache()
-        channel = ControllerChannel(world, config, metadata)
+        channel = ControllerChannel(world, config, metadata, between_brokers)
         dynamic = DynamicConfigs(config, self._broker_config_changed)
         replicas = ReplicaManager(
             world,
@@ -150,6 +174,7 @@ class Broker:
             controller_peer=channel.peer,
             on_log_dir_offline=self._log_dir_offline,
             announce=self._announce_replicas,
+            security=between_brokers,
         )
         creation = TopicCreation(world, config, metadata, lambda: self.services.store)
         producer_ids = ProducerIds(
@@ -165,6 +190,7 @@ class Broker:
             self.tasks,
             lambda: self.services.store,
             producer_ids,
+            between_brokers,
         )
         quotas = client_quotas(config)
         self.services = BrokerServices(
@@ -186,6 +212,7 @@ class Broker:
                 config,
                 self.broker_info,
                 seen_epoch=lambda: self.services.replicas.controller_epoch,
+                security=_security_of(self._tls, config.control_plane_listener),
             ),
             controller_channel=channel,
             producer_ids=producer_ids,
@@ -235,6 +262,8 @@ class Broker:
     def _broker_config_changed(self, names: frozenset[str]) -> None:
         """Have everyone obey settings that changed while we run; all others look each time."""
         server, replicas, config = self.services, self.services.replicas, self.config
+        if self._tls is not None:
+            self._tls.apply()
         server.topic_configs.broker_changed()
         for log in self.logs.all_logs():
             log.update_config(server.topic_configs.get(log.tp.topic))
@@ -316,6 +345,8 @@ class Broker:
         self.tasks.start(remove_deleted(self.world, self.logs), "removal")
         self.tasks.start(LogCleaner(self.world, self.config, self.logs).run(), "cleaner")
         self.tasks.start(self.membership.run(), "membership")
+        if self._tls is not None:
+            self.tasks.start(self._tls.run(), "certificates")
         if self.config.text(CRASH_DETECTION) != OFF:
             watch = ControllerWatch(
                 self.world,
@@ -416,6 +447,7 @@ class Broker:
                 responded=self.router.times.responded,
                 between_brokers=endpoint.listener in between_brokers,
                 held=True,
+                tls=None if self._tls is None else self._tls.listeners.get(endpoint.listener),
             )
             try:
                 await server.start()

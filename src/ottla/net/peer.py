@@ -9,6 +9,7 @@ open future fails with ConnectionLostError, and nothing is sent again here.
 
 import asyncio
 import os
+import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from typing import Any, cast
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, WireError
 from ottla.model.ports import Buffer, World, address_text
 from ottla.net.framing import JOIN_BYTES, FrameReader
+from ottla.net.tls import TlsTransport
+from ottla.security.client import ClientSecurity, ClientTls
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header, frame
 
@@ -72,19 +75,35 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(
-        cls, world: World, host: str, port: int, client_id: str | None, *, timeout_s: float
+        cls,
+        world: World,
+        host: str,
+        port: int,
+        client_id: str | None,
+        *,
+        timeout_s: float,
+        security: ClientSecurity | None = None,
     ) -> "PeerConnection":
-        """Connect; ConnectionLostError if that fails or takes longer than `timeout_s`."""
+        """Connect as the listener wants it (None: in the clear), all of it within `timeout_s`.
+
+        ConnectionLostError if that fails or takes longer.
+        """
+        peer = cls(host, port, client_id)
         try:
-            _, protocol = await world.network.connect(
-                host, port, lambda: cls(host, port, client_id), timeout_s=timeout_s
-            )
+            if security is None or security.tls is None:
+                await world.network.connect(host, port, lambda: peer, timeout_s=timeout_s)
+            else:
+                async with asyncio.timeout(timeout_s):
+                    await _connect_tls(world, peer, security.tls, timeout_s)
         except OSError as error:
+            peer.close()
             late = isinstance(error, TimeoutError) and not error.args  # not the system's own
             why = f"no response within {timeout_s:g} s" if late else _reason(error)
             raise ConnectionLostError(f"cannot reach {address_text(host, port)}: {why}") from error
-        assert isinstance(protocol, cls)
-        return protocol
+        except BaseException:
+            peer.close()
+            raise
+        return peer
 
     @property
     def address(self) -> str:
@@ -244,3 +263,39 @@ def _reason(error: OSError) -> str:
     if error.errno is None or error.errno < 0:  # several addresses; a name that is not known
         return error.strerror or str(error)
     return os.strerror(error.errno)
+
+
+class TlsError(OSError):
+    """There is no TLS with the other side; the text says why."""
+
+
+async def _connect_tls(
+    world: World, peer: PeerConnection, tls: ClientTls, timeout_s: float
+) -> None:
+    """Connect and shake hands; OSError."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def established(connection: ssl.SSLObject) -> None:
+        cipher = connection.cipher()
+        if cipher is not None and not tls.allows(cipher[0]):
+            failed(f"cipher suite {cipher[0]} is not among ssl.cipher.suites")
+        elif not done.done():
+            done.set_result(None)
+
+    def failed(reason: str) -> None:
+        if not done.done():
+            done.set_exception(TlsError(f"no TLS: {reason}"))
+
+    await world.network.connect(
+        peer.host,
+        peer.port,
+        lambda: TlsTransport(
+            peer,
+            tls.context(),
+            server_hostname=peer.host,
+            established=established,
+            failed=failed,
+        ),
+        timeout_s=timeout_s,
+    )
+    await done

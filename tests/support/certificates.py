@@ -1,0 +1,48 @@
+"""Certificates for tests, by trustme: a library that knows nothing of ours."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import trustme
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A key with its certificate, in one PEM file, and apart."""
+
+    pem: Path
+    key: Path
+    chain: Path
+
+
+class Authority:
+    """A CA that writes what it issues into a folder."""
+
+    def __init__(self, folder: Path, name: str = "ca") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.name = name
+        self.ca = trustme.CA(organization_name=name)
+        self.pem = folder / f"{name}.pem"
+        self.ca.cert_pem.write_to_path(str(self.pem))
+
+    def issue(self, name: str, *hosts: str, **more: object) -> Identity:
+        """Issue a certificate for hosts; `common_name`, `not_after` and others as trustme has."""
+        made = self.ca.issue_cert(*(hosts or ("127.0.0.1", "localhost")), **more)  # type: ignore[arg-type]
+        files = Identity(*(self.folder / f"{name}{end}" for end in (".pem", ".key", ".crt")))
+        made.private_key_pem.write_to_path(str(files.key))
+        files.key.chmod(0o600)
+        files.chain.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
+        made.private_key_and_cert_chain_pem.write_to_path(str(files.pem))
+        files.pem.chmod(0o600)
+        return files
+
+    def server(self, identity: Identity, **more: str) -> dict[str, str]:
+        """Return a broker's settings for a listener with this certificate."""
+        return {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(identity.pem),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.pem),
+            **{key.replace("_", "."): value for key, value in more.items()},
+        }
