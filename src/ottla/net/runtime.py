@@ -133,7 +133,8 @@ def unread_bytes(transport: asyncio.BaseTransport) -> int | None:
     except OSError:
         return None
     # TLS reads ahead of the protocol above it.
-    return int.from_bytes(count, sys.byteorder) + transport.get_extra_info("unread_bytes", 0)
+    ahead = int(transport.get_extra_info("unread_bytes", 0))
+    return int.from_bytes(count, sys.byteorder) + ahead
 
 
 class RealWorkers:

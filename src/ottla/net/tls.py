@@ -9,6 +9,7 @@ the transport below takes it; sizes that are told count both.
 """
 
 import asyncio
+import contextlib
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -253,7 +254,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             size, filled = len(buffer), 0
             try:
                 while filled < size:
-                    count = read(size - filled, buffer[filled:])  # type: ignore[arg-type]
+                    count = read(size - filled, buffer[filled:])
                     if not count:  # close_notify
                         self._error = self._error or ConnectionAbortedError("closed by TLS")
                         more = False
@@ -340,9 +341,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         if self._raw is None:
             return
         if self._ready and self._error is None:
-            try:
+            with contextlib.suppress(ssl.SSLError):  # we do not wait for their close_notify
                 self._ssl.unwrap()
-            except ssl.SSLError:
-                pass  # it waits for the other side's close_notify; we do not
             self._flush()
         self._raw.close()

@@ -24,15 +24,9 @@ KEYWORDS = {
 }
 """Attributes that RFC 2253 has a name for; Java writes all others as numbers and hex digits."""
 
-TEXT_ENCODINGS = {
-    0x0C: "utf-8",  # UTF8String
-    0x13: "ascii",  # PrintableString
-    0x14: "latin-1",  # T61String
-    0x16: "ascii",  # IA5String
-    0x1B: "ascii",  # GeneralString
-    0x1C: "utf-32-be",  # UniversalString
-    0x1E: "utf-16-be",  # BMPString
-}
+TEXTS = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
+"""UTF8String, PrintableString, T61String, IA5String, GeneralString, BMPString: Java takes the bytes of
+each as UTF-8, those of the two-byte one too."""
 ESCAPED = ',=+<>#;"\\'
 
 
@@ -61,10 +55,10 @@ def _relative_text(attributes: bytes) -> str:
         (_, identifier, _), (tag, value, whole) = _elements(pair)
         number = _dotted(identifier)
         keyword = KEYWORDS.get(number)
-        if keyword is None or tag not in TEXT_ENCODINGS:
+        if keyword is None or tag not in TEXTS:
             texts.append(f"{keyword or number}=#{whole.hex()}")
         else:
-            text = value.decode(TEXT_ENCODINGS[tag], "replace")
+            text = value.decode("utf-8", "replace")
             texts.append(f"{keyword}={_escaped(text)}")
     return "+".join(texts)
 

@@ -1,9 +1,10 @@
-"""Principal mapping: from a certificate's distinguished name to a user (ssl.principal.mapping.rules).
+"""Principal mapping: from a certificate's distinguished name to the name of a user.
 
 Who may call: whoever makes a principal of a certificate. A decider. The rules are tried in their
 order, the first that matches the whole name decides: `RULE:pattern/replacement/[LU]` or `DEFAULT`
 (the name as it is). Invariants: a rule that Kafka refuses is refused; a pattern that only Java's
-regular expressions have is refused, never matched otherwise. Kafka: `SslPrincipalMapper` (KIP-371).
+regular expressions have is refused, never matched otherwise. Kafka: `SslPrincipalMapper`, ssl.principal.mapping.rules
+(KIP-371).
 """
 
 import re
@@ -16,6 +17,8 @@ KEY = "ssl.principal.mapping.rules"
 _RULE = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|(.*?)"
 _SPLITTER = re.compile(rf"\s*({_RULE})\s*(,\s*|$)", re.ASCII)
 _PARSER = re.compile(_RULE, re.ASCII)
+_BACK_REFERENCE = re.compile(r"\$(\d+)", re.ASCII)
+_DIGITS = re.compile(r"\d+", re.ASCII)
 _POSIX = {
     "Lower": "a-z",
     "Upper": "A-Z",
@@ -41,7 +44,7 @@ class _Rule:
             self._pattern = re.compile(_python_pattern(pattern), re.ASCII)
         except re.error as error:
             raise ConfigError(f"{KEY}: {self.text}: not a pattern of ours: {error}") from error
-        self._replacement = replacement
+        self._replacement = _with_literals(replacement, self._pattern.groups)
         self._case: Callable[[str], str] = {"L": str.lower, "U": str.upper}.get(case, str)
 
     def __str__(self) -> str:
@@ -53,44 +56,56 @@ class _Rule:
         return self._case(self._pattern.sub(self._replace, name))
 
     def _replace(self, match: "re.Match[str]") -> str:
-        """Return the replacement as `Matcher.appendReplacement` makes it."""
+        """Return the replacement as Java's `Matcher.appendReplacement` makes it."""
         out: list[str] = []
-        text, groups = self._replacement, self._pattern.groups
+        text = self._replacement
         position = 0
         while position < len(text):
             char = text[position]
             if char == "\\":
-                out.append(text[position + 1 : position + 2])
+                if position + 1 == len(text):
+                    raise NoMatchingRuleError(f"{KEY}: the replacement {text!r} ends in a backslash")
+                out.append(text[position + 1])
                 position += 2
             elif char == "$":
-                number, position = _reference(text, position, groups)
-                out.append("$" if number is None else match.group(number) or "")
+                number, position = _reference(text, position + 1, self._pattern.groups)
+                out.append(match.group(number) or "")
             else:
                 out.append(char)
                 position += 1
         return "".join(out)
 
 
-def _reference(text: str, position: int, groups: int) -> tuple[int | None, int]:
-    """Return the group that `$digits` means, None for a `$` that stands for itself."""
-    found = re.compile(r"\d+", re.ASCII).match(text, position + 1)
+def _reference(text: str, position: int, groups: int) -> tuple[int, int]:
+    """Return the group that the digits after a `$` mean, and where they end."""
+    found = _DIGITS.match(text, position)
     if found is None:
         raise NoMatchingRuleError(f"{KEY}: the replacement {text!r} has a $ without a number")
-    digits = found[0]
-    number = int(digits[0])
+    number, end = int(found[0][0]), position + 1
     if number > groups:
-        if not groups:  # Kafka lets such a client out, too: "No group 1"
-            raise NoMatchingRuleError(
-                f"{KEY}: the replacement {text!r} names a group, none is there"
-            )
-        return None, position + 1
-    end = position + 2
-    for digit in digits[1:]:  # as many digits as there is a group for
+        raise NoMatchingRuleError(f"{KEY}: the replacement {text!r} names group {number}: no such")
+    for digit in found[0][1:]:  # as many digits as there is a group for
         if int(f"{number}{digit}") > groups:
             break
         number = int(f"{number}{digit}")
         end += 1
     return number, end
+
+
+def _with_literals(replacement: str, groups: int) -> str:
+    """Escape each `$n` for which there is no group: it stands for itself.
+
+    As Kafka does it: by places in the text as it was before the first of them was escaped.
+    """
+    value = replacement
+    for found in _BACK_REFERENCE.finditer(replacement) if groups else ():
+        number = int(found[1])
+        while number > groups and number >= 10:
+            number //= 10
+        if not found[1].startswith("0") and number > groups:
+            place = found.start(1) - 1
+            value = f"{value[:place]}\\{value[place:]}"
+    return value
 
 
 def _python_pattern(pattern: str) -> str:
@@ -101,7 +116,7 @@ def _python_pattern(pattern: str) -> str:
         if name is None:
             if whole[1] in "QEGRXhvHVzkN":
                 raise ConfigError(f"{KEY}: {whole} in {pattern!r} is not supported; write it out")
-            return whole if whole[1] not in "/" else "/"
+            return whole
         if name not in _POSIX:
             raise ConfigError(f"{KEY}: {whole} in {pattern!r} is not supported; write it out")
         inside = pattern[: match.start()].count("[") > pattern[: match.start()].count("]")
