@@ -1,7 +1,7 @@
 """Names of certificates and of mapping rules, compared with Java's and Kafka's own."""
 
 import base64
-import datetime
+import datetime as dt
 import subprocess
 from pathlib import Path
 
@@ -12,11 +12,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID
-from support import kafka_tools
 
 from ottla.model.errors import OttlaError
 from ottla.security.distinguished_names import subject_text
 from ottla.security.principal_mapping import PrincipalMapping
+from support import kafka_tools
 
 pytestmark = [
     pytest.mark.java,
@@ -28,7 +28,7 @@ O, OU, CN = NameOID.ORGANIZATION_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME, NameOID
 NAMES = [
     [[(CN, "alice")]],
     [[(NameOID.COUNTRY_NAME, "DE")], [(O, "Ottla")], [(OU, "x")], [(CN, "alice")]],
-    [[(O, "a,b+c\"d\\e<f>g;h=i#j")], [(CN, "  two spaces  ")]],
+    [[(O, 'a,b+c"d\\e<f>g;h=i#j')], [(CN, "  two spaces  ")]],
     [[(CN, "#hash")], [(OU, " ")]],
     [[(CN, "Zoë 日本 \U0001f40d")], [(NameOID.LOCALITY_NAME, "Zürich")]],
     [[(NameOID.DOMAIN_COMPONENT, "com")], [(NameOID.DOMAIN_COMPONENT, "example")], [(CN, "x")]],
@@ -48,7 +48,7 @@ TYPED = [
 
 def certificate(name: x509.Name) -> bytes:
     key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     made = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -56,7 +56,7 @@ def certificate(name: x509.Name) -> bytes:
         .public_key(key.public_key())
         .serial_number(1)
         .not_valid_before(now)
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
         .sign(key, hashes.SHA256())
     )
     return made.public_bytes(Encoding.DER)

@@ -25,6 +25,7 @@ from ottla.model.errors import (
 from ottla.model.ports import World
 from ottla.net.framing import LOOKS_LIKE
 from ottla.net.peer import API_VERSIONS_KEY, CLOSED, PeerConnection
+from ottla.security.client import ClientSecurity
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -92,16 +93,19 @@ class Client:
         timeout_s: float = 30.0,
         connect_timeout_s: float | None = None,
         patience_s: float = 0.0,
+        security: ClientSecurity | None = None,
     ) -> None:
         """`patience_s`: how long to look for a controller while some broker responds.
 
         `connect_timeout_s`: for a connection and its ApiVersions; by default as for a request.
+        `security`: how the listeners want it; None: in the clear.
         """
         self.last_failure: ConnectionLostError | None = None
         """Why a broker could not be reached, the last time."""
         self._connect_timeout_s = connect_timeout_s
         self._world = world
         self._patience_s = patience_s
+        self._security = security
         self._bootstrap = (
             parse_bootstrap(bootstrap) if isinstance(bootstrap, str) else list(bootstrap)
         )
@@ -270,7 +274,11 @@ class Client:
                 return known
             timeout_s = self._connect_timeout_s or timeout_s
             peer = await PeerConnection.open(
-                self._world, *address, self._client_id, timeout_s=timeout_s
+                self._world,
+                *address,
+                self._client_id,
+                timeout_s=timeout_s,
+                security=self._security,
             )
             try:
                 broker = _Broker(peer, await _negotiate(peer, timeout_s))

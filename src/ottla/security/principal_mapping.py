@@ -64,7 +64,9 @@ class _Rule:
             char = text[position]
             if char == "\\":
                 if position + 1 == len(text):
-                    raise NoMatchingRuleError(f"{KEY}: the replacement {text!r} ends in a backslash")
+                    raise NoMatchingRuleError(
+                        f"{KEY}: the replacement {text!r} ends in a backslash"
+                    )
                 out.append(text[position + 1])
                 position += 2
             elif char == "$":

@@ -52,15 +52,7 @@ def test_patterns_that_only_java_has_are_refused(rules):
         PrincipalMapping(rules)
 
 
-RULES = ", ".join(
-    [
-        "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/L",
-        "RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L",
-        "RULE:^cn=(.*?),ou=(.*?),dc=(.*?),dc=(.*?)$/$1@$2/U",
-        "RULE:^.*[Cc][Nn]=([a-zA-Z0-9.]*).*$/$1/U",
-        "DEFAULT",
-    ]
-)
+RULES = "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/L, RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L, RULE:^cn=(.*?),ou=(.*?),dc=(.*?),dc=(.*?)$/$1@$2/U, RULE:^.*[Cc][Nn]=([a-zA-Z0-9.]*).*$/$1/U, DEFAULT"
 
 
 @pytest.mark.parametrize(
@@ -100,10 +92,14 @@ def test_mapped_names(name, user):
         (r"[RULE:\/\\\(\)\n\t/\/\/]", r"RULE:\/\\\(\)\n\t/\/\//"),
         (r"[RULE:\**\/+/*/L, RULE:\/*\**/**]", r"RULE:\**\/+/*/L,RULE:\/*\**/**/"),
         (
-            r"[RULE:,RULE:,/,RULE:,\//U, RULE:,/RULE:,, RULE:,RULE:,/L,RULE:,/L, RULE:, DEFAULT, "
-            "/DEFAULT, DEFAULT]",
-            r"RULE:,RULE:,/,RULE:,\//U,RULE:,/RULE:,/,RULE:,RULE:,/L,RULE:,/L,RULE:, DEFAULT, "
-            "/DEFAULT/,DEFAULT",
+            (
+                r"[RULE:,RULE:,/,RULE:,\//U, RULE:,/RULE:,, RULE:,RULE:,/L,RULE:,/L, RULE:, DEFAULT, "
+                "/DEFAULT, DEFAULT]"
+            ),
+            (
+                r"RULE:,RULE:,/,RULE:,\//U,RULE:,/RULE:,/,RULE:,RULE:,/L,RULE:,/L,RULE:, DEFAULT, "
+                "/DEFAULT/,DEFAULT"
+            ),
         ),
     ],
 )
