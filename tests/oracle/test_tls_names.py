@@ -24,11 +24,11 @@ pytestmark = [
 ]
 PROGRAM = Path(__file__).parents[1] / "support" / "TlsNames.java"
 
-O, OU, CN = NameOID.ORGANIZATION_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME, NameOID.COMMON_NAME
+ORG, OU, CN = NameOID.ORGANIZATION_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME, NameOID.COMMON_NAME
 NAMES = [
     [[(CN, "alice")]],
-    [[(NameOID.COUNTRY_NAME, "DE")], [(O, "Ottla")], [(OU, "x")], [(CN, "alice")]],
-    [[(O, 'a,b+c"d\\e<f>g;h=i#j')], [(CN, "  two spaces  ")]],
+    [[(NameOID.COUNTRY_NAME, "DE")], [(ORG, "Ottla")], [(OU, "x")], [(CN, "alice")]],
+    [[(ORG, 'a,b+c"d\\e<f>g;h=i#j')], [(CN, "  two spaces  ")]],
     [[(CN, "#hash")], [(OU, " ")]],
     [[(CN, "Zoë 日本 \U0001f40d")], [(NameOID.LOCALITY_NAME, "Zürich")]],
     [[(NameOID.DOMAIN_COMPONENT, "com")], [(NameOID.DOMAIN_COMPONENT, "example")], [(CN, "x")]],

@@ -25,8 +25,8 @@ KEYWORDS = {
 """Attributes that RFC 2253 has a name for; Java writes all others as numbers and hex digits."""
 
 TEXTS = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
-"""UTF8String, PrintableString, T61String, IA5String, GeneralString, BMPString: Java takes the bytes of
-each as UTF-8, those of the two-byte one too."""
+"""UTF8String, PrintableString, T61String, IA5String, GeneralString, BMPString: Java takes the bytes
+of each as UTF-8, those of the two-byte one too."""
 ESCAPED = ',=+<>#;"\\'
 
 
