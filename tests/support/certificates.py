@@ -4,6 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 
 @dataclass(frozen=True)
@@ -30,11 +36,16 @@ class Authority:
         """Issue a certificate for hosts; `common_name`, `not_after` and others as trustme has."""
         made = self.ca.issue_cert(*(hosts or ("127.0.0.1", "localhost")), **more)  # type: ignore[arg-type]
         files = Identity(*(self.folder / f"{name}{end}" for end in (".pem", ".key", ".crt")))
-        made.private_key_pem.write_to_path(str(files.key))
-        files.key.chmod(0o600)
-        files.chain.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
-        made.private_key_and_cert_chain_pem.write_to_path(str(files.pem))
-        files.pem.chmod(0o600)
+        # Java reads keys in PKCS#8 only.
+        key = load_pem_private_key(made.private_key_pem.bytes(), None).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        )
+        chain = b"".join(blob.bytes() for blob in made.cert_chain_pems)
+        files.key.write_bytes(key)
+        files.chain.write_bytes(chain)
+        files.pem.write_bytes(key + chain)
+        for private in (files.key, files.pem):
+            private.chmod(0o600)
         return files
 
     def server(self, identity: Identity, **more: str) -> dict[str, str]:

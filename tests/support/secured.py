@@ -4,12 +4,16 @@ Each broker has PLAINTEXT (for the test to ask), SSL (for clients and brokers) a
 listener CLIENTS that asks for certificates.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from confluent_kafka import Consumer, Producer
 
 from support.certificates import Authority, Identity
 from support.cluster import OttlaCluster, free_ports
 from support.kafka39 import Kafka39Cluster
+from support.waiting import until
 
 HOST = "127.0.0.1"
 
@@ -86,3 +90,31 @@ class SecuredKafka(Kafka39Cluster):
 
     def properties(self, broker: int) -> dict[str, str]:
         return super().properties(broker) | self.tls.properties(broker, self.address(broker))
+
+
+def produce(settings: dict[str, Any], topic: str, values: Iterable[bytes]) -> None:
+    """Produce with acks=all; AssertionError unless all is acknowledged."""
+    failed: list[Any] = []
+    producer = Producer({"acks": "all", "linger.ms": 5, **settings})
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda e, _: failed.append(e) if e else None)
+    assert producer.flush(60) == 0
+    assert not failed
+
+
+def consume(settings: dict[str, Any], topic: str, count: int, timeout_s: float = 30) -> list[bytes]:
+    """Read a topic from its beginning by a group, until as many records came."""
+    reader = Consumer({"group.id": "g", "auto.offset.reset": "earliest", **settings})
+    reader.subscribe([topic])
+    found: list[bytes] = []
+    try:
+        until(
+            lambda: (
+                found.extend(m.value() for m in reader.consume(1000, 1.0)) or len(found) >= count
+            ),
+            timeout_s,
+            lambda: f"{count} records are read, not {len(found)}",
+        )
+    finally:
+        reader.close()
+    return found
