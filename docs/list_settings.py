@@ -10,7 +10,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ottla.broker.configs.config_entries import DYNAMIC_KEYS, DYNAMIC_ONLY_KEYS
-from ottla.broker.configs.dynamic_configs import CLEANER_THREADS, THREAD_COUNTS, UNSERVED
+from ottla.broker.configs.dynamic_configs import (
+    CLEANER_THREADS,
+    LISTENER_PASSWORDS,
+    OF_LISTENERS,
+    THREAD_COUNTS,
+    UNSERVED,
+)
 from ottla.broker.configs.unsupported_configs import PLUGINS, SWITCHES
 from ottla.model.config import OUR_DEFAULTS, TopicConfig
 from ottla.model.config_keys import TOPIC_SYNONYMS, ConfigKey, broker_keys, our_keys, topic_keys
@@ -45,6 +51,8 @@ unclean.leader.election.enable let a replica lead that is not in sync when no ot
 """
 
 BROKER_TEXTS = """\
+ any more; only Ottla has it
+ not register anew), `off` (only a session's end counts); [adr/0018](adr/0018-a-refused-connection-is-proof.md)
 advertised.listeners the addresses that clients are told; those of `listeners`, where it is not set
 alter.log.dirs.replication.quota.window.num how many windows the rate of moves between log dirs is measured over
 alter.log.dirs.replication.quota.window.size.seconds length of such a window
@@ -63,6 +71,7 @@ controller.socket.timeout.ms how long an answer of the controller, or to it, is 
 default.replication.factor replicas of a topic without a number of its own
 delete.topic.enable whether topics can be deleted
 fetch.max.bytes the largest answer to a fetch
+follower.replication.throttled.rate bytes per second that a follower fetches for throttled replicas
 group.initial.rebalance.delay.ms a new group waits so long for more members before its first assignment
 group.max.session.timeout.ms the longest session timeout that a member may ask for
 group.max.size the most members of a group
@@ -71,7 +80,8 @@ inter.broker.listener.name the listener by which brokers speak with each other
 inter.broker.protocol.version the protocol that brokers speak with each other, 2.7 to 3.9; lower it for older JVM brokers beside
 leader.imbalance.check.interval.seconds how often the controller looks who leads what it should not
 leader.imbalance.per.broker.percentage how much of that a broker may have before leaderships are given back
-listener.security.protocol.map protocol of each listener's name; only PLAINTEXT is served
+leader.replication.throttled.rate bytes per second that a leader sends to throttled replicas
+listener.security.protocol.map protocol of each listener's name: PLAINTEXT or SSL
 listeners the addresses that the broker listens on
 log.cleaner.backoff.ms pause of the compaction when there is nothing to do
 log.cleaner.dedupe.buffer.size memory for the keys of one compaction, 200 bytes for each, allocated as they come
@@ -97,10 +107,20 @@ offsets.topic.compression.codec codec of the records of `__consumer_offsets`, by
 offsets.topic.num.partitions partitions of `__consumer_offsets`; not to be changed once it is there
 offsets.topic.replication.factor its replicas
 offsets.topic.segment.bytes its `segment.bytes`
+ottla.application.logs.compression.type `gzip` or `none`, for files set aside
+ottla.application.logs.file.bytes so large the controller's journal, state-change.log and the log of --log-file may become before they are set aside
+ottla.application.logs.retention.bytes so much of each of them is kept, the current file included; the newest one set aside always stays
+ottla.application.logs.retention.ms so long files set aside are kept; -1: whatever their age
+ottla.crash.detection whose registrations are removed when all their endpoints refuse connections: `own` (brokers of Ottla), `all` (Kafka's too, which do\
+ottla.produce.max.check.ms checking all batches of one produce request may take so much work
+ottla.produce.max.decompressed.bytes all batches of one produce request may unpack to so much
+ottla.queued.max.response.bytes answers that clients have not taken yet, in memory; as much again for brokers
+ottla.replication.throttle.lease topics whose throttles, and this broker's, go 30 s after no reassignment of them is in progress\
 producer.id.expiration.ms an idempotent producer that has sent nothing for so long is forgotten. Counts from the next start
 queued.max.request.bytes bytes of requests in memory, counted for frames over 64 KiB; beyond it clients wait
 quota.window.num how many windows the rates of clients' quotas are measured over
 quota.window.size.seconds length of such a window
+replica.alter.log.dirs.io.max.bytes.per.second bytes per second of moves between this broker's log dirs
 replica.fetch.backoff.ms longest pause of a follower after an error; it begins with 50 ms and doubles
 replica.fetch.max.bytes most bytes of one partition in an answer to a follower
 replica.fetch.min.bytes least bytes that a follower waits for
@@ -114,9 +134,29 @@ replication.quota.window.num how many windows the throttled rate of replication 
 replication.quota.window.size.seconds length of such a window
 request.timeout.ms how long a broker's own requests wait for their answers
 reserved.broker.max.id the largest `broker.id`
-security.inter.broker.protocol PLAINTEXT; others are not served
+security.inter.broker.protocol where brokers meet: the listener of this protocol. Instead of `inter.broker.listener.name`
 socket.connection.setup.timeout.ms how long a connection to another broker may take to open
 socket.request.max.bytes the largest request
+ssl.allow.dn.changes whether a keystore that is changed while the broker runs may be another's: with another subject
+ssl.allow.san.changes whether it may lack host names that the one before had
+ssl.cipher.suites only these suites, by Java's names; nothing: those of OpenSSL's default
+ssl.client.auth whether clients show a certificate: `none`, `requested` (it is checked if there is one), `required`
+ssl.enabled.protocols TLS 1.2 and 1.3, or one of them; older ones are refused
+ssl.endpoint.identification.algorithm `https`: brokers check that another broker's certificate has the host they connect to; empty: they do not
+ssl.engine.factory.class refused: names a Java class
+ssl.key.password password of the private key, in PEM or JKS
+ssl.keystore.certificate.chain the certificate as PEM text, instead of a file; with `ssl.keystore.key`
+ssl.keystore.key the private key as PEM text (PKCS#8)
+ssl.keystore.location file of key and certificate. It is read again when it changes
+ssl.keystore.password password of a store of JKS or PKCS#12
+ssl.keystore.type `PEM`, `PKCS12` or `JKS`; the last two are told apart by the file itself
+ssl.principal.mapping.rules from a certificate's subject to a user: `RULE:pattern/replacement/[LU]`, `DEFAULT` ([SECURITY](security/TLS.md))
+ssl.provider refused: names a part of the JVM
+ssl.secure.random.implementation refused: names a part of the JVM
+ssl.truststore.certificates CAs as PEM text, instead of a file
+ssl.truststore.location file of the CAs that are trusted: of clients, and of other brokers
+ssl.truststore.password password of a store of JKS or PKCS#12; JKS needs none
+ssl.truststore.type `PEM`, `PKCS12` or `JKS`
 transaction.abort.timed.out.transaction.cleanup.interval.ms how often it is looked for transactions that have timed out
 transaction.max.timeout.ms the longest timeout that a transaction may have
 transaction.partition.verification.enable ask the coordinator whether a transaction is open before its first record is taken (KIP-890)
@@ -128,21 +168,7 @@ transaction.state.log.segment.bytes its `segment.bytes`
 transactional.id.expiration.ms a transactional id that was not used for so long is forgotten
 zookeeper.connect ZooKeeper's addresses, with commas between, and a folder in it if you like: `host:port,host:port/kafka`
 zookeeper.connection.timeout.ms how long the first connection may take; the session timeout, where it is not set
-zookeeper.session.timeout.ms how long after its last sign of life a broker counts as dead: failover takes at least that long after a crash
-leader.replication.throttled.rate bytes per second that a leader sends to throttled replicas
-follower.replication.throttled.rate bytes per second that a follower fetches for throttled replicas
-replica.alter.log.dirs.io.max.bytes.per.second bytes per second of moves between this broker's log dirs
-ottla.replication.throttle.lease topics whose throttles, and this broker's, go 30 s after no reassignment of them is in progress\
- any more; only Ottla has it
-ottla.application.logs.file.bytes so large the controller's journal, state-change.log and the log of --log-file may become before they are set aside
-ottla.application.logs.retention.bytes so much of each of them is kept, the current file included; the newest one set aside always stays
-ottla.application.logs.retention.ms so long files set aside are kept; -1: whatever their age
-ottla.application.logs.compression.type `gzip` or `none`, for files set aside
-ottla.crash.detection whose registrations are removed when all their endpoints refuse connections: `own` (brokers of Ottla), `all` (Kafka's too, which do\
- not register anew), `off` (only a session's end counts); [adr/0018](adr/0018-a-refused-connection-is-proof.md)
-ottla.produce.max.decompressed.bytes all batches of one produce request may unpack to so much
-ottla.produce.max.check.ms checking all batches of one produce request may take so much work
-ottla.queued.max.response.bytes answers that clients have not taken yet, in memory; as much again for brokers\
+zookeeper.session.timeout.ms how long after its last sign of life a broker counts as dead: failover takes at least that long after a crash\
 """
 
 WHY_DIFFERENT = {
@@ -206,7 +232,8 @@ These are set in clients, not here; defaults are those of Kafka 3.9's Java clien
 | `client.rack` | none | with `replica.selector.class`: read from a replica in this rack |
 
 Our own commands take Kafka's `client.properties` by `--command-config`; of it they use `bootstrap.servers`, `client.id` and
-`request.timeout.ms`, and refuse a `security.protocol` other than PLAINTEXT.
+`request.timeout.ms`, with `security.protocol=SSL` the keys `ssl.*` ([SECURITY](security/TLS.md)), and refuse another
+`security.protocol`.
 """
 
 
@@ -246,6 +273,8 @@ def topic_rows() -> Iterable[str]:
 
 
 def changes(name: str) -> str:
+    if name in OF_LISTENERS and name not in LISTENER_PASSWORDS:
+        return "per listener"
     if name in UNSERVED or (name not in DYNAMIC_KEYS and name not in DYNAMIC_ONLY_KEYS):
         return ""
     return "yes"
@@ -298,7 +327,8 @@ def page() -> str:
         "| setting | type | default | allowed | from the broker | what it does |", "|---|---|---|---|---|---|",
         *topic_rows(),
         "\n## Brokers\n",
-        "What stands behind a topic's setting is in the table above and not repeated here.\n",
+        "What stands behind a topic's setting is in the table above and not repeated here. Each `ssl.*` key may be set for one listener:",
+        "`listener.name.<listener>.ssl...`, the listener in small letters; only so does it change while a broker runs.\n",
         *head, *broker_rows(plain),
         "\n## Throttles\n", "These exist only dynamically; reassignments set and remove them.\n",
         *head, *broker_rows(DYNAMIC_ONLY_KEYS.values()),
@@ -310,12 +340,12 @@ def page() -> str:
         *(f"- `{name}=true`: {why}" for name, why in SWITCHES.items()),
         *(f"- `{name}`: names a Java class, which cannot run here" for name in PLUGINS),
         "- `authorizer.class.name`: there are no ACLs yet",
-        "- `listeners` with SSL or SASL: only PLAINTEXT is served",
+        "- `listeners` with SASL: PLAINTEXT and SSL are served",
         "- `process.roles`: KRaft is not served\n",
         "## Taken without effect\n",
         "These are known, checked and shown, so that files and tools made for Kafka work; nothing here obeys them.\n",
         f"- threads and queues ([REQUESTS.md](REQUESTS.md#what-the-settings-of-threads-and-queues-mean-here)): {listed(threads)}",
-        f"- security, since only PLAINTEXT listeners are served: {listed(guards)}",
+        f"- security that is not served: {listed(guards)}",
         f"- of topics: {listed(name for name in topic_keys() if not in_force(name))}",
         f"- all others: {listed(name for name in without_effect() if name not in threads)}",
     ]

@@ -165,6 +165,8 @@ class Broker:
         metadata = MetadataCache()
         channel = ControllerChannel(world, config, metadata, between_brokers)
         dynamic = DynamicConfigs(config, self._broker_config_changed)
+        if self._tls is not None:
+            dynamic.check_tls = self._tls.check
         replicas = ReplicaManager(
             world,
             config,

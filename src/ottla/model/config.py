@@ -162,9 +162,10 @@ class BrokerConfig:
         keys = broker_keys() | our_keys()
         self.properties = dict(properties)
         self.static_properties = dict(properties)
-        self.unknown = sorted(
-            k for k in properties if k not in keys and base_name(k) not in broker_keys()
-        )
+        of_listeners = {k for k in properties if k not in keys and base_name(k) in broker_keys()}
+        self.of_listeners = sorted(of_listeners)
+        """settings of single listeners"""
+        self.unknown = sorted(k for k in properties if k not in keys and k not in of_listeners)
         self._values: dict[str, object] = {}
         for name, key in keys.items():
             text = self.properties.get(name, OUR_DEFAULTS.get(name, key.default))

@@ -17,6 +17,20 @@ STORE_TYPES = (JKS, PKCS12, PEM)
 NONE, REQUESTED, REQUIRED = "none", "requested", "required"
 TLS12, TLS13 = "TLSv1.2", "TLSv1.3"
 
+KEYSTORE = (
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+)
+TRUSTSTORE = (
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.truststore.certificates",
+)
+
 JAVA_CLASSES = (
     "ssl.engine.factory.class",
     "ssl.provider",
@@ -63,9 +77,16 @@ class TlsSettings:
 def listener_settings(config: BrokerConfig, listener: str) -> TlsSettings:
     """Return a listener's settings; ConfigError for what cannot be obeyed."""
     prefix = f"listener.name.{listener.lower()}."
+    sasl = config.protocol_of(listener) == "SASL_SSL"
     of_listener = any(key.startswith(f"{prefix}ssl.") for key in config.properties)
 
     def text(key: str) -> str:
+        own = config.properties.get(f"{prefix}{key}")
+        value = config[key]
+        if own is None and isinstance(value, list):
+            return ",".join(value)
+        if key == "ssl.client.auth" and own is None and sasl:
+            return NONE  # Kafka: with SASL certificates are asked for only where a listener says so
         return config.listener_text(listener, key)
 
     return tls_settings(text, prefix if of_listener else "")
@@ -99,8 +120,8 @@ def tls_settings(text: Callable[[str], str], where: str = "") -> TlsSettings:
             "for no check of the host name"
         )
     return TlsSettings(
-        _store(text, "keystore", where),
-        _store(text, "truststore", where),
+        _store(text, KEYSTORE, where),
+        _store(text, TRUSTSTORE, where),
         client_auth,
         protocols,
         tls12,
@@ -128,33 +149,29 @@ def _ciphers(names: tuple[str, ...], where: str) -> tuple[tuple[str, ...], tuple
     return tuple(tls12), tls13
 
 
-def _store(text: Callable[[str], str], what: str, where: str) -> StoreSettings:
+def _store(text: Callable[[str], str], keys: tuple[str, ...], where: str) -> StoreSettings:
     """Read a store's keys, with Kafka's rules of which go together."""
-    prefix = f"{where}ssl.{what}."
-
-    def own(key: str) -> str:
-        return text(f"ssl.{what}.{key}")
-
-    of_keys = what == "keystore"
-    inline = "certificate.chain" if of_keys else "certificates"
-    kind = (own("type") or JKS).upper()
-    location, password = own("location"), own("password") or None
-    certificates, key = own(inline), own("key") if of_keys else ""
+    of_keys = keys is KEYSTORE
+    type_key, location_key, password_key, inline_key = (f"{where}{key}" for key in keys[:4])
+    kind = (text(keys[0]) or JKS).upper()
+    location, password = text(keys[1]), text(keys[2]) or None
+    certificates, key = text(keys[3]), text(keys[4]) if of_keys else ""
     if kind not in STORE_TYPES:
-        raise ConfigError(f"{prefix}type={kind}: write one of {', '.join(STORE_TYPES)}")
+        raise ConfigError(f"{type_key}={kind}: write one of {', '.join(STORE_TYPES)}")
     if (certificates or key) and kind != PEM:
-        raise ConfigError(f"{prefix}{inline} is PEM; set {prefix}type=PEM")
+        raise ConfigError(f"{inline_key} is PEM; set {type_key}=PEM")
     if (certificates or key) and location:
-        raise ConfigError(f"{prefix}location and {prefix}{inline} are both set; remove one")
+        raise ConfigError(f"{location_key} and {inline_key} are both set; remove one")
     if of_keys and bool(certificates) != bool(key):
-        here, there = (inline, "key") if certificates else ("key", inline)
-        raise ConfigError(f"{prefix}{here} is set, but {prefix}{there} is not; set both")
+        here, there = (inline_key, f"{where}{keys[4]}")[:: 1 if certificates else -1]
+        raise ConfigError(f"{here} is set, but {there} is not; set both")
     if kind == PEM and password:
         other = "; a key's password is ssl.key.password" if of_keys else ""
-        raise ConfigError(f"{prefix}password: PEM has no password of the store{other}; remove it")
+        raise ConfigError(f"{password_key}: PEM has no password of the store{other}; remove it")
     if password and not location:
-        raise ConfigError(f"{prefix}password is set, but {prefix}location is not; set both")
+        raise ConfigError(f"{password_key} is set, but {location_key} is not; set both")
     if of_keys and location and kind != PEM and not password:
-        raise ConfigError(f"{prefix}location is set, but {prefix}password is not; set both")
+        raise ConfigError(f"{location_key} is set, but {password_key} is not; set both")
     key_password = text("ssl.key.password") or None if of_keys else None
+    prefix = type_key.removesuffix("type")
     return StoreSettings(prefix, kind, location, password, key_password, certificates, key)
