@@ -51,8 +51,6 @@ unclean.leader.election.enable let a replica lead that is not in sync when no ot
 """
 
 BROKER_TEXTS = """\
- any more; only Ottla has it
- not register anew), `off` (only a session's end counts); [adr/0018](adr/0018-a-refused-connection-is-proof.md)
 advertised.listeners the addresses that clients are told; those of `listeners`, where it is not set
 alter.log.dirs.replication.quota.window.num how many windows the rate of moves between log dirs is measured over
 alter.log.dirs.replication.quota.window.size.seconds length of such a window
@@ -71,7 +69,6 @@ controller.socket.timeout.ms how long an answer of the controller, or to it, is 
 default.replication.factor replicas of a topic without a number of its own
 delete.topic.enable whether topics can be deleted
 fetch.max.bytes the largest answer to a fetch
-follower.replication.throttled.rate bytes per second that a follower fetches for throttled replicas
 group.initial.rebalance.delay.ms a new group waits so long for more members before its first assignment
 group.max.session.timeout.ms the longest session timeout that a member may ask for
 group.max.size the most members of a group
@@ -80,7 +77,6 @@ inter.broker.listener.name the listener by which brokers speak with each other
 inter.broker.protocol.version the protocol that brokers speak with each other, 2.7 to 3.9; lower it for older JVM brokers beside
 leader.imbalance.check.interval.seconds how often the controller looks who leads what it should not
 leader.imbalance.per.broker.percentage how much of that a broker may have before leaderships are given back
-leader.replication.throttled.rate bytes per second that a leader sends to throttled replicas
 listener.security.protocol.map protocol of each listener's name: PLAINTEXT or SSL
 listeners the addresses that the broker listens on
 log.cleaner.backoff.ms pause of the compaction when there is nothing to do
@@ -107,20 +103,10 @@ offsets.topic.compression.codec codec of the records of `__consumer_offsets`, by
 offsets.topic.num.partitions partitions of `__consumer_offsets`; not to be changed once it is there
 offsets.topic.replication.factor its replicas
 offsets.topic.segment.bytes its `segment.bytes`
-ottla.application.logs.compression.type `gzip` or `none`, for files set aside
-ottla.application.logs.file.bytes so large the controller's journal, state-change.log and the log of --log-file may become before they are set aside
-ottla.application.logs.retention.bytes so much of each of them is kept, the current file included; the newest one set aside always stays
-ottla.application.logs.retention.ms so long files set aside are kept; -1: whatever their age
-ottla.crash.detection whose registrations are removed when all their endpoints refuse connections: `own` (brokers of Ottla), `all` (Kafka's too, which do\
-ottla.produce.max.check.ms checking all batches of one produce request may take so much work
-ottla.produce.max.decompressed.bytes all batches of one produce request may unpack to so much
-ottla.queued.max.response.bytes answers that clients have not taken yet, in memory; as much again for brokers
-ottla.replication.throttle.lease topics whose throttles, and this broker's, go 30 s after no reassignment of them is in progress\
 producer.id.expiration.ms an idempotent producer that has sent nothing for so long is forgotten. Counts from the next start
 queued.max.request.bytes bytes of requests in memory, counted for frames over 64 KiB; beyond it clients wait
 quota.window.num how many windows the rates of clients' quotas are measured over
 quota.window.size.seconds length of such a window
-replica.alter.log.dirs.io.max.bytes.per.second bytes per second of moves between this broker's log dirs
 replica.fetch.backoff.ms longest pause of a follower after an error; it begins with 50 ms and doubles
 replica.fetch.max.bytes most bytes of one partition in an answer to a follower
 replica.fetch.min.bytes least bytes that a follower waits for
@@ -168,7 +154,21 @@ transaction.state.log.segment.bytes its `segment.bytes`
 transactional.id.expiration.ms a transactional id that was not used for so long is forgotten
 zookeeper.connect ZooKeeper's addresses, with commas between, and a folder in it if you like: `host:port,host:port/kafka`
 zookeeper.connection.timeout.ms how long the first connection may take; the session timeout, where it is not set
-zookeeper.session.timeout.ms how long after its last sign of life a broker counts as dead: failover takes at least that long after a crash\
+zookeeper.session.timeout.ms how long after its last sign of life a broker counts as dead: failover takes at least that long after a crash
+leader.replication.throttled.rate bytes per second that a leader sends to throttled replicas
+follower.replication.throttled.rate bytes per second that a follower fetches for throttled replicas
+replica.alter.log.dirs.io.max.bytes.per.second bytes per second of moves between this broker's log dirs
+ottla.replication.throttle.lease topics whose throttles, and this broker's, go 30 s after no reassignment of them is in progress\
+ any more; only Ottla has it
+ottla.application.logs.file.bytes so large the controller's journal, state-change.log and the log of --log-file may become before they are set aside
+ottla.application.logs.retention.bytes so much of each of them is kept, the current file included; the newest one set aside always stays
+ottla.application.logs.retention.ms so long files set aside are kept; -1: whatever their age
+ottla.application.logs.compression.type `gzip` or `none`, for files set aside
+ottla.crash.detection whose registrations are removed when all their endpoints refuse connections: `own` (brokers of Ottla), `all` (Kafka's too, which do\
+ not register anew), `off` (only a session's end counts); [adr/0018](adr/0018-a-refused-connection-is-proof.md)
+ottla.produce.max.decompressed.bytes all batches of one produce request may unpack to so much
+ottla.produce.max.check.ms checking all batches of one produce request may take so much work
+ottla.queued.max.response.bytes answers that clients have not taken yet, in memory; as much again for brokers\
 """
 
 WHY_DIFFERENT = {
