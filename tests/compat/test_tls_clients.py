@@ -10,8 +10,14 @@ import sys
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 from kafka import KafkaConsumer, KafkaProducer
 
 from support.certificates import Authority
@@ -86,30 +92,24 @@ async def by_aiokafka(cluster, authority, alice, values):
 
 def test_who_has_no_certificate_or_a_wrong_one_is_not_let_in(cluster, authority, tmp_path):
     stranger = Authority(tmp_path, "stranger").issue("mallory", "mallory")
-    for settings in (
-        cluster.tls.client() | {"bootstrap.servers": cluster.tls.addresses(mtls=True)},
-        cluster.tls.client(stranger) | {"ssl.ca.location": str(authority.pem)},
-    ):
-        errors = []
-        admin = AdminClient(settings | {"error_cb": errors.append, "log_level": 2})
-        until(
-            lambda: admin.poll(0.2) is not None and any("SSL alert" in e.str() for e in errors),
-            15,
-            lambda: f"an error of TLS, not {errors}",
-        )
+    without = cluster.tls.client() | {"bootstrap.servers": cluster.tls.addresses(mtls=True)}
+    refused(without, "SSL alert")
+    refused(cluster.tls.client(stranger) | {"ssl.ca.location": str(authority.pem)}, "SSL alert")
 
 
 def test_a_client_that_does_not_know_the_ca_refuses_the_broker(cluster, tmp_path):
     other = Authority(tmp_path, "other")
+    refused(cluster.tls.client() | {"ssl.ca.location": str(other.pem)}, "verif")
+
+
+def refused(settings, words):
+    """Wait until librdkafka says that there is no TLS, and why."""
     errors = []
-    admin = AdminClient(
-        cluster.tls.client()
-        | {"ssl.ca.location": str(other.pem), "error_cb": errors.append, "log_level": 2}
-    )
+    admin = AdminClient(settings | {"error_cb": errors.append, "log_level": 2})
     until(
-        lambda: admin.poll(0.2) is not None and any("verif" in e.str() for e in errors),
+        lambda: admin.poll(0.2) is not None and any(words in e.str() for e in errors),
         15,
-        lambda: f"a refused certificate, not {errors}",
+        lambda: f"{words} in an error, not {errors}",
     )
 
 
@@ -193,3 +193,29 @@ def test_a_leader_is_killed_while_clients_write(cluster, alice):
     assert set(values) <= set(found)
     for broker in cluster.ids:
         assert "Traceback" not in cluster.log(broker).read_text()
+
+
+def test_the_keystore_of_one_listener_is_changed_by_alter_configs(cluster, authority):
+    """As with Kafka: for one listener of one broker, if it is the same broker's; no restart."""
+    broker = 1
+    key = "listener.name.clients.ssl.keystore.location"
+    good = authority.issue("again", common_name=f"broker-{broker}")
+    wrong = authority.issue("wrong", common_name="mallory")
+    admin = AdminClient(cluster.tls.client(log_level=2))
+
+    def alter(value):
+        entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource("broker", str(broker), incremental_configs=[entry])
+        (future,) = admin.incremental_alter_configs([resource]).values()
+        future.result(20)
+
+    port = cluster.tls.mtls_ports[broker]
+    before = shown_certificate(port)
+    with pytest.raises(KafkaException, match="DistinguishedName does not match"):
+        alter(str(wrong.pem))
+    with pytest.raises(KafkaException, match="No such file"):
+        alter("/nowhere.pem")
+    assert shown_certificate(port) == before
+    alter(str(good.pem))
+    until(lambda: shown_certificate(port) != before, 15, "the new certificate is shown")
+    assert cluster.running(broker)

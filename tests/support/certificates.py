@@ -34,6 +34,7 @@ class Authority:
 
     def issue(self, name: str, *hosts: str, **more: object) -> Identity:
         """Issue a certificate for hosts; `common_name`, `not_after` and others as trustme has."""
+        more = {"organization_unit_name": "tests", **more}  # or it is another one each time
         made = self.ca.issue_cert(*(hosts or ("127.0.0.1", "localhost")), **more)  # type: ignore[arg-type]
         files = Identity(*(self.folder / f"{name}{end}" for end in (".pem", ".key", ".crt")))
         # Java reads keys in PKCS#8 only.
@@ -57,3 +58,20 @@ class Authority:
             "ssl.truststore.location": str(self.pem),
             **{key.replace("_", "."): value for key, value in more.items()},
         }
+
+
+def tls_properties(files: Path, **changes: str | None) -> dict[str, str]:
+    """Return settings that work, but for the changes (None: left out; _ for dots)."""
+    base: dict[str, str | None] = {
+        "broker.id": "1",
+        "zookeeper.connect": "127.0.0.1:1",
+        "listeners": "SSL://127.0.0.1:0",
+        "security.inter.broker.protocol": "SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": f"{files}/good.pem",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": f"{files}/ca.pem",
+    }
+    for key, value in changes.items():
+        base[key.replace("_", ".")] = value.format(files) if value is not None else None
+    return {key: value for key, value in base.items() if value is not None}

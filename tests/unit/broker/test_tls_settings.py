@@ -11,6 +11,7 @@ from ottla.log.files import OsFiles
 from ottla.model.config import BrokerConfig, shown
 from ottla.model.errors import ConfigError
 from ottla.net.runtime import real_world
+from support.certificates import tls_properties as properties
 
 SECRET = "do-not-print-me"
 
@@ -33,23 +34,6 @@ def files(tmp_path_factory):
         foreign.private_key_pem.bytes() + good.cert_chain_pems[0].bytes()
     )
     return folder
-
-
-def properties(files, **changes):
-    """Return settings that work, but for the changes (None: left out; _ for dots)."""
-    base = {
-        "broker.id": "1",
-        "zookeeper.connect": "127.0.0.1:1",
-        "listeners": "SSL://127.0.0.1:0",
-        "security.inter.broker.protocol": "SSL",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": f"{files}/good.pem",
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": f"{files}/ca.pem",
-    }
-    for key, value in changes.items():
-        base[key.replace("_", ".")] = value.format(files) if value is not None else None
-    return {key: value for key, value in base.items() if value is not None}
 
 
 def start(found):
@@ -159,7 +143,7 @@ def test_a_key_that_all_can_read_is_said(files, tmp_path, caplog):
 
 
 def test_passwords_are_never_shown():
-    """In DescribeConfigs they are sensitive, for one listener as for all; in logs they are hidden."""
+    """In DescribeConfigs they are sensitive, for one listener as for all; in logs hidden."""
     base = {"broker.id": "1", "zookeeper.connect": "127.0.0.1:1"}
     secrets = {
         "ssl.key.password": SECRET,

@@ -159,6 +159,7 @@ class CertificateFolder:
             self._builder(subject, ca.subject, key.public_key(), days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+            .add_extension(_issuer_key(ca), critical=False)
         )
         if hosts:
             builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
@@ -210,6 +211,14 @@ def _new_key() -> ec.EllipticCurvePrivateKey:
 
 def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _issuer_key(ca: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+    """Return what names the CA's key: strict clients (Python 3.13 on) want it."""
+    key = ca.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise OttlaError("the CA's certificate is none that `ottla certs init` made")
+    return x509.AuthorityKeyIdentifier.from_issuer_public_key(key)
 
 
 def _general_name(host: str) -> x509.GeneralName:
