@@ -209,13 +209,7 @@ class Broker:
             mutation_quotas=mutation_quotas(config, quotas, world.clock),
             tasks=self.tasks,
             replicas=replicas,
-            controller=Controller(
-                world,
-                config,
-                self.broker_info,
-                seen_epoch=lambda: self.services.replicas.controller_epoch,
-                security=_security_of(self._tls, config.control_plane_listener),
-            ),
+            controller=self._new_controller(),
             controller_channel=channel,
             producer_ids=producer_ids,
             topic_creation=creation,
@@ -229,6 +223,15 @@ class Broker:
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
         self.router = Router(self.services, ROUTES.values(), world.clock.monotonic)
         self.membership = Membership(self.services, self.broker_info, self._serve_requests)
+
+    def _new_controller(self) -> Controller:
+        return Controller(
+            self.world,
+            self.config,
+            self.broker_info,
+            seen_epoch=lambda: self.services.replicas.controller_epoch,
+            security=_security_of(self._tls, self.config.control_plane_listener),
+        )
 
     @property
     def state(self) -> BrokerState:

@@ -5,7 +5,7 @@ protocol, on any event loop and network. asyncio's and uvloop's own TLS are not 
 would be made only after its handshake, so that slow ones count nowhere, and they encrypt a whole
 response at once. Invariants: the protocol above is made at once and hears of the handshake later;
 what it has not read stays encrypted, below `RECEIVE_BYTES`; what it wrote is encrypted as fast as
-the transport below takes it; sizes that are told count both.
+the transport below takes it; the sizes that it returns count both.
 """
 
 import asyncio

@@ -2,8 +2,8 @@
 
 Who may call: the broker (its listeners, its connections to other brokers), tools. A context is
 replaced, never changed: connections keep the one they began with. Invariants: TLS 1.2 and 1.3
-only; no compression, no renegotiation; a server has a key; a client checks the host name unless it
-is told not to. Kafka: `SslFactory`, `DefaultSslEngineFactory`.
+only; no compression, no renegotiation; a server has a key; a client checks the host name unless the
+settings say no. Kafka: `SslFactory`, `DefaultSslEngineFactory`.
 """
 
 import logging
@@ -148,7 +148,7 @@ def _show(context: ssl.SSLContext, store: StoreSettings, material: KeyMaterial) 
 def _private_file(content: bytes) -> Iterator[str]:
     """Yield the path of a file for the moment: ssl reads keys from files only.
 
-    It lies in memory where the system has such files, and is nobody else's to read.
+    It lies in memory where the system has such files, and no other user can read it.
     """
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("tls", os.MFD_CLOEXEC)

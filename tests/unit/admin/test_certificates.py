@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from cryptography import x509
 
-from ottla.admin.operations.certificates import CertificateFolder
+from ottla.admin.local.certificates import CertificateFolder
 from ottla.model.errors import OttlaError
 
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)

@@ -12,7 +12,7 @@ from ottla.admin.output import Format, print_structured, print_table, say, struc
 from ottla.admin.tables import bad, good
 
 if TYPE_CHECKING:
-    from ottla.admin.operations.certificates import CertificateFolder
+    from ottla.admin.local.certificates import CertificateFolder
 
 EXIT_FAILED = 1
 Folder = Annotated[
@@ -23,7 +23,7 @@ Days = Annotated[int, Option(help="How long it is valid", min=1, max=36500)]
 
 
 def _folder(folder: Path | None, directory: Path | None) -> "CertificateFolder":
-    from ottla.admin.operations.certificates import CertificateFolder  # noqa: PLC0415 - lazy
+    from ottla.admin.local.certificates import CertificateFolder  # noqa: PLC0415 - lazy
 
     return CertificateFolder(folder or cluster_folder(directory).certificates_dir)
 

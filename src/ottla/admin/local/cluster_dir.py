@@ -179,7 +179,7 @@ class ClusterDir:
 
     def security(self) -> "ClientSecurity | None":
         """Return how tools connect to this cluster."""
-        from ottla.admin.connection import settings_of  # noqa: PLC0415 - lazy
+        from ottla.admin.client_settings import settings_of  # noqa: PLC0415 - lazy
 
         return settings_of(self.client_properties()).security
 

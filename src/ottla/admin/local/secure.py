@@ -8,6 +8,7 @@ who it is; private keys and the files that name them are the owner's alone.
 import socket
 from collections.abc import Iterator
 
+from ottla.admin.local.certificates import CertificateFolder
 from ottla.admin.local.cluster_dir import (
     ANY_ADDRESS,
     CLIENT_PROPERTIES,
@@ -15,7 +16,6 @@ from ottla.admin.local.cluster_dir import (
     LocalBroker,
     LocalCluster,
 )
-from ottla.admin.operations.certificates import CertificateFolder
 from ottla.model.ports import address_text
 
 ADMIN, CLIENT = "admin", "client"

@@ -124,7 +124,7 @@ class BrokerTls:
             endpoint.problem = str(error)
             return
         endpoint.problem = ""
-        logger.info("certificates reloaded listener=%s side=%s", name, endpoint.side)
+        logger.info("certificates of the %s side reloaded listener=%s", endpoint.side, name)
         self._tell(name, endpoint)
 
     def check(self, properties: Mapping[str, str]) -> None:
@@ -158,12 +158,11 @@ class BrokerTls:
         read = self._world.files.read_bytes
         new = TlsEndpoint(settings, read, server=True)
         principal_mapping(settings)
-        text = config.listener_text
         check_replacement(
             old,
             new,
-            names=text(listener, "ssl.allow.dn.changes") == "true",
-            others=text(listener, "ssl.allow.san.changes") == "true",
+            names=_flag(config, listener, "ssl.allow.dn.changes"),
+            others=_flag(config, listener, "ssl.allow.san.changes"),
         )
         if listener in self._clients:
             check_own_trust(new, TlsEndpoint(settings, read, server=False), listener)
@@ -184,6 +183,11 @@ class BrokerTls:
                 location,
                 location,
             )
+
+
+def _flag(config: BrokerConfig, listener: str, key: str) -> bool:
+    own = config.listener_text(listener, key)
+    return own.lower() == "true" if own else config.flag(key)
 
 
 def _others_read(path: str) -> bool:

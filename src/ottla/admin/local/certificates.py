@@ -4,7 +4,7 @@ Who may call: `ottla certs`, `ottla up --secure`. A folder holds them: `ca.pem` 
 NAME.pem for each name, its private key first, then its certificate. Such a file is a keystore of
 the type PEM for Java and for brokers, and certificate and key for librdkafka and Python.
 Invariants: private keys are the owner's alone (0600) from their first byte on; a file is replaced
-whole; the CA is replaced by nobody here, for all that it issued would be worthless.
+whole; the CA is never replaced here, for all that it issued would be worthless.
 """
 
 import datetime as dt
@@ -253,7 +253,7 @@ def _write_private(file: Path, data: bytes) -> None:
 
 
 def _write(file: Path, data: bytes, mode: int) -> None:
-    """Replace a file whole; nobody else ever reads a private one."""
+    """Replace a file whole; a private one is never open to other users."""
     part = file.with_name(f".{file.name}.part")
     try:
         part.unlink(missing_ok=True)
