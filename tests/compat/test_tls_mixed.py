@@ -11,7 +11,7 @@ from ottla.log.files import OsFiles
 from ottla.net.peer import PeerConnection
 from ottla.net.runtime import real_world, run
 from ottla.security.client import ClientSecurity
-from ottla.security.client_tls import client_tls
+from ottla.security.client_properties import client_tls
 from ottla.wire.messages.describe_cluster import DescribeClusterRequest
 from ottla.wire.messages.metadata import MetadataRequest
 from support import kafka_tools

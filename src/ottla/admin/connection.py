@@ -6,11 +6,18 @@ the profile in use, ./ottla-data. Invariant: a setting without effect is refused
 """
 
 import os
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from ottla.admin.arguments import Option
-from ottla.admin.client_settings import ClientSettings, settings_of
+
+if TYPE_CHECKING:
+    from ottla.security.client import ClientSecurity
+
+MAX_CONFIG_BYTES = 1_048_576
+DEFAULT_CLIENT_ID = "ottla-cli"
 
 
 class Typed(NamedTuple):
@@ -48,6 +55,15 @@ class Where(NamedTuple):
         if file is None and self.address is None:
             file = self.folder.client_properties()
         return settings_of(file)
+
+
+class ClientSettings(NamedTuple):
+    """What Kafka's client.properties may say that concerns tools. Times are in seconds."""
+
+    client_id: str = DEFAULT_CLIENT_ID
+    timeout_s: float | None = None
+    bootstrap_servers: str | None = None
+    security: "ClientSecurity | None" = None
 
 
 def options(
@@ -103,3 +119,43 @@ def where(address: str | None, directory: Path | None) -> Where:
     if servers is not None:
         return Where(servers, None, config)
     return Where(None, Path(profile.dir or ""), config)
+
+
+@cache
+def settings_of(file: Path | None) -> ClientSettings:
+    """Read Kafka's client.properties; OttlaError for what tools of ours cannot do.
+
+    A command line reads it once.
+    """
+    if file is None:
+        return ClientSettings()
+    from ottla.model.config import parse_properties  # noqa: PLC0415 - lazy
+    from ottla.model.errors import OttlaError  # noqa: PLC0415
+
+    with file.open("rb") as opened:
+        data = opened.read(MAX_CONFIG_BYTES + 1)
+    if len(data) > MAX_CONFIG_BYTES:
+        raise OttlaError(f"{file}: more than {MAX_CONFIG_BYTES:,} bytes are no client.properties")
+    found = parse_properties(data.decode(errors="replace"))
+    timeout = found.get("request.timeout.ms")
+    if timeout is not None and not (timeout.isascii() and timeout.isdigit() and int(timeout)):
+        raise OttlaError(f"{file}: request.timeout.ms={timeout}: write milliseconds")
+    return ClientSettings(
+        found.get("client.id") or DEFAULT_CLIENT_ID,
+        None if timeout is None else int(timeout) / 1000,
+        found.get("bootstrap.servers") or None,
+        _security(file, found),
+    )
+
+
+def _security(file: Path, found: Mapping[str, str]) -> "ClientSecurity | None":
+    """Return how to connect; OttlaError for what tools cannot do."""
+    if found.get("security.protocol", "PLAINTEXT").strip().upper() == "PLAINTEXT":
+        return None
+    from ottla.model.errors import OttlaError  # noqa: PLC0415 - lazy
+    from ottla.security.client_properties import client_security  # noqa: PLC0415 - lazy
+
+    try:
+        return client_security(found)
+    except OttlaError as error:
+        raise OttlaError(f"{file}: {error}") from error

@@ -179,9 +179,13 @@ class ClusterDir:
 
     def security(self) -> "ClientSecurity | None":
         """Return how tools connect to this cluster."""
-        from ottla.admin.client_settings import settings_of  # noqa: PLC0415 - lazy
+        file = self.client_properties()
+        if file is None:
+            return None
+        from ottla.model.config import parse_properties  # noqa: PLC0415 - lazy
+        from ottla.security.client_properties import client_security  # noqa: PLC0415 - lazy
 
-        return settings_of(self.client_properties()).security
+        return client_security(parse_properties(file.read_text(encoding="utf-8")))
 
     def make(self) -> None:
         try:
