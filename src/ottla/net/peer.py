@@ -9,19 +9,21 @@ open future fails with ConnectionLostError, and nothing is sent again here.
 
 import asyncio
 import os
-import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, WireError
 from ottla.model.ports import Buffer, World, address_text
 from ottla.net.framing import JOIN_BYTES, FrameReader
-from ottla.net.tls import TlsTransport
-from ottla.security.client import ClientSecurity, ClientTls
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header, frame
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ottla.security.client import ClientSecurity, ClientTls
 
 API_VERSIONS_KEY = 18
 CLOSED = "closed by the peer"
@@ -82,7 +84,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         client_id: str | None,
         *,
         timeout_s: float,
-        security: ClientSecurity | None = None,
+        security: "ClientSecurity | None" = None,
     ) -> "PeerConnection":
         """Connect as the listener wants it (None: in the clear), all of it within `timeout_s`.
 
@@ -270,12 +272,14 @@ class TlsError(OSError):
 
 
 async def _connect_tls(
-    world: World, peer: PeerConnection, tls: ClientTls, timeout_s: float
+    world: World, peer: PeerConnection, tls: "ClientTls", timeout_s: float
 ) -> None:
     """Connect and shake hands; OSError."""
+    from ottla.net.tls import TlsTransport  # noqa: PLC0415 - lazy: few clients need it
+
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def established(connection: ssl.SSLObject) -> None:
+    def established(connection: "ssl.SSLObject") -> None:
         cipher = connection.cipher()
         if cipher is not None and not tls.allows(cipher[0]):
             failed(f"cipher suite {cipher[0]} is not among ssl.cipher.suites")

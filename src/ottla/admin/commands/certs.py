@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.options import Dir, Output, cluster_folder
-from ottla.admin.output import Format, print_structured, print_table, say, structured
+from ottla.admin.output import (
+    Format,
+    print_results,
+    print_structured,
+    print_table,
+    say,
+    structured,
+)
 from ottla.admin.tables import bad, good
 
 if TYPE_CHECKING:
@@ -33,6 +40,7 @@ def init(
     directory: Dir = None,
     name: Annotated[str, Option(help="Its common name")] = "Ottla CA",
     days: Days = 3650,
+    output: Output = Format.table,
 ) -> None:
     """Create a CA, which issues certificates to brokers and clients.
 
@@ -41,6 +49,7 @@ def init(
     certificates = _folder(folder, directory)
     certificates.create_ca(name, days)
     say(f"CA made: {certificates.ca_pem}; keep {certificates.ca_key} to yourself")
+    print_results(output, [{"file": str(certificates.ca_pem), "result": "created"}])
 
 
 def issue(
@@ -52,6 +61,7 @@ def issue(
     folder: Folder = None,
     directory: Dir = None,
     days: Days = 397,
+    output: Output = Format.table,
 ) -> None:
     """Issue a key and a certificate: a broker's with its hosts, a client's without.
 
@@ -60,6 +70,7 @@ def issue(
     certificates = _folder(folder, directory)
     file = certificates.issue(name, host or (), days)
     say(f"{file}: private key and certificate of CN={name} (trust {certificates.ca_pem})")
+    print_results(output, [{"file": str(file), "result": "issued"}])
 
 
 def list_command(
@@ -110,6 +121,7 @@ def rotate(
     folder: Folder = None,
     directory: Dir = None,
     days: Days = 397,
+    output: Output = Format.table,
 ) -> None:
     """Replace certificates by new ones of the same names; brokers take them over by themselves.
 
@@ -118,5 +130,9 @@ def rotate(
     if bool(names) is every:
         raise UsageError("name certificates, or add --all")
     certificates = _folder(folder, directory)
+    rows = []
     for name in names or certificates.names():
-        say(f"{certificates.rotate(name, days)}: replaced")
+        file = certificates.rotate(name, days)
+        say(f"{file}: replaced")
+        rows.append({"file": str(file), "result": "replaced"})
+    print_results(output, rows)
