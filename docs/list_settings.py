@@ -155,6 +155,18 @@ transactional.id.expiration.ms a transactional id that was not used for so long 
 zookeeper.connect ZooKeeper's addresses, with commas between, and a folder in it if you like: `host:port,host:port/kafka`
 zookeeper.connection.timeout.ms how long the first connection may take; the session timeout, where it is not set
 zookeeper.session.timeout.ms how long after its last sign of life a broker counts as dead: failover takes at least that long after a crash
+zookeeper.ssl.cipher.suites only these suites to ZooKeeper, by Java's names
+zookeeper.ssl.client.enable speak TLS to ZooKeeper; its host name is checked. `zookeeper.clientCnxnSocket` is not needed here
+zookeeper.ssl.crl.enable refused if true: revocation is not checked here
+zookeeper.ssl.enabled.protocols TLS 1.2 and 1.3, or one of them
+zookeeper.ssl.endpoint.identification.algorithm empty: do not check ZooKeeper's host name
+zookeeper.ssl.keystore.location key and certificate for ZooKeeper, if it asks for one
+zookeeper.ssl.keystore.password its password; of a PEM file that of the key
+zookeeper.ssl.keystore.type `PEM`, `PKCS12`, `JKS`; by the end of the file's name, where it is not set
+zookeeper.ssl.ocsp.enable refused if true: revocation is not checked here
+zookeeper.ssl.truststore.location the CA of ZooKeeper's certificate
+zookeeper.ssl.truststore.password its password
+zookeeper.ssl.truststore.type as that of the keystore
 leader.replication.throttled.rate bytes per second that a leader sends to throttled replicas
 follower.replication.throttled.rate bytes per second that a follower fetches for throttled replicas
 replica.alter.log.dirs.io.max.bytes.per.second bytes per second of moves between this broker's log dirs

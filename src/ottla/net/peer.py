@@ -21,9 +21,7 @@ from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header, frame
 
 if TYPE_CHECKING:
-    import ssl
-
-    from ottla.security.client import ClientSecurity, ClientTls
+    from ottla.security.client import ClientSecurity
 
 API_VERSIONS_KEY = 18
 CLOSED = "closed by the peer"
@@ -95,8 +93,9 @@ class PeerConnection(asyncio.BufferedProtocol):
             if security is None or security.tls is None:
                 await world.network.connect(host, port, lambda: peer, timeout_s=timeout_s)
             else:
-                async with asyncio.timeout(timeout_s):
-                    await _connect_tls(world, peer, security.tls, timeout_s)
+                from ottla.net.tls_network import connect_tls  # noqa: PLC0415 - few clients need it
+
+                await connect_tls(world.network, security.tls, host, port, peer, timeout_s)
         except OSError as error:
             peer.close()
             late = isinstance(error, TimeoutError) and not error.args  # not the system's own
@@ -265,41 +264,3 @@ def _reason(error: OSError) -> str:
     if error.errno is None or error.errno < 0:  # several addresses; a name that is not known
         return error.strerror or str(error)
     return os.strerror(error.errno)
-
-
-class TlsError(OSError):
-    """There is no TLS with the other side; the text says why."""
-
-
-async def _connect_tls(
-    world: World, peer: PeerConnection, tls: "ClientTls", timeout_s: float
-) -> None:
-    """Connect and shake hands; OSError."""
-    from ottla.net.tls import TlsTransport  # noqa: PLC0415 - lazy: few clients need it
-
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def established(connection: "ssl.SSLObject") -> None:
-        cipher = connection.cipher()
-        if cipher is not None and not tls.allows(cipher[0]):
-            failed(f"cipher suite {cipher[0]} is not among ssl.cipher.suites")
-        elif not done.done():
-            done.set_result(None)
-
-    def failed(reason: str) -> None:
-        if not done.done():
-            done.set_exception(TlsError(f"no TLS: {reason}"))
-
-    await world.network.connect(
-        peer.host,
-        peer.port,
-        lambda: TlsTransport(
-            peer,
-            tls.context(),
-            server_hostname=peer.host,
-            established=established,
-            failed=failed,
-        ),
-        timeout_s=timeout_s,
-    )
-    await done
