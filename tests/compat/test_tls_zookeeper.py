@@ -22,7 +22,8 @@ class SecuredZooKeeper(Kafka39Cluster):
     """No broker at all; only a ZooKeeper that is reached by TLS alone."""
 
     def __init__(self, folder, authority):
-        super().__init__(folder, 0)
+        super().__init__(folder, 1)
+        self.ids = []
         self.authority = authority
         self.identity = authority.issue("zookeeper")
 
