@@ -318,6 +318,8 @@ def write_properties(folder: ClusterDir, cluster: LocalCluster, broker: LocalBro
     head = (
         "# Written by `ottla up` at each start; change settings with `ottla up --set key=value`.\n"
     )
+    file.touch(mode=0o600)
+    file.chmod(0o600)  # settings may be passwords
     file.write_text(head + "".join(f"{k}={v}\n" for k, v in values.items()), encoding="utf-8")
     return file
 

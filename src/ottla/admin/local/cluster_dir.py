@@ -255,6 +255,8 @@ class ClusterDir:
         cluster.id = cluster.id or secrets.token_hex(8)
         cluster.folder = str(self.path.resolve())
         try:
+            part.unlink(missing_ok=True)
+            part.touch(mode=0o600)  # settings may be passwords
             part.write_bytes(msgspec.json.format(msgspec.json.encode(cluster), indent=2) + b"\n")
             part.replace(file)
         except OSError as error:

@@ -94,8 +94,9 @@ def _java(ours: CertificateFolder, name: str) -> Iterator[str]:
 def _write_client_properties(folder: ClusterDir, ours: CertificateFolder) -> None:
     file = folder.path / CLIENT_PROPERTIES
     head = "# Written by `ottla up --secure`: how tools connect. Clients have one like it.\n"
-    file.write_text(head + "".join(f"{line}\n" for line in _java(ours, ADMIN)), encoding="utf-8")
+    file.touch(mode=0o600)
     file.chmod(0o600)
+    file.write_text(head + "".join(f"{line}\n" for line in _java(ours, ADMIN)), encoding="utf-8")
 
 
 def _hosts(broker: LocalBroker) -> list[str]:
