@@ -11,8 +11,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
 from ottla.broker.configs.throttle_lease import ThrottleLease
