@@ -10,7 +10,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ottla.broker.configs.config_entries import DYNAMIC_KEYS, DYNAMIC_ONLY_KEYS
-from ottla.broker.configs.dynamic_configs import CLEANER_THREADS, THREAD_COUNTS, UNSERVED
+from ottla.broker.configs.dynamic_configs import (
+    CLEANER_THREADS,
+    LISTENER_PASSWORDS,
+    OF_LISTENERS,
+    THREAD_COUNTS,
+    UNSERVED,
+)
 from ottla.broker.configs.unsupported_configs import PLUGINS, SWITCHES
 from ottla.model.config import OUR_DEFAULTS, TopicConfig
 from ottla.model.config_keys import TOPIC_SYNONYMS, ConfigKey, broker_keys, our_keys, topic_keys
@@ -72,7 +78,7 @@ inter.broker.listener.name the listener by which brokers speak with each other
 inter.broker.protocol.version the protocol that brokers speak with each other, 2.7 to 3.9; lower it for older JVM brokers beside
 leader.imbalance.check.interval.seconds how often the controller looks who leads what it should not
 leader.imbalance.per.broker.percentage how much of that a broker may have before leaderships are given back
-listener.security.protocol.map protocol of each listener's name; only PLAINTEXT is served
+listener.security.protocol.map protocol of each listener's name: PLAINTEXT or SSL
 listeners the addresses that the broker listens on
 log.cleaner.backoff.ms pause of the compaction when there is nothing to do
 log.cleaner.dedupe.buffer.size memory for the keys of one compaction, 200 bytes for each, allocated as they come
@@ -115,9 +121,29 @@ replication.quota.window.num how many windows the throttled rate of replication 
 replication.quota.window.size.seconds length of such a window
 request.timeout.ms how long a broker's own requests wait for their answers
 reserved.broker.max.id the largest `broker.id`
-security.inter.broker.protocol PLAINTEXT; others are not served
+security.inter.broker.protocol where brokers meet: the listener of this protocol. Instead of `inter.broker.listener.name`
 socket.connection.setup.timeout.ms how long a connection to another broker may take to open
 socket.request.max.bytes the largest request
+ssl.allow.dn.changes whether a keystore that is changed while the broker runs may be another's: with another subject
+ssl.allow.san.changes whether it may lack host names that the one before had
+ssl.cipher.suites only these suites, by Java's names; nothing: those of OpenSSL's default
+ssl.client.auth whether clients show a certificate: `none`, `requested` (it is checked if there is one), `required`
+ssl.enabled.protocols TLS 1.2 and 1.3, or one of them; older ones are refused
+ssl.endpoint.identification.algorithm `https`: brokers check that another broker's certificate has the host they connect to; empty: they do not
+ssl.engine.factory.class refused: names a Java class
+ssl.key.password password of the private key, in PEM or JKS
+ssl.keystore.certificate.chain the certificate as PEM text, instead of a file; with `ssl.keystore.key`
+ssl.keystore.key the private key as PEM text (PKCS#8)
+ssl.keystore.location file of key and certificate. It is read again when it changes
+ssl.keystore.password password of a store of JKS or PKCS#12
+ssl.keystore.type `PEM`, `PKCS12` or `JKS`; the last two are told apart by the file itself
+ssl.principal.mapping.rules from a certificate's subject to a user: `RULE:pattern/replacement/[LU]`, `DEFAULT` ([SECURITY](security/TLS.md))
+ssl.provider refused: names a part of the JVM
+ssl.secure.random.implementation refused: names a part of the JVM
+ssl.truststore.certificates CAs as PEM text, instead of a file
+ssl.truststore.location file of the CAs that are trusted: of clients, and of other brokers
+ssl.truststore.password password of a store of JKS or PKCS#12; JKS needs none
+ssl.truststore.type `PEM`, `PKCS12` or `JKS`
 transaction.abort.timed.out.transaction.cleanup.interval.ms how often it is looked for transactions that have timed out
 transaction.max.timeout.ms the longest timeout that a transaction may have
 transaction.partition.verification.enable ask the coordinator whether a transaction is open before its first record is taken (KIP-890)
@@ -130,6 +156,18 @@ transactional.id.expiration.ms a transactional id that was not used for so long 
 zookeeper.connect ZooKeeper's addresses, with commas between, and a folder in it if you like: `host:port,host:port/kafka`
 zookeeper.connection.timeout.ms how long the first connection may take; the session timeout, where it is not set
 zookeeper.session.timeout.ms how long after its last sign of life a broker counts as dead: failover takes at least that long after a crash
+zookeeper.ssl.cipher.suites only these suites to ZooKeeper, by Java's names
+zookeeper.ssl.client.enable speak TLS to ZooKeeper; its host name is checked. `zookeeper.clientCnxnSocket` is not needed here
+zookeeper.ssl.crl.enable refused if true: revocation is not checked here
+zookeeper.ssl.enabled.protocols TLS 1.2 and 1.3, or one of them
+zookeeper.ssl.endpoint.identification.algorithm empty: do not check ZooKeeper's host name
+zookeeper.ssl.keystore.location key and certificate for ZooKeeper, if it asks for one
+zookeeper.ssl.keystore.password its password; of a PEM file that of the key
+zookeeper.ssl.keystore.type `PEM`, `PKCS12`, `JKS`; by the end of the file's name, where it is not set
+zookeeper.ssl.ocsp.enable refused if true: revocation is not checked here
+zookeeper.ssl.truststore.location the CA of ZooKeeper's certificate
+zookeeper.ssl.truststore.password its password
+zookeeper.ssl.truststore.type as that of the keystore
 leader.replication.throttled.rate bytes per second that a leader sends to throttled replicas
 follower.replication.throttled.rate bytes per second that a follower fetches for throttled replicas
 replica.alter.log.dirs.io.max.bytes.per.second bytes per second of moves between this broker's log dirs
@@ -207,7 +245,8 @@ These are set in clients, not here; defaults are those of Kafka 3.9's Java clien
 | `client.rack` | none | with `replica.selector.class`: read from a replica in this rack |
 
 Our own commands take Kafka's `client.properties` by `--command-config`; of it they use `bootstrap.servers`, `client.id` and
-`request.timeout.ms`, and refuse a `security.protocol` other than PLAINTEXT.
+`request.timeout.ms`, with `security.protocol=SSL` the keys `ssl.*` ([SECURITY](security/TLS.md)), and refuse another
+`security.protocol`.
 """
 
 
@@ -247,6 +286,8 @@ def topic_rows() -> Iterable[str]:
 
 
 def changes(name: str) -> str:
+    if name in OF_LISTENERS and name not in LISTENER_PASSWORDS:
+        return "per listener"
     if name in UNSERVED or (name not in DYNAMIC_KEYS and name not in DYNAMIC_ONLY_KEYS):
         return ""
     return "yes"
@@ -309,18 +350,13 @@ def page() -> str:
         "|---|---|---|---|---|---|",
         *topic_rows(),
         "\n## Brokers\n",
-        "What stands behind a topic's setting is in the table above and not repeated here.\n",
-        *head,
-        *broker_rows(plain),
-        "\n## Throttles\n",
-        "These exist only dynamically; reassignments set and remove them.\n",
-        *head,
-        *broker_rows(DYNAMIC_ONLY_KEYS.values()),
-        "\n## Ottla's own\n",
-        "Kafka does not have these; its brokers warn of them and go on.\n",
-        *head,
-        *broker_rows(our_keys().values()),
-        "",
+        "What stands behind a topic's setting is in the table above and not repeated here. Each `ssl.*` key may be set for one listener:",
+        "`listener.name.<listener>.ssl...`, the listener in small letters; only so does it change while a broker runs.\n",
+        *head, *broker_rows(plain),
+        "\n## Throttles\n", "These exist only dynamically; reassignments set and remove them.\n",
+        *head, *broker_rows(DYNAMIC_ONLY_KEYS.values()),
+        "\n## Ottla's own\n", "Kafka does not have these; its brokers warn of them and go on.\n",
+        *head, *broker_rows(our_keys().values()), "",
         CLIENTS,
         "## Refused at the start\n",
         "A broker that ignored these would be open, or would break a promise. It does not start, and names the key:\n",
@@ -334,7 +370,7 @@ def page() -> str:
         "## Taken without effect\n",
         "These are known, checked and shown, so that files and tools made for Kafka work; nothing here obeys them.\n",
         f"- threads and queues ([REQUESTS.md](REQUESTS.md#what-the-settings-of-threads-and-queues-mean-here)): {listed(threads)}",
-        f"- security, since only PLAINTEXT listeners are served: {listed(guards)}",
+        f"- security that is not served: {listed(guards)}",
         f"- of topics: {listed(name for name in topic_keys() if not in_force(name))}",
         f"- all others: {listed(name for name in without_effect() if name not in threads)}",
     ]

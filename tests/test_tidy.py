@@ -65,6 +65,8 @@ DECIDERS = {
     "pipelines/timeline/forms.py",
     "pipelines/timeline/history.py",
     "pipelines/timeline/terms.py",
+    "security/distinguished_names.py",
+    "security/principal_mapping.py",
     "replication/isr.py",
     "replication/partition_state.py",
     "replication/replica_selector.py",

@@ -240,6 +240,34 @@ ZNODE = Group(
     ),
     INSIDE,
 )
+CERTS = Group(
+    "Make a CA, issue certificates to brokers and clients, see when they expire, rotate them.",
+    _of(
+        "ottla.admin.commands.certs",
+        {
+            "init": ("init", "Create a CA, which issues certificates to brokers and clients."),
+            "issue": (
+                "issue",
+                "Issue a key and a certificate: a broker's with its hosts, a client's without.",
+            ),
+            "list": (
+                "list_command",
+                (
+                    "Show certificates, their hosts and when they expire; exit code 1 if one is "
+                    "not well."
+                ),
+            ),
+            "rotate": (
+                "rotate",
+                (
+                    "Replace certificates by new ones of the same names; brokers take them over by "
+                    "themselves."
+                ),
+            ),
+        },
+    ),
+    HERE,
+)
 PROFILE = Group(
     "Name clusters, and say which one is used.",
     _of(
@@ -275,6 +303,7 @@ COMMANDS: dict[str, Node] = {
         HERE,
     ),
     "broker": BROKER,
+    "certs": CERTS,
     "demo": _one(
         "ottla.admin.commands.cluster",
         "demo",

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -61,14 +62,20 @@ from ottla.net.limits import ConnectionQuotas, DispatchTimeSlice, ServerLimits
 from ottla.net.response_memory import ResponseMemory
 from ottla.net.server import Server
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.security.client import ClientSecurity
 from ottla.zookeeper.errors import SessionExpiredError
 from ottla.zookeeper.store import Store
+
+if TYPE_CHECKING:
+    from ottla.broker.lifecycle.tls_listeners import BrokerTls
 
 logger = logging.getLogger(__name__)
 
 MOST_BROKER_CONNECTIONS = 1000
 """Of the listeners that only brokers use; of all brokers together, and of one address."""
 
+
+TLS_PROTOCOLS = frozenset({"SSL", "SASL_SSL"})
 
 NEVER_MS = 2**40
 """35 years: less than 0 milliseconds of idleness mean that there is no limit, as with Kafka."""
@@ -90,6 +97,21 @@ def server_limits(config: BrokerConfig) -> ServerLimits:
         queued_bytes=number("queued.max.request.bytes"),
         queued_response_bytes=number("ottla.queued.max.response.bytes"),
     )
+
+
+def _tls_of(config: BrokerConfig, world: World) -> "BrokerTls | None":
+    """Return the TLS of a broker, None if it has none: then nothing of it is even imported."""
+    if not any(endpoint.protocol in TLS_PROTOCOLS for endpoint in config.listeners):
+        return None
+    from ottla.broker.lifecycle.tls_listeners import BrokerTls  # noqa: PLC0415 - lazy
+
+    return BrokerTls(config, world)
+
+
+def _security_of(tls: "BrokerTls | None", listener: str) -> ClientSecurity | None:
+    """Return how this broker connects to a listener of the others."""
+    found = None if tls is None else tls.client(listener)
+    return None if found is None else ClientSecurity(tls=found)
 
 
 def client_quotas(config: BrokerConfig) -> ClientQuotas:
@@ -134,6 +156,8 @@ class Broker:
         self._connection_quotas: ConnectionQuotas | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.tasks = Tasks()
+        self._tls = _tls_of(config, world)
+        between_brokers = _security_of(self._tls, config.inter_broker_listener)
         self._lease = ThrottleLease(
             world.clock,
             config.broker_id,
@@ -143,8 +167,10 @@ class Broker:
         self.logs = LogManager(world, config)
         self.logs.expect_registration()
         metadata = MetadataCache()
-        channel = ControllerChannel(world, config, metadata)
+        channel = ControllerChannel(world, config, metadata, between_brokers)
         dynamic = DynamicConfigs(config, self._broker_config_changed)
+        if self._tls is not None:
+            dynamic.check_tls = self._tls.check
         replicas = ReplicaManager(
             world,
             config,
@@ -154,6 +180,7 @@ class Broker:
             controller_peer=channel.peer,
             on_log_dir_offline=self._log_dir_offline,
             announce=self._announce_replicas,
+            security=between_brokers,
         )
         creation = TopicCreation(world, config, metadata, lambda: self.services.store)
         producer_ids = ProducerIds(
@@ -169,6 +196,7 @@ class Broker:
             self.tasks,
             lambda: self.services.store,
             producer_ids,
+            between_brokers,
         )
         quotas = client_quotas(config)
         self.services = BrokerServices(
@@ -185,12 +213,7 @@ class Broker:
             mutation_quotas=mutation_quotas(config, quotas, world.clock),
             tasks=self.tasks,
             replicas=replicas,
-            controller=Controller(
-                world,
-                config,
-                self.broker_info,
-                seen_epoch=lambda: self.services.replicas.controller_epoch,
-            ),
+            controller=self._new_controller(),
             controller_channel=channel,
             producer_ids=producer_ids,
             topic_creation=creation,
@@ -212,6 +235,15 @@ class Broker:
         if acls is not None:
             self.services.authorizer = RequestAuthorizer(acls, self.world.clock)
             self.services.acl_cache = AclCache(self.world, self.tasks, acls)
+
+    def _new_controller(self) -> Controller:
+        return Controller(
+            self.world,
+            self.config,
+            self.broker_info,
+            seen_epoch=lambda: self.services.replicas.controller_epoch,
+            security=_security_of(self._tls, self.config.control_plane_listener),
+        )
 
     @property
     def state(self) -> BrokerState:
@@ -247,6 +279,8 @@ class Broker:
     def _broker_config_changed(self, names: frozenset[str]) -> None:
         """Have everyone obey settings that changed while we run; all others look each time."""
         server, replicas, config = self.services, self.services.replicas, self.config
+        if self._tls is not None:
+            self._tls.apply()
         server.topic_configs.broker_changed()
         for log in self.logs.all_logs():
             log.update_config(server.topic_configs.get(log.tp.topic))
@@ -328,6 +362,8 @@ class Broker:
         self.tasks.start(remove_deleted(self.world, self.logs), "removal")
         self.tasks.start(LogCleaner(self.world, self.config, self.logs).run(), "cleaner")
         self.tasks.start(self.membership.run(), "membership")
+        if self._tls is not None:
+            self.tasks.start(self._tls.run(), "certificates")
         if self.config.text(CRASH_DETECTION) != OFF:
             watch = ControllerWatch(
                 self.world,
@@ -428,6 +464,7 @@ class Broker:
                 responded=self.router.times.responded,
                 between_brokers=endpoint.listener in between_brokers,
                 held=True,
+                tls=None if self._tls is None else self._tls.listeners.get(endpoint.listener),
             )
             try:
                 await server.start()

@@ -230,6 +230,11 @@ class Connection(asyncio.BufferedProtocol):
         self._mutes -= 1
         self.pump()
 
+    @property
+    def muted(self) -> bool:
+        """Whether nothing is read for now, by our own will."""
+        return self._mutes > 0
+
     def release(self) -> None:
         """Begin to serve a connection that was made while its server was held."""
         self._mutes -= 1

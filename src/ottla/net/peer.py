@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -20,6 +20,9 @@ from ottla.model.ports import Buffer, World, address_text
 from ottla.net.framing import JOIN_BYTES, FrameReader, scratch_of
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header, frame
+
+if TYPE_CHECKING:
+    from ottla.security.client import ClientSecurity
 
 API_VERSIONS_KEY = 18
 CLOSED = "closed by the peer"
@@ -72,19 +75,36 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(
-        cls, world: World, host: str, port: int, client_id: str | None, *, timeout_s: float
+        cls,
+        world: World,
+        host: str,
+        port: int,
+        client_id: str | None,
+        *,
+        timeout_s: float,
+        security: "ClientSecurity | None" = None,
     ) -> "PeerConnection":
-        """Connect; ConnectionLostError if that fails or takes longer than `timeout_s`."""
+        """Connect as the listener wants it (None: in the clear), all of it within `timeout_s`.
+
+        ConnectionLostError if that fails or takes longer.
+        """
+        peer = cls(host, port, client_id)
         try:
-            _, protocol = await world.network.connect(
-                host, port, lambda: cls(host, port, client_id), timeout_s=timeout_s
-            )
+            if security is None or security.tls is None:
+                await world.network.connect(host, port, lambda: peer, timeout_s=timeout_s)
+            else:
+                from ottla.net.tls_network import connect_tls  # noqa: PLC0415 - few clients need it
+
+                await connect_tls(world.network, security.tls, host, port, peer, timeout_s)
         except OSError as error:
+            peer.close()
             late = isinstance(error, TimeoutError) and not error.args  # not the system's own
             why = f"no response within {timeout_s:g} s" if late else _reason(error)
             raise ConnectionLostError(f"cannot reach {address_text(host, port)}: {why}") from error
-        assert isinstance(protocol, cls)
-        return protocol
+        except BaseException:
+            peer.close()
+            raise
+        return peer
 
     @property
     def address(self) -> str:

@@ -224,7 +224,7 @@ def test_which_cluster_is_meant(profiles, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("security.protocol=SASL_SSL", "only PLAINTEXT is supported"),
+        ("security.protocol=SASL_SSL", "speak PLAINTEXT and SSL"),
         ("request.timeout.ms=soon", "request.timeout.ms=soon"),
     ],
 )

@@ -15,7 +15,6 @@ logger = logging.getLogger(__name__)
 
 SWITCHES = {
     "zookeeper.set.acl": "znodes would stay open to everyone",
-    "zookeeper.ssl.client.enable": "ZooKeeper would be spoken to in the clear",
     "zookeeper.metadata.migration.enable": "there is no way to KRaft from here",
     "remote.log.storage.system.enable": "there is no tiered storage",
 }
