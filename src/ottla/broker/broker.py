@@ -13,7 +13,9 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ottla.broker.configs.delegation_tokens import DelegationTokens
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
+from ottla.broker.configs.scram_users import ScramUsers
 from ottla.broker.configs.throttle_lease import ThrottleLease
 from ottla.broker.configs.topic_configs import TopicConfigs
 from ottla.broker.configs.unsupported_configs import refuse_unsupported_configs
@@ -32,6 +34,7 @@ from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuot
 from ottla.broker.requests.records.batch_checks import BatchChecks
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.routes import ROUTES
+from ottla.broker.requests.security.listeners import SaslListeners
 from ottla.broker.requests.transactions.producer_ids import ProducerIds
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_creation import TopicCreation
@@ -120,6 +123,7 @@ class Broker:
     ) -> None:
         """Make all parts. `sockets`: descriptors there are for connections; None: enough."""
         refuse_unsupported_configs(config)
+        self._sasl = SaslListeners(config)
         self.config = config
         self.world = world
         self.broker_id = config.broker_id
@@ -167,6 +171,8 @@ class Broker:
             producer_ids,
         )
         quotas = client_quotas(config)
+        users = ScramUsers() if self._sasl.with_scram else None
+        tokens = DelegationTokens(world, config, self.tasks)
         self.services = BrokerServices(
             world=world,
             config=config,
@@ -175,8 +181,17 @@ class Broker:
             blobs=blobs,
             dynamic_configs=dynamic,
             topic_configs=TopicConfigs(
-                world, config, self.tasks, self._topic_config_changed, dynamic, quotas
+                world,
+                config,
+                self.tasks,
+                self._topic_config_changed,
+                dynamic,
+                quotas,
+                users,
+                tokens,
             ),
+            scram_users=users or ScramUsers(),
+            delegation_tokens=tokens,
             quotas=quotas,
             mutation_quotas=mutation_quotas(config, quotas, world.clock),
             tasks=self.tasks,
@@ -309,6 +324,7 @@ class Broker:
         server.enter(BrokerState.RECOVERY)
         await self._load_logs()
         await self.membership.through(server.coordination.start)
+        await self._sasl.start(self.world, self.tasks)
         await self._listen()
         await server.replicas.start()
         await self.membership.through(lambda _: self.membership.join())
@@ -316,6 +332,11 @@ class Broker:
         self.tasks.start(remove_deleted(self.world, self.logs), "removal")
         self.tasks.start(LogCleaner(self.world, self.config, self.logs).run(), "cleaner")
         self.tasks.start(self.membership.run(), "membership")
+        if server.delegation_tokens.enabled:
+            expiry = server.delegation_tokens.run_expiry(
+                lambda: server.controller.is_active, lambda: server.current_store
+            )
+            self.tasks.start(expiry, "token-expiry")
         if self.config.text(CRASH_DETECTION) != OFF:
             watch = ControllerWatch(
                 self.world,
@@ -397,13 +418,24 @@ class Broker:
         broker_responses = ResponseMemory(limits.queued_response_bytes)
         between_brokers = self.config.broker_only_listeners
         turn = DispatchTimeSlice(self.world.clock.monotonic)
+        services = self.services
         for endpoint in self.config.listeners:
+            sasl = self._sasl.dispatch(
+                endpoint.listener,
+                self.world,
+                self.router,
+                services.scram_users,
+                services.delegation_tokens,
+            )
+            own = limits
+            if (largest := self._sasl.max_receive_bytes(endpoint.listener)) is not None:
+                own = replace(limits, max_unauthenticated_bytes=largest)
             server = Server(
                 self.world,
                 endpoint.host,
                 endpoint.port,
-                self.router.dispatch,
-                limits,
+                self.router.dispatch if sasl is None else sasl.dispatch,
+                own,
                 rules=self.router.frame_rules,
                 listener=endpoint.listener,
                 connection_quotas=broker_connection_quotas
@@ -416,6 +448,7 @@ class Broker:
                 responded=self.router.times.responded,
                 between_brokers=endpoint.listener in between_brokers,
                 held=True,
+                authentication=None if sasl is None else sasl.begin,
             )
             try:
                 await server.start()
@@ -440,6 +473,7 @@ class Broker:
             "transactions": self.services.coordination.transactions.statistics(),
             "quotas": self.services.quotas.statistics(),
             "listeners": [server.statistics() for server in self._servers.values()],
+            "sasl": self._sasl.statistics(),
         }
 
     def _serve_requests(self) -> None:

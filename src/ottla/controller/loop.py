@@ -38,6 +38,7 @@ from ottla.model.ports import World
 from ottla.model.time_slices import yield_to_loop
 from ottla.net.client import PeerConnection
 from ottla.net.garbage import growing
+from ottla.security.broker_client import broker_security
 from ottla.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -482,7 +483,12 @@ class Controller:
     async def _open(self, endpoint: Endpoint) -> PeerConnection:
         timeout_s = self._config.integer("socket.connection.setup.timeout.ms") / 1000
         return await PeerConnection.open(
-            self._world, endpoint.host, endpoint.port, str(self._id), timeout_s=timeout_s
+            self._world,
+            endpoint.host,
+            endpoint.port,
+            str(self._id),
+            timeout_s=timeout_s,
+            security=broker_security(self._config, endpoint.listener),
         )
 
     def _on_response(self, request: Outgoing, response: Any) -> None:

@@ -13,6 +13,7 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConnectionLostError
 from ottla.model.ports import World
 from ottla.net.client import PeerConnection
+from ottla.security.broker_client import broker_security
 
 
 class Channel:
@@ -23,6 +24,7 @@ class Channel:
         self._client_id = f"broker-{config.broker_id}-{name}"
         self._connect_timeout_s = config.integer("socket.connection.setup.timeout.ms") / 1000
         self._timeout_s = config.integer("request.timeout.ms") / 1000
+        self._security = broker_security(config, config.inter_broker_listener)
         self._peer: PeerConnection | None = None
         self._target: Endpoint | None = None
         self._lock = asyncio.Lock()
@@ -41,6 +43,7 @@ class Channel:
                     endpoint.port,
                     self._client_id,
                     timeout_s=self._connect_timeout_s,
+                    security=self._security,
                 )
                 self._target = endpoint
         return await peer.send(request, version, self._timeout_s)

@@ -20,7 +20,7 @@ OUR_DEFAULTS = {
     "queued.max.request.bytes": "67108864",
 }
 
-SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
+SUPPORTED_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 LEAST_INTERVAL_S = 0.05
 """The shortest sleep of a loop that repeats for ever, whatever its setting."""
@@ -180,6 +180,11 @@ class BrokerConfig:
         value = self._values[name]
         return value if isinstance(value, str) else ""
 
+    def listener_text(self, listener: str, key: str) -> str:
+        """Return a listener's own setting (`listener.name.<listener>.<key>`), or that of all."""
+        own = self.properties.get(f"listener.name.{listener.lower()}.{key}")
+        return self.text(key) if own is None else own
+
     def flag(self, name: str) -> bool:
         """Return a boolean setting."""
         value = self._values[name]
@@ -217,7 +222,7 @@ class BrokerConfig:
             if endpoint.protocol not in SUPPORTED_PROTOCOLS:
                 raise ConfigError(
                     f"listeners: {endpoint.listener} asks for {endpoint.protocol}, which is not "
-                    "served yet; use PLAINTEXT listeners"
+                    f"served yet; use {' or '.join(SUPPORTED_PROTOCOLS)} listeners"
                 )
         self.inter_broker_listener = self._inter_broker_listener()
         dirs = self.text("log.dirs") or self.text("log.dir")

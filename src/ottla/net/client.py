@@ -25,6 +25,8 @@ from ottla.model.errors import (
 from ottla.model.ports import World
 from ottla.net.framing import LOOKS_LIKE
 from ottla.net.peer import API_VERSIONS_KEY, CLOSED, PeerConnection
+from ottla.security.client import ClientSecurity
+from ottla.security.sasl.exchange import ServerRefusedError
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -92,6 +94,7 @@ class Client:
         timeout_s: float = 30.0,
         connect_timeout_s: float | None = None,
         patience_s: float = 0.0,
+        security: ClientSecurity | None = None,
     ) -> None:
         """`patience_s`: how long to look for a controller while some broker responds.
 
@@ -101,6 +104,7 @@ class Client:
         """Why a broker could not be reached, the last time."""
         self._connect_timeout_s = connect_timeout_s
         self._world = world
+        self._security = security
         self._patience_s = patience_s
         self._bootstrap = (
             parse_bootstrap(bootstrap) if isinstance(bootstrap, str) else list(bootstrap)
@@ -147,7 +151,7 @@ class Client:
                 await self._forget_controller(broker)
             try:
                 target = await self._broker(broker, timeout_s)
-            except NotABrokerError:
+            except (NotABrokerError, ServerRefusedError):
                 raise
             except ConnectionLostError as error:
                 last = error
@@ -257,6 +261,8 @@ class Client:
         for address in addresses:
             try:
                 return await self._connected(address, timeout_s)
+            except ServerRefusedError:
+                raise  # the others would say the same
             except ConnectionLostError as error:
                 last = self.last_failure = error
         assert last is not None
@@ -270,7 +276,11 @@ class Client:
                 return known
             timeout_s = self._connect_timeout_s or timeout_s
             peer = await PeerConnection.open(
-                self._world, *address, self._client_id, timeout_s=timeout_s
+                self._world,
+                *address,
+                self._client_id,
+                timeout_s=timeout_s,
+                security=self._security,
             )
             try:
                 broker = _Broker(peer, await _negotiate(peer, timeout_s))
@@ -287,7 +297,7 @@ class Client:
                 if peer.lost_reason == CLOSED:
                     raise ConnectionLostError(
                         f"{peer.address} closed the connection before it answered: no Kafka "
-                        "listener, one that wants TLS, or a broker that is shutting down"
+                        "listener, one that wants TLS or SASL, or a broker that is shutting down"
                     ) from error
                 raise
             except BaseException:

@@ -21,6 +21,7 @@ from ottla.net.limits import (
     ServerLimits,
 )
 from ottla.net.response_memory import ResponseMemory
+from ottla.security.sasl.authentication import Authentication
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +58,10 @@ class Server:
         responded: OnResponded = lambda _: None,
         between_brokers: bool = False,
         held: bool = False,
+        authentication: Callable[[float], Authentication] | None = None,
     ) -> None:
         """Prepare to listen. `between_brokers`: no client is given this listener's address."""
+        self.authentication = authentication
         self.limits = limits or ServerLimits()
         self.rules = rules or FrameRules()
         self.dispatch = dispatch

@@ -9,6 +9,8 @@ Kafka: `MetadataVersion`.
 from dataclasses import dataclass
 
 from ottla.model.config import BrokerConfig
+from ottla.security.broker_client import broker_security
+from ottla.security.client import ClientSecurity
 
 Level = tuple[int, int]
 
@@ -67,6 +69,7 @@ class FetcherSettings:
     backoff_s: float
     request_timeout_s: float
     connect_timeout_s: float
+    security: ClientSecurity | None
 
     @classmethod
     def of(cls, config: BrokerConfig) -> "FetcherSettings":
@@ -82,4 +85,5 @@ class FetcherSettings:
             backoff_s=config.interval_s("replica.fetch.backoff.ms"),
             request_timeout_s=number("replica.socket.timeout.ms") / 1000,
             connect_timeout_s=number("socket.connection.setup.timeout.ms") / 1000,
+            security=broker_security(config, config.inter_broker_listener),
         )

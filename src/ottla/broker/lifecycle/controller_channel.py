@@ -17,6 +17,7 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConnectionLostError
 from ottla.model.ports import World
 from ottla.net.client import PeerConnection
+from ottla.security.broker_client import broker_security
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ class ControllerChannel:
     def __init__(self, world: World, config: BrokerConfig, metadata: MetadataCache) -> None:
         self._world = world
         self._config = config
+        self._security = broker_security(config, config.inter_broker_listener)
         self._metadata = metadata
         self._lock = asyncio.Lock()
         self._peer: PeerConnection | None = None
@@ -54,6 +56,7 @@ class ControllerChannel:
                 endpoint.port,
                 f"broker-{self._config.broker_id}-controller",
                 timeout_s=timeout_s,
+                security=self._security,
             )
             self._target = endpoint
             logger.info("controller connected host=%s port=%d", endpoint.host, endpoint.port)

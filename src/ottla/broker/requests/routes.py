@@ -34,6 +34,7 @@ from ottla.broker.requests.records import (
     produce,
 )
 from ottla.broker.requests.records.server import OffsetsServer, RecordsServer
+from ottla.broker.requests.security import sasl
 from ottla.broker.requests.topics import (
     create_partitions,
     create_topics,
@@ -86,6 +87,7 @@ _APIS: tuple[Api[Server, Any], ...] = (
     group_membership.SYNC_GROUP,
     group_admin.DESCRIBE_GROUPS,
     group_admin.LIST_GROUPS,
+    sasl.SASL_HANDSHAKE,
     api_versions.API_VERSIONS,
     create_topics.CREATE_TOPICS,
     delete_topics.DELETE_TOPICS,
@@ -101,6 +103,7 @@ _APIS: tuple[Api[Server, Any], ...] = (
     alter_configs.ALTER_CONFIGS,
     alter_replica_log_dirs.ALTER_REPLICA_LOG_DIRS,
     describe_log_dirs.DESCRIBE_LOG_DIRS,
+    sasl.SASL_AUTHENTICATE,
     create_partitions.CREATE_PARTITIONS,
     group_admin.DELETE_GROUPS,
     leadership.ELECT_LEADERS,

@@ -1,0 +1,1 @@
+"""Authentication of connections, SCRAM users and delegation tokens."""
