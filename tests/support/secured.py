@@ -11,9 +11,9 @@ import sys
 import time
 from pathlib import Path
 
+import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-import jwt
 from support.cluster import BrokerProcesses, OttlaCluster, free_ports
 from support.kafka39 import Kafka39Cluster
 

@@ -8,9 +8,14 @@ the profile in use, ./ottla-data. Invariant: a setting without effect is refused
 import os
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from ottla.admin.arguments import Option
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.security.client import ClientSecurity
 
 MAX_CONFIG_BYTES = 1_048_576
 DEFAULT_CLIENT_ID = "ottla-cli"
@@ -56,6 +61,8 @@ class ClientSettings(NamedTuple):
     client_id: str = DEFAULT_CLIENT_ID
     timeout_s: float | None = None
     bootstrap_servers: str | None = None
+    security: "ClientSecurity | None" = None
+    """None: in the clear"""
 
 
 def options(
@@ -129,12 +136,6 @@ def settings_of(file: Path | None) -> ClientSettings:
     if len(data) > MAX_CONFIG_BYTES:
         raise OttlaError(f"{file}: more than {MAX_CONFIG_BYTES:,} bytes are no client.properties")
     found = parse_properties(data.decode(errors="replace"))
-    protocol = found.get("security.protocol", "PLAINTEXT").upper()
-    if protocol != "PLAINTEXT":
-        raise OttlaError(
-            f"{file}: security.protocol={protocol}: only PLAINTEXT is supported, by tools as by "
-            "brokers"
-        )
     timeout = found.get("request.timeout.ms")
     if timeout is not None and not (timeout.isascii() and timeout.isdigit() and int(timeout)):
         raise OttlaError(f"{file}: request.timeout.ms={timeout}: write milliseconds")
@@ -142,4 +143,26 @@ def settings_of(file: Path | None) -> ClientSettings:
         found.get("client.id") or DEFAULT_CLIENT_ID,
         None if timeout is None else int(timeout) / 1000,
         found.get("bootstrap.servers") or None,
+        _security_of(file, found),
     )
+
+
+def _security_of(file: Path, found: "Mapping[str, str]") -> "ClientSecurity | None":
+    """Return how tools connect; OttlaError for what they cannot do."""
+    from ottla.model.errors import OttlaError  # noqa: PLC0415 - lazy
+
+    protocol = found.get("security.protocol", "PLAINTEXT").strip().upper()
+    if protocol == "PLAINTEXT":
+        return None
+    if protocol != "SASL_PLAINTEXT":
+        raise OttlaError(
+            f"{file}: security.protocol={protocol}: only PLAINTEXT and SASL_PLAINTEXT are "
+            "supported, by tools as by brokers"
+        )
+    from ottla.security.client import ClientSecurity  # noqa: PLC0415 - lazy
+    from ottla.security.sasl.settings import tool_client  # noqa: PLC0415 - lazy
+
+    try:
+        return ClientSecurity(sasl=tool_client(found))
+    except OttlaError as error:
+        raise OttlaError(f"{file}: {error}") from None

@@ -21,6 +21,8 @@ from ottla.model.errors import (
 from ottla.model.ports import Files, World
 from ottla.net import runtime
 from ottla.net.client import Client, parse_bootstrap
+from ottla.security.client import ClientSecurity
+from ottla.security.sasl.exchange import ServerRefusedError
 
 T = TypeVar("T")
 
@@ -80,6 +82,7 @@ def connected(
     *,
     timeout_s: float = CALL_TIMEOUT_S,
     client_id: str = "ottla-cli",
+    security: ClientSecurity | None = None,
 ) -> T:
     """Run `ask` with a client of the cluster behind `bootstrap`; return its result."""
     try:
@@ -95,10 +98,11 @@ def connected(
             timeout_s=timeout_s,
             connect_timeout_s=min(timeout_s, CONNECT_TIMEOUT_S),
             patience_s=CALL_TIMEOUT_S,
+            security=security,
         )
         try:
             return await ask(client)
-        except (NotABrokerError, BrokerNotAliveError):
+        except (NotABrokerError, BrokerNotAliveError, ServerRefusedError):
             raise
         except ConnectionLostError as error:
             raise ConnectionLostError(

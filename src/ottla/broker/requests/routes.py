@@ -34,7 +34,8 @@ from ottla.broker.requests.records import (
     produce,
 )
 from ottla.broker.requests.records.server import OffsetsServer, RecordsServer
-from ottla.broker.requests.security import sasl
+from ottla.broker.requests.security import delegation_tokens, sasl, scram_users
+from ottla.broker.requests.security.server import SecurityServer
 from ottla.broker.requests.topics import (
     create_partitions,
     create_topics,
@@ -64,6 +65,7 @@ class Server(
     LogDirsServer,
     ReplicaServer,
     ControllerServer,
+    SecurityServer,
     Protocol,
 ):
     """What all handlers together touch: a broker has it, each handler sees its family's part."""
@@ -105,6 +107,10 @@ _APIS: tuple[Api[Server, Any], ...] = (
     describe_log_dirs.DESCRIBE_LOG_DIRS,
     sasl.SASL_AUTHENTICATE,
     create_partitions.CREATE_PARTITIONS,
+    delegation_tokens.CREATE_DELEGATION_TOKEN,
+    delegation_tokens.RENEW_DELEGATION_TOKEN,
+    delegation_tokens.EXPIRE_DELEGATION_TOKEN,
+    delegation_tokens.DESCRIBE_DELEGATION_TOKEN,
     group_admin.DELETE_GROUPS,
     leadership.ELECT_LEADERS,
     alter_configs.INCREMENTAL_ALTER_CONFIGS,
@@ -113,6 +119,8 @@ _APIS: tuple[Api[Server, Any], ...] = (
     group_offsets.OFFSET_DELETE,
     client_quota_requests.DESCRIBE_CLIENT_QUOTAS,
     client_quota_requests.ALTER_CLIENT_QUOTAS,
+    scram_users.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    scram_users.ALTER_USER_SCRAM_CREDENTIALS,
     controller_requests.ALTER_PARTITION,
     update_features.UPDATE_FEATURES,
     describe_cluster.DESCRIBE_CLUSTER,
