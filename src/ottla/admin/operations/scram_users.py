@@ -1,4 +1,4 @@
-"""SCRAM users: who has credentials, and how they are set, with any Kafka in ZooKeeper or KRaft mode.
+"""SCRAM users: who has credentials, and how they are set, with any Kafka, ours or of the JVM.
 
 Who may call: the admin room. Invariants: a password never leaves this process: a broker gets the
 salted password, as from Kafka's AdminClient; ZooKeeper gets what a broker would write there.
