@@ -131,8 +131,13 @@ class Router(Generic[ServerT]):
         """
         header, pos = decode_request_header(frame)
         route = self._routes.get(header.api_key)
-        if route is None or not route.min_version <= header.api_version <= route.max_version:
+        if route is None:
             return None
+        if not route.min_version <= header.api_version <= route.max_version:
+            if route.api.respond_unsupported is None:
+                return None
+            oldest = RequestHeader(header.api_key, 0, header.correlation_id, header.client_id)
+            return error_response(route.api, oldest, None, error)
         if len(frame) >= NOTICEABLE_BYTES:
             return None
         request = decode_request(header.api_key, header.api_version, frame, pos, rest_ok=True)

@@ -218,6 +218,8 @@ class Authentication:
         mechanisms = self._policy.mechanisms
         wanted = request.mechanism
         if wanted not in self._policy.exchanges:
+            if state is State.COMPLETE:
+                return Refuse(f"Unsupported SASL mechanism {wanted[:50]} during re-authentication")
             code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
             response = SaslHandshakeResponse(error_code=code, mechanisms=mechanisms)
             return Refuse(f"Unsupported SASL mechanism {wanted[:50]}", _encode(header, response))
