@@ -1,10 +1,14 @@
 """PLAIN and OAUTHBEARER: what authenticates, and what is refused with which text."""
 
+import base64
+import hashlib
+import hmac
 import json
 import time
 
 import jwt
 import pytest
+from cryptography.hazmat.primitives import serialization
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,13 +37,20 @@ USERS = {"alice": "alice-secret"}
 NOW_MS = 1_000_000_000_000
 
 
-@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1),
-       st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1))  # fmt: skip
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
+
+
+@given(TEXTS, TEXTS)
 def test_any_user_and_password(name, password):
     server, client = PlainServer({name: password}), PlainClient(name, password)
     assert client.respond(server.respond(client.respond(b""), NOW_MS)) is None
     assert client.complete
     assert server.identity.principal.name == name
+
+
+OTHER_ID = (
+    "Authentication failed: Client requested an authorization id that is different from username"
+)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +65,7 @@ def test_any_user_and_password(name, password):
         (b"\0nobody\0wrong", "Authentication failed: Invalid username or password"),
         (b"\0alice\0alice-secre", "Authentication failed: Invalid username or password"),
         (b"\0alice\0\xff\xfe", "Authentication failed: Invalid username or password"),
-        (b"bob\0alice\0alice-secret", "Authentication failed: Client requested an authorization "
-                                      "id that is different from username"),
+        (b"bob\0alice\0alice-secret", OTHER_ID),
     ],
 )  # fmt: skip
 def test_plain_is_refused_with_kafkas_text(message, text):
@@ -167,14 +177,11 @@ def test_clock_skew(issuer):
 
 def test_a_public_key_is_no_shared_secret(issuer):
     """The classic confusion: HS256 with the public key's text as the secret."""
-    pem = issuer.keys["rsa"][0].public_key().public_bytes(
-        __import__("cryptography.hazmat.primitives.serialization", fromlist=["x"]).Encoding.PEM,
-        __import__("cryptography.hazmat.primitives.serialization", fromlist=["x"])
-        .PublicFormat.SubjectPublicKeyInfo,
-    )  # fmt: skip
-    import base64
-    import hashlib
-    import hmac
+    pem = (
+        issuer.keys["rsa"][0]
+        .public_key()
+        .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
 
     def part(value):
         text = json.dumps(value).encode()
@@ -200,14 +207,19 @@ def test_a_key_of_another_issuer_is_refused(issuer, tmp_path):
 
 @given(st.text(max_size=50))
 def test_no_text_is_a_token(text):
-    keys = Keys(b'{"keys":[{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",'
-                b'"y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}')  # fmt: skip
+    point = {
+        "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",
+        "y": "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0",
+    }
+    keys = Keys(json.dumps({"keys": [{"kty": "EC", "crv": "P-256", **point}]}).encode())
     assert isinstance(validate_signed(text, NOW_MS, keys, EXPECTED), RefusedToken)
     assert isinstance(validate_unsigned(text, NOW_MS, EXPECTED), RefusedToken)
 
 
-@pytest.mark.parametrize("document", [b"", b"[]", b"{}", b'{"keys":[]}', b'{"keys":[{"kty":"oct"}]}',
-                                      b'{"keys":[5]}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "document",
+    [b"", b"[]", b"{}", b'{"keys":[]}', b'{"keys":[{"kty":"oct"}]}', b'{"keys":[5]}'],
+)
 def test_what_is_no_key_set(document):
     with pytest.raises(ValueError):
         Keys(document)

@@ -7,6 +7,7 @@ never ignored; what is merely unknown is named in a warning, since plug-ins brin
 import logging
 
 from ottla.model.config import BrokerConfig
+from ottla.model.config_keys import broker_keys
 from ottla.model.errors import ConfigError
 from ottla.replication.replica_selector import RACK_AWARE
 
@@ -20,6 +21,10 @@ SWITCHES = {
 }
 """Must not be true; the text says what would happen."""
 
+DEFAULT_PRINCIPAL_BUILDER = (
+    "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+)
+
 OLDEST_PROTOCOL, NEWEST_PROTOCOL = (2, 7), (3, 9)
 """Below 2.7 a leader writes its ISR into ZooKeeper by itself, past the controller (KIP-497): what
 the controller checks before anybody enters an ISR (R8, R9) would not be checked."""
@@ -30,6 +35,16 @@ PLUGINS = (
     "create.topic.policy.class.name",
 )
 """Java classes that restrict what clients may do."""
+
+
+def _of_a_listener(config: BrokerConfig, key: str) -> bool:
+    """Return whether a key is a known setting of one of this broker's listeners."""
+    for endpoint in config.listeners:
+        prefix = f"listener.name.{endpoint.listener.lower()}."
+        if key.startswith(prefix):
+            rest = key.removeprefix(prefix)
+            return rest in broker_keys() or rest.partition(".")[2] in broker_keys()
+    return False
 
 
 def refuse_unsupported_configs(config: BrokerConfig) -> None:
@@ -43,6 +58,12 @@ def refuse_unsupported_configs(config: BrokerConfig) -> None:
                 f"{key} names a Java class, which cannot run here; what it forbids would be "
                 "allowed. Remove it"
             )
+    builder = config.properties.get("principal.builder.class", "").strip()
+    if builder not in ("", DEFAULT_PRINCIPAL_BUILDER):
+        raise ConfigError(
+            f"principal.builder.class={builder} names a Java class, which cannot run here; whom it "
+            "makes of a client is not known. Remove it"
+        )
     selector = config.properties.get("replica.selector.class")
     if selector and selector.strip() != RACK_AWARE:
         raise ConfigError(
@@ -65,6 +86,8 @@ def refuse_unsupported_configs(config: BrokerConfig) -> None:
             "brokers to 2.7 or later first, set inter.broker.protocol.version to their version "
             "(2.7 to 3.9) on all brokers, then start this one"
         )
-    unknown = [key for key in config.unknown if key not in SWITCHES]
+    unknown = [
+        key for key in config.unknown if key not in SWITCHES and not _of_a_listener(config, key)
+    ]
     if unknown:
         logger.warning("unknown settings ignored keys=%s", ",".join(unknown))
