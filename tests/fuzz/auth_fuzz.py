@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "property")]
-from test_authentication_machine import AuthenticationMachine  # tests are no package
+from test_authentication_machine import AuthenticationMachine  # noqa: E402 - no package
 
 EXAMPLES, STEPS = 400, 80
 
@@ -37,7 +37,7 @@ def main() -> int:
         machine = seed(number)(type("Machine", (AuthenticationMachine,), {}))
         try:
             run_state_machine_as_test(machine, settings=wanted)
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, it is a finding
             traceback.print_exc()
             print(f"found with --seed {number} after {rounds} rounds")
             return 1

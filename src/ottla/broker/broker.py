@@ -171,7 +171,7 @@ class Broker:
             producer_ids,
         )
         quotas = client_quotas(config)
-        users = ScramUsers() if self._sasl.with_scram else None
+        users = ScramUsers()
         tokens = DelegationTokens(world, config, self.tasks)
         self.services = BrokerServices(
             world=world,
@@ -180,17 +180,8 @@ class Broker:
             metadata=metadata,
             blobs=blobs,
             dynamic_configs=dynamic,
-            topic_configs=TopicConfigs(
-                world,
-                config,
-                self.tasks,
-                self._topic_config_changed,
-                dynamic,
-                quotas,
-                users,
-                tokens,
-            ),
-            scram_users=users or ScramUsers(),
+            topic_configs=self._topic_configs(dynamic, quotas, users, tokens),
+            scram_users=users,
             delegation_tokens=tokens,
             quotas=quotas,
             mutation_quotas=mutation_quotas(config, quotas, world.clock),
@@ -215,6 +206,25 @@ class Broker:
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
         self.router = Router(self.services, ROUTES.values(), world.clock.monotonic)
         self.membership = Membership(self.services, self.broker_info, self._serve_requests)
+
+    def _topic_configs(
+        self,
+        dynamic: DynamicConfigs,
+        quotas: ClientQuotas,
+        users: ScramUsers,
+        tokens: DelegationTokens,
+    ) -> TopicConfigs:
+        """Return what hears of all changes of settings, and hands them on."""
+        return TopicConfigs(
+            self.world,
+            self.config,
+            self.tasks,
+            self._topic_config_changed,
+            dynamic,
+            quotas,
+            users if self._sasl.with_scram else None,
+            tokens,
+        )
 
     @property
     def state(self) -> BrokerState:

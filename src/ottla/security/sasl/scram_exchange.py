@@ -71,7 +71,7 @@ class ScramLookup:
     credential: Callable[[ScramMechanism, str], ScramCredential | None]
     token: Callable[[ScramMechanism, str], TokenOwner | None]
     secret: bytes
-    """from which the salts of unknown users are made; known to nobody else"""
+    """from which the salts of unknown users are made; known to no one else"""
 
 
 class ScramServer:

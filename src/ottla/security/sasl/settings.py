@@ -109,7 +109,7 @@ def _listener(config: BrokerConfig, listener: str) -> SaslListener:
     names = [name for name in names if name]
     if not names:
         raise ConfigError(
-            f"{ENABLED} of listener {listener} is empty: nobody could connect. "
+            f"{ENABLED} of listener {listener} is empty: no client could connect. "
             f"Write some of {', '.join(SERVED)}"
         )
     modules: dict[str, JaasModule] = {}

@@ -121,7 +121,7 @@ def _secret(config: BrokerConfig) -> bytes:
 
 
 def _check_tokens(config: BrokerConfig, with_scram: bool) -> None:
-    """Refuse delegation tokens that could not be made, or by which nobody could authenticate."""
+    """Refuse delegation tokens that could not be made, or by which no client could authenticate."""
     named = sorted(k for k in config.properties if k.startswith(_DELEGATION))
     if not named:
         return
