@@ -171,8 +171,7 @@ class Broker:
             producer_ids,
         )
         quotas = client_quotas(config)
-        users = ScramUsers()
-        tokens = DelegationTokens(world, config, self.tasks)
+        users, tokens = ScramUsers(), DelegationTokens(world, config, self.tasks)
         self.services = BrokerServices(
             world=world,
             config=config,

@@ -2,8 +2,8 @@
 
 Who may call: whoever makes exchanges. Invariants: a proof counts for the nonces of its own
 exchange, so none can be replayed; proofs are compared in constant time; an unknown user is
-challenged with a salt of its own and fails where a wrong password fails, with the same text. A
-decider. Kafka: `ScramSaslServer`, `ScramSaslClient` and `ScramMessages`, whose expressions these
+challenged with a salt of its own and fails where a wrong password fails, with the same text.
+A decider. Kafka: `ScramSaslServer`, `ScramSaslClient` and `ScramMessages`, whose expressions these
 are; `tokenauth=true` says that the name is the id of a delegation token (KIP-48).
 """
 
