@@ -11,7 +11,7 @@ import asyncio
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.model.errors import (
     BrokerNotAliveError,
@@ -19,16 +19,18 @@ from ottla.model.errors import (
     ErrorCode,
     NotABrokerError,
     OttlaError,
+    ServerRefusedError,
     UnknownTopicError,
     UnsupportedVersionError,
 )
 from ottla.model.ports import World
 from ottla.net.framing import LOOKS_LIKE
 from ottla.net.peer import API_VERSIONS_KEY, CLOSED, PeerConnection
-from ottla.security.client import ClientSecurity
-from ottla.security.sasl.exchange import ServerRefusedError
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from ottla.security.client import ClientSecurity
 
 __all__ = ["Client", "PeerConnection", "parse_bootstrap"]
 
@@ -94,7 +96,7 @@ class Client:
         timeout_s: float = 30.0,
         connect_timeout_s: float | None = None,
         patience_s: float = 0.0,
-        security: ClientSecurity | None = None,
+        security: "ClientSecurity | None" = None,
     ) -> None:
         """`patience_s`: how long to look for a controller while some broker responds.
 

@@ -12,16 +12,17 @@ import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, WireError
 from ottla.model.ports import Buffer, World, address_text
 from ottla.net.framing import JOIN_BYTES, FrameReader
-from ottla.net.peer_authentication import EARLIEST, LATEST, authenticate, authenticate_again
-from ottla.security.client import ClientSecurity
-from ottla.security.sasl.exchange import SaslClient
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header, frame
+
+if TYPE_CHECKING:
+    from ottla.security.client import ClientSecurity
+    from ottla.security.sasl.exchange import SaslClient
 
 API_VERSIONS_KEY = 18
 SASL_KEYS = frozenset({17, 36})
@@ -86,7 +87,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         client_id: str | None,
         *,
         timeout_s: float,
-        security: ClientSecurity | None = None,
+        security: "ClientSecurity | None" = None,
     ) -> "PeerConnection":
         """Connect, and authenticate where `security` says so, within `timeout_s` each.
 
@@ -105,11 +106,13 @@ class PeerConnection(asyncio.BufferedProtocol):
             await protocol.authenticate(security.sasl, timeout_s, world.random.random())
         return protocol
 
-    async def authenticate(self, sasl: SaslClient, timeout_s: float, jitter: float) -> None:
+    async def authenticate(self, sasl: "SaslClient", timeout_s: float, jitter: float) -> None:
         """Authenticate, and see to it that the session does not end before the connection."""
+        from ottla.net import peer_authentication as steps  # noqa: PLC0415 - lazy: few need it
+
         try:
             async with asyncio.timeout(timeout_s):
-                lifetime_s = await authenticate(self, sasl, timeout_s)
+                lifetime_s = await steps.authenticate(self, sasl, timeout_s)
         except TimeoutError:
             self.end(f"not authenticated within {timeout_s:g} s")
             raise ConnectionLostError(f"{self.address}: {self.lost_reason}") from None
@@ -117,9 +120,9 @@ class PeerConnection(asyncio.BufferedProtocol):
             self.end(str(error))
             raise
         if lifetime_s > 0:
-            part = EARLIEST + (LATEST - EARLIEST) * jitter
+            part = steps.FIRST_PART + (steps.LAST_PART - steps.FIRST_PART) * jitter
             self._again = self._loop.create_task(
-                authenticate_again(self, sasl, lifetime_s, part, timeout_s)
+                steps.authenticate_again(self, sasl, lifetime_s, part, timeout_s)
             )
 
     @property

@@ -9,8 +9,8 @@ connection. Kafka: `SaslClientAuthenticator`.
 import asyncio
 from typing import Any, Protocol
 
-from ottla.model.errors import ErrorCode, OttlaError
-from ottla.security.sasl.exchange import SaslClient, ServerRefusedError
+from ottla.model.errors import ErrorCode, OttlaError, ServerRefusedError
+from ottla.security.sasl.exchange import SaslClient
 from ottla.wire.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -20,7 +20,7 @@ from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandsha
 VERSION = 1
 MOST_MESSAGES = 10
 """No mechanism needs more: a server that goes on for ever is left."""
-EARLIEST, LATEST = 0.85, 0.95
+FIRST_PART, LAST_PART = 0.85, 0.95
 """The part of a session's lifetime after which the client authenticates again (Kafka's)."""
 
 
@@ -90,7 +90,7 @@ async def authenticate_again(
 ) -> None:
     """Authenticate before each session ends, as long as the connection lives.
 
-    `part`: of the lifetime, from `EARLIEST` to `LATEST`.
+    `part`: of the lifetime, from `FIRST_PART` to `LAST_PART`.
     """
     while lifetime_s > 0:
         await asyncio.sleep(lifetime_s * part)

@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives import serialization
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.model.errors import ServerRefusedError
 from ottla.security.sasl.exchange import (
     AuthenticationRefusedError,
     InvalidCredentialsError,
-    ServerRefusedError,
 )
 from ottla.security.sasl.jwt_tokens import (
     Expected,

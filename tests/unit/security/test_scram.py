@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.model.errors import ServerRefusedError
 from ottla.security.sasl.exchange import (
     AuthenticationRefusedError,
     InvalidCredentialsError,
-    ServerRefusedError,
 )
 from ottla.security.sasl.scram import (
     ScramCredential,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.security.principals import USER_TYPE, Principal
 
 
@@ -21,12 +21,6 @@ class AuthenticationRefusedError(OttlaError):
 
 class InvalidCredentialsError(AuthenticationRefusedError):
     """As before, but the text stays here: it may tell whether the user exists (`SaslException`)."""
-
-
-class ServerRefusedError(ConnectionLostError):
-    """A server refused to authenticate us, or could not prove itself. Trying again is of no use."""
-
-    code = ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 @dataclass(frozen=True, slots=True)

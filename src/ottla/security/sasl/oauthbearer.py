@@ -9,11 +9,11 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ottla.model.errors import ServerRefusedError
 from ottla.security.sasl.exchange import (
     AuthenticationRefusedError,
     Identity,
     InvalidCredentialsError,
-    ServerRefusedError,
     user,
 )
 

@@ -8,10 +8,10 @@ unknown user costs what a wrong password costs, and both get the same text. A de
 import hmac
 from collections.abc import Mapping
 
+from ottla.model.errors import ServerRefusedError
 from ottla.security.sasl.exchange import (
     AuthenticationRefusedError,
     Identity,
-    ServerRefusedError,
     user,
 )
 

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ottla.model.errors import ServerRefusedError
 from ottla.security.sasl.exchange import (
     AuthenticationRefusedError,
     Identity,
     InvalidCredentialsError,
-    ServerRefusedError,
     user,
 )
 from ottla.security.sasl.scram import (

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ottla.model.config import BrokerConfig
-from ottla.model.errors import ConfigError
+from ottla.model.errors import ConfigError, ServerRefusedError
 from ottla.security.sasl.authentication import SaslPolicy
 from ottla.security.sasl.exchange import (
     ClientExchange,
     SaslClient,
     ServerExchange,
-    ServerRefusedError,
 )
 from ottla.security.sasl.jaas import (
     OAUTHBEARER_MODULE,
