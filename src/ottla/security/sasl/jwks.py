@@ -73,31 +73,30 @@ class JwksSource:
 
 
 def _own(config: BrokerConfig, listener: str, key: str) -> str | None:
-    """Return a listener's setting below sasl.oauthbearer as text, or that of all listeners."""
-    name = f"sasl.oauthbearer.{key}"
-    found = config.listener_text(listener, name)
-    return found or (str(value) if isinstance(value := config[name], int) else None)
+    """Return a listener's setting as text, or that of all listeners."""
+    found = config.listener_text(listener, key)
+    return found or (str(value) if isinstance(value := config[key], int) else None)
 
 
 def jwks_source(config: BrokerConfig, listener: str) -> JwksSource:
     """Return where a listener's keys come from, and what its tokens must say."""
-    refresh_ms = int(_own(config, listener, "jwks.endpoint.refresh.ms") or 0)
-    url = _own(config, listener, "jwks.endpoint.url") or ""
+    refresh_ms = int(_own(config, listener, "sasl.oauthbearer.jwks.endpoint.refresh.ms") or 0)
+    url = _own(config, listener, "sasl.oauthbearer.jwks.endpoint.url") or ""
     return JwksSource(url, refresh_ms, expected_of(config, listener))
 
 
 def expected_of(config: BrokerConfig, listener: str) -> Expected:
     """Return what a listener's tokens must say."""
     audience = config["sasl.oauthbearer.expected.audience"]
-    own_audience = _own(config, listener, "expected.audience")
+    own_audience = _own(config, listener, "sasl.oauthbearer.expected.audience")
     if own_audience is not None:
         audience = [part.strip() for part in own_audience.split(",")]
     return Expected(
         audience=audience if isinstance(audience, list) else (),
-        issuer=_own(config, listener, "expected.issuer"),
-        clock_skew_s=int(_own(config, listener, "clock.skew.seconds") or 0),
-        scope_claim=_own(config, listener, "scope.claim.name") or "scope",
-        sub_claim=_own(config, listener, "sub.claim.name") or "sub",
+        issuer=_own(config, listener, "sasl.oauthbearer.expected.issuer"),
+        clock_skew_s=int(_own(config, listener, "sasl.oauthbearer.clock.skew.seconds") or 0),
+        scope_claim=_own(config, listener, "sasl.oauthbearer.scope.claim.name") or "scope",
+        sub_claim=_own(config, listener, "sasl.oauthbearer.sub.claim.name") or "sub",
     )
 
 

@@ -63,10 +63,6 @@ def _check_enabled(server: SecurityServer) -> None:
         )
 
 
-def _lifetime(server: SecurityServer, key: str) -> int:
-    return server.config.integer(f"delegation.token.{key}")
-
-
 async def create(
     server: SecurityServer,
     conn: Connection,
@@ -97,8 +93,8 @@ async def create(
             server.world.clock.wall_ms(),
             (
                 request.max_lifetime_ms,
-                _lifetime(server, "max.lifetime.ms"),
-                _lifetime(server, "expiry.time.ms"),
+                server.config.integer("delegation.token.max.lifetime.ms"),
+                server.config.integer("delegation.token.expiry.time.ms"),
             ),
         )
         await server.delegation_tokens.put(server.store, token)
@@ -155,7 +151,7 @@ async def renew(
     _check_not_expired(token, now_ms)
     period_ms = request.renew_period_ms
     if period_ms < 0:
-        period_ms = _lifetime(server, "expiry.time.ms")
+        period_ms = server.config.integer("delegation.token.expiry.time.ms")
     token = token.until(now_ms, period_ms)
     await server.delegation_tokens.put(server.store, token)
     return respond(header, RenewDelegationTokenResponse(expiry_timestamp_ms=token.expires_ms))
