@@ -225,7 +225,7 @@ def test_which_cluster_is_meant(profiles, capsys, monkeypatch):
     ("text", "says"),
     [
         ("security.protocol=SASL_SSL", "only PLAINTEXT and SASL_PLAINTEXT are supported"),
-            ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=GSSAPI (Kerberos) is not served"),
+        ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=GSSAPI (Kerberos) is not served"),
         ("request.timeout.ms=soon", "request.timeout.ms=soon"),
     ],
 )
