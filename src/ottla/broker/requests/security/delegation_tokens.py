@@ -39,6 +39,8 @@ from ottla.wire.messages.renew_delegation_token import (
 logger = logging.getLogger(__name__)
 
 NO_TIME = -1
+FIRST_WITH_REQUESTER = 3
+"""The first version of Create and Describe that tells who asked for a token."""
 
 
 class TokenError(OttlaError):
@@ -76,9 +78,10 @@ async def create(
     named: dict[str, Any] = {
         "principal_type": owner.type,
         "principal_name": owner.name,
-        "token_requester_principal_type": requester.type,
-        "token_requester_principal_name": requester.name,
     }
+    if header.api_version >= FIRST_WITH_REQUESTER:
+        named["token_requester_principal_type"] = requester.type
+        named["token_requester_principal_name"] = requester.name
     try:
         _check_allowed(server, conn)
         renewers = [Principal(r.principal_type, r.principal_name) for r in request.renewers]
@@ -187,8 +190,9 @@ def describe(
     owners = request.owners
     wanted = None if owners is None else [Principal(o.principal_type, o.principal_name)
                                           for o in owners]  # fmt: skip
+    named = header.api_version >= FIRST_WITH_REQUESTER
     tokens = [
-        _described(server, token)
+        _described(server, token, with_requester=named)
         for token in server.delegation_tokens
         if wanted is None or any(token.owner_or_renewer(owner) for owner in wanted)
     ]
@@ -196,14 +200,14 @@ def describe(
 
 
 def _described(
-    server: SecurityServer, token: Token
+    server: SecurityServer, token: Token, *, with_requester: bool
 ) -> DescribeDelegationTokenResponse.DescribedDelegationToken:
     r = DescribeDelegationTokenResponse
     return r.DescribedDelegationToken(
         principal_type=token.owner.type,
         principal_name=token.owner.name,
-        token_requester_principal_type=token.requester.type,
-        token_requester_principal_name=token.requester.name,
+        token_requester_principal_type=token.requester.type if with_requester else "",
+        token_requester_principal_name=token.requester.name if with_requester else "",
         issue_timestamp=token.issued_ms,
         expiry_timestamp=token.expires_ms,
         max_timestamp=token.max_ms,

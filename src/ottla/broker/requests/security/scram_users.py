@@ -40,6 +40,7 @@ from ottla.zookeeper.znodes import DEFAULT_ENTITY, desanitize, sanitize
 logger = logging.getLogger(__name__)
 
 EMPTY_NAME = "Username must not be empty"
+UNEXPECTED = "The server experienced an unexpected error when processing the request."
 _Described = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 _Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
 _Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
@@ -69,7 +70,7 @@ async def describe(
     response = DescribeUserScramCredentialsResponse()
     for name, count in counts.items():
         if name == "":
-            code = ErrorCode.UNACCEPTABLE_CREDENTIAL
+            code = ErrorCode.RESOURCE_NOT_FOUND
             result = _Described(user=name, error_code=code, error_message=EMPTY_NAME)
         elif count > 1:
             code = ErrorCode.DUPLICATE_RESOURCE
@@ -77,7 +78,7 @@ async def describe(
                 user=name,
                 error_code=code,
                 error_message="Cannot describe SCRAM credentials for the same user twice in a "
-                f"single request: [{', '.join(twice)}]",
+                f"single request: {', '.join(twice)}",
             )
         else:
             result = _described(name, await store.get_entity_configs(USERS, sanitize(name)))
@@ -112,7 +113,7 @@ async def alter(
         changes.setdefault(change.name, []).append(change)
     response = AlterUserScramCredentialsResponse()
     for user, wanted in changes.items():
-        code, message = ErrorCode.NONE, None
+        code, message = ErrorCode.NONE, ""
         try:
             await _alter(server, user, wanted)
         except OttlaError as error:
@@ -175,6 +176,8 @@ def _mechanism(change: _Upsertion | _Deletion) -> ScramMechanism:
     if isinstance(change, _Upsertion):
         if change.iterations > MAX_ITERATIONS:
             raise UserError("Too many iterations", ErrorCode.UNACCEPTABLE_CREDENTIAL)
+        if not change.salted_password:
+            raise UserError(UNEXPECTED)  # what Kafka makes of an empty key
         if change.iterations < MIN_ITERATIONS:
             raise UserError("Too few iterations", ErrorCode.UNACCEPTABLE_CREDENTIAL)
     return mechanism
