@@ -20,6 +20,7 @@ from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
 from support.secured import USERS
 
 WAIT_S = 5.0
+ILLEGAL = b"\0\x22"
 Script = tuple[str, ...]
 
 
@@ -194,8 +195,9 @@ def shown(name: str, answer: bytes) -> str:
     if name == "scram first" and b"r=clientnonce" in answer:
         at = answer.index(b"r=clientnonce")
         return f"challenge {answer[:at].hex()[:-2]} {answer.rpartition(b',i=')[2][:4]!r}"
-    if name in ("metadata", "coordinator") and len(answer) > 50:
+    if name == "coordinator":  # who it is, and whether there is one already, is another matter
+        illegal = " illegal state" if answer[8:10] == ILLEGAL else ""
+        return f"correlation {answer[:4].hex()}{illegal}"
+    if name == "metadata" and len(answer) > 50:
         return f"correlation {answer[:4].hex()}"
-    if name == "coordinator":
-        return f"correlation {answer[:4].hex()} error {answer[8:10].hex()}"
     return answer.hex()
