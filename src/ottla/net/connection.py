@@ -245,6 +245,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def release(self) -> None:
         """Begin to serve a connection that was made while its server was held."""
+        if self.authentication is not None:
+            self.authentication.since_s = self._server.now
         self._mutes -= 1
         self._server.touch(self)
 
@@ -570,8 +572,11 @@ class Connection(asyncio.BufferedProtocol):
         """Return why this connection must be closed, or None. The server's sweep calls it."""
         limits = self._server.limits
         self._note_outbound()
-        if self.authentication is not None and (why := self.authentication.overdue(now)):
-            return why
+        authentication = self.authentication
+        if authentication is not None and not self._server.held:
+            why = authentication.overdue(now)
+            if why is not None:
+                return why
         if self._write_paused:
             if (now - self._stalled_since) * 1000 >= limits.outbound_stall_ms:
                 return f"peer drained nothing for {limits.outbound_stall_ms} ms"

@@ -46,7 +46,9 @@ class Requests:
 
 
 class Listener:
-    def __init__(self, world, max_reauth_ms=0, deadline_s=30.0, credential=None, limits=None):
+    def __init__(
+        self, world, max_reauth_ms=0, deadline_s=30.0, credential=None, limits=None, held=False
+    ):
         self.requests = Requests()
         lookup = ScramLookup(lambda _m, _n: credential, lambda _m, _i: None, b"s" * 32)
         policy = SaslPolicy(
@@ -58,7 +60,7 @@ class Listener:
         self.server = Server(
             world, "127.0.0.1", 0, self.sasl.dispatch,
             limits or ServerLimits(max_unauthenticated_bytes=1000),
-            listener="SASL_PLAINTEXT", authentication=self.sasl.begin,
+            listener="SASL_PLAINTEXT", authentication=self.sasl.begin, held=held,
         )  # fmt: skip
 
 
@@ -224,6 +226,21 @@ def test_who_does_not_authenticate_is_closed_after_a_while():
             await asyncio.sleep(0.55)  # past the deadline of those who are not authenticated
             await peer.send(ApiVersionsRequest(), 0, 5)
             peer.close()
+
+    run(main)
+
+
+def test_the_time_to_authenticate_counts_from_when_the_server_reads():
+    async def main():
+        async with listening(deadline_s=0.5, held=True) as (_, listener):
+            raw = await Raw.to(listener)
+            raw.send(sasl_scripts.FRAMES["handshake plain"])
+            await asyncio.sleep(1.2)  # a sweep and more, while the broker starts
+            listener.server.release()
+            await asyncio.wait_for(raw.frame(), 2)
+            raw.send(sasl_scripts.FRAMES["token"])
+            await raw.frame()
+            assert listener.sasl.authenticated == 1
 
     run(main)
 

@@ -120,10 +120,10 @@ class Authentication:
         "_mechanism",
         "_policy",
         "_previous_mechanism",
-        "_since_s",
         "_with_headers",
         "expires_s",
         "identity",
+        "since_s",
         "state",
     )
 
@@ -134,7 +134,8 @@ class Authentication:
         self.expires_s: float | None = None
         """when the session ends (monotonic clock); None: never"""
         self._policy = policy
-        self._since_s = now_s
+        self.since_s = now_s
+        """from when on the time to authenticate counts"""
         self._mechanism = ""
         self._previous_mechanism = ""
         self._exchange: ServerExchange | None = None
@@ -147,7 +148,7 @@ class Authentication:
 
     def overdue(self, now_s: float) -> str | None:
         """Return why the connection must be closed, or None."""
-        if self.state is State.COMPLETE or now_s - self._since_s < self._policy.deadline_s:
+        if self.state is State.COMPLETE or now_s - self.since_s < self._policy.deadline_s:
             return None
         return f"not authenticated within {self._policy.deadline_s:g} s"
 
@@ -239,7 +240,7 @@ class Authentication:
         last = self._last_reauthentication_s
         if self.expires_s is None or (last is not None and now_s - last < LEAST_REAUTHENTICATION_S):
             return False
-        self._last_reauthentication_s = self._since_s = now_s
+        self._last_reauthentication_s = self.since_s = now_s
         return True
 
     # Tokens.
