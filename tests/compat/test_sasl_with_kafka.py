@@ -69,9 +69,12 @@ def mixed(tmp_path_factory):
     }
     try:
         with kafka_tools.OneJvm() as jvm:
-            added = ottla("users", "add", BROKER, "--zookeeper", address, "--password-file", "-",
-                          stdin=BROKER_PASSWORD)  # fmt: skip
-            assert added.returncode == 0, added.stderr
+            code, out = jvm.call(
+                CONFIGS, "--zookeeper", address, "--alter", "--entity-type", "users",
+                "--entity-name", BROKER, "--add-config",
+                f"{MECHANISM}=[iterations=4096,password={BROKER_PASSWORD}]",
+            )  # fmt: skip
+            assert code == 0, out
             with (
                 SaslOttla(folder / "ours", 2, zookeeper=address, sasl=settings) as ours,
                 SaslKafka(
