@@ -294,3 +294,25 @@ def test_a_broker_killed_comes_back_and_is_authenticated_again(secured):
         return all(len(p["isr"]) == 3 for topic in json.loads(found) for p in topic["partitions"])
 
     until(whole, 60, "all replicas are in sync again")
+
+
+@pytest.mark.parametrize("mechanism", SCRAMS)
+def test_the_spark_source_asks_over_sasl(secured, mechanism):
+    """Its questions and fetches go through this class, on the driver and in tasks."""
+    from ottla.pipelines.source.cluster import Cluster
+    from ottla.pipelines.source.options import parse_options
+
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    options = {
+        "kafka.bootstrap.servers": secured.cluster.sasl_bootstrap,
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": mechanism,
+        "kafka.sasl.jaas.config": f'{module} required username="alice" '
+        f'password="{USERS["alice"]}";',
+        "subscribe": "topic-PLAIN",
+    }
+    asked = parse_options(options)
+    assert USERS["alice"] not in repr(asked)
+    with Cluster(asked) as cluster:
+        found = cluster.topics(asked.subscription)
+        assert found["topic-PLAIN"].partitions == (0, 1, 2)

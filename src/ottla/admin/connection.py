@@ -151,18 +151,11 @@ def _security_of(file: Path, found: "Mapping[str, str]") -> "ClientSecurity | No
     """Return how tools connect; OttlaError for what they cannot do."""
     from ottla.model.errors import OttlaError  # noqa: PLC0415 - lazy
 
-    protocol = found.get("security.protocol", "PLAINTEXT").strip().upper()
-    if protocol == "PLAINTEXT":
+    if found.get("security.protocol", "PLAINTEXT").strip().upper() == "PLAINTEXT":
         return None
-    if protocol != "SASL_PLAINTEXT":
-        raise OttlaError(
-            f"{file}: security.protocol={protocol}: only PLAINTEXT and SASL_PLAINTEXT are "
-            "supported, by tools as by brokers"
-        )
-    from ottla.security.client import ClientSecurity  # noqa: PLC0415 - lazy
-    from ottla.security.sasl.settings import tool_client  # noqa: PLC0415 - lazy
+    from ottla.security.tool_client import tool_security  # noqa: PLC0415 - lazy
 
     try:
-        return ClientSecurity(sasl=tool_client(found))
+        return tool_security(found)
     except OttlaError as error:
         raise OttlaError(f"{file}: {error}") from None

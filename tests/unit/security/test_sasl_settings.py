@@ -12,7 +12,7 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConfigError
 from ottla.security.broker_client import broker_security
 from ottla.security.sasl.jaas import parse_jaas
-from ottla.security.sasl.settings import tool_client
+from ottla.security.sasl.settings import tool_sasl
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -130,12 +130,12 @@ def test_an_allowed_address_of_keys_is_accepted():
 )  # fmt: skip
 def test_a_tool_without_credentials_says_what_is_missing(properties, said):
     with pytest.raises(ConfigError) as refused:
-        tool_client(properties)
+        tool_sasl(properties)
     assert said in str(refused.value)
 
 
 def test_the_client_of_a_tool_shows_no_secret():
-    made = tool_client({
+    made = tool_sasl({
         "sasl.mechanism": "PLAIN",
         "sasl.jaas.config": f'{PLAIN} required username="u" password="SeCrEt";',
     })  # fmt: skip

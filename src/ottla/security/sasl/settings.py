@@ -250,7 +250,7 @@ def broker_sasl(config: BrokerConfig, listener: str) -> SaslClient | None:
     return client_of_module(key, mechanism, module, config.properties)
 
 
-def tool_client(properties: Mapping[str, str]) -> SaslClient:
+def tool_sasl(properties: Mapping[str, str]) -> SaslClient:
     """Return how a tool authenticates, from Kafka's client.properties; ConfigError."""
     mechanism = properties.get("sasl.mechanism", GSSAPI).strip()
     if mechanism not in SERVED:
