@@ -20,7 +20,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokenProvid
 
 from ottla.zookeeper.embedded import start_zookeeper
 from support.cluster import free_ports
-from support.secured import (
+from support.sasl_clusters import (
     BROKER,
     BROKER_PASSWORD,
     PREFIX,

@@ -9,7 +9,7 @@ from ottla.zookeeper.embedded import start_zookeeper
 from support import kafka_tools
 from support.cluster import free_ports
 from support.kafka_tools import CONFIGS, CONSOLE_CONSUMER, CONSOLE_PRODUCER, TOPICS
-from support.secured import (
+from support.sasl_clusters import (
     BROKER,
     BROKER_PASSWORD,
     USERS,

@@ -17,7 +17,7 @@ from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
-from support.secured import USERS
+from support.sasl_clusters import USERS
 
 WAIT_S = 5.0
 ILLEGAL = b"\0\x22"

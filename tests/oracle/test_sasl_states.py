@@ -7,7 +7,7 @@ import pytest
 
 from oracle import sasl_scripts
 from support import kafka_tools
-from support.secured import USERS, SaslKafka, SaslOttla, ottla, sasl_settings
+from support.sasl_clusters import USERS, SaslKafka, SaslOttla, ottla, sasl_settings
 
 pytestmark = [
     pytest.mark.java,

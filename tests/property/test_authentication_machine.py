@@ -34,7 +34,7 @@ from ottla.security.sasl.authentication import (
 from ottla.security.sasl.plain import PlainServer
 from ottla.security.sasl.scram import ScramMechanism, credential_of
 from ottla.security.sasl.scram_exchange import ScramClient, ScramLookup, ScramServer
-from support.secured import USERS
+from support.sasl_clusters import USERS
 
 SHA256 = ScramMechanism.SCRAM_SHA_256
 SALT, ITERATIONS = b"salt of the tests", 4096

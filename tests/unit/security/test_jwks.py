@@ -12,7 +12,7 @@ from ottla.security.sasl import jwks
 from ottla.security.sasl.jwks import JwksSource, read_url
 from ottla.security.sasl.jwt_tokens import Expected
 from ottla.security.sasl.oauthbearer import BearerToken, RefusedToken
-from support.secured import Issuer
+from support.sasl_clusters import Issuer
 
 EXPECTED = Expected(audience=("kafka",), issuer="tests")
 

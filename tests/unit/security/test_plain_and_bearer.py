@@ -31,7 +31,7 @@ from ottla.security.sasl.oauthbearer import (
     RefusedToken,
 )
 from ottla.security.sasl.plain import PlainClient, PlainServer
-from support.secured import Issuer
+from support.sasl_clusters import Issuer
 
 USERS = {"alice": "alice-secret"}
 NOW_MS = 1_000_000_000_000

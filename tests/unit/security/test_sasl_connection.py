@@ -25,7 +25,7 @@ from ottla.security.sasl.plain import PlainClient, PlainServer
 from ottla.security.sasl.scram import ScramMechanism, credential_of
 from ottla.security.sasl.scram_exchange import ScramClient, ScramLookup, ScramServer
 from ottla.wire.messages.api_versions import ApiVersionsRequest
-from support.secured import USERS
+from support.sasl_clusters import USERS
 
 DELAY_MS = 150
 SHA256 = ScramMechanism.SCRAM_SHA_256
