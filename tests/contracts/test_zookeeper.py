@@ -138,6 +138,27 @@ def test_a_multi_is_all_or_nothing(play):
     play(scenario)
 
 
+def test_many_znodes_are_read_by_one_request(play):
+    async def scenario(z):
+        s = await z.session()
+        await s.create("/a", b"one")
+        await s.create("/b", None)
+        await s.set("/a", b"three")
+        a, gone, b = await s.multi_read(["/a", "/gone", "/b"])
+        assert a == await s.get("/a")
+        assert a[0] == b"three"
+        assert b == await s.get("/b")
+        assert isinstance(gone, NoNodeError)
+        assert gone.path == "/gone"
+        assert await s.multi_read([]) == []
+        many = [f"/{i}" for i in range(400)]
+        for path in many:
+            await s.create(path, path.encode() * 50)
+        assert [data for data, _ in await s.multi_read(many)] == [p.encode() * 50 for p in many]
+
+    play(scenario)
+
+
 def test_watches_fire_once_and_before_the_answer_that_shows_the_change(play):
     async def scenario(z):
         s = await z.session()

@@ -1,8 +1,7 @@
 """Eligible replicas and brokers' statements in ZooKeeper (adr/0007), in memory and real."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from ottla.model.cluster import BrokerInfo, Eligible, Endpoint
 from ottla.model.errors import ControllerMovedError

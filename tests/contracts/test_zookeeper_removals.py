@@ -1,8 +1,7 @@
 """Registrations removed since the process is gone (R17, adr/0018), in memory and real."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.errors import ControllerMovedError

@@ -6,7 +6,6 @@ coverage; `OTTLA_FUZZ_MUTANTS=50` multiplies this slice.
 
 import os
 import random
-from dataclasses import replace
 
 import pytest
 from fuzz_broker import BrokerTarget, Finding
@@ -15,6 +14,7 @@ from fuzz_messages import KEYS, OF_THE_CONTROLLER, Nonsense
 from fuzz_mutations import Mutator, joined
 from fuzz_peers import PeerTarget
 from fuzz_seeds import SEEDS, answers
+from msgspec import structs
 
 from fuzz import make
 from ottla.broker.requests.routes import ROUTES
@@ -108,7 +108,7 @@ def test_kept_inputs(name):
 
 
 def findings(monkeypatch, key, handler, stream):
-    monkeypatch.setitem(ROUTES, key, replace(ROUTES[key], handle=handler))
+    monkeypatch.setitem(ROUTES, key, structs.replace(ROUTES[key], handle=handler))
     target = BrokerTarget()
     try:
         with pytest.raises(Finding) as found:

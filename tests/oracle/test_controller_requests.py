@@ -9,11 +9,12 @@ import importlib.util
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ottla.log.files import OsFiles
 from ottla.model.cluster import BrokerInfo, Endpoint, ReplicaAssignment, TopicInfo

@@ -7,9 +7,9 @@ of eligible replicas, and does not notice who dies.
 """
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from ottla.controller import eligible
 from ottla.controller.broker_epochs import restarted_unseen

@@ -10,10 +10,10 @@ import logging
 import os
 import random
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from ottla.broker.requests.routes import ROUTES
 from ottla.net.client import Client
@@ -88,5 +88,5 @@ def test_a_handler_that_falls_over_is_noticed(monkeypatch):
     def clumsy(server, conn, header, request):
         return request.topics[7]
 
-    monkeypatch.setitem(ROUTES, 2, replace(ROUTES[2], handle=clumsy))
+    monkeypatch.setitem(ROUTES, 2, structs.replace(ROUTES[2], handle=clumsy))
     assert any("IndexError" in line for line in errors_after_nonsense(1, 60))

@@ -6,6 +6,7 @@ One rule is broken at a time, and a few seeds have to tell of it in the words of
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from ottla.coordinators import group_coordinator
 from ottla.coordinators.coordinator_log import CoordinatorLog
@@ -29,7 +30,7 @@ def markers_go_to_one_partition_only(patch):
     def one(self, what):
         first, *others = sorted(what.partitions)
         self._written(what, others)
-        send(self, replace(what, partitions=frozenset({first})))
+        send(self, structs.replace(what, partitions=frozenset({first})))
 
     patch.setattr(TransactionMarkers, "send", one)
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from ottla.broker.lifecycle.membership import Membership
-from ottla.controller import isr_changes
+from ottla.controller import isr_changes, reassignment
 from ottla.coordinators.transactions import Transactions
 from ottla.log import checkpoints, log_dir_files, segment
 from ottla.log.checkpoint_writer import CheckpointWriter
@@ -142,6 +142,16 @@ def r14_a_refusal_of_a_former_epoch_ends_the_next_one(patch):
     patch.setattr(LeaderFetcher, "_on_partition_errors", blindly)
 
 
+def r14_a_replaced_move_drops_whoever_is_in_sync(patch):
+    """R14: as Kafka in ZooKeeper mode, but for the very last one in sync."""
+    patch.setattr(reassignment, "_min_isr_where_dropped", reads_nothing)
+
+
+def reads_nothing(_context, _wanted):
+    return {}
+    yield
+
+
 LOST = ("acked record lost: ", "read not repeatable: ", "in sync without all: ", "replicas differ")
 PLAIN = {"producers": 2, "consumers": 1, "operators": False, "pause_s": 0.5}
 TOPICS = {
@@ -193,6 +203,10 @@ BUGS = {
     f20_nobody_checks_what_is_read_from_a_disk: (
         {**PLAIN, "seconds": 15.0, "mean_gap_s": 1.5, "faults": ("flipped-bit",)},
         ("client: audit got ",), range(6),
+    ),
+    r14_a_replaced_move_drops_whoever_is_in_sync: (
+        {**PLAIN, "seconds": 30.0, "mean_gap_s": 2.0, "hard": True, "brokers": 4, "replicas": 2,
+         "operators": True, "faults": ("target-replaced-at-disk-loss",)}, LOST, range(6),
     ),
     r14_a_refusal_of_a_former_epoch_ends_the_next_one: (
         {**PLAIN, "seconds": 20.0, "mean_gap_s": 1.0, "short_turns": True, "brokers": 4,

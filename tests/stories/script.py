@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from story_harness import Cluster, Told
 
 from ottla.controller.batch import LEADER_AND_ISR, UPDATE_METADATA
@@ -187,7 +188,6 @@ class Story:
         isr = tuple(map(int, words[1].split(",")))
         state = await cluster.admin.get_topic_partition_state(tp)
         assert state is not None
-        from dataclasses import replace
 
         new = replace(state.leader_and_isr, isr=isr)
         await cluster.admin.update_leader_and_isr({tp: new}, state.controller_epoch, -1)

@@ -248,7 +248,7 @@ def too_early(assignment, isr):
     return isr is not None and bool(set(assignment.target) & set(isr))
 
 
-def from_now_on(assignment, target, _isr):
+def from_now_on(assignment, target, _isr, _min_isr):
     """As if the second reassignment had nothing to do with where the replicas came from."""
     goal = assignment.target if target is None else target
     return type(assignment)(goal)

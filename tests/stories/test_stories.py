@@ -2,10 +2,10 @@
 
 import asyncio
 import difflib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from story_broker_script import is_broker_story
 from story_script import Story
 

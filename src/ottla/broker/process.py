@@ -6,7 +6,6 @@ end in a controlled shutdown and exit code 0, SIGUSR1 logs statistics. Kafka:
 `kafka.Kafka` and `kafka-server- start.sh`.
 """
 
-import argparse
 import asyncio
 import contextlib
 import faulthandler
@@ -15,7 +14,8 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import NoReturn
 
 from ottla.broker.broker import Broker
@@ -36,25 +36,70 @@ LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
 SWITCH_S = 0.001
 """How long the loop waits for a worker that runs Python: checking large batches is such work."""
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse, but a mistake is one line."""
+@dataclass(slots=True)
+class Arguments:
+    """What follows `ottla broker run`."""
 
-    def error(self, message: str) -> NoReturn:
-        sys.stderr.write(f"{self.prog}: {message} (see {self.prog} --help)\n")
-        sys.exit(EXIT_USAGE)
+    config: str = ""
+    override: list[str] = field(default_factory=list)
+    log_file: str | None = None
+    state_change_log: str | None = None
+    metrics_socket: str | None = None
+    log_level: str = "info"
 
 
-def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the arguments after `ottla broker`."""
-    parser = _Parser(prog="ottla broker run", description="Run one broker in the foreground.")
+def parse_arguments(argv: Sequence[str]) -> Arguments:
+    """Parse the arguments after `ottla broker run`."""
+    return _parse_plain(argv) or _parse_any(argv)
+
+
+def _parse_plain(argv: Sequence[str]) -> Arguments | None:
+    """Read whole names, each followed by a value; None where there is anything else.
+
+    `argparse` takes 0.6 MB, which each broker would keep: only mistakes and `--help` need it.
+    """
+    found = Arguments()
+    for name, value in zip_longest(argv[::2], argv[1::2]):
+        if value is None or value.startswith("-"):
+            return None
+        if name == "--override":
+            found.override.append(value)
+        elif name in _TEXTS:
+            setattr(found, _TEXTS[name], value)
+        else:
+            return None
+    return found if found.config and found.log_level in LOG_LEVELS else None
+
+
+_TEXTS = {
+    "--config": "config",
+    "--log-file": "log_file",
+    "--state-change-log": "state_change_log",
+    "--metrics-socket": "metrics_socket",
+    "--log-level": "log_level",
+}
+
+
+def _parse_any(argv: Sequence[str]) -> Arguments:
+    """Do so for all that argparse takes; help and mistakes end the process."""
+    import argparse  # noqa: PLC0415 - see `_parse_plain`
+
+    class Parser(argparse.ArgumentParser):
+        """argparse, but a mistake is one line."""
+
+        def error(self, message: str) -> NoReturn:
+            sys.stderr.write(f"{self.prog}: {message} (see {self.prog} --help)\n")
+            sys.exit(EXIT_USAGE)
+
+    parser = Parser(prog="ottla broker run", description="Run one broker in the foreground.")
     parser.add_argument("--config", required=True, metavar="FILE", help="server.properties")
     parser.add_argument(
         "--override",
         action="append",
-        default=[],
         metavar="KEY=VALUE",
         help="a setting that wins over the file (may be repeated)",
     )
@@ -70,10 +115,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         metavar="FILE",
         help="a Unix socket that tells this user how the broker fares: `nc -U FILE` [none]",
     )
-    parser.add_argument(
-        "--log-level", default="info", choices=("debug", "info", "warning", "error")
-    )
-    return parser.parse_args(argv)
+    parser.add_argument("--log-level", choices=LOG_LEVELS)
+    return parser.parse_args(argv, Arguments())
 
 
 def load_config(path: str, overrides: Sequence[str]) -> BrokerConfig:
@@ -86,7 +129,7 @@ def load_config(path: str, overrides: Sequence[str]) -> BrokerConfig:
     return BrokerConfig(properties)
 
 
-def _set_up_logging(arguments: argparse.Namespace) -> None:
+def _set_up_logging(arguments: Arguments) -> None:
     file = arguments.log_file
     logging.basicConfig(
         handlers=[logging.StreamHandler() if file is None else ProcessLogHandler(OsFiles(), file)],
@@ -96,10 +139,10 @@ def _set_up_logging(arguments: argparse.Namespace) -> None:
     )
 
 
-def _state_change_path(arguments: argparse.Namespace, config: BrokerConfig) -> str:
+def _state_change_path(arguments: Arguments, config: BrokerConfig) -> str:
     """Return the file asked for, or the one beside the others."""
     if arguments.state_change_log is not None:
-        return str(arguments.state_change_log)
+        return arguments.state_change_log
     folder = config.log_dirs[0]
     if arguments.log_file is not None:
         folder = arguments.log_file.rpartition("/")[0] or "."
@@ -109,7 +152,7 @@ def _state_change_path(arguments: argparse.Namespace, config: BrokerConfig) -> s
 async def _show_metrics(broker: Broker, path: str, steps: contextlib.AsyncExitStack) -> None:
     """Tell whoever may connect to the socket how this broker fares, until the end of `steps`."""
     metrics = Metrics(broker)
-    page = StatusSocket(Path(path), metrics.document)
+    page = StatusSocket(path, metrics.document)
     try:
         await page.open()
     except OSError as error:
@@ -132,9 +175,10 @@ async def _serve(config: BrokerConfig, metrics_socket: str | None, sockets: int)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     garbage.begin()
-    broker = Broker(
-        config, runtime.real_world(OsFiles()), host_name=socket.getfqdn(), sockets=sockets
-    )
+    # With a look-up come `encodings.idna` and its tables: 0.4 MB.
+    unnamed = any(not endpoint.host for endpoint in config.advertised_listeners)
+    host_name = socket.getfqdn() if unnamed else "localhost"
+    broker = Broker(config, runtime.real_world(OsFiles()), host_name=host_name, sockets=sockets)
     loop.add_signal_handler(
         signal.SIGUSR1, lambda: logger.info("statistics %s", broker.statistics())
     )

@@ -10,8 +10,9 @@ cluster (the znode decides). Kafka: `ZkAdminManager.createTopics`, `AdminZkClien
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ottla.broker.metadata.metadata_cache import Change, MetadataCache
 from ottla.broker.quotas.controller_mutation_quota import Charge
@@ -55,19 +56,17 @@ def check_number(partitions: int) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(msgspec.Struct, frozen=True):
     """A requested topic. `assignments`: manual ones; empty where brokers are to be chosen."""
 
     name: str
     partitions: int
     replication_factor: int
-    assignments: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    configs: Mapping[str, str] = field(default_factory=dict)
+    assignments: Mapping[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    configs: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedTopic:
+class CreatedTopic(msgspec.Struct, frozen=True):
     """A topic that is now in ZooKeeper, or would be (`topic_id` None: only validated)."""
 
     name: str

@@ -9,7 +9,8 @@ per target. Kafka: `AbstractControllerBrokerRequestBatch`.
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.controller.context import Context
 from ottla.model.cluster import (
@@ -60,8 +61,7 @@ class SharedBody:
         return [self._head + struct.pack(">q", epoch), self._tail]
 
 
-@dataclass(slots=True)
-class Outgoing:
+class Outgoing(msgspec.Struct):
     """One request to one broker. `encode` gives its body.
 
     `deletes` are the partitions a StopReplica deletes, or of which an UpdateMetadata says that
@@ -189,6 +189,10 @@ class RequestBatch:
                 self._metadata_brokers[broker] = None
         for tp in partitions:
             self._metadata[tp] = None
+
+    def leave_out_metadata(self) -> None:
+        """Send no UpdateMetadata: the brokers have been sent all that it would say."""
+        self._metadata_brokers, self._metadata, self._to_everybody = {}, {}, False
 
     # --- building ---------------------------------------------------------------------------
 

@@ -7,7 +7,8 @@ while there was no controller has no counterpart there.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.controller.context import Context
 from ottla.controller.eligible import eligible_for
@@ -16,8 +17,7 @@ from ottla.model.cluster import BrokerInfo
 from ottla.model.ids import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerChange:
+class BrokerChange(msgspec.Struct, frozen=True):
     """How the brokers there are differ from those known."""
 
     new: tuple[BrokerInfo, ...]

@@ -53,6 +53,9 @@ class Context:
         rest on what it had in an earlier registration (KIP-903)."""
         self.clean_brokers: set[int] = set()
         """Live brokers whose current registration states that all their logs are complete."""
+        self.unstated: set[int] = set()
+        """Brokers that lived when this controller was elected and whose registrations state
+        nothing (adr/0007): JVM brokers, for the most part."""
         self.broker_epochs: dict[int, int] = {}
         """The broker epoch each broker was last seen alive with."""
         self.joined: dict[TopicPartition, set[int]] = {}
@@ -156,7 +159,10 @@ class Context:
         return TopicInfo(topic, self.topic_ids.get(topic), dict(self.assignments[topic]))
 
     def assignment(self, tp: TopicPartition) -> ReplicaAssignment:
-        return self.assignments.get(tp.topic, {}).get(tp.partition, NO_ASSIGNMENT)
+        try:
+            return self.assignments[tp.topic][tp.partition]
+        except KeyError:
+            return NO_ASSIGNMENT
 
     def set_assignment(self, tp: TopicPartition, assignment: ReplicaAssignment) -> None:
         self.assignments.setdefault(tp.topic, {})[tp.partition] = assignment

@@ -8,8 +8,9 @@ of them is written into the journal; where a procedure fails, what it has change
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from ottla.controller import effects as e
 from ottla.controller.batch import Outgoing
@@ -218,13 +219,22 @@ class Driver:
     # --- requests and the journal -----------------------------------------------------------
 
     async def _send(self, cause: int, effect: e.Send) -> None:
-        """Queue a batch's requests, then write down what changed, was decided and sent."""
-        sent = []
+        """Queue a batch's requests, then write down what changed, was decided and sent.
+
+        Those to the controller's own broker come last: while this process handles them, it sends
+        nothing to the others.
+        """
+        sent, own = [], []
         for request in effect.batch.requests():
             if request is not None:
-                self._channels.send(request)
                 sent.append(request)
+                if request.broker == self._settings.controller_id:
+                    own.append(request)
+                else:
+                    self._channels.send(request)
             await yield_to_loop()
+        for request in own:
+            self._channels.send(request)
         await self._record_changes(cause, effect)
         for request in sent:
             self._journal.request(cause, request.broker, request.api_key, request.summary)

@@ -12,7 +12,6 @@ of partitions, in the lines of the decisions made from them.
 """
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
@@ -50,10 +49,9 @@ Change = tuple[TopicPartition | PartitionReplica, str, str]
 """A partition or replica, its state before and after."""
 
 
-class Effect(Generic[EffectResult]):
+class Effect(msgspec.Struct, Generic[EffectResult], frozen=True):
     """Something to be done. Those that are `recorded` have their result in the journal."""
 
-    __slots__ = ()
     recorded: ClassVar[bool] = False
 
     def arguments(self) -> dict[str, Any]:
@@ -83,29 +81,25 @@ def perform(effect: Effect[EffectResult]) -> Steps[EffectResult]:
 # --- the loop, time and logs --------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class YieldToLoop(Effect[None]):
+class YieldToLoop(Effect[None], frozen=True):
     """Let the event loop do what has become due: a slice of a long step is over."""
 
 
 YIELD = YieldToLoop()
 
 
-@dataclass(frozen=True, slots=True)
-class StartTimer(Effect[None]):
+class StartTimer(Effect[None], frozen=True):
     """Queue an event after a while."""
 
     delay_s: float
     event: Event
 
 
-@dataclass(frozen=True, slots=True)
-class CheckController(Effect[None]):
+class CheckController(Effect[None], frozen=True):
     """A state was found that a newer controller wrote: look who the controller is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Log(Effect[None]):
+class Log(Effect[None], frozen=True):
     """A log line of a module of this room; `%` arguments."""
 
     module: str
@@ -130,8 +124,7 @@ class Logger:
         return Log(self._module, ERROR, text, values)
 
 
-@dataclass(frozen=True, slots=True)
-class LogRefusals(Effect[None]):
+class LogRefusals(Effect[None], frozen=True):
     """State changes that are not legal; also a line of state-change.log each."""
 
     refusals: Sequence[InvalidTransition]
@@ -140,31 +133,27 @@ class LogRefusals(Effect[None]):
 # --- the journal --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Record(Effect[None]):
+class Record(Effect[None], frozen=True):
     """Write an event into the journal."""
 
     event: JournalEvent
 
 
-@dataclass(frozen=True, slots=True)
-class RecordChanges(Effect[None]):
+class RecordChanges(Effect[None], frozen=True):
     """Write state changes and decisions into the journal that no broker is sent."""
 
     changes: Sequence[Change]
     decisions: Sequence[tuple[Decision, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordSnapshot(Effect[int]):
+class RecordSnapshot(Effect[int], frozen=True):
     """Write a part of the context into the journal; the response is its size in bytes."""
 
     part: str
     facts: ClusterFacts | TopicFacts
 
 
-@dataclass(frozen=True, slots=True)
-class EndSnapshot(Effect[None]):
+class EndSnapshot(Effect[None], frozen=True):
     """A snapshot of so many bytes is complete: the journal is to have room for several."""
 
     size: int
@@ -173,8 +162,7 @@ class EndSnapshot(Effect[None]):
 # --- brokers ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Send(Effect[None]):
+class Send(Effect[None], frozen=True):
     """Queue a batch's requests for the brokers, then write down what changed and was decided."""
 
     batch: RequestBatch
@@ -182,29 +170,25 @@ class Send(Effect[None]):
     decisions: Sequence[tuple[Decision, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenChannel(Effect[None]):
+class OpenChannel(Effect[None], frozen=True):
     """Begin to deliver requests to a broker."""
 
     broker: BrokerInfo
 
 
-@dataclass(frozen=True, slots=True)
-class CloseChannel(Effect[None]):
+class CloseChannel(Effect[None], frozen=True):
     """Drop a broker's channel and what is queued in it."""
 
     broker: int
 
 
-@dataclass(frozen=True, slots=True)
-class Respond(Effect[None]):
+class Respond(Effect[None], frozen=True):
     """Respond to the request that is being handled, before the procedure ends."""
 
     response: Any
 
 
-@dataclass(frozen=True, slots=True)
-class ReadLogEnds(Effect[Mapping[TopicPartition, Mapping[int, LogEnd]]]):
+class ReadLogEnds(Effect[Mapping[TopicPartition, Mapping[int, LogEnd]]], frozen=True):
     """Ask brokers where their logs of partitions end; those that do not respond are left out."""
 
     wanted: Mapping[int, Sequence[TopicPartition]]
@@ -223,8 +207,7 @@ class ReadLogEnds(Effect[Mapping[TopicPartition, Mapping[int, LogEnd]]]):
         }
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveRegistration(Effect[str | None]):
+class RemoveRegistration(Effect[str | None], frozen=True):
     """Delete the registration of a broker whose process is gone; the result says why not."""
 
     broker: BrokerInfo
@@ -235,15 +218,13 @@ class RemoveRegistration(Effect[str | None]):
         return {"broker": self.broker.id, "broker_epoch": self.broker.epoch}
 
 
-@dataclass(frozen=True, slots=True)
-class WatchRegistrations(Effect[None]):
+class WatchRegistrations(Effect[None], frozen=True):
     """Leave a watch on the data of brokers' registrations."""
 
     brokers: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadWholeBrokers(Effect[set[int]]):
+class ReadWholeBrokers(Effect[set[int]], frozen=True):
     """Read which of these registrations began with all logs whole, by the brokers' own word."""
 
     brokers: Sequence[BrokerInfo]
@@ -262,15 +243,13 @@ class ReadWholeBrokers(Effect[set[int]]):
 # --- states of partitions: results are in the lines of decisions ----------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ReadStates(Effect[States]):
+class ReadStates(Effect[States], frozen=True):
     """Read partitions' states to decide from; those without a readable state are left out."""
 
     partitions: Sequence[TopicPartition]
 
 
-@dataclass(slots=True)
-class UpdateResult:
+class UpdateResult(msgspec.Struct):
     """What became of an update.
 
     `finished` has the new state (with its new partition epoch) or the error, `retry` those whose
@@ -281,15 +260,13 @@ class UpdateResult:
     retry: list[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True)
-class CreateStates(Effect[Mapping[TopicPartition, OttlaError | None]]):
+class CreateStates(Effect[Mapping[TopicPartition, OttlaError | None]], frozen=True):
     """Create partitions' first states; the response has the error, or None, of each."""
 
     states: States
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateStates(Effect[UpdateResult]):
+class UpdateStates(Effect[UpdateResult], frozen=True):
     """Write states, each over the partition epoch it was decided from."""
 
     states: Mapping[TopicPartition, LeaderAndIsr]
@@ -298,8 +275,7 @@ class UpdateStates(Effect[UpdateResult]):
 # --- other reads --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ReadIsrs(Effect[Mapping[TopicPartition, Isr]]):
+class ReadIsrs(Effect[Mapping[TopicPartition, Isr]], frozen=True):
     """Read the ISR of each partition; those without a state are left out."""
 
     partitions: Sequence[TopicPartition]
@@ -315,8 +291,7 @@ class ReadIsrs(Effect[Mapping[TopicPartition, Isr]]):
         return {partition_of(tp): tuple(isr) for tp, isr in recorded.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class ReadUncleanTopics(Effect[Mapping[str, bool]]):
+class ReadUncleanTopics(Effect[Mapping[str, bool]], frozen=True):
     """Read which topics allow unclean elections."""
 
     topics: Sequence[str]
@@ -329,16 +304,14 @@ class ReadUncleanTopics(Effect[Mapping[str, bool]]):
         return dict(result)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicMinIsr:
+class TopicMinIsr(msgspec.Struct, frozen=True):
     """The min.insync.replicas that counts for a topic, and what its own settings say of it."""
 
     min_isr: int
     config: MinIsr
 
 
-@dataclass(frozen=True, slots=True)
-class ReadMinIsr(Effect[Mapping[str, TopicMinIsr]]):
+class ReadMinIsr(Effect[Mapping[str, TopicMinIsr]], frozen=True):
     """Read topics' min.insync.replicas."""
 
     topics: Sequence[str]
@@ -354,8 +327,7 @@ class ReadMinIsr(Effect[Mapping[str, TopicMinIsr]]):
         return msgspec.convert(recorded, dict[str, TopicMinIsr])
 
 
-@dataclass(frozen=True, slots=True)
-class ReadReassignments(Effect[Targets | None]):
+class ReadReassignments(Effect[Targets | None], frozen=True):
     """Read what /admin/reassign_partitions requests; None if there is no such znode.
 
     `watch`: and leave a watch on it.
@@ -376,8 +348,7 @@ class ReadReassignments(Effect[Targets | None]):
 # --- other writes -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class WriteAssignments(Effect[bool]):
+class WriteAssignments(Effect[bool], frozen=True):
     """Write some partitions' assignments into their topic's znode; False: it is gone.
 
     Partitions of the znode that are not named stay as they are; `known` stands in for a znode
@@ -393,8 +364,7 @@ class WriteAssignments(Effect[bool]):
         return {"topic": self.topic, "partitions": {str(p): a for p, a in self.partitions.items()}}
 
 
-@dataclass(frozen=True, slots=True)
-class WriteTopic(Effect[None]):
+class WriteTopic(Effect[None], frozen=True):
     """Write a topic's znode as a whole."""
 
     info: TopicInfo
@@ -404,8 +374,7 @@ class WriteTopic(Effect[None]):
         return {"topic": self.info.name, "partitions": list(self.info.assignment)}
 
 
-@dataclass(frozen=True, slots=True)
-class WriteReassignments(Effect[None]):
+class WriteReassignments(Effect[None], frozen=True):
     """Leave only these requests in /admin/reassign_partitions; without any, delete it."""
 
     left: Targets
@@ -415,8 +384,7 @@ class WriteReassignments(Effect[None]):
         return {"left": {str(tp): target for tp, target in self.left.items()}}
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTopicZnode(Effect[None]):
+class DeleteTopicZnode(Effect[None], frozen=True):
     """Delete /brokers/topics/TOPIC and all below it."""
 
     topic: str
@@ -426,8 +394,7 @@ class DeleteTopicZnode(Effect[None]):
         return {"topic": self.topic}
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTopicConfig(Effect[None]):
+class DeleteTopicConfig(Effect[None], frozen=True):
     """Delete /config/topics/TOPIC."""
 
     topic: str
@@ -437,8 +404,7 @@ class DeleteTopicConfig(Effect[None]):
         return {"topic": self.topic}
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTopicDeletions(Effect[None]):
+class DeleteTopicDeletions(Effect[None], frozen=True):
     """Delete /admin/delete_topics/TOPIC of each topic."""
 
     topics: Sequence[str]
@@ -448,8 +414,7 @@ class DeleteTopicDeletions(Effect[None]):
         return {"topics": list(self.topics)}
 
 
-@dataclass(frozen=True, slots=True)
-class WriteEligible(Effect[Mapping[TopicPartition, Eligible]]):
+class WriteEligible(Effect[Mapping[TopicPartition, Eligible]], frozen=True):
     """Write who may lead besides the ISR; the response has the records that stand."""
 
     records: Mapping[TopicPartition, Eligible]
@@ -476,8 +441,7 @@ class WriteEligible(Effect[Mapping[TopicPartition, Eligible]]):
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteEligible(Effect[None]):
+class DeleteEligible(Effect[None], frozen=True):
     """Delete records of who may lead besides the ISR."""
 
     partitions: Sequence[TopicPartition]
@@ -487,8 +451,7 @@ class DeleteEligible(Effect[None]):
         return {"partitions": [str(tp) for tp in self.partitions]}
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteEligibleOfTopic(Effect[None]):
+class DeleteEligibleOfTopic(Effect[None], frozen=True):
     """Delete all such records of a topic."""
 
     topic: str

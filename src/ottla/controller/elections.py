@@ -15,8 +15,10 @@ not itself on its way out). A new partition has no ISR to choose from: `initial`
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
+
+import msgspec
+from msgspec.structs import replace
 
 from ottla.model.cluster import (
     INITIAL_LEADER_EPOCH,
@@ -41,8 +43,7 @@ class ElectionKind(Enum):
     CONTROLLED_SHUTDOWN = "controlled-shutdown"
 
 
-@dataclass(frozen=True, slots=True)
-class Election:
+class Election(msgspec.Struct, frozen=True):
     """An election's outcome: the new state, or None with the reason why none was possible.
 
     `rule` names what decided; `rejected` pairs every passed-over replica with its reason;

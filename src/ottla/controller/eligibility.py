@@ -8,7 +8,8 @@ out makes no replica eligible. Kafka has this only in KRaft mode (KIP-966).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ottla.controller import eligible
 from ottla.controller.context import Context

@@ -7,34 +7,30 @@ is handled with it.
 Kafka: `ControllerEvent`.
 """
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from ottla.model.ids import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """Something happened; see the module."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionBegan(Event):
+class SessionBegan(Event, frozen=True):
     """This broker is registered in a new ZooKeeper session: take part in elections."""
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerChanged(Event):
+class ControllerChanged(Event, frozen=True):
     """/controller was created, changed or deleted."""
 
 
-@dataclass(frozen=True, slots=True)
-class BrokersChanged(Event):
+class BrokersChanged(Event, frozen=True):
     """The children of /brokers/ids changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessGone(Event):
+class ProcessGone(Event, frozen=True):
     """All endpoints of a broker's registration refuse connections; `evidence` says which."""
 
     broker: int
@@ -42,92 +38,77 @@ class ProcessGone(Event):
     evidence: str
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerModified(Event):
+class BrokerModified(Event, frozen=True):
     """A registration's data changed: new endpoints."""
 
     broker: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopicsChanged(Event):
+class TopicsChanged(Event, frozen=True):
     """The children of /brokers/topics changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionsModified(Event):
+class PartitionsModified(Event, frozen=True):
     """A topic's znode changed: perhaps it has more partitions."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDeletionsRequested(Event):
+class TopicDeletionsRequested(Event, frozen=True):
     """The children of /admin/delete_topics changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class IsrChangesNotified(Event):
+class IsrChangesNotified(Event, frozen=True):
     """A leader of an old version wrote an ISR by itself and says so."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirsFailed(Event):
+class LogDirsFailed(Event, frozen=True):
     """A broker says that a log directory of its own failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class PreferredElectionRequested(Event):
+class PreferredElectionRequested(Event, frozen=True):
     """/admin/preferred_replica_election was created."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReassignmentRequested(Event):
+class ReassignmentRequested(Event, frozen=True):
     """/admin/reassign_partitions was created or changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderBalanceDue(Event):
+class LeaderBalanceDue(Event, frozen=True):
     """A timer is due: check whether leadership is spread as assigned."""
 
 
-@dataclass(frozen=True, slots=True)
-class UncleanElectionEnabled(Event):
+class UncleanElectionEnabled(Event, frozen=True):
     """A topic's configuration, or the default (None), now allows unclean elections."""
 
     topic: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class FullResyncDue(Event):
+class FullResyncDue(Event, frozen=True):
     """A broker that lost requests responds again: send it everything anew."""
 
     broker: int
 
 
-@dataclass(frozen=True, slots=True)
-class JournalRotated(Event):
+class JournalRotated(Event, frozen=True):
     """The journal goes on in a new file, which is to begin with a snapshot."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderAndIsrResponseReceived(Event):
+class LeaderAndIsrResponseReceived(Event, frozen=True):
     """A broker answered a LeaderAndIsr."""
 
     broker: int
     response: Any
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateMetadataResponseReceived(Event):
+class UpdateMetadataResponseReceived(Event, frozen=True):
     """A broker answered an UpdateMetadata."""
 
     broker: int
     response: Any
 
 
-@dataclass(frozen=True, slots=True)
-class StopReplicaResponseReceived(Event):
+class StopReplicaResponseReceived(Event, frozen=True):
     """A broker answered a StopReplica; `deletes` are the replicas it was to delete."""
 
     broker: int
@@ -135,39 +116,32 @@ class StopReplicaResponseReceived(Event):
     deletes: frozenset[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestReceived(Event):
+class RequestReceived(Event, frozen=True):
     """A request came in; its handler's result, or error, is set on `result`."""
 
     request: Any
     result: Any
 
 
-@dataclass(frozen=True, slots=True)
-class AlterPartitionReceived(RequestReceived):
+class AlterPartitionReceived(RequestReceived, frozen=True):
     """A leader proposes ISRs (AlterPartition)."""
 
 
-@dataclass(frozen=True, slots=True)
-class AllocateProducerIdsReceived(RequestReceived):
+class AllocateProducerIdsReceived(RequestReceived, frozen=True):
     """A broker requests a block of producer ids (AllocateProducerIds)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ControlledShutdownReceived(RequestReceived):
+class ControlledShutdownReceived(RequestReceived, frozen=True):
     """A broker that shuts down requests that others lead (ControlledShutdown)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ElectLeadersReceived(RequestReceived):
+class ElectLeadersReceived(RequestReceived, frozen=True):
     """Elections are requested (ElectLeaders): (kind, partitions or None for all)."""
 
 
-@dataclass(frozen=True, slots=True)
-class AlterReassignmentsReceived(RequestReceived):
+class AlterReassignmentsReceived(RequestReceived, frozen=True):
     """Reassignments are requested: partition -> target replicas, None to cancel."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListReassignmentsReceived(RequestReceived):
+class ListReassignmentsReceived(RequestReceived, frozen=True):
     """What is being reassigned is requested: partitions, or None for all."""

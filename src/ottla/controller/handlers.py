@@ -6,10 +6,12 @@ watch is left again by the same read; the order of steps is the procedures' (`br
 Kafka: the `process*` methods of `KafkaController`, and `initializeControllerContext`.
 """
 
+import asyncio
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from ottla.controller import (
     brokers,
@@ -123,13 +125,16 @@ async def on_controller_failover(term: ControllerTerm, cause: int) -> None:
     """
     store, run = term.store, term.driver.run
     await _set_up_features(term)
-    watch = term.watcher(happened.IsrChangesNotified())
-    isr_changes = await store.get_all_isr_change_notifications(watch)
-    watch = term.watcher(happened.LogDirsFailed())
-    log_dirs = await store.get_all_log_dir_event_notifications(watch)
+    isr_changes, log_dirs, present, names = await asyncio.gather(
+        store.get_all_isr_change_notifications(term.watcher(happened.IsrChangesNotified())),
+        store.get_all_log_dir_event_notifications(term.watcher(happened.LogDirsFailed())),
+        store.get_all_brokers_in_cluster(term.watcher(happened.BrokersChanged())),
+        store.get_all_topics_in_cluster(term.watcher(happened.TopicsChanged())),
+    )
     await store.delete_log_dir_event_notifications(term.fence, log_dirs)
     await store.delete_isr_change_notifications(term.fence, isr_changes)
-    written_at = await _read_context(term, cause)
+    term.context.set_brokers(present)
+    written_at = await _read_context(term, cause, names)
     watch = term.watcher(happened.TopicDeletionsRequested())
     deletions = await store.get_topic_deletions(watch)
     await run(
@@ -157,13 +162,12 @@ async def _set_up_features(term: ControllerTerm) -> None:
         await term.store.update_feature(Features(enabled=True, levels=levels), version)
 
 
-async def _read_context(term: ControllerTerm, cause: int) -> dict[TopicPartition, int]:
-    """Read brokers, topics and states; return the zxid at which each state was last written."""
+async def _read_context(
+    term: ControllerTerm, cause: int, names: Sequence[str]
+) -> dict[TopicPartition, int]:
+    """Read topics and states; return the zxid at which each state was last written."""
     written_at: dict[TopicPartition, int] = {}
     context, store = term.context, term.store
-    present = await store.get_all_brokers_in_cluster(term.watcher(happened.BrokersChanged()))
-    context.set_brokers(present)
-    names = await store.get_all_topics_in_cluster(term.watcher(happened.TopicsChanged()))
     for info in await _read_and_watch(term, names):
         context.add_topic(info)
         for partition, assignment in info.assignment.items():
@@ -189,10 +193,16 @@ async def _read_context(term: ControllerTerm, cause: int) -> dict[TopicPartition
 async def _read_eligible(term: ControllerTerm) -> None:
     """Read who may lead besides the ISR, and what brokers say of their logs."""
     context, store = term.context, term.store
-    context.clean_brokers = await store.get_clean_brokers(context.brokers.values())
+    live = list(context.brokers.values())
+    context.clean_brokers, names, stated = await asyncio.gather(
+        store.get_clean_brokers(live),
+        store.get_eligible_topics(),
+        asyncio.gather(*map(store.stated, live)),
+    )
+    context.unstated = {b.id for b, said in zip(live, stated, strict=True) if not said}
     if not term.settings.eligible_replicas:
         return
-    for topic in await store.get_eligible_topics():
+    for topic in names:
         if topic not in context.assignments:
             await store.delete_eligible_of_topic(topic, term.fence)
     context.eligible = await store.get_eligible(context.topic_ids)

@@ -1,14 +1,17 @@
 """Leadership: plans for many partitions from the context and the states just read.
 
 A decider. Who may call: `state_changes`, `explain`. Invariants: what is written is decided
-from the state read from ZooKeeper, never from the context's memory; a state that a newer controller
+from the state read from ZooKeeper for the same event, never from what an earlier one left in the
+context; a state that a newer controller
 wrote is left alone. Kafka: the deciding halves of `ZkPartitionStateMachine`
 (`initializeLeaderAndIsrForPartitions`, `doElectLeaderForPartitions`) and
 `ZkReplicaStateMachine` (`doRemoveReplicasFromIsr`).
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ottla.controller.context import Context
 from ottla.controller.elections import Election, ElectionKind, LogEnd, elect, initial
@@ -19,13 +22,12 @@ from ottla.model.ids import NO_LEADER, TopicPartition
 States = Mapping[TopicPartition, LeaderIsrAndControllerEpoch]
 
 
-@dataclass(frozen=True, slots=True)
-class BeyondIsr:
+class BeyondIsr(msgspec.Struct, frozen=True):
     """What is known of a partition's replicas besides the ISR; see `elections.elect`."""
 
     eligible: tuple[int, ...] = ()
     crashed: tuple[int, ...] = ()
-    ends: Mapping[int, LogEnd] = field(default_factory=dict)
+    ends: Mapping[int, LogEnd] = msgspec.field(default_factory=dict)
 
 
 NO_OTHERS = BeyondIsr()

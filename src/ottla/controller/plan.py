@@ -5,15 +5,14 @@ partition at most once; `writes` hold the partition epoch they were decided from
 store can compare and swap; a decision carries all its inputs, so that it can be replayed alone.
 """
 
-from dataclasses import dataclass, field
+import msgspec
 
 from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """One partition's decision with everything that led to it.
 
     `online` are the replicas that counted as live; `eligible`, `crashed` and `ends` (broker, leader
@@ -45,8 +44,7 @@ class Decision:
     unsure: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """Why nothing could be decided or written.
 
     `superseded`: a newer controller wrote the state; `error`: the code of a write that failed.
@@ -60,15 +58,14 @@ class Failure:
         return self.reason
 
 
-@dataclass(slots=True)
-class Plan:
+class Plan(msgspec.Struct):
     """Decisions about many partitions."""
 
-    writes: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
-    unchanged: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
-    recipients: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
-    failures: dict[TopicPartition, Failure] = field(default_factory=dict)
-    decisions: dict[TopicPartition, Decision] = field(default_factory=dict)
+    writes: dict[TopicPartition, LeaderAndIsr] = msgspec.field(default_factory=dict)
+    unchanged: dict[TopicPartition, LeaderAndIsr] = msgspec.field(default_factory=dict)
+    recipients: dict[TopicPartition, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    failures: dict[TopicPartition, Failure] = msgspec.field(default_factory=dict)
+    decisions: dict[TopicPartition, Decision] = msgspec.field(default_factory=dict)
 
     def merge(self, other: "Plan") -> None:
         """Take over another slice's decisions."""

@@ -18,6 +18,7 @@ from ottla.controller.effects import (
     YIELD,
     Logger,
     ReadIsrs,
+    ReadMinIsr,
     ReadReassignments,
     Record,
     Steps,
@@ -321,6 +322,7 @@ def _start(changes: StateChanges, wanted: Wanted) -> Steps[dict[TopicPartition, 
     context = changes.context
     results: dict[TopicPartition, Result] = {}
     goals: dict[TopicPartition, ReplicaAssignment] = {}
+    min_isr = yield from _min_isr_where_dropped(context, wanted)
     for tp, target in wanted.items():
         assignment = context.assignment(tp)
         if target is None and not assignment.being_reassigned:
@@ -328,16 +330,37 @@ def _start(changes: StateChanges, wanted: Wanted) -> Steps[dict[TopicPartition, 
         elif tp.topic in context.deleting or not assignment.replicas:
             results[tp] = UNKNOWN
         else:
-            known = context.leadership.get(tp)
-            goal = goal_of(assignment, target, known.leader_and_isr.isr if known else ())
+            enough = min_isr.get(tp.topic, 1)
+            goal = goal_of(assignment, target, _isr(context, tp), enough)
             if isinstance(goal, str):
                 results[tp] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, goal)
-                yield _refusal(changes, tp, target, goal)
+                yield _refusal(changes, tp, target, goal, enough)
                 continue
             goals[tp] = goal
     unwritten = yield from reassign(changes, goals)
     results.update({tp: UNKNOWN if tp in unwritten else DONE for tp in goals})
     return results
+
+
+def _min_isr_where_dropped(context: Context, wanted: Wanted) -> Steps[Mapping[str, int]]:
+    """Read min.insync.replicas of the topics where a replica in sync would be dropped."""
+    topics: dict[str, None] = {}
+    for tp, target in wanted.items():
+        if tp.topic in topics or tp not in context.reassigning:
+            continue
+        assignment = context.assignment(tp)
+        goal = reassign_to(assignment, assignment.original if target is None else target)
+        if not set(_isr(context, tp)) <= set(goal.replicas):
+            topics[tp.topic] = None
+    if not topics:
+        return {}
+    settings = yield from perform(ReadMinIsr(list(topics)))
+    return {topic: found.min_isr for topic, found in settings.items()}
+
+
+def _isr(context: Context, tp: TopicPartition) -> tuple[int, ...]:
+    known = context.leadership.get(tp)
+    return known.leader_and_isr.isr if known else ()
 
 
 def _refuse(
@@ -392,11 +415,14 @@ def _step(
 
 
 def _refusal(
-    changes: StateChanges, tp: TopicPartition, target: tuple[int, ...] | None, reason: str
+    changes: StateChanges,
+    tp: TopicPartition,
+    target: tuple[int, ...] | None,
+    reason: str,
+    min_isr: int = 1,
 ) -> Record:
     """Record why a target was not acceptable, with all that was looked at."""
     context = changes.context
-    known = context.leadership.get(tp)
     assignment = context.assignment(tp)
     return Record(
         journaled.ReassignmentRefused(
@@ -405,7 +431,8 @@ def _refusal(
             replicas=assignment.replicas,
             adding=assignment.adding,
             removing=assignment.removing,
-            isr=known.leader_and_isr.isr if known else (),
+            isr=_isr(context, tp),
+            min_isr=min_isr,
             live=tuple(context.live),
             reason=reason,
         )

@@ -23,15 +23,38 @@ def reassign_to(assignment: ReplicaAssignment, target: tuple[int, ...]) -> Repli
 
 
 def goal_of(
-    assignment: ReplicaAssignment, target: tuple[int, ...] | None, isr: Collection[int]
+    assignment: ReplicaAssignment,
+    target: tuple[int, ...] | None,
+    isr: Collection[int],
+    min_isr: int,
 ) -> ReplicaAssignment | str:
     """Return the assignment on the way to `target` (None: back to the original), or why not."""
     goal = reassign_to(assignment, assignment.original if target is None else target)
-    if not strands(goal, isr):
-        return goal
+    problem = drops_too_many(goal, isr, min_isr)
+    return goal if problem is None else problem
+
+
+def drops_too_many(goal: ReplicaAssignment, isr: Collection[int], min_isr: int = 1) -> str | None:
+    """Return why replicas in sync may not be dropped for this goal, or None.
+
+    A cancelled or replaced reassignment drops the replicas it was adding at once, with their
+    records. Those in sync that stay must be as many as min.insync.replicas asks for: one of them
+    may be dead already, its disk lost, and registered until its session ends. Kafka drops them all
+    the same in ZooKeeper mode; KRaft controllers refuse to where that takes an unclean election.
+    """
+    left = [r for r in isr if r in goal.replicas]
+    enough = min(min_isr, len(goal.replicas))
+    if len(left) == len(isr) or len(left) >= enough:
+        return None
+    if not left:
+        return (
+            f"No replica in sync {list(isr)} would be left among {list(goal.replicas)}: "
+            "it would take an unclean leader election."
+        )
     return (
-        f"No replica in sync {list(isr)} would be left among {list(goal.replicas)}: "
-        "it would take an unclean leader election."
+        f"Of the replicas in sync {list(isr)} only {left} would be left among "
+        f"{list(goal.replicas)}, fewer than min.insync.replicas={min_isr}: try again when more of "
+        "these are in sync."
     )
 
 
@@ -40,16 +63,6 @@ def caught_up(assignment: ReplicaAssignment, isr: Collection[int] | None) -> boo
     if not assignment.being_reassigned:
         return True
     return isr is not None and set(assignment.target) <= set(isr)
-
-
-def strands(assignment: ReplicaAssignment, isr: Collection[int]) -> bool:
-    """Return whether no replica in sync would be left: their records would be deleted.
-
-    A cancelled or replaced reassignment drops the replicas it was adding at once, and one of them
-    may be the last of the ISR by then. Kafka does that in ZooKeeper mode; we refuse, as its newer
-    controllers refuse to cancel where that takes an unclean election.
-    """
-    return bool(isr) and not set(isr) & set(assignment.replicas)
 
 
 def problem_with(

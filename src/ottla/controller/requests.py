@@ -179,6 +179,9 @@ def shut_down(changes: StateChanges, broker_id: int) -> Steps[list[TopicPartitio
     ]
     led = [tp for tp in concerned if context.leader(tp) == broker_id]
     followed = [tp for tp in concerned if context.leader(tp) != broker_id]
+    # From the first broker's LeaderAndIsr to the last one's UpdateMetadata producers wait for all
+    # partitions of a request.
+    changes.small_requests = True
     yield from changes.partitions(led, PartitionState.ONLINE, ElectionKind.CONTROLLED_SHUTDOWN)
     # Kafka sends StopReplica before and again with this. The followers go on here until no ISR
     # names them: else producers would wait for them as long as the ISRs are being written.

@@ -36,6 +36,7 @@ def take(
                 offline_dirs=offline,
                 deleting=list(context.deleting),
                 whole=tuple(sorted(context.clean_brokers)),
+                unstated=tuple(sorted(context.unstated)),
                 deletion_started=sorted(context.deletion_started),
                 deletion_ineligible=sorted(context.deletion_ineligible),
                 reassigning=[str(tp) for tp in context.reassigning],

@@ -1,7 +1,7 @@
 """State changes of partitions and replicas: read, decide, write, settle, send.
 
 A decider. Who may call: the procedures. The five steps of every change of state:
-1. *read* the states of the partitions concerned;
+1. *read* the states of the partitions concerned (a new controller has just read all of them);
 2. *decide* by `leadership` over the context and what was read;
 3. *write* the new states, compared and swapped; a partition whose state had changed meanwhile is
    read and decided once more, alone;
@@ -15,8 +15,10 @@ Kafka: `ZkPartitionStateMachine` and `ZkReplicaStateMachine`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from ottla.controller.batch import RequestBatch
 from ottla.controller.context import Context
@@ -74,8 +76,7 @@ def slices(items: Sequence[T], size: int = SLICE) -> Iterator[Sequence[T]]:
         yield items[start : start + size]
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """What a controller's procedures need to know of its broker's configuration."""
 
     controller_id: int
@@ -100,6 +101,11 @@ class StateChanges:
         self.settings = settings
         self.eligibility = eligibility
         self.cause = cause
+        self.states_just_read = False
+        """Whether the context's states were read for this very event: what is decided from them is
+        written if they still have the same versions, and otherwise read and decided once more."""
+        self.small_requests = False
+        """Whether brokers are sent a slice of partitions at a time."""
         self.changes: list[Change] = []
         """Made, and not in the journal yet."""
         self.decisions: list[tuple[Decision, str]] = []
@@ -113,7 +119,7 @@ class StateChanges:
     def send(self, batch: RequestBatch) -> Steps[None]:
         """Queue a batch's requests; then write down what changed and was decided."""
         yield Send(batch, *self.take_unrecorded())
-        yield from self._write_eligible()
+        yield from self.write_eligible()
 
     def metadata(
         self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()
@@ -129,7 +135,8 @@ class StateChanges:
         self.changes, self.decisions = [], []
         return unrecorded
 
-    def _write_eligible(self) -> Steps[None]:
+    def write_eligible(self) -> Steps[None]:
+        """Write who may lead besides the ISR, by the states written since."""
         changed = yield from self.eligibility.write()
         if changed:
             partitions = {
@@ -145,10 +152,12 @@ class StateChanges:
         partitions: Sequence[TopicPartition],
         target: PartitionState,
         kind: ElectionKind | None = None,
+        to_send: RequestBatch | None = None,
     ) -> Steps[dict[TopicPartition, Outcome]]:
         """Change partitions' states; ONLINE elects by `kind` where there was a leader before.
 
-        Return the outcome of each election (new partitions have none).
+        `to_send` takes what brokers are to be sent, and the caller sends it; without one it is
+        sent here. Return the outcome of each election (new partitions have none).
         """
         states = self.context.partition_states
         legal = yield from self._legal(states, partitions, target)
@@ -164,13 +173,13 @@ class StateChanges:
         new = states.among(legal, PartitionState.NEW)
         rest = states.among(legal, PartitionState.ONLINE, PartitionState.OFFLINE)
         for some in slices(new, WRITE_SLICE):
-            yield from self._new_online(some)
+            yield from self._new_online(some, to_send)
         if not rest:
             return {}
         assert kind is not None, "an election is of a kind"
         outcomes: dict[TopicPartition, Outcome] = {}
         for some in slices(rest, WRITE_SLICE):
-            outcomes.update((yield from self._elect(some, kind)))
+            outcomes.update((yield from self._elect(some, kind, to_send)))
         return outcomes
 
     def online_where_possible(
@@ -181,14 +190,16 @@ class StateChanges:
         outcomes = yield from self.partitions(waiting, PartitionState.ONLINE, ElectionKind.OFFLINE)
         return outcomes
 
-    def _new_online(self, partitions: Sequence[TopicPartition]) -> Steps[None]:
+    def _new_online(
+        self, partitions: Sequence[TopicPartition], to_send: RequestBatch | None
+    ) -> Steps[None]:
         """Give new partitions their first leader and ISR."""
         context = self.context
         plan = Plan()
         for some in slices(partitions):
             plan.merge(plan_new(context, some))
             yield YIELD
-        batch = self.batch()
+        batch = to_send or self.batch()
         results = yield from perform(
             CreateStates(
                 {
@@ -209,12 +220,16 @@ class StateChanges:
                 self._change_partition(tp, PartitionState.ONLINE)
             yield YIELD
         yield from self._note(plan)
-        yield from self.send(batch)
+        if to_send is None:
+            yield from self.send(batch)
 
     def _elect(
-        self, partitions: Sequence[TopicPartition], kind: ElectionKind
+        self,
+        partitions: Sequence[TopicPartition],
+        kind: ElectionKind,
+        to_send: RequestBatch | None,
     ) -> Steps[dict[TopicPartition, Outcome]]:
-        batch = self.batch()
+        batch = to_send or self.batch()
 
         def decide(remaining: Sequence[TopicPartition], read: States) -> Steps[Plan]:
             unclean = yield from self._unclean_topics(remaining, read, kind)
@@ -239,7 +254,10 @@ class StateChanges:
                     is_new=False,
                 )
             yield YIELD
-        yield from self.send(batch)
+            if self.small_requests and to_send is None:
+                yield from self.send(batch)
+        if to_send is None:
+            yield from self.send(batch)
         return outcomes
 
     def _unclean_topics(
@@ -299,12 +317,20 @@ class StateChanges:
 
     # --- replicas ---------------------------------------------------------------------------
 
-    def replicas(self, replicas: Sequence[PartitionReplica], target: ReplicaState) -> Steps[None]:
-        """Change replicas' states, broker by broker, with one batch of requests."""
+    def replicas(
+        self,
+        replicas: Sequence[PartitionReplica],
+        target: ReplicaState,
+        to_send: RequestBatch | None = None,
+    ) -> Steps[None]:
+        """Change replicas' states, broker by broker, with one batch of requests.
+
+        `to_send` takes these, and the caller sends it; without one they are sent here.
+        """
         legal = yield from self._legal(self.context.replica_states, replicas, target)
         if not legal:
             return
-        batch = self.batch()
+        batch = to_send or self.batch()
         by_broker: dict[int, list[PartitionReplica]] = {}
         for some in slices(legal, CHANGES_A_LINE):
             for replica in some:
@@ -312,8 +338,10 @@ class StateChanges:
             yield YIELD
         for broker, group in by_broker.items():
             if target is ReplicaState.OFFLINE:
-                for part in slices(group, WRITE_SLICE):
+                for part in slices(group, SLICE if self.small_requests else WRITE_SLICE):
                     yield from self._replicas_offline(broker, part, batch)
+                    if self.small_requests:
+                        yield from self.send(batch)
                 continue
             for some in slices(group):
                 if target is ReplicaState.ONLINE:
@@ -322,7 +350,8 @@ class StateChanges:
                     for replica in some:
                         yield from self._change_one(replica, target, batch)
                 yield YIELD
-        yield from self.send(batch)
+        if to_send is None:
+            yield from self.send(batch)
 
     def _replicas_online(
         self, broker: int, replicas: Sequence[PartitionReplica], batch: RequestBatch
@@ -427,13 +456,15 @@ class StateChanges:
         outcomes: dict[TopicPartition, Outcome] = {}
         recipients: dict[TopicPartition, tuple[int, ...]] = {}
         remaining = list(partitions)
-        for _ in range(MAX_CONFLICTS):
+        for attempt in range(MAX_CONFLICTS):
             if not remaining:
                 break
-            read = yield from perform(ReadStates(remaining))
+            known = self.states_just_read and not attempt
+            read = self._known(remaining) if known else (yield from perform(ReadStates(remaining)))
             plan = yield from decide(remaining, read)
             recipients.update(plan.recipients)
-            yield from self._record_read(remaining, read, plan)
+            if not known:
+                yield from self._record_read(remaining, read, plan)
             for tp, state in plan.unchanged.items():
                 self.context.leadership[tp] = LeaderIsrAndControllerEpoch(state, self.context.epoch)
                 outcomes[tp] = state
@@ -449,6 +480,11 @@ class StateChanges:
         for tp in remaining:
             outcomes[tp] = Failure(f"its state changed {MAX_CONFLICTS} times while being decided")
         return outcomes, recipients
+
+    def _known(self, partitions: Sequence[TopicPartition]) -> States:
+        """Return the context's states of partitions, those that are known."""
+        leadership = self.context.leadership
+        return {tp: leadership[tp] for tp in partitions if tp in leadership}
 
     def _record_read(
         self, partitions: Sequence[TopicPartition], read: States, plan: Plan

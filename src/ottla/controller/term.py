@@ -70,7 +70,7 @@ class ControllerTerm:
 
     def min_isr_by_default(self) -> int:
         """Return what counts where a topic has no min.insync.replicas of its own."""
-        return self.config.integer("min.insync.replicas") if self.settings.eligible_replicas else 1
+        return self.config.integer("min.insync.replicas")
 
     def watcher(self, event: Event, *types: WatchType) -> WatchCallback:
         """Return a watch callback that queues `event` (for these types alone, if given)."""

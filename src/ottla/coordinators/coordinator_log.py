@@ -20,9 +20,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Protocol
+
+import msgspec
 
 from ottla.log.log import Log
 from ottla.log.producers import TRUSTED
@@ -81,8 +82,7 @@ class StateListener(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
-class Leadership:
+class Leadership(msgspec.Struct, eq=False):
     """One partition, for as long as this broker leads it in one leader epoch."""
 
     index: int
@@ -92,8 +92,7 @@ class Leadership:
     reading: "_Reading | None" = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(msgspec.Struct, frozen=True):
     """A partition that has been read up to offset `end` and is not served yet."""
 
     loader: StateLoader
@@ -102,8 +101,7 @@ class _Reading:
     started_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class AppendSettings:
+class AppendSettings(msgspec.Struct, frozen=True):
     """How records are written; time in milliseconds."""
 
     acks: int = ACKS_ALL
@@ -111,8 +109,7 @@ class AppendSettings:
     codec: int = UNCOMPRESSED
 
 
-@dataclass(frozen=True, slots=True)
-class Producer:
+class Producer(msgspec.Struct, frozen=True):
     """The producer whose transaction records belong to; by default none."""
 
     producer_id: int = NO_PRODUCER_ID
@@ -126,8 +123,7 @@ class Producer:
 NO_PRODUCER = Producer()
 
 
-@dataclass(slots=True)
-class _Counts:
+class _Counts(msgspec.Struct):
     loaded: int = 0
     unloaded: int = 0
     records: int = 0

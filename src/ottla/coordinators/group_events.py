@@ -7,9 +7,10 @@ a number, its `request_id`, which comes back with its `Reply`; a record by the `
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 from typing import NamedTuple
+
+import msgspec
 
 from ottla.coordinators.group import Group, Member, Protocols
 from ottla.coordinators.timers import CancelTimer, SetTimer
@@ -20,8 +21,7 @@ from ottla.model.protocol import NO_GENERATION
 NO_MEMBER = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
+class GroupSettings(msgspec.Struct, frozen=True):
     """The group.* settings of server.properties; times in milliseconds."""
 
     min_session_timeout_ms: int = 6_000
@@ -33,8 +33,7 @@ class GroupSettings:
 # --- requests ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(msgspec.Struct, frozen=True):
     """A JoinGroup. `member_id_suffix` makes the id of a new member unique, else it is empty."""
 
     group_id: str
@@ -54,8 +53,7 @@ class Join:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sync:
+class Sync(msgspec.Struct, frozen=True):
     """A SyncGroup; `assignment` maps member ids to bytes and comes from the leader only."""
 
     group_id: str

@@ -5,8 +5,9 @@ responses that they keep waiting. Invariants: each request gets its result once,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+import msgspec
 
 from ottla.coordinators.group import CLASSIC, MemberSummary
 from ottla.coordinators.offsets import Commit
@@ -55,8 +56,7 @@ class AwaitsVerification(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOverview:
+class GroupOverview(msgspec.Struct, frozen=True):
     """A group as ListGroups shows it."""
 
     group_id: str
@@ -65,8 +65,7 @@ class GroupOverview:
     group_type: str = CLASSIC
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
+class GroupDescription(msgspec.Struct, frozen=True):
     """A group as DescribeGroups shows it."""
 
     error: ErrorCode
@@ -77,8 +76,7 @@ class GroupDescription:
     members: Sequence[MemberSummary] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedOffset:
+class FetchedOffset(msgspec.Struct, frozen=True):
     """One partition's committed offset; `commit` is None where there is none."""
 
     tp: TopicPartition

@@ -6,8 +6,9 @@ which comes back with `RecordsStored`, `RetryDue` or `MarkersWritten`.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from ottla.coordinators.transaction import Transition
 from ottla.model.effects import Log
@@ -166,8 +167,7 @@ class RetryLater(NamedTuple):
     attempts: int
 
 
-@dataclass(frozen=True, slots=True)
-class SendMarkers:
+class SendMarkers(msgspec.Struct, frozen=True):
     """Effect: have markers written to `partitions`; `MarkersWritten` follows, once or more often.
 
     The markers carry the producer id and epoch, and the coordinator's epoch.

@@ -44,6 +44,7 @@ class Followed:
         context.deletion_ineligible = set(facts.deletion_ineligible)
         context.reassigning = dict.fromkeys(map(journaled.partition_of, facts.reassigning))
         context.clean_brokers = set(facts.whole)
+        context.unstated = set(facts.unstated)
         context.broker_epochs.update(facts.broker_epochs)
         return Followed(context)
 

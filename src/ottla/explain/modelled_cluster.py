@@ -8,8 +8,9 @@ meanwhile; no record is written. Not modelled: log dirs, the eligible replicas o
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from ottla.admin.operations.snapshot_file import Broker, Snapshot
 from ottla.controller.context import Context

@@ -358,7 +358,7 @@ def _refusal(entry: Entry) -> str:
         problem = problem_with(assignment, facts.target, set(facts.live).__contains__)
         if problem is not None:
             return problem
-    goal = goal_of(assignment, facts.target, facts.isr)
+    goal = goal_of(assignment, facts.target, facts.isr, facts.min_isr)
     return goal if isinstance(goal, str) else f"accepted: {list(goal.replicas)}"
 
 

@@ -5,8 +5,9 @@ from the context that was followed up to it; a line that begins no procedure is 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from ottla.controller import (
     brokers,

@@ -8,7 +8,8 @@ reads decides what can be built again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.model.config import parse_properties
 from ottla.model.ids import TopicPartition, uuid_from_text, uuid_to_text
@@ -122,8 +123,7 @@ def decode_partition_metadata(data: bytes) -> bytes:
         raise CheckpointError(f"no partition.metadata: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(msgspec.Struct, frozen=True):
     """Whose folder this is: the cluster and the broker."""
 
     cluster_id: str

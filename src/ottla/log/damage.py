@@ -7,7 +7,8 @@ the log is damaged; only a file that is not there says that it is not.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.model.ids import TopicPartition
 
@@ -21,8 +22,7 @@ Range = tuple[int, int]
 """The first offset that cannot be read, and the one from which on records can be read again."""
 
 
-@dataclass(frozen=True, slots=True)
-class DamageFile:
+class DamageFile(msgspec.Struct, frozen=True):
     """The contents of a damage file. `committed` is the high watermark, -1 if not known."""
 
     partition: str

@@ -11,8 +11,9 @@ import asyncio
 import logging
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+import msgspec
 
 from ottla.model.config import BrokerConfig
 from ottla.model.journal_schema import GZIP, SET_ASIDE
@@ -28,8 +29,7 @@ _GZIP_FORM = 31
 _STAMP_DIGITS = 17
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(msgspec.Struct, frozen=True):
     """How much of one log is kept.
 
     A file of `file_bytes` is set aside; of all together `total_bytes` are kept, and for `age_ms`

@@ -4,8 +4,10 @@ Who may call: everyone; all are frozen values. Kafka: `Broker`, `EndPoint`,
 `LeaderAndIsr`, `LeaderIsrAndControllerEpoch` and `ReplicaAssignment`.
 """
 
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
 from ottla.model.ports import address_text
@@ -17,8 +19,7 @@ RECOVERED = 0
 RECOVERING = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """One listener's address, as a znode keeps it: `PLAINTEXT://host:9092`."""
 
     host: str
@@ -30,15 +31,14 @@ class Endpoint:
         return f"{self.listener}://{address_text(self.host, self.port)}"
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerInfo:
+class BrokerInfo(msgspec.Struct, frozen=True):
     """A broker's registration. `epoch` is the czxid of its znode (-1 while unregistered)."""
 
     id: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     epoch: int = -1
-    features: dict[str, tuple[int, int]] = field(default_factory=dict)
+    features: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
 
     def endpoint(self, listener: str) -> Endpoint:
         """Return the endpoint named `listener`; raise KeyError naming what there is."""
@@ -49,8 +49,7 @@ class BrokerInfo:
         raise KeyError(f"broker {self.id} has no listener {listener} (it has {have})")
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderAndIsr:
+class LeaderAndIsr(msgspec.Struct, frozen=True):
     """The leader and the in-sync replicas of a partition.
 
     `partition_epoch` is the version of the state znode: every change compares and swaps on it.
@@ -72,16 +71,14 @@ class LeaderAndIsr:
         return self.leader != NO_LEADER
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderIsrAndControllerEpoch:
+class LeaderIsrAndControllerEpoch(msgspec.Struct, frozen=True):
     """A state znode's whole content: the leadership and the controller epoch that wrote it."""
 
     leader_and_isr: LeaderAndIsr
     controller_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Eligible:
+class Eligible(msgspec.Struct, frozen=True):
     """The eligible leader replicas of a partition: who may lead it besides its ISR (KIP-966).
 
     Valid for one version of the state znode (`partition_epoch`). `broker_epochs` pairs each replica
@@ -97,8 +94,7 @@ class Eligible:
     written_ms: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class MinIsr:
+class MinIsr(msgspec.Struct, frozen=True):
     """A topic's own min.insync.replicas (None: it has none) and when its settings changed last."""
 
     value: int | None = None
@@ -107,8 +103,7 @@ class MinIsr:
     changes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaAssignment:
+class ReplicaAssignment(msgspec.Struct, frozen=True):
     """A partition's replicas (AR), and which of them a reassignment is adding or removing.
 
     The first replica is the preferred leader. During a reassignment `replicas` holds both the
@@ -156,8 +151,7 @@ class LeadershipUpdate(NamedTuple):
     is_new: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
+class TopicInfo(msgspec.Struct, frozen=True):
     """A topic's znode: its 16-byte id (None in znodes of version 1 and 2) and its assignment."""
 
     name: str

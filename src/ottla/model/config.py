@@ -7,9 +7,10 @@ Kafka's (`model.config_keys`). A default of ours that differs is in `OUR_DEFAULT
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from ottla.model.cluster import Endpoint
-from ottla.model.config_keys import TOPIC_SYNONYMS, broker_keys, our_keys, topic_keys
+from ottla.model.config_keys import TOPIC_SYNONYMS, ConfigKey, broker_keys, our_keys, topic_keys
 from ottla.model.errors import ConfigError
 
 OUR_DEFAULTS = {
@@ -126,7 +127,9 @@ class TopicConfig:
         return "delete" in self.cleanup_policy
 
 
-_TOPIC_FIELDS = tuple(f for f in TopicConfig.__dataclass_fields__ if f != "overrides")
+_TOPIC_FIELDS = {
+    f: f.replace("_", ".") for f in TopicConfig.__dataclass_fields__ if f != "overrides"
+}
 
 
 class BrokerConfig:
@@ -138,14 +141,15 @@ class BrokerConfig:
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        keys = broker_keys() | our_keys()
         self.properties = dict(properties)
         self.static_properties = dict(properties)
-        self.unknown = sorted(k for k in properties if k not in keys)
-        self._values: dict[str, object] = {}
-        for name, key in keys.items():
-            text = self.properties.get(name, OUR_DEFAULTS.get(name, key.default))
-            self._values[name] = None if text is None else key.parse(text)
+        self._values = dict(_broker_defaults())
+        self.unknown = sorted(k for k in properties if k not in self._values)
+        for name, key in _all_broker_keys().items():
+            text = self.properties.get(name)
+            if text is not None:
+                self._values[name] = key.parse(text)
+        self._topic_defaults: dict[str, object] = {}
         self._check()
 
     def override(self, properties: Mapping[str, str]) -> None:
@@ -157,6 +161,7 @@ class BrokerConfig:
         new = BrokerConfig(properties)
         self.properties = new.properties
         self._values = new._values
+        self._topic_defaults = new._topic_defaults
 
     def __getitem__(self, name: str) -> object:
         return self._values[name]
@@ -288,15 +293,37 @@ class BrokerConfig:
         for name in overrides:
             if name not in keys:
                 raise ConfigError(f"Unknown topic config name: {name}")
-        values: dict[str, object] = {}
-        for field in _TOPIC_FIELDS:
-            name = field.replace("_", ".")
-            text = overrides.get(name)
-            if text is None:
-                text, _ = self.topic_default(name)
-            value = keys[name].parse(text)
-            values[field] = tuple(value) if isinstance(value, list) else value
+        if not self._topic_defaults:
+            self._topic_defaults = {
+                field: _topic_value(name, self.topic_default(name)[0])
+                for field, name in _TOPIC_FIELDS.items()
+            }
+        values = dict(self._topic_defaults)
+        if overrides:
+            for field, name in _TOPIC_FIELDS.items():
+                if (text := overrides.get(name)) is not None:
+                    values[field] = _topic_value(name, text)
         return TopicConfig(overrides=dict(overrides), **values)  # type: ignore[arg-type]
+
+
+@cache
+def _all_broker_keys() -> Mapping[str, ConfigKey]:
+    return broker_keys() | our_keys()
+
+
+@cache
+def _broker_defaults() -> Mapping[str, object]:
+    """Return the typed values of all broker settings that server.properties does not have."""
+    texts = {k: OUR_DEFAULTS.get(k, key.default) for k, key in _all_broker_keys().items()}
+    return {
+        name: None if text is None else _all_broker_keys()[name].parse(text)
+        for name, text in texts.items()
+    }
+
+
+def _topic_value(name: str, text: str | None) -> object:
+    value = topic_keys()[name].parse(text)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def default_topic_config(**overrides: str) -> TopicConfig:

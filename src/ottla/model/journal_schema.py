@@ -306,6 +306,8 @@ class ReassignmentRefused(Event, frozen=True, kw_only=True, omit_defaults=True):
     isr: Replicas
     live: Replicas
     reason: str
+    min_isr: int = 1
+    """min.insync.replicas, where a replica in sync would have been dropped"""
 
     @property
     def assignment(self) -> ReplicaAssignment:
@@ -457,6 +459,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     offline_dirs: dict[int, list[str]] = msgspec.field(default_factory=dict)
     deleting: list[str] = msgspec.field(default_factory=list)
     whole: Replicas = msgspec.field(default_factory=_none)
+    unstated: Replicas = msgspec.field(default_factory=_none)
     deletion_started: list[str] = []
     deletion_ineligible: list[str] = []
     reassigning: list[str] = []

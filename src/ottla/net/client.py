@@ -10,8 +10,9 @@ are retried here: the caller knows what else may be repeated. Kafka:
 import asyncio
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ottla.model.errors import (
     BrokerNotAliveError,
@@ -54,8 +55,7 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Leader:
+class _Leader(msgspec.Struct, frozen=True):
     """A partition's leader, with the leader epoch and the topic id."""
 
     broker_id: int

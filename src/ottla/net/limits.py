@@ -6,8 +6,9 @@ servers of one broker may share `ConnectionQuotas`. Kafka: `ConnectionQuotas`.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
+
+import msgspec
 
 from ottla.net.framing import DEFAULT_MAX_FRAME_BYTES
 
@@ -15,8 +16,7 @@ DISPATCH_SLICE_S = 0.008
 """Requests dispatched in one iteration of the loop take twice this at most, and the last one."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLimits:
+class ServerLimits(msgspec.Struct, frozen=True):
     """A listener's bounds, each beside its Kafka key; finite where Kafka's are not."""
 
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES  # socket.request.max.bytes
@@ -34,8 +34,7 @@ class ServerLimits:
     queued_response_bytes: int = 67_108_864  # ottla.queued.max.response.bytes
 
 
-@dataclass(frozen=True, slots=True)
-class FrameRules:
+class FrameRules(msgspec.Struct, frozen=True):
     """What is known of a request before it is read: by its API key, the first two bytes."""
 
     pipelined: bytes = b""

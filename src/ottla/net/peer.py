@@ -11,8 +11,9 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
 
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, WireError
 from ottla.model.ports import Buffer, World, address_text
@@ -36,8 +37,7 @@ MAX_RESPONSE_BYTES = 1_073_741_824
 NEVER = float("inf")
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct, eq=False):
     """A request that waits for its response."""
 
     correlation_id: int

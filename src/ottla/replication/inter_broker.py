@@ -6,7 +6,7 @@ follow from inter.broker.protocol.version (PROTOCOL 6.1), so that a rolling upgr
 Kafka: `MetadataVersion`.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from ottla.model.config import BrokerConfig
 from ottla.security.broker_client import broker_security
@@ -56,8 +56,7 @@ LEAST_WAIT_MS = 10
 """What a follower's fetch waits at least for records: with 0 it would ask again without a pause."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetcherSettings:
+class FetcherSettings(msgspec.Struct, frozen=True):
     """What a fetcher needs of the configuration."""
 
     broker_id: int

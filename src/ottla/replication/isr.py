@@ -19,7 +19,8 @@ Kafka: `Partition` and `Replica` (KIP-497, KIP-841, KIP-903, KAFKA-15583).
 
 import enum
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.model.errors import ErrorCode
 from ottla.model.protocol import UNKNOWN_OFFSET
@@ -127,8 +128,7 @@ class Follower:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class IsrState:
+class IsrState(msgspec.Struct, frozen=True):
     """The ISR as committed, and what is proposed to the controller while a change is in flight.
 
     Tuples keep the order in which members joined, as Kafka's znodes show it.

@@ -8,14 +8,14 @@ Kafka: `RackAwareReplicaSelector` and `ReplicaView` (KIP-392).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 """The one class that replica.selector.class may name: it is what this module does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """A replica that a consumer may read from. `rack` is None where its broker has none."""
 
     broker_id: int

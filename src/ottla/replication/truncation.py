@@ -14,22 +14,20 @@ Kafka: `AbstractFetcherThread.getOffsetTruncationState` and the check in
 `Partition.readRecords` (KIP-101, KIP-279, KIP-595).
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from ottla.model.errors import OffsetOutOfRangeError
 from ottla.model.protocol import UNDEFINED
 
 
-@dataclass(frozen=True, slots=True)
-class EpochEnd:
+class EpochEnd(msgspec.Struct, frozen=True):
     """An epoch and the offset after its last record."""
 
     epoch: int
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Truncation:
+class Truncation(msgspec.Struct, frozen=True):
     """Where to cut. `complete` is False when the leader must be asked once more (KIP-279)."""
 
     offset: int

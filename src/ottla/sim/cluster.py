@@ -246,6 +246,12 @@ class Cluster:
         self.zookeeper_node().loop.call_soon(self.zookeeper.expire, session_id)
         return True
 
+    def reassign(self, tp: TopicPartition, replicas: list[int] | None) -> bool:
+        mover = next((o for o in self._operators if isinstance(o, Mover)), None)
+        if mover is not None:
+            self.client_node().loop.create_task(mover.reassign(tp, replicas))
+        return mover is not None
+
     def lose_zookeeper_message(self, *, reply: bool) -> None:
         assert self.zookeeper is not None
         lose = self.zookeeper.lose_reply if reply else self.zookeeper.lose_request
@@ -463,14 +469,13 @@ class Cluster:
         """Create the topic; then be every client and operator, until they are stopped."""
         client = Client(world, self.bootstrap, "admin", timeout_s=5.0)
         plan = self.plan
-        configs = {"min.insync.replicas": str(plan.min_isr)}
-        await create_topic(client, plan.topic, plan.partitions, plan.replicas, configs)
+        firm = {"min.insync.replicas": str(plan.min_isr)}
+        await create_topic(client, plan.topic, plan.partitions, plan.replicas, firm)
         if plan.unclean_partitions:
-            configs = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
-            await create_topic(client, UNCLEAN, plan.unclean_partitions, plan.replicas, configs)
+            loose = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+            await create_topic(client, UNCLEAN, plan.unclean_partitions, plan.replicas, loose)
         if plan.copiers:
-            configs = {"min.insync.replicas": str(plan.min_isr)}
-            await create_topic(client, COPIES, plan.partitions, plan.replicas, configs)
+            await create_topic(client, COPIES, plan.partitions, plan.replicas, firm)
         if plan.coordinated:
             await create_coordinated_topics(client)
             await self.coordination.begin_groups(world, client)
@@ -498,18 +503,10 @@ class Cluster:
         if self.plan.operators:
             self._operators.append(Churn(world, self.bootstrap, "churn", self.history))
             if plan.brokers > plan.replicas:
-                zookeeper = f"zk:{ZOOKEEPER_PORT}"
-                self._operators.append(
-                    Mover(
-                        world,
-                        self.bootstrap,
-                        zookeeper,
-                        self.watched,
-                        plan.brokers,
-                        plan.replicas,
-                        self._operations_of("m0", 3.5),
-                    )
-                )
+                zookeeper, operations = f"zk:{ZOOKEEPER_PORT}", self._operations_of("m0", 3.5)
+                sizes = plan.brokers, plan.replicas
+                mover = Mover(world, self.bootstrap, zookeeper, self.watched, *sizes, operations)
+                self._operators.append(mover)
         for i in range(plan.administrators):
             self._operators.append(
                 Administrator(

@@ -99,11 +99,11 @@ def charged(costs: Costs, spend: Spend) -> Iterator[None]:
 def _wrapped(costs: Costs, spend: Spend) -> Iterator[tuple[Any, Any]]:
     parse, inflate = records.parse_batch_header, compression.decompress
     check, crc, read = record_check.check_records, batch_header.crc32c, records.iter_records
-    whole = records.crc_ok
+    whole, batch_s = records.crc_ok, costs.batch_s
 
-    def parse_batch_header(*args: Any, **more: Any) -> Any:
-        spend(costs.batch_s)
-        return parse(*args, **more)
+    def parse_batch_header(buf: Any, pos: int = 0) -> Any:
+        spend(batch_s)
+        return parse(buf, pos)
 
     def decompress(*args: Any, **more: Any) -> Any:
         found = inflate(*args, **more)

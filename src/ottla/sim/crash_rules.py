@@ -68,11 +68,7 @@ class Registration:
 
     @property
     def host(self) -> str:
-        return host_of(self.process)
-
-
-def host_of(process: SimLoop) -> str:
-    return process.name.partition(".")[0]
+        return self.process.host
 
 
 class CrashRules:
@@ -139,7 +135,7 @@ class CrashRules:
                 spans.setdefault(source, Span(now_s, now_s)).last_s = now_s
 
     def _ended(self, process: SimLoop) -> bool:
-        node = self._simulation.node(host_of(process))
+        node = self._simulation.node(process.host)
         return process.dead or (node.loop is process and not node.up)
 
     def _controller_wrote(self, write: Write) -> None:
@@ -148,9 +144,7 @@ class CrashRules:
         elif write.op == "delete" and self._controller is not None:
             (session, process), self._controller = self._controller, None
             self._unfounded.pop(write.zxid, None)
-            if write.session == session or host_of(self._process(write.session)) == host_of(
-                process
-            ):
+            if write.session == session or self._process(write.session).host == process.host:
                 return  # by itself, or by its own next session
             if self._removed.get(write.zxid) != session:
                 self._found.append(
@@ -164,7 +158,7 @@ class CrashRules:
         if write.session == registration.session:
             return
         by = self._process(write.session)
-        if host_of(by) == registration.host:
+        if by.host == registration.host:
             return  # its own next session (R16)
         self._removed[write.zxid] = registration.session
         ended = self._ended(registration.process)
@@ -177,9 +171,9 @@ class CrashRules:
             f"zxid {write.zxid}: the registration of {registration.process.name} was deleted by "
             f"{by.name}"
         )
-        refused = registration.refused.get(host_of(by))
+        refused = registration.refused.get(by.host)
         if refused is None or not refused.proves:
-            self._without_proof(what, registration, refused, host_of(by))
+            self._without_proof(what, registration, refused, by.host)
         if write.session != self._epoch_session:
             self._unfounded[write.zxid] = f"{what}, which is not the controller of the last epoch"
 
@@ -269,19 +263,21 @@ class CrashRules:
         able = tuple(
             other.process.name
             for other in self._registrations.values()
-            if self._sees(other.process, host) and self._sees(other.process, host_of(process))
+            if self._sees(other.process, host) and self._sees(other.process, process.host)
         )
         return (session, *able) if able else ()
 
     def _refuses(self, process: SimLoop, port: int) -> bool:
         """Whether a process has ended, and its host says so."""
-        host, internet = host_of(process), self._internet
+        if not process.dead:
+            return False
+        host, internet = process.host, self._internet
         silent = host in internet.dark or host in internet.answering
-        return process.dead and not silent and (host, port) not in internet.listeners
+        return not silent and (host, port) not in internet.listeners
 
     def _sees(self, process: SimLoop, host: str) -> bool:
         """Whether a process runs, and reaches a host and ZooKeeper without delay."""
-        own = host_of(process)
+        own = process.host
         pairs = [(own, host), (host, own), (own, ZOOKEEPER), (ZOOKEEPER, own)]
         return not (process.dead or process.paused or any(self._hampered(*p) for p in pairs))
 

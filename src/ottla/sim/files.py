@@ -142,8 +142,7 @@ class SimDisk:
 
     def check(self, operation: str, path: str) -> None:
         """Raise what a fault says about this operation."""
-        fault = self.fault(operation, path)
-        if fault is not None:
+        if self.faults and (fault := self.fault(operation, path)) is not None:
             raise OSError(fault.error, os.strerror(fault.error), path)
 
     def fault(self, operation: str, path: str) -> DiskFault | None:

@@ -105,6 +105,8 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def __init__(self, scheduler: Scheduler, name: str, callback_s: float = 0.0) -> None:
         self.name = name
+        self.host = name.partition(".")[0]
+        """The node, of which `name` is one incarnation."""
         self.scheduler = scheduler
         self.callback_s = callback_s
         """What a callback costs beyond what it does."""
@@ -144,8 +146,13 @@ class SimLoop(asyncio.AbstractEventLoop):
         handle = _Handle(callback, args, self, copy_context() if context is None else context)
         if not self.dead:
             self.queue.append(handle)
-            if not self.due and not self.paused:
-                self.take_turn()
+            if not self.due and not self.paused:  # `take_turn`, without the call
+                self.due = True
+                scheduler, when = self.scheduler, self.busy_until_s
+                if when <= scheduler.instant:
+                    scheduler.ready.append(self)
+                else:
+                    scheduler.push(when, self)
         return handle  # type: ignore[return-value]  # all of asyncio's Handle that is used
 
     call_soon_threadsafe = call_soon
@@ -203,13 +210,15 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._streak += 1
             if self._streak > MAX_STEPS_AT_ONCE:
                 raise LivelockError(f"{self.name} is busy without an end at {now_s:.6f} s")
-        ran, asked = 0, len(queue)
-        set_running_loop(self)
+        ran = asked = len(queue)
+        if scheduler.running_loop is not self:
+            scheduler.running_loop = self
+            set_running_loop(self)
         scheduler.spends = True
         try:
-            while ran < asked:
+            while ran:
+                ran -= 1
                 handle = queue.popleft()
-                ran += 1
                 if handle.dropped:
                     continue
                 began_s = now_s
@@ -226,13 +235,21 @@ class SimLoop(asyncio.AbstractEventLoop):
                 if self.dead or self.paused:
                     break
         finally:
-            set_running_loop(scheduler.outer_loop)
             self.due = False
             self.busy_until_s = now_s
+            ran = asked - ran
             self.callbacks += ran
-            scheduler.callbacks_ran(ran)
-        if queue and not self.dead and not self.paused:
-            self.take_turn()
+            scheduler.now = scheduler.instant  # the other nodes were at work meanwhile
+            scheduler.spends = False
+            scheduler.steps += ran
+        if scheduler.steps > scheduler.limit:
+            scheduler.too_many()
+        if queue and not self.dead and not self.paused:  # `take_turn`, without the call
+            self.due = True
+            if now_s <= scheduler.instant:
+                scheduler.ready.append(self)
+            else:
+                scheduler.push(now_s, self)
 
     # The node's life.
 

@@ -359,6 +359,50 @@ def flipped_bit(hand: Hand) -> str | None:
     return None
 
 
+def target_replaced_at_disk_loss(hand: Hand) -> str | None:
+    """Replace or cancel a move when the other replica in sync has just lost its disk (F11, F24).
+
+    A follower is dead; the partition moves away from its leader, so that the move waits for the
+    follower, with the new replica in sync. The leader's disk is lost; its session has not ended.
+    """
+    if not hand.hard:
+        return None
+    target, nodes = hand.target, hand.target.broker_nodes()
+    chosen = next(((t, n, isr) for t, n, isr in hand.led_partitions() if len(isr) == 2), None)
+    if chosen is None:
+        return None
+    tp, leader, isr = chosen
+    follower = next(n for n in isr if n is not leader)
+    others = [n for n in hand.running() if n not in isr]
+    hand.rng.shuffle(others)
+    if not others:
+        return None
+    number, first, added = nodes.index(leader), nodes.index(follower), nodes.index(others[0])
+    then = [nodes.index(others[-1]), first] if len(others) > 1 else None
+    if not target.reassign(tp, [added, first]):
+        return None
+    follower.crash()
+    target.expire_session(follower)
+
+    def in_sync_without_the_follower() -> bool:
+        state = target.leader_and_isr(tp)
+        return state is not None and state[0] == number and set(state[1]) == {number, added}
+
+    def act() -> None:
+        hand.after(hand.between(0.5, 2.5), lose)  # what is written meanwhile only these two have
+
+    def lose() -> None:
+        if in_sync_without_the_follower() and leader.up and hand.may_lose([leader]):
+            leader.crash()
+            leader.disk.wipe()
+            target.reassign(tp, then)
+            hand.boot_later(leader, 0.5, 4.0)
+        hand.after(hand.between(3.0, 8.0), follower.boot_if_down)
+
+    hand.watch(in_sync_without_the_follower, act, 10.0, follower.boot_if_down)
+    return f"{tp}: {leader.name}, {others[0].name} instead of it, {follower.name} dead"
+
+
 MOMENTS: dict[str, Callable[[Hand], str | None]] = {
     "leader-dies-amid-catch-up": leader_dies_amid_catch_up,
     "power-loss-at-rejoin": power_loss_at_rejoin,
@@ -366,4 +410,5 @@ MOMENTS: dict[str, Callable[[Hand], str | None]] = {
     "leader-cut-off-from-followers": leader_cut_off_from_followers,
     "slow-recovery": slow_recovery,
     "flipped-bit": flipped_bit,
+    "target-replaced-at-disk-loss": target_replaced_at_disk_loss,
 }

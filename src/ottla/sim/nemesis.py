@@ -77,6 +77,7 @@ FAULTS = (
     Fault("leader-cut-off-from-followers", 4, "F13 F36"),
     Fault("slow-recovery", 4, "F9 F19"),
     Fault("flipped-bit", 6, "F20"),
+    Fault("target-replaced-at-disk-loss", 4, "F11 F24"),
     Fault("refused", 6, "F44"),
     Fault("refused-briefly", 3, "F44"),
     Fault("killed-behind-proxy", 2, "F44"),

@@ -52,6 +52,7 @@ class Internet:
         self.scheduler = scheduler
         self.trace = trace
         self.random = rng
+        self._chance = rng.random
         self.costs = FREE
         self.base_s = 0.0003
         self.jitter_s = 0.0002
@@ -113,8 +114,8 @@ class Internet:
         if link.blocked or (dark and (link.target in dark or link.source in dark)):
             link.held.append(delivery)
             return
-        delay = link.base_s + link.jitter_s * self.random.random()
-        if link.stall_chance and self.random.random() < link.stall_chance:
+        delay = link.base_s + link.jitter_s * self._chance()
+        if link.stall_chance and self._chance() < link.stall_chance:
             delay += RETRANSMIT_S
         scheduler = self.scheduler
         scheduler.push(scheduler.now + delay, delivery)

@@ -224,17 +224,26 @@ class Mover:
 
     async def _by_api(self) -> None:
         """Replace a target that is still being moved to, or cancel the move."""
+        await self._alter(
+            [(tp, None if self.rng.random() < 0.2 else wish) for tp, wish in self._wish()]
+        )
+
+    async def reassign(self, tp: TopicPartition, replicas: list[int] | None) -> None:
+        """Move a partition to these brokers, or cancel (None); a refusal is fine."""
+        with contextlib.suppress(OttlaError):
+            await self._alter([(tp, replicas)])
+
+    async def _alter(self, wanted: Sequence[tuple[TopicPartition, list[int] | None]]) -> None:
         topics = [
             AlterPartitionReassignmentsRequest.ReassignableTopic(
                 name=tp.topic,
                 partitions=[
                     AlterPartitionReassignmentsRequest.ReassignablePartition(
-                        partition_index=tp.partition,
-                        replicas=None if self.rng.random() < 0.2 else replicas,
+                        partition_index=tp.partition, replicas=replicas
                     )
                 ],
             )
-            for tp, replicas in self._wish()
+            for tp, replicas in wanted
         ]
         request = AlterPartitionReassignmentsRequest(timeout_ms=5000, topics=topics)
         await self.client.call(request, "controller")

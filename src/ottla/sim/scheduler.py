@@ -11,6 +11,7 @@ spins (`LivelockError`); an empty queue while someone waits is a `DeadlockError`
 import asyncio
 import contextlib
 from asyncio.events import _get_running_loop as get_running_loop
+from asyncio.events import _set_running_loop as set_running_loop
 from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
@@ -78,11 +79,14 @@ class Scheduler:
         """When the present event happens: `now`, but for what its callback has cost."""
         self.ready: deque[Runnable] = deque()
         """What is due at this instant, in its order."""
-        self.outer_loop: asyncio.AbstractEventLoop | None = None
-        """The event loop in which the simulation runs, if any: nodes' loops put it back."""
+        self.running_loop: asyncio.AbstractEventLoop | None = None
+        """What asyncio takes for the running loop: that of the node whose turn was last.
+
+        To tell asyncio takes a system call, so no turn puts it back; the run of events does.
+        """
         self._heap: list[tuple[float, int, Runnable]] = []
         self._number = 0
-        self._limit = min(max_steps, MAX_STEPS_AT_ONCE)
+        self.limit = min(max_steps, MAX_STEPS_AT_ONCE)
         """So many steps there may be by the end of the present instant."""
 
     def push(self, when: float, event: Runnable) -> None:
@@ -121,18 +125,8 @@ class Scheduler:
         finally:
             self.spends = before
 
-    def callbacks_ran(self, count: int) -> None:
-        """Return to the instant of the present event: so many callbacks of it are over.
-
-        LivelockError where there are too many.
-        """
-        self.now = self.instant
-        self.spends = False
-        self.steps = steps = self.steps + count
-        if steps > self._limit:
-            self._too_many()
-
-    def _too_many(self) -> None:
+    def too_many(self) -> None:
+        """Raise the LivelockError of an instant, or a run, with more steps than its limit."""
         if self.steps > self.max_steps:
             raise LivelockError(f"more than {self.max_steps} events by {self.now:.6f} s")
         raise LivelockError(f"{MAX_STEPS_AT_ONCE} events at {self.now:.6f} s")
@@ -158,11 +152,13 @@ class Scheduler:
 
         Those that were cancelled are left out.
         """
-        before, self.outer_loop = self.outer_loop, get_running_loop()
+        before = self.running_loop = get_running_loop()
         try:
             return self._run_events(deadline_s, done)
         finally:
-            self.outer_loop = before
+            if self.running_loop is not before:
+                self.running_loop = before
+                set_running_loop(before)
 
     def _run_events(self, deadline_s: float, done: Callable[[], bool] | None) -> bool:
         ready, heap, most = self.ready, self._heap, self.max_steps
@@ -181,15 +177,15 @@ class Scheduler:
                     return False
                 self.now = self.instant = when
                 limit = self.steps + MAX_STEPS_AT_ONCE
-                self._limit = limit if limit < most else most  # noqa: FURB136 - as in `push`
+                self.limit = limit if limit < most else most  # noqa: FURB136 - as in `push`
                 # What was pushed for an instant before it came goes before what comes up in it.
                 while heap and heap[0][0] == when:
                     ready.append(heappop(heap)[2])
             else:
                 return False
             self.steps = steps = self.steps + 1
-            if steps > self._limit:
-                self._too_many()
+            if steps > self.limit:
+                self.too_many()
             event.fire()
         return True
 
@@ -211,7 +207,7 @@ class Scheduler:
     def _pass(self, until_s: float) -> None:
         """Let time pass in which nothing happens."""
         self.now = self.instant = max(until_s, self.instant)
-        self._limit = min(self.max_steps, self.steps + MAX_STEPS_AT_ONCE)
+        self.limit = min(self.max_steps, self.steps + MAX_STEPS_AT_ONCE)
 
     def statistics(self) -> dict[str, object]:
         queued = len(self._heap) + len(self.ready)

@@ -57,6 +57,10 @@ class Target(Protocol):
 
     def controller_node(self) -> Node | None: ...
 
+    def reassign(self, tp: TopicPartition, replicas: list[int] | None) -> bool:
+        """Have the mover ask to move a partition (None: cancel); False if there is no mover."""
+        ...
+
     def topics(self) -> set[str]:
         """Return the topics there are by ZooKeeper."""
         ...

@@ -18,6 +18,11 @@ HASHED_AT_ONCE = 96
 _FACTS = struct.Struct("<dI")
 
 
+def segment_label(node: str, kind: str, peer: str) -> bytes:
+    """Return what the lines of one kind of segment have in common."""
+    return f" {node} {kind} {peer} ".encode()
+
+
 class Trace:
     """An append-only record. `sink` gets every line as it is made."""
 
@@ -25,7 +30,6 @@ class Trace:
         self.count = 0
         self.tail: deque[str] = deque(maxlen=KEPT_LINES)
         self._sink = sink
-        self._labels: dict[tuple[str, str, str], bytes] = {}
         self._unhashed: list[bytes] = []
         self._hash = hashlib.blake2b(digest_size=8)
 
@@ -39,18 +43,18 @@ class Trace:
         if self._sink is not None:
             self._sink(line)
 
-    def segment(self, now: float, node: str, kind: str, peer: str, data: bytes) -> None:
-        """Record that bytes arrived. The line tells their number and sum, the hash has them all."""
+    def segment(self, now: float, label: bytes, data: bytes) -> None:
+        """Record that bytes arrived (`label`: where and what, see `segment_label`).
+
+        The line tells their number and sum, the hash has them all.
+        """
         self.count += 1
-        label = self._labels.get((node, kind, peer))
-        if label is None:
-            label = self._labels[node, kind, peer] = f" {node} {kind} {peer} ".encode()
         unhashed = self._unhashed
         unhashed += (_FACTS.pack(now, len(data)), label, data)
         if len(unhashed) > HASHED_AT_ONCE:
             self._hash_all()
         if self._sink is not None:
-            self._sink(f"{now:.6f} {node} {kind} {peer} {len(data)} {zlib.crc32(data):08x}")
+            self._sink(f"{now:.6f}{label.decode()}{len(data)} {zlib.crc32(data):08x}")
 
     def _hash_all(self) -> None:
         self._hash.update(b"".join(self._unhashed))

@@ -19,7 +19,7 @@ import msgspec
 from ottla.sim.costs import Costs
 from ottla.sim.loop import SimLoop
 from ottla.sim.scheduler import Scheduler
-from ottla.sim.trace import Trace
+from ottla.sim.trace import Trace, segment_label
 
 WINDOW_BYTES = 262_144
 SEGMENT_BYTES = 65_536
@@ -124,7 +124,9 @@ class Pipe:
         self.queued_bytes = 0
         self.closing = False
         self.dark = sender.carrier.dark
+        self._carrier = sender.carrier
         self._scheduler = sender.carrier.scheduler
+        self._chance = sender.carrier.random.random
         self._link = sender.carrier.link(sender.host, receiver.host)
         self._window_used = 0
         self._sent = 0
@@ -142,7 +144,7 @@ class Pipe:
             self.pump()
             return
         # As `pump` does it, for what nearly all writes are.
-        if size > 1 and (drawn := self.sender.carrier.random.random()) < SPLIT_CHANCE:
+        if size > 1 and (drawn := self._chance()) < SPLIT_CHANCE:
             limit = 1 + int((size - 1) * (drawn / SPLIT_CHANCE))
             if limit < size:
                 self.queue.append(data[limit:])
@@ -156,8 +158,7 @@ class Pipe:
 
     def pump(self) -> None:
         """Send what the window allows; FIN when the writer closed and all is sent."""
-        queue = self.queue
-        chance = self.sender.carrier.random.random
+        queue, chance = self.queue, self._chance
         while queue and self._window_used < WINDOW_BYTES:
             head = queue.popleft()
             size = len(head)
@@ -188,22 +189,21 @@ class Pipe:
         """Open the window: the receiver's program took bytes."""
         self._window_used -= count
         if self.queue:
-            self.sender.carrier.send(self.receiver.host, self.sender.host, self.pump)
+            self._carrier.send(self.receiver.host, self.sender.host, self.pump)
 
     def _segment(self, kind: str, data: bytes) -> None:
         number = self._sent
         self._sent = number + 1
-        carrier = self.sender.carrier
         if self._arrived == number:
             self._progress_s = self._scheduler.now
         if not self._timer_armed:
             self._timer_armed = True
-            self._scheduler.after(carrier.give_up_s, self._check_progress)
-        carrier.send_over(Segment(self, self._link, number, kind, data))
+            self._scheduler.after(self._carrier.give_up_s, self._check_progress)
+        self._carrier.send_over(Segment(self, self._link, number, kind, data))
 
     def _check_progress(self) -> None:
         self._timer_armed = False
-        carrier = self.sender.carrier
+        carrier = self._carrier
         if self._arrived == self._sent or self.sender.lost:
             return
         left = self._progress_s + carrier.give_up_s - carrier.scheduler.now
@@ -215,17 +215,18 @@ class Pipe:
 
     def arrive(self, segment: Segment) -> None:
         """Hand over what came, in its order."""
-        if segment.number != self._arrived:
-            self._early[segment.number] = segment
+        number, early = segment.number, self._early
+        if number != self._arrived:
+            early[number] = segment
             return
-        scheduler, receiver, early = self._scheduler, self.receiver, self._early
-        while True:
-            self._arrived += 1
-            self._progress_s = scheduler.now
-            receiver.kernel_receive(segment.kind, segment.data)
-            if not early or self._arrived not in early:
-                return
-            segment = early.pop(self._arrived)
+        self._arrived = number = number + 1
+        self._progress_s = self._scheduler.now
+        self.receiver.kernel_receive(segment.kind, segment.data)
+        while early and number in early:
+            segment = early.pop(number)
+            self._arrived = number = number + 1
+            self._progress_s = self._scheduler.now
+            self.receiver.kernel_receive(segment.kind, segment.data)
 
 
 class SimTransport(asyncio.Transport):
@@ -245,6 +246,9 @@ class SimTransport(asyncio.Transport):
         self.pipe: Pipe | None = None
         self.lost = False
         self._loop = loop
+        self._scheduler = carrier.scheduler
+        self._trace = carrier.trace
+        self._labels: dict[str, bytes] = {}
         self._protocol: Any = None
         self._buffered = False
         self._inbox: deque[bytes] = deque()
@@ -277,8 +281,10 @@ class SimTransport(asyncio.Transport):
 
     def kernel_receive(self, kind: str, data: bytes) -> None:
         """Take one segment in its order."""
-        carrier = self.carrier
-        carrier.trace.segment(carrier.scheduler.now, self.host, kind, self.peer_host, data)
+        label = self._labels.get(kind)
+        if label is None:
+            label = self._labels[kind] = segment_label(self.host, kind, self.peer_host)
+        self._trace.segment(self._scheduler.now, label, data)
         if kind == DATA and not self.lost and not self._closing:
             self._inbox.append(data)
             if not self._read_due and self._reading and self._protocol is not None:
@@ -345,10 +351,11 @@ class SimTransport(asyncio.Transport):
         try:
             if self._inbox:
                 count = self._fill_buffer() if self._buffered else self._hand_over()
-                if self.peer is not None and self.peer.pipe is not None:
-                    self.peer.pipe.consumed(count)
+                peer = self.peer
+                if peer is not None and peer.pipe is not None:
+                    peer.pipe.consumed(count)
                     if self.op_s:
-                        self.carrier.scheduler.spend(self.op_s + self.byte_s * count)
+                        self._scheduler.spend(self.op_s + self.byte_s * count)
             elif self._reset is not None:
                 self._lose(self._reset)
             elif self._eof:
@@ -421,11 +428,11 @@ class SimTransport(asyncio.Transport):
             return
         assert self.pipe is not None
         data = bytes(data)
-        carrier, pipe = self.carrier, self.pipe
+        pipe, tap = self.pipe, self.carrier.tap
         if self.op_s:
-            carrier.scheduler.spend(self.op_s + self.byte_s * len(data))
-        if carrier.tap is not None:
-            carrier.tap(self.host, self.peer_host, data)
+            self._scheduler.spend(self.op_s + self.byte_s * len(data))
+        if tap is not None:
+            tap(self.host, self.peer_host, data)
         pipe.push(data)
         if pipe.queued_bytes > self._high and not self.writer_paused:
             self.writer_paused = True

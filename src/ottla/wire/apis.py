@@ -6,11 +6,11 @@ what a broker lists in its ApiVersions response is the broker's affair. Kafka: `
 """
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class ApiSpec:
+class ApiSpec(msgspec.Struct, frozen=True):
     """One API. `flexible_version` is the first with compact types and tagged fields, or None."""
 
     key: int

@@ -25,6 +25,7 @@ from ottla.zookeeper.errors import (
     MultiError,
     NodeExistsError,
     NoNodeError,
+    UnimplementedError,
     ZooKeeperError,
 )
 from ottla.zookeeper.jute import Stat
@@ -45,6 +46,7 @@ CHUNK_OPS = 1000
 SINGLES_AT_ONCE = 200
 OP_OVERHEAD_BYTES = 64
 READS_AT_ONCE = 400
+SLICES_AHEAD = 2
 MAX_LOSSES = 20
 
 
@@ -130,6 +132,54 @@ class Access:
                 if future.done() and not future.cancelled():
                     future.exception()  # nothing else will look at it
                 future.cancel()
+
+    async def get_data_in_slices(
+        self,
+        paths: Sequence[str],
+        take: Callable[[int, list[tuple[bytes, Stat] | ZooKeeperError]], None],
+    ) -> None:
+        """Read the data of many small znodes, as `read_slices` does, by one request for each slice.
+
+        To ZooKeeper a request costs as much as the write of ten states in one multi. A server
+        before 3.6 does not know such a request; one whose reply was lost may have had a reply too
+        large for a frame: both are read znode by znode.
+        """
+        size = READS_AT_ONCE
+        slices = [paths[start : start + size] for start in range(0, len(paths), size)]
+        ahead = [self._read_slice(some) for some in slices[:SLICES_AHEAD]]
+        try:
+            for number, some in enumerate(slices):
+                following = slices[number + SLICES_AHEAD : number + SLICES_AHEAD + 1]
+                ahead += map(self._read_slice, following)
+                sent, ahead[number] = ahead[number], None
+                take(number * size, await self._slice_read(sent, some))
+        finally:
+            for future in ahead:
+                if future is not None and future.done() and not future.cancelled():
+                    future.exception()  # nothing else will look at it
+                elif future is not None:
+                    future.cancel()
+
+    def _read_slice(
+        self, paths: Sequence[str]
+    ) -> "asyncio.Future[list[tuple[bytes, Stat] | ZooKeeperError]] | None":
+        """Send one request for the data of znodes; None where the server would not know it."""
+        return self.session.multi_read(paths) if self.session.has_multi_read else None
+
+    async def _slice_read(
+        self,
+        sent: "asyncio.Future[list[tuple[bytes, Stat] | ZooKeeperError]] | None",
+        paths: Sequence[str],
+    ) -> list[tuple[bytes, Stat] | ZooKeeperError]:
+        """Return what such a request gave, or read the znodes one by one."""
+        if sent is not None:
+            try:
+                return await sent
+            except UnimplementedError:
+                self.session.has_multi_read = False
+            except ConnectionLossError:
+                await self.session.wait_connected()
+        return await self.read_all(self.session.get, paths)
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         """Return data and stat of each path, None where there is no such znode."""

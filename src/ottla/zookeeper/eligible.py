@@ -7,11 +7,11 @@ reported and counts as none (F41). Kafka has these facts in KRaft's `PartitionRe
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from ottla.model.cluster import BrokerInfo, Eligible, MinIsr
 from ottla.model.ids import TopicPartition, uuid_to_text

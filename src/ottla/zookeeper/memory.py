@@ -261,6 +261,8 @@ class MemoryZooKeeper:
             return _result(op, done)
         if op == jute.MULTI:
             return self._multi(session, frame)
+        if op == jute.MULTI_READ:
+            return self._multi_read(frame)
         if op == jute.SYNC:
             return frame[8:]
         if op == jute.SET_WATCHES:
@@ -291,6 +293,18 @@ class MemoryZooKeeper:
             return jute.buffer(node.data) + stat
         names = jute.strings(list(node.children))
         return names if op == jute.GET_CHILDREN else names + stat
+
+    def _multi_read(self, frame: bytes) -> bytes:
+        parts = []
+        for path in _paths_of(frame):
+            node = self.tree.nodes.get(path)
+            if node is None:
+                code = NoNodeError.zk_code
+                parts.append(jute.MULTI_HEADER.pack(jute.ERROR, False, code) + jute.INT.pack(code))
+            else:
+                parts.append(jute.MULTI_HEADER.pack(jute.GET_DATA, False, 0))
+                parts.append(jute.buffer(node.data) + jute.write_stat(node.stat()))
+        return b"".join(parts) + jute.MULTI_END
 
     def _multi(self, session: ServerSession, frame: bytes) -> bytes:
         ops, kinds = [], []
@@ -465,11 +479,28 @@ def _path_of(op: int, frame: bytes) -> str:
                     return path
                 found, pos = _decode_op(kind, frame, pos + jute.MULTI_HEADER.size)
                 path = found.path
+        if op == jute.MULTI_READ:
+            return _paths_of(frame)[-1]
         if op in (jute.PING, jute.CLOSE, jute.SET_WATCHES):
             return ""
         return jute.read_string(frame, 8)[0]
     except (WireError, ZooKeeperError, struct.error):
         return ""
+
+
+def _paths_of(frame: bytes) -> list[str]:
+    """Return the paths whose data a multiRead gets."""
+    pos = 8
+    paths: list[str] = []
+    while True:
+        kind, done, _ = jute.MULTI_HEADER.unpack_from(frame, pos)
+        if done:
+            return paths
+        if kind != jute.GET_DATA:
+            raise UnimplementedError
+        path, pos = jute.read_string(frame, pos + jute.MULTI_HEADER.size)
+        pos += 1  # no watches
+        paths.append(path)
 
 
 def _decode_op(kind: int, frame: bytes, pos: int) -> tuple[Op, int]:

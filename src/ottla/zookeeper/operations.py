@@ -1,7 +1,8 @@
-"""The operations of a multi, and how their results come back.
+"""The operations of a multi, and how their results come back; many reads as one request.
 
 Who may call: everyone who writes to ZooKeeper. Invariants: a multi is all or nothing; the first
-failing operation is named, the others only say "not done". ZooKeeper: `Op` and `OpResult`.
+failing operation is named, the others only say "not done". Of a multiRead each read has a result of
+its own. ZooKeeper: `Op` and `OpResult`.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,6 +63,39 @@ def encode_multi(ops: Sequence[Op], full: Callable[..., str]) -> bytes:
         parts.append(body)
     parts.append(jute.MULTI_END)
     return b"".join(parts)
+
+
+def encode_multi_read(paths: Sequence[str], full: Callable[[str], str]) -> bytes:
+    """Return the body of a multiRead (ZooKeeper 3.6) that gets the data of znodes."""
+    head = jute.MULTI_HEADER.pack(jute.GET_DATA, False, -1)
+    parts = [head + jute.path_watch_body(full(path), watch=False) for path in paths]
+    return b"".join(parts) + jute.MULTI_END
+
+
+def read_multi_read(
+    paths: Sequence[str], buf: bytes, pos: int
+) -> list[tuple[bytes, jute.Stat] | ZooKeeperError]:
+    """Return data (b"" where it is null) and stat of each path, or its error."""
+    results: list[tuple[bytes, jute.Stat] | ZooKeeperError] = []
+    header, size_at = jute.MULTI_HEADER, jute.INT
+    for path in paths:
+        kind, done, _err = header.unpack_from(buf, pos)
+        pos += header.size
+        (number,) = size_at.unpack_from(buf, pos)
+        pos += size_at.size
+        if done:
+            raise WireError("a multiRead has fewer results than reads")
+        if kind == jute.GET_DATA:
+            stop = pos + number if number > 0 else pos
+            results.append((buf[pos:stop], jute.read_stat(buf, stop)))
+            pos = stop + jute.STAT.size
+        elif kind == jute.ERROR:
+            results.append(by_code(number, path))
+        else:
+            raise WireError(f"a multiRead has a result of kind {kind}")
+    if not header.unpack_from(buf, pos)[1]:
+        raise WireError("a multiRead has more results than reads")
+    return results
 
 
 def read_multi(ops: Sequence[Op], buf: bytes, chroot_length: int) -> list[Any]:

@@ -40,7 +40,13 @@ from ottla.zookeeper.errors import (
     by_code,
 )
 from ottla.zookeeper.jute import Stat
-from ottla.zookeeper.operations import Op, encode_multi, read_multi
+from ottla.zookeeper.operations import (
+    Op,
+    encode_multi,
+    encode_multi_read,
+    read_multi,
+    read_multi_read,
+)
 from ottla.zookeeper.watches import WatchCallback, Watches, WatchEvent, WatchType
 
 log = logging.getLogger(__name__)
@@ -117,6 +123,8 @@ class Session:
         self._reattaching: asyncio.Task[None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self.server = ""
+        self.has_multi_read = True
+        """Whether no server has said yet that it does not know multiRead."""
 
     # --- life -------------------------------------------------------------------------------
 
@@ -219,6 +227,20 @@ class Session:
         """Return data (b"" where it is null) and stat; NoNodeError. `watch`: data or deletion."""
         body = jute.path_watch_body(self._full(path), watch is not None)
         return self._send(jute.GET_DATA, body, _read_data, path, self._watches.data, watch)
+
+    def multi_read(
+        self, paths: Sequence[str]
+    ) -> "asyncio.Future[list[tuple[bytes, Stat] | ZooKeeperError]]":
+        """Get many znodes by one request; each result is data and stat, or its own error.
+
+        UnimplementedError from a server before 3.6, which then closes the connection.
+        """
+        body = encode_multi_read(paths, self._full)
+
+        def read(buf: bytes, pos: int, _end: int) -> list[tuple[bytes, Stat] | ZooKeeperError]:
+            return read_multi_read(paths, buf, pos)
+
+        return self._send(jute.MULTI_READ, body, read, None)
 
     def exists(
         self, path: str, watch: WatchCallback | None = None

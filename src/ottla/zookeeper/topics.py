@@ -6,7 +6,9 @@ reported and read as absent, never a crash (F41). Kafka: the topic part of `Kafk
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, TopicInfo
 from ottla.model.ids import TopicPartition
@@ -145,7 +147,7 @@ class Topics(Access):
                 if created_at is not None:
                     created_at[tp] = reply[1].czxid
 
-        await self.read_slices(self.session.get, [znodes.state_path(tp) for tp in partitions], take)
+        await self.get_data_in_slices([znodes.state_path(tp) for tp in partitions], take)
         return states
 
     async def get_topic_partition_state(

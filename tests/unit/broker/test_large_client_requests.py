@@ -7,10 +7,10 @@ compared with those to the whole request.
 import asyncio
 import functools
 from collections import Counter
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 
 from ottla.broker.requests.large_requests import MOST, NOTICEABLE_BYTES
 from ottla.broker.requests.portions import InPortions, Joined, cut
@@ -196,7 +196,9 @@ class Bench:
         self.server = SimpleNamespace(
             tasks=Tasks(), served=(), quotas=SimpleNamespace(active=False)
         )
-        self.router = Router(self.server, [replace(ROUTES[key], handle=handle or self.refuse)])
+        self.router = Router(
+            self.server, [structs.replace(ROUTES[key], handle=handle or self.refuse)]
+        )
 
     def refuse(self, _server, _conn, header, request):
         shape = shape_of(header.api_key, header.api_version)

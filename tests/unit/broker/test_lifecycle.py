@@ -526,11 +526,11 @@ class Pause(Effect[None]):
 
 def slow_election(monkeypatch, seconds):
     """Let a new controller pause between sending who lives and electing leaders."""
-    start_replicas, make = failover._start_replicas, Driver.__init__
+    start, make = failover._start, Driver.__init__
 
     def slow(changes):
         yield Pause()
-        yield from start_replicas(changes)
+        yield from start(changes)
 
     async def pause(_cause, _effect):
         await asyncio.sleep(seconds)
@@ -539,7 +539,7 @@ def slow_election(monkeypatch, seconds):
         make(self, *arguments, **named)
         self._perform[Pause] = pause
 
-    monkeypatch.setattr(failover, "_start_replicas", slow)
+    monkeypatch.setattr(failover, "_start", slow)
     monkeypatch.setattr(Driver, "__init__", made)
 
 

@@ -3,10 +3,10 @@
 import asyncio
 import random
 import struct
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 
 from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.broker.requests.router import Router
@@ -49,7 +49,7 @@ def make(**handlers):
         tasks=Tasks(),
     )
     table = {22: refuse} | {int(k[1:]): v for k, v in handlers.items()}
-    apis = [replace(ROUTES[key], handle=handle) for key, handle in table.items()]
+    apis = [structs.replace(ROUTES[key], handle=handle) for key, handle in table.items()]
     return Router(server, [ROUTES[18], ROUTES[60], *apis])
 
 

@@ -1,8 +1,7 @@
 """Eligible leader replicas besides the ISR: R13, adr/0007."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from ottla.controller import eligible
 from ottla.controller.broker_epochs import restarted_unseen

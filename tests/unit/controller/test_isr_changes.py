@@ -1,8 +1,7 @@
 """The response to a leader that proposes another ISR."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from ottla.controller.broker_epochs import note_former_lives
 from ottla.controller.context import Context

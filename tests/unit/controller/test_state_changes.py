@@ -87,7 +87,7 @@ class States:
 
 
 class World:
-    def __init__(self, *live, replicas=(1, 2, 3), topic="t"):
+    def __init__(self, *live, replicas=(1, 2, 3), topic="t", controller_id=9):
         self.context = Context(EPOCH, 9)
         self.context.set_brokers(BrokerInfo(b, (Endpoint(f"h{b}", 1),), epoch=b) for b in live)
         self.context.add_topic(TopicInfo(topic, b"i" * 16, {0: ReplicaAssignment(replicas)}))
@@ -96,7 +96,7 @@ class World:
         self.unclean = False
         journal = Journal(None, None, 1, EPOCH)  # without a sink it asks for no time
         self.driver = Driver(
-            self.context, Settings(1, "PLAINTEXT"), self.store, journal, self, self
+            self.context, Settings(controller_id, "PLAINTEXT"), self.store, journal, self, self
         )
 
     def unclean_by_default(self):
@@ -426,3 +426,19 @@ def test_replica_deletion_successful_to_nonexistent():
     assert world.replica(R.DELETION_SUCCESSFUL, R.NON_EXISTENT) is R.NON_EXISTENT
     assert world.context.assignment(TP) == ReplicaAssignment((2, 3))
     assert not world.sent
+
+
+# --- the order in which requests are queued ---------------------------------------------------
+
+
+def test_the_controllers_own_broker_is_sent_its_requests_after_the_others():
+    """It would handle them in this process before anything is sent to the others."""
+    world = World(1, 2, 3, controller_id=1)
+    world.known(2, [1, 2, 3])
+    assert world.replica(R.ONLINE, R.ONLINE) is R.ONLINE
+    assert [(b, key) for b, key, _ in world.sent] == [
+        (2, UPDATE_METADATA),
+        (3, UPDATE_METADATA),
+        (1, LEADER_AND_ISR),
+        (1, UPDATE_METADATA),
+    ]

@@ -1,9 +1,9 @@
 """The rules of today over the stories' journals: the same; something else where one is changed."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ottla.controller import balance, broker_epochs, elections, isr_changes, leadership, states
 from ottla.controller.states import PartitionState

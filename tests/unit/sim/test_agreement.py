@@ -1,8 +1,7 @@
 """At rest all agree; and each thing that could differ is found when it does."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.model.cluster import ReplicaAssignment

@@ -138,7 +138,7 @@ def of_folder(folder: ClusterDir) -> Status:
 def metrics_of(socket: Path) -> dict[str, dict[str, int | float]] | None:
     """Return what a broker tells by its metrics socket, None if it does not."""
     try:
-        text = status_socket.read(socket, METRICS_TIMEOUT_S)
+        text = status_socket.read(str(socket), METRICS_TIMEOUT_S)
         return msgspec.json.decode(text, type=dict[str, dict[str, int | float]])
     except (OSError, msgspec.DecodeError):
         return None

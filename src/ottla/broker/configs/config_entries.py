@@ -7,8 +7,10 @@ settings we do not know are never shown.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import IntEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from ottla.model.config import OUR_DEFAULTS, BrokerConfig
 from ottla.model.config_keys import TOPIC_SYNONYMS, ConfigKey, broker_keys, topic_keys
@@ -75,8 +77,7 @@ DYNAMIC_KEYS = frozenset(_DYNAMIC_KEYS.split())
 """Broker settings a JVM broker changes while it runs; all others are shown as read-only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Synonym:
+class Synonym(msgspec.Struct, frozen=True):
     """One of the settings a value may come from."""
 
     name: str
@@ -84,8 +85,7 @@ class Synonym:
     source: Source
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One setting. `synonyms` are in order of precedence; the first one is in force."""
 
     name: str
@@ -125,8 +125,7 @@ def synonym_family(name: str) -> tuple[str, ...]:
     return (name,)
 
 
-@dataclass(frozen=True, slots=True)
-class Layers:
+class Layers(msgspec.Struct, frozen=True):
     """What is set dynamically: for this broker, and for all."""
 
     own: Mapping[str, str]

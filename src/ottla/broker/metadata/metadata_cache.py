@@ -16,7 +16,6 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -51,8 +50,7 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False):
     controller_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopicState:
+class TopicState(msgspec.Struct, frozen=True):
     """One topic: its id (`ZERO_UUID` where unknown) and its partitions by number, ascending."""
 
     name: str
@@ -60,17 +58,15 @@ class TopicState:
     partitions: Mapping[int, PartitionState]
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """The cluster at one moment. `brokers` are the live ones, by id, ascending."""
 
     controller_id: int = NO_CONTROLLER
-    brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
-    topics: Mapping[str, TopicState] = field(default_factory=dict)
-    names_by_id: Mapping[bytes, str] = field(default_factory=dict)
-    _reachable: dict[str, frozenset[int]] = field(
-        default_factory=dict, init=False, compare=False, repr=False
-    )
+    brokers: Mapping[int, BrokerInfo] = msgspec.field(default_factory=dict)
+    topics: Mapping[str, TopicState] = msgspec.field(default_factory=dict)
+    names_by_id: Mapping[bytes, str] = msgspec.field(default_factory=dict)
+    _reachable: dict[str, frozenset[int]] = msgspec.field(default_factory=dict)
+    """what `reachable` found before"""
 
     def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
         """Return a live broker's address on a listener; None if it is dead or has no such one."""
@@ -95,8 +91,7 @@ class Snapshot:
         return None if state is None else state.partitions.get(partition)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """What one UpdateMetadata changed. `topics` are the names it touched, deleted ones included.
 
     `new_epochs`: it is the first one of its controller epoch for its broker epoch.
@@ -144,6 +139,10 @@ def _live_broker(broker: Any) -> BrokerInfo:
     return BrokerInfo(broker.id, tuple(endpoints), broker.rack)
 
 
+def _by_id(live: Iterable[Any]) -> dict[int, BrokerInfo]:
+    return {b.id: b for b in sorted(map(_live_broker, live), key=lambda b: b.id)}
+
+
 class MetadataCache:
     """The current snapshot, and who wants to hear of changes."""
 
@@ -155,6 +154,8 @@ class MetadataCache:
         """Held while an update is applied in slices: no other may be applied meanwhile."""
         self.expects_topics = False
         """Whether the cluster has topics that no controller has sent us yet."""
+        self._live: Sequence[Any] = []
+        """The live brokers of the last update, as it had them: most have the same."""
         self._listeners: list[Callable[[Change], None]] = []
 
     def on_change(self, listener: Callable[[Change], None]) -> None:
@@ -263,9 +264,8 @@ class MetadataCache:
         The request is emptied on the way, as thousands of objects take their time to go, too.
         """
         old = self.snapshot
-        brokers = {
-            b.id: b for b in sorted(map(_live_broker, request.live_brokers), key=lambda b: b.id)
-        }
+        live = request.live_brokers
+        brokers = old.brokers if live == self._live else _by_id(live)
         topics = dict(old.topics)
         names = dict(old.names_by_id)
         touched: dict[str, dict[int, PartitionState]] = {}
@@ -312,6 +312,7 @@ class MetadataCache:
             for topic in old.topics.keys() - self.snapshot.topics.keys() - touched.keys():
                 names.pop(topics.pop(topic).topic_id, None)
         self.snapshot = Snapshot(request.controller_id, brokers, topics, names)
+        self._live = live
         epochs = (request.controller_epoch, request.broker_epoch)
         new_epochs = epochs > self.epochs
         self.epochs = max(self.epochs, epochs)

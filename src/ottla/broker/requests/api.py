@@ -8,9 +8,10 @@ To serve one more API: write its handler, an `Api` below it, and a line in `rout
 """
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from ottla.broker.requests.portions import InPortions
 from ottla.model.errors import ErrorCode, OttlaError
@@ -53,20 +54,17 @@ class Quota(Enum):
     """Brokers send it: no quota of a client holds it back."""
 
 
-@dataclass(frozen=True, slots=True)
-class InSlices(Generic[ServerT_contra, RequestT_contra]):
+class InSlices(msgspec.Struct, Generic[ServerT_contra, RequestT_contra], frozen=True):
     """A large frame is read in slices, and handled by a function that works in slices, too."""
 
     handle: HandleInSlices[ServerT_contra, RequestT_contra]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadInSlices:
+class ReadInSlices(msgspec.Struct, frozen=True):
     """A large frame is read in slices, and handled as a whole: the request cannot be cut."""
 
 
-@dataclass(frozen=True, slots=True)
-class Api(Generic[ServerT_contra, RequestT_contra]):
+class Api(msgspec.Struct, Generic[ServerT_contra, RequestT_contra], frozen=True):
     """One API as it is served."""
 
     request: type[RequestT_contra]

@@ -10,8 +10,9 @@ the settings, never the other way round; messages are Kafka's, for tools match t
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypedDict, TypeVar
+
+import msgspec
 
 from ottla.broker.configs.dynamic_configs import CLUSTER_DEFAULT
 from ottla.broker.requests.api import Api, Parts
@@ -134,8 +135,7 @@ def _fields(resource: Resource, error: OttlaError | None) -> _Fields:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Entity:
+class _Entity(msgspec.Struct, frozen=True):
     """Whose settings: the folder and the name under /config."""
 
     kind: str

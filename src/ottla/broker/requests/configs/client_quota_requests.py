@@ -6,7 +6,6 @@ notification follows it; an entity left without bounds is deleted; messages are 
 (KIP-546, KIP-612).
 """
 
-import ipaddress
 import logging
 from collections.abc import Iterable, Mapping
 
@@ -216,6 +215,8 @@ def _named(entity: Iterable[AlterClientQuotasRequest.EntityData]) -> tuple[str, 
 def _address(name: str) -> str:
     """Return the name if it can be a client's address. Host names are not looked up."""
     if name != ANY:
+        import ipaddress  # noqa: PLC0415 - 0.5 MB, for a request that few clusters ever see
+
         try:
             ipaddress.ip_address(quota_settings.plain(name))
         except ValueError:

@@ -5,8 +5,9 @@ Who may call: the router. Invariants: no task per request: a join or sync that h
 in `KafkaApis` and `GroupCoordinatorAdapter`.
 """
 
+import socket
+import struct
 import uuid
-from ipaddress import IPv6Address
 
 from ottla.broker.requests.api import Api, Parts, Response
 from ottla.broker.requests.error_bodies import code_only
@@ -35,13 +36,15 @@ FIRST_JOIN_WITH_NULL_PROTOCOL = 7
 FIRST_SYNC_WITH_PROTOCOL = 5
 FIRST_LEAVE_OF_MANY = 3
 
+_IPV6 = struct.Struct(">8H")
+
 
 def client_host(conn: Connection) -> str:
     """Return the peer's address as Java's InetAddress prints it: a slash, IPv6 written out."""
     host = conn.peer[0]
     if ":" in host:
-        groups = IPv6Address(host.partition("%")[0]).exploded.split(":")
-        host = ":".join(f"{int(group, 16):x}" for group in groups)
+        raw = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
+        host = ":".join(f"{group:x}" for group in _IPV6.unpack(raw))
     return f"/{host}"
 
 
