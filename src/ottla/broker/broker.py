@@ -61,6 +61,7 @@ from ottla.net.limits import ConnectionQuotas, DispatchTimeSlice, ServerLimits
 from ottla.net.response_memory import ResponseMemory
 from ottla.net.server import Server
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.security.broker_client import broker_security
 from ottla.zookeeper.errors import SessionExpiredError
 from ottla.zookeeper.store import Store
 
@@ -135,6 +136,7 @@ class Broker:
         self._connection_quotas: ConnectionQuotas | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.tasks = Tasks()
+        between_brokers = broker_security(config, config.inter_broker_listener)
         self._lease = ThrottleLease(
             world.clock,
             config.broker_id,
@@ -144,7 +146,7 @@ class Broker:
         self.logs = LogManager(world, config)
         self.logs.expect_registration()
         metadata = MetadataCache()
-        channel = ControllerChannel(world, config, metadata)
+        channel = ControllerChannel(world, config, metadata, between_brokers)
         dynamic = DynamicConfigs(config, self._broker_config_changed)
         replicas = ReplicaManager(
             world,
@@ -155,6 +157,7 @@ class Broker:
             controller_peer=channel.peer,
             on_log_dir_offline=self._log_dir_offline,
             announce=self._announce_replicas,
+            security=between_brokers,
         )
         creation = TopicCreation(world, config, metadata, lambda: self.services.store)
         producer_ids = ProducerIds(
@@ -170,6 +173,7 @@ class Broker:
             self.tasks,
             lambda: self.services.store,
             producer_ids,
+            between_brokers,
         )
         quotas = client_quotas(config)
         users, tokens = ScramUsers(), DelegationTokens(world, config, self.tasks)
@@ -187,12 +191,7 @@ class Broker:
             mutation_quotas=mutation_quotas(config, quotas, world.clock),
             tasks=self.tasks,
             replicas=replicas,
-            controller=Controller(
-                world,
-                config,
-                self.broker_info,
-                seen_epoch=lambda: self.services.replicas.controller_epoch,
-            ),
+            controller=self._new_controller(),
             controller_channel=channel,
             producer_ids=producer_ids,
             topic_creation=creation,
@@ -206,6 +205,17 @@ class Broker:
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
         self.router = Router(self.services, ROUTES.values(), world.clock.monotonic)
         self.membership = Membership(self.services, self.broker_info, self._serve_requests)
+
+    def _new_controller(self) -> Controller:
+        config = self.config
+        named = config.text("control.plane.listener.name").upper()
+        return Controller(
+            self.world,
+            config,
+            self.broker_info,
+            seen_epoch=lambda: self.services.replicas.controller_epoch,
+            security=broker_security(config, named or config.inter_broker_listener),
+        )
 
     def _topic_configs(
         self,

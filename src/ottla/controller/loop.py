@@ -38,7 +38,7 @@ from ottla.model.ports import World
 from ottla.model.time_slices import yield_to_loop
 from ottla.net.client import PeerConnection
 from ottla.net.garbage import growing
-from ottla.security.broker_client import broker_security
+from ottla.security.client import ClientSecurity
 from ottla.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -74,12 +74,14 @@ class Controller:
         connect: Connect | None = None,
         journal: Callable[[bytes], None] | None = None,
         seen_epoch: Callable[[], int] = lambda: 0,
+        security: ClientSecurity | None = None,
     ) -> None:
         """`connect` opens a connection to a broker; `journal` takes lines instead of a file.
 
         `seen_epoch` returns the highest controller epoch this broker has been sent.
         """
         self._seen_epoch = seen_epoch
+        self._security = security
         self._world = world
         self.times = EventTimes()
         self._config = config
@@ -488,7 +490,7 @@ class Controller:
             endpoint.port,
             str(self._id),
             timeout_s=timeout_s,
-            security=broker_security(self._config, endpoint.listener),
+            security=self._security,
         )
 
     def _on_response(self, request: Outgoing, response: Any) -> None:

@@ -13,18 +13,24 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConnectionLostError
 from ottla.model.ports import World
 from ottla.net.client import PeerConnection
-from ottla.security.broker_client import broker_security
+from ottla.security.client import ClientSecurity
 
 
 class Channel:
     """The connection to one broker."""
 
-    def __init__(self, world: World, config: BrokerConfig, name: str) -> None:
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        name: str,
+        security: ClientSecurity | None = None,
+    ) -> None:
+        self._security = security
         self._world = world
         self._client_id = f"broker-{config.broker_id}-{name}"
         self._connect_timeout_s = config.integer("socket.connection.setup.timeout.ms") / 1000
         self._timeout_s = config.integer("request.timeout.ms") / 1000
-        self._security = broker_security(config, config.inter_broker_listener)
         self._peer: PeerConnection | None = None
         self._target: Endpoint | None = None
         self._lock = asyncio.Lock()

@@ -9,7 +9,6 @@ Kafka: `MetadataVersion`.
 import msgspec
 
 from ottla.model.config import BrokerConfig
-from ottla.security.broker_client import broker_security
 from ottla.security.client import ClientSecurity
 
 Level = tuple[int, int]
@@ -68,10 +67,11 @@ class FetcherSettings(msgspec.Struct, frozen=True):
     backoff_s: float
     request_timeout_s: float
     connect_timeout_s: float
-    security: ClientSecurity | None
+    security: ClientSecurity | None = None
+    """of the inter-broker listener"""
 
     @classmethod
-    def of(cls, config: BrokerConfig) -> "FetcherSettings":
+    def of(cls, config: BrokerConfig, security: ClientSecurity | None = None) -> "FetcherSettings":
         """Read them from a broker's configuration."""
         number = config.integer
         return cls(
@@ -84,5 +84,5 @@ class FetcherSettings(msgspec.Struct, frozen=True):
             backoff_s=config.interval_s("replica.fetch.backoff.ms"),
             request_timeout_s=number("replica.socket.timeout.ms") / 1000,
             connect_timeout_s=number("socket.connection.setup.timeout.ms") / 1000,
-            security=broker_security(config, config.inter_broker_listener),
+            security=security,
         )

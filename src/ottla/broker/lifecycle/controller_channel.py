@@ -17,7 +17,7 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConnectionLostError
 from ottla.model.ports import World
 from ottla.net.client import PeerConnection
-from ottla.security.broker_client import broker_security
+from ottla.security.client import ClientSecurity
 
 logger = logging.getLogger(__name__)
 
@@ -25,10 +25,16 @@ logger = logging.getLogger(__name__)
 class ControllerChannel:
     """Opens on demand, follows the controller."""
 
-    def __init__(self, world: World, config: BrokerConfig, metadata: MetadataCache) -> None:
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        metadata: MetadataCache,
+        security: ClientSecurity | None = None,
+    ) -> None:
+        self._security = security
         self._world = world
         self._config = config
-        self._security = broker_security(config, config.inter_broker_listener)
         self._metadata = metadata
         self._lock = asyncio.Lock()
         self._peer: PeerConnection | None = None
