@@ -316,3 +316,30 @@ def test_the_spark_source_asks_over_sasl(secured, mechanism):
     with Cluster(asked) as cluster:
         found = cluster.topics(asked.subscription)
         assert found["topic-PLAIN"].partitions == (0, 1, 2)
+
+
+def test_transactions_whose_markers_go_to_other_brokers(secured):
+    """Coordinators verify and end them over connections of their own, authenticated as well."""
+    config = {
+        "bootstrap.servers": secured.cluster.sasl_bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "alice",
+        "sasl.password": USERS["alice"],
+    }
+    topic = "topic-SCRAM-SHA-256"
+    for number in range(3):  # other coordinators, other leaders
+        producer = Producer(config | {"transactional.id": f"tx-{number}"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for partition in range(3):
+            producer.produce(topic, f"tx-{number}-{partition}".encode(), partition=partition)
+        producer.commit_transaction(30)
+    wanted = {f"tx-{n}-{p}".encode() for n in range(3) for p in range(3)}
+    group = {"group.id": "tx", "auto.offset.reset": "earliest",
+             "isolation.level": "read_committed"}  # fmt: skip
+    consumer = Consumer(config | group)
+    consumer.subscribe([topic])
+    seen = set()
+    until(lambda: _poll(consumer, seen) or seen.issuperset(wanted), 40, "all were read")
+    consumer.close()
