@@ -219,6 +219,23 @@ def test_what_is_no_proof_is_refused(final):
         srv.respond(final.replace(b"%s", nonce), NOW_MS)
 
 
+def test_a_proof_has_one_form():
+    """Bits of base64 behind the last byte are zero: found by the fuzzer, which took it for two."""
+    other = FINAL.replace(b"iz7AndVQ=", b"iz7AndVR=")
+    assert base64.b64decode(other.partition(b",p=")[2]) == base64.b64decode(
+        FINAL.partition(b",p=")[2]
+    )
+    srv = server()
+    srv.respond(FIRST, NOW_MS)
+    with pytest.raises(InvalidCredentialsError):
+        srv.respond(other, NOW_MS)
+    client = ScramClient(SHA256, "user", "pencil", CLIENT_NONCE)
+    client.respond(b"")
+    client.respond(CHALLENGE)
+    with pytest.raises(ServerRefusedError):
+        client.respond(VERIFIED.replace(b"sjl95G4=", b"sjl95G5="))
+
+
 def test_too_few_iterations_never_authenticate():
     weak = credential(iterations=4095)
     with pytest.raises(InvalidCredentialsError, match="less than the minimum 4096"):

@@ -90,10 +90,11 @@ def parse_credential(text: str) -> ScramCredential:
 
 
 def decode64(text: str) -> bytes:
-    """Decode base64 strictly; ValueError."""
-    if not _BASE64.fullmatch(text):
+    """Decode base64 in its one form; ValueError: bits behind the last byte must be zero."""
+    data = base64.b64decode(text) if _BASE64.fullmatch(text) else None
+    if data is None or encode64(data) != text:
         raise ValueError("it is no base64")
-    return base64.b64decode(text)
+    return data
 
 
 def encode64(data: bytes) -> str:

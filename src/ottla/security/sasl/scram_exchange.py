@@ -150,7 +150,10 @@ class ScramServer:
         # Made for a known user, too: a clock must not tell the two apart.
         unknown = credential_of(mechanism, self._lookup.secret, b"", MIN_ITERATIONS)
         credential = known or unknown
-        proof = decode64(final["proof"])
+        try:
+            proof = decode64(final["proof"])
+        except ValueError:
+            raise InvalidCredentialsError("Invalid client credentials") from None
         signature = mechanism.mac(credential.stored_key, signed)
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=False))
         right = hmac.compare_digest(mechanism.hash(client_key), credential.stored_key)
@@ -204,7 +207,8 @@ class ScramClient:
                 f"the server asks for {iterations} iterations; {MIN_ITERATIONS} to "
                 f"{_MAX_CLIENT_ITERATIONS} are accepted"
             )
-        salted = mechanism.salted_password(self._password, decode64(first["salt"]), iterations)
+        salt = _decoded(first["salt"])
+        salted = mechanism.salted_password(self._password, salt, iterations)
         client_key = mechanism.mac(salted, b"Client Key")
         without_proof = f"c=biws,r={nonce}"
         signed = f"{self._bare},{challenge.decode()},{without_proof}".encode()
@@ -218,9 +222,17 @@ class ScramClient:
         if final["error"] is not None:
             raise ServerRefusedError(f"the server refused: {final['error']}")
         assert self._signature is not None
-        if not hmac.compare_digest(decode64(final["signature"]), self._signature):
+        if not hmac.compare_digest(_decoded(final["signature"]), self._signature):
             raise ServerRefusedError("the server could not prove that it knows the password")
         self.complete = True
+
+
+def _decoded(text: str) -> bytes:
+    """Return what a server sent; ServerRefusedError if it is no base64."""
+    try:
+        return decode64(text)
+    except ValueError as error:
+        raise ServerRefusedError(f"the server's message: {error}") from None
 
 
 def escape(name: str) -> str:
