@@ -163,6 +163,7 @@ class Authentication:
             key = int.from_bytes(frame[:2], "big", signed=True)
             if key != _HANDSHAKE or not self._begin_reauthentication(now_s):
                 if self.expires_s is not None and now_s > self.expires_s:
+                    self.state = State.FAILED
                     return Close("the session is past its lifetime (connections.max.reauth.ms)")
                 return FORWARD
             return self._handshake(frame)
