@@ -117,6 +117,18 @@ ACLS = Group(
     ),
     CARE,
 )
+USERS = Group(
+    "List, add and remove SCRAM users, and set their passwords.",
+    _of(
+        "ottla.admin.commands.users",
+        {
+            "list": ("list_command", "List users with SCRAM credentials."),
+            "add": ("add", "Give a user a password; a user that exists gets a new one."),
+            "remove": ("remove", "Take a user's passwords away: it can connect no more."),
+        },
+    ),
+    CARE,
+)
 GROUPS = Group(
     "List, describe, measure, reset and delete consumer groups.",
     _of(
@@ -347,6 +359,7 @@ COMMANDS: dict[str, Node] = {
         "Compare the replicas of topics batch by batch, over the wire.",
         CARE,
     ),
+    "users": USERS,
     "cluster": CLUSTER,
     "znode": ZNODE,
     "log-dirs": _one(

@@ -64,6 +64,7 @@ class ClientSettings(NamedTuple):
     timeout_s: float | None = None
     bootstrap_servers: str | None = None
     security: "ClientSecurity | None" = None
+    """None: in the clear"""
 
 
 def options(

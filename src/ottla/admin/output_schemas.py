@@ -336,6 +336,9 @@ SCHEMAS: dict[str, Schema] = {
         topic=TEXT, partition=NUMBER, start_offset=NUMBER, producer_id=NUMBER,
         producer_epoch=NUMBER,
     ),
+    "users list": _many(_object(name=TEXT, credentials=_by_name(NUMBER))),
+    "users add": _result(user=TEXT, mechanism=TEXT),
+    "users remove": _result(user=TEXT, mechanism=TEXT),
     "reassign plan": _PLAN,
     "reassign execute": _PLAN,
     "reassign verify": _many(

@@ -17,6 +17,7 @@ from ottla.model.errors import (
     ErrorCode,
     NotABrokerError,
     OttlaError,
+    ServerRefusedError,
 )
 from ottla.model.ports import Files, World
 from ottla.net import runtime
@@ -103,7 +104,7 @@ def connected(
         )
         try:
             return await ask(client)
-        except (NotABrokerError, BrokerNotAliveError):
+        except (NotABrokerError, BrokerNotAliveError, ServerRefusedError):
             raise
         except ConnectionLostError as error:
             raise ConnectionLostError(

@@ -18,7 +18,9 @@ from msgspec.structs import replace
 from ottla.broker.authorization.acl_cache import AclCache
 from ottla.broker.authorization.authorizer_settings import configured_authorizer
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer
+from ottla.broker.configs.delegation_tokens import DelegationTokens
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
+from ottla.broker.configs.scram_users import ScramUsers
 from ottla.broker.configs.throttle_lease import ThrottleLease
 from ottla.broker.configs.topic_configs import TopicConfigs
 from ottla.broker.configs.unsupported_configs import refuse_unsupported_configs
@@ -37,6 +39,7 @@ from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuot
 from ottla.broker.requests.records.batch_checks import BatchChecks
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.routes import ROUTES
+from ottla.broker.requests.security.listeners import SaslListeners
 from ottla.broker.requests.transactions.producer_ids import ProducerIds
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_creation import TopicCreation
@@ -51,7 +54,7 @@ from ottla.log.checkpoints import (
 from ottla.log.cleaner import LogCleaner
 from ottla.log.manager import LogManager
 from ottla.model.cluster import BrokerInfo, Endpoint
-from ottla.model.config import BrokerConfig, TopicConfig
+from ottla.model.config import TLS_PROTOCOLS, BrokerConfig, TopicConfig
 from ottla.model.errors import StartupError, StorageError
 from ottla.model.ids import uuid_to_text
 from ottla.model.ports import Clock, World
@@ -63,6 +66,7 @@ from ottla.net.response_memory import ResponseMemory
 from ottla.net.server import Server
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.security.client import ClientSecurity
+from ottla.security.sasl.settings import broker_sasl
 from ottla.zookeeper.errors import SessionExpiredError
 from ottla.zookeeper.store import Store
 
@@ -74,8 +78,6 @@ logger = logging.getLogger(__name__)
 MOST_BROKER_CONNECTIONS = 1000
 """Of the listeners that only brokers use; of all brokers together, and of one address."""
 
-
-TLS_PROTOCOLS = frozenset({"SSL", "SASL_SSL"})
 
 NEVER_MS = 2**40
 """35 years: less than 0 milliseconds of idleness mean that there is no limit, as with Kafka."""
@@ -108,10 +110,13 @@ def _tls_of(config: BrokerConfig, world: World) -> "BrokerTls | None":
     return BrokerTls(config, world)
 
 
-def _security_of(tls: "BrokerTls | None", listener: str) -> ClientSecurity | None:
-    """Return how this broker connects to a listener of the others."""
-    found = None if tls is None else tls.client(listener)
-    return None if found is None else ClientSecurity(tls=found)
+def _security_of(
+    config: BrokerConfig, tls: "BrokerTls | None", listener: str
+) -> ClientSecurity | None:
+    """Return how this broker connects to a listener of the others; None: in the clear."""
+    client_tls = None if tls is None else tls.client(listener)
+    sasl = broker_sasl(config, listener)
+    return None if client_tls is None and sasl is None else ClientSecurity(client_tls, sasl)
 
 
 def client_quotas(config: BrokerConfig) -> ClientQuotas:
@@ -146,6 +151,7 @@ class Broker:
     ) -> None:
         """Make all parts. `sockets`: descriptors there are for connections; None: enough."""
         refuse_unsupported_configs(config)
+        self._sasl = SaslListeners(config)
         self.config = config
         self.world = world
         self.broker_id = config.broker_id
@@ -157,7 +163,7 @@ class Broker:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.tasks = Tasks()
         self._tls = _tls_of(config, world)
-        between_brokers = _security_of(self._tls, config.inter_broker_listener)
+        between_brokers = _security_of(config, self._tls, config.inter_broker_listener)
         self._lease = ThrottleLease(
             world.clock,
             config.broker_id,
@@ -199,6 +205,7 @@ class Broker:
             between_brokers,
         )
         quotas = client_quotas(config)
+        users, tokens = ScramUsers(), DelegationTokens(world, config, self.tasks)
         self.services = BrokerServices(
             world=world,
             config=config,
@@ -206,9 +213,9 @@ class Broker:
             metadata=metadata,
             blobs=blobs,
             dynamic_configs=dynamic,
-            topic_configs=TopicConfigs(
-                world, config, self.tasks, self._topic_config_changed, dynamic, quotas
-            ),
+            topic_configs=self._topic_configs(dynamic, quotas, users, tokens),
+            scram_users=users,
+            delegation_tokens=tokens,
             quotas=quotas,
             mutation_quotas=mutation_quotas(config, quotas, world.clock),
             tasks=self.tasks,
@@ -242,7 +249,26 @@ class Broker:
             self.config,
             self.broker_info,
             seen_epoch=lambda: self.services.replicas.controller_epoch,
-            security=_security_of(self._tls, self.config.control_plane_listener),
+            security=_security_of(self.config, self._tls, self.config.control_plane_listener),
+        )
+
+    def _topic_configs(
+        self,
+        dynamic: DynamicConfigs,
+        quotas: ClientQuotas,
+        users: ScramUsers,
+        tokens: DelegationTokens,
+    ) -> TopicConfigs:
+        """Return what hears of all changes of settings, and hands them on."""
+        return TopicConfigs(
+            self.world,
+            self.config,
+            self.tasks,
+            self._topic_config_changed,
+            dynamic,
+            quotas,
+            users if self._sasl.with_scram else None,
+            tokens,
         )
 
     @property
@@ -355,6 +381,7 @@ class Broker:
         server.enter(BrokerState.RECOVERY)
         await self._load_logs()
         await self.membership.through(server.coordination.start)
+        await self._sasl.start(self.world, self.tasks)
         await self._listen()
         await server.replicas.start()
         await self.membership.through(lambda _: self.membership.join())
@@ -364,6 +391,11 @@ class Broker:
         self.tasks.start(self.membership.run(), "membership")
         if self._tls is not None:
             self.tasks.start(self._tls.run(), "certificates")
+        if server.delegation_tokens.enabled:
+            expiry = server.delegation_tokens.run_expiry(
+                lambda: server.controller.is_active, lambda: server.current_store
+            )
+            self.tasks.start(expiry, "token-expiry")
         if self.config.text(CRASH_DETECTION) != OFF:
             watch = ControllerWatch(
                 self.world,
@@ -445,13 +477,24 @@ class Broker:
         broker_responses = ResponseMemory(limits.queued_response_bytes)
         between_brokers = self.config.broker_only_listeners
         turn = DispatchTimeSlice(self.world.clock.monotonic)
+        services = self.services
         for endpoint in self.config.listeners:
+            sasl = self._sasl.dispatch(
+                endpoint.listener,
+                self.world,
+                self.router,
+                services.scram_users,
+                services.delegation_tokens,
+            )
+            own = limits
+            if (largest := self._sasl.max_receive_bytes(endpoint.listener)) is not None:
+                own = replace(limits, max_unauthenticated_bytes=largest)
             server = Server(
                 self.world,
                 endpoint.host,
                 endpoint.port,
-                self.router.dispatch,
-                limits,
+                self.router.dispatch if sasl is None else sasl.dispatch,
+                own,
                 rules=self.router.frame_rules,
                 listener=endpoint.listener,
                 connection_quotas=broker_connection_quotas
@@ -465,6 +508,7 @@ class Broker:
                 between_brokers=endpoint.listener in between_brokers,
                 held=True,
                 tls=None if self._tls is None else self._tls.listeners.get(endpoint.listener),
+                authentication=None if sasl is None else sasl.begin,
             )
             try:
                 await server.start()
@@ -491,6 +535,7 @@ class Broker:
             "quotas": self.services.quotas.statistics(),
             "listeners": [server.statistics() for server in self._servers.values()],
             "authorizer": None if authorizer is None else authorizer.statistics(),
+            "sasl": self._sasl.statistics(),
         }
 
     def _serve_requests(self) -> None:

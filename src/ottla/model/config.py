@@ -21,7 +21,8 @@ OUR_DEFAULTS = {
     "queued.max.request.bytes": "67108864",
 }
 
-SUPPORTED_PROTOCOLS = ("PLAINTEXT", "SSL")
+SUPPORTED_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+TLS_PROTOCOLS = frozenset({"SSL", "SASL_SSL"})
 
 LISTENER_PREFIX = "listener.name."
 """Before the settings of one listener: `listener.name.internal.ssl.keystore.location`."""

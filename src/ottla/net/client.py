@@ -20,6 +20,7 @@ from ottla.model.errors import (
     ErrorCode,
     NotABrokerError,
     OttlaError,
+    ServerRefusedError,
     UnknownTopicError,
     UnsupportedVersionError,
 )
@@ -106,6 +107,7 @@ class Client:
         """Why a broker could not be reached, the last time."""
         self._connect_timeout_s = connect_timeout_s
         self._world = world
+        self._security = security
         self._patience_s = patience_s
         self._security = security
         self._bootstrap = (
@@ -153,7 +155,7 @@ class Client:
                 await self._forget_controller(broker)
             try:
                 target = await self._broker(broker, timeout_s)
-            except NotABrokerError:
+            except (NotABrokerError, ServerRefusedError):
                 raise
             except ConnectionLostError as error:
                 last = error
@@ -263,6 +265,8 @@ class Client:
         for address in addresses:
             try:
                 return await self._connected(address, timeout_s)
+            except ServerRefusedError:
+                raise  # the others would say the same
             except ConnectionLostError as error:
                 last = self.last_failure = error
         assert last is not None
@@ -297,7 +301,7 @@ class Client:
                 if peer.lost_reason == CLOSED:
                     raise ConnectionLostError(
                         f"{peer.address} closed the connection before it answered: no Kafka "
-                        "listener, one that wants TLS, or a broker that is shutting down"
+                        "listener, one that wants TLS or SASL, or a broker that is shutting down"
                     ) from error
                 raise
             except BaseException:

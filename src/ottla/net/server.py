@@ -23,6 +23,7 @@ from ottla.net.limits import (
 )
 from ottla.net.response_memory import ResponseMemory
 from ottla.net.tls import TlsTransport
+from ottla.security.sasl.authentication import Authentication
 
 logger = logging.getLogger(__name__)
 
@@ -60,11 +61,14 @@ class Server:
         between_brokers: bool = False,
         held: bool = False,
         tls: ListenerTls | None = None,
+        authentication: Callable[[float], Authentication] | None = None,
     ) -> None:
         """Prepare to listen. `between_brokers`: no client is given this listener's address.
 
-        `tls`: its connections are encrypted; None: in the clear.
+        `tls`: its connections are encrypted; None: in the clear. `authentication` begins that of a
+        connection, by SASL; None: there is none.
         """
+        self.authentication = authentication
         self.limits = limits or ServerLimits()
         self.rules = rules or FrameRules()
         self.dispatch = dispatch

@@ -8,6 +8,8 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ottla.security.sasl.exchange import SaslClient
+
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
@@ -29,3 +31,4 @@ class ClientSecurity:
     """How a client connects to one listener: None where the listener has no such thing."""
 
     tls: ClientTls | None = None
+    sasl: SaslClient | None = None

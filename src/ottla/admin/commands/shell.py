@@ -85,10 +85,7 @@ def _asked(kind: str, chosen: Mapping[str, str]) -> list[str]:
             return [t.transactional_id for t in await list_transactions(client, [])]
 
     return connected(
-        found.bootstrap(),
-        question,
-        timeout_s=NAMES_WITHIN_S,
-        security=found.settings.security,
+        found.bootstrap(), question, timeout_s=NAMES_WITHIN_S, security=found.settings.security
     )
 
 
