@@ -175,8 +175,6 @@ class Broker:
         metadata = MetadataCache()
         channel = ControllerChannel(world, config, metadata, between_brokers)
         dynamic = DynamicConfigs(config, self._broker_config_changed)
-        if self._tls is not None:
-            dynamic.check_tls = self._tls.check
         replicas = ReplicaManager(
             world,
             config,
@@ -230,14 +228,19 @@ class Broker:
             verifier=coordination.verifier,
             batch_checks=BatchChecks(config, world.workers),
         )
-        self._set_up_authorizer()
+        self._set_up_security()
         metadata.on_change(self._metadata_changed)
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
         self.router = Router(self.services, ROUTES.values(), world.clock.monotonic)
         self.membership = Membership(self.services, self.broker_info, self._serve_requests)
 
-    def _set_up_authorizer(self) -> None:
-        """Make what decides what clients may do, if the settings ask for it; ConfigError."""
+    def _set_up_security(self) -> None:
+        """Make what decides what clients may do, if the settings ask for it; ConfigError.
+
+        New settings of TLS are tried before they are taken.
+        """
+        if self._tls is not None:
+            self.services.dynamic_configs.check_tls = self._tls.check
         acls = configured_authorizer(self.config)
         if acls is not None:
             self.services.authorizer = RequestAuthorizer(acls, self.world.clock)
