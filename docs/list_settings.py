@@ -54,7 +54,7 @@ BROKER_TEXTS = """\
 advertised.listeners the addresses that clients are told; those of `listeners`, where it is not set
 alter.log.dirs.replication.quota.window.num how many windows the rate of moves between log dirs is measured over
 alter.log.dirs.replication.quota.window.size.seconds length of such a window
-authorizer.class.name who decides what clients may do: `kafka.security.authorizer.AclAuthorizer`, or no one ([SECURITY_ACLS.md](SECURITY_ACLS.md))
+authorizer.class.name who decides what clients may do: `kafka.security.authorizer.AclAuthorizer`, or no one ([security/ACLS.md](security/ACLS.md))
 auto.create.topics.enable create a topic when a client asks for it
 auto.leader.rebalance.enable the controller gives leaderships back to the first replicas by itself
 broker.id number of this broker, unique in the cluster
