@@ -41,6 +41,8 @@ from ottla.zookeeper.znodes import DEFAULT_ENTITY, desanitize, sanitize
 
 logger = logging.getLogger(__name__)
 
+NO_ZNODES = (".", "..")
+"""Names that no znode can have, sanitized or not. Kafka's broker fails on them."""
 EMPTY_NAME = "Username must not be empty"
 UNEXPECTED = "The server experienced an unexpected error when processing the request."
 _Described = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
@@ -82,6 +84,8 @@ async def describe(
                 error_message="Cannot describe SCRAM credentials for the same user twice in a "
                 f"single request: {', '.join(twice)}",
             )
+        elif name in NO_ZNODES:
+            result = _described(name, {})
         else:
             result = _described(name, await store.get_entity_configs(USERS, sanitize(name)))
         response.results.append(result)
@@ -145,6 +149,8 @@ async def _alter(server: SecurityServer, user: str, changes: list[_Upsertion | _
             "A user credential cannot be altered twice in the same request",
             ErrorCode.DUPLICATE_RESOURCE,
         )
+    if user in NO_ZNODES:
+        raise UserError(f"No user can be called {user}", ErrorCode.UNACCEPTABLE_CREDENTIAL)
     store, name = server.store, sanitize(user)
     settings = await store.get_entity_configs(USERS, name)
     for change, mechanism in zip(changes, mechanisms, strict=True):
