@@ -171,7 +171,7 @@ class Broker:
             lambda: any(self.logs.future(log.tp) for log in self.logs.all_logs()),
         )
         self.logs = LogManager(world, config)
-        self.logs.expect_registration()
+        self.logs.expect_replicas()
         metadata = MetadataCache()
         channel = ControllerChannel(world, config, metadata, between_brokers)
         dynamic = DynamicConfigs(config, self._broker_config_changed)

@@ -7,7 +7,8 @@ start finds the same boot id, its logs are complete after an unclean stop, too. 
 - the file exists only while no log of the dir may lack records at its end. It is removed when a
   start begins and written when all is loaded; it is removed after a disk error, and before a log
   that may be incomplete is put into the dir
-- a start that found records missing writes no file before the broker has registered with that fact
+- a start that found records missing writes no file before a controller has sent the broker its
+  replicas: then logs that are not there any more have been made anew, and marked
 - where the system has no boot id (`Files.boot_id`), there is no file
 Kafka has no such file and ignores it. A JVM broker that used the dir in between changes nothing:
 what it wrote in the same boot is there, too.
@@ -28,13 +29,13 @@ class BootIdFiles:
     def __init__(self, files: Files, failed: Callable[[LogDir, OSError], None]) -> None:
         self._files = files
         self._failed = failed
-        self.registered = True
-        """whether the broker has registered with what the last start found missing; until then
-        the next start must find it, too"""
+        self.replicas_received = True
+        """whether a controller has sent the broker its replicas since this start; until then the
+        next start must find, too, what this one found missing"""
 
     def known(self, log_dir: LogDir) -> bool:
-        """Return whether the controller knows of everything that is missing in a dir."""
-        return self.registered or log_dir.clean or log_dir.same_boot
+        """Return whether everything that is missing in a dir is marked, or nothing is."""
+        return self.replicas_received or log_dir.clean or log_dir.same_boot
 
     def take(self, log_dir: LogDir) -> None:
         """Read and remove a dir's file, and set `same_boot`; raises OSError."""

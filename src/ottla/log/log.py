@@ -133,6 +133,7 @@ class Log(LocalLog):
             producer_expiration_ms=producer_expiration_ms,
             index_interval=config.index_interval_bytes,
             compact=config.compact or cleaned_offset >= 0,
+            cleaned_offset=cleaned_offset,
             high_watermark=high_watermark,
             on_damage=on_damage,
         )

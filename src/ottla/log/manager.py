@@ -102,14 +102,19 @@ class LogManager:
 
     # Start -----------------------------------------------------------------------------
 
-    def expect_registration(self) -> None:
-        """Before loading: no boot id file in dirs with missing records until `registered`."""
-        self._boot_ids.registered = False
+    def expect_replicas(self) -> None:
+        """Before loading: dirs with missing records stay so until `replicas_received`."""
+        self._boot_ids.replicas_received = False
 
-    def registered(self) -> None:
-        """Note that the broker has registered, with whether its logs are complete."""
-        self._boot_ids.registered = True
-        self._write_boot_ids()
+    def replicas_received(self) -> None:
+        """Note that a controller has sent the broker its replicas, or that there are none.
+
+        To have registered is not enough: where no controller heard of it, and the broker was
+        stopped again, an emptied disk passed for one that had kept everything (adr/0007).
+        """
+        if not self._boot_ids.replicas_received:
+            self._boot_ids.replicas_received = True
+            self._write_boot_ids()
 
     @property
     def offline_dirs(self) -> list[str]:

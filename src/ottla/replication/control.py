@@ -116,6 +116,7 @@ async def apply_leader_and_isr(
         took_s = replicas.clock.monotonic() - began_s
         applied.state_changes.finished(took_s, correlation_id, request.controller_id, count)
         _notify(replicas, applied)
+        replicas.logs.replicas_received()
         replicas.begin_checkpoints()
         replicas.fetchers.close_idle()
         # One line for the whole request: a line per partition would cost more than its transition.

@@ -141,8 +141,8 @@ class SimDisk:
         self._journal.clear()
 
     def check(self, operation: str, path: str) -> None:
-        """Raise what a fault says about this operation."""
-        if self.faults and (fault := self.fault(operation, path)) is not None:
+        """Raise what a fault says about this operation; disks of tests die in `fault`."""
+        if (fault := self.fault(operation, path)) is not None:
             raise OSError(fault.error, os.strerror(fault.error), path)
 
     def fault(self, operation: str, path: str) -> DiskFault | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ottla.model.ids import TopicPartition
 from ottla.sim.checkers import LogRecord, few
-from ottla.sim.history import Assigned, Commit, History
+from ottla.sim.history import Assigned, Claimed, Commit, History
 
 
 def check_groups(
@@ -46,23 +46,28 @@ def check_kept(history: History) -> list[str]:
     Unless it owned that itself, since a later generation: a static member that was away for a
     generation is not asked for what it owns, and comes back with what has become another's
     (KIP-345). Then the later claim counts, as in Kafka's `AbstractStickyAssignor` (KIP-792).
-    A process that takes the place of a static member is the same member.
+    A process that takes the place of a static member is the same member. A generation that was not
+    stored may begin again with the same number, and the same leader: what a member said last counts
+    (simulator's seed 22000694: in between they had heard that their places were lost).
     """
     given: dict[tuple[str, str, TopicPartition], list[int]] = {}
     for share in history.assigned:
         for tp in share.partitions:
             given.setdefault((share.group, share.process, tp), []).append(share.generation)
-    since: dict[tuple[str, int, str, TopicPartition], dict[str, int]] = {}
-    for claim in history.claimed:
-        for tp in claim.partitions:
-            generations = given.get((claim.group, claim.process, tp), ())
-            last = max((g for g in generations if g < claim.generation), default=-1)
-            generation = claim.group, claim.generation, claim.leader
-            since.setdefault((*generation, tp), {})[claim.owner] = last
+    claims: dict[tuple[str, int, str], list[Claimed]] = {}
+    for claim in sorted(history.claimed, key=lambda claim: claim.at_s):
+        claims.setdefault((claim.group, claim.generation, claim.leader), []).append(claim)
     found = []
     for share in history.assigned:
+        generation = share.group, share.generation, share.leader
+        newest = {c.owner: c for c in claims.get(generation, ()) if c.at_s <= share.at_s}
         for tp in share.partitions:
-            owners = since.get((share.group, share.generation, share.leader, tp), {})
+            owners: dict[str, int] = {}
+            for claim in newest.values():
+                if tp in claim.partitions:
+                    generations = given.get((claim.group, claim.process, tp), ())
+                    last = max((g for g in generations if g < claim.generation), default=-1)
+                    owners[claim.owner] = last
             own = owners.get(share.owner, -2)
             found += [
                 f"{share.group} generation {share.generation}: {tp} was given to {share.process} "

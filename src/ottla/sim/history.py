@@ -109,6 +109,8 @@ class Claimed(NamedTuple):
     process: str
     partitions: tuple[TopicPartition, ...]
     leader: str = ""
+    at_s: float = 0.0
+    """When it asked to join: before the generation began, so before anyone was given a share."""
 
 
 class Taken(NamedTuple):

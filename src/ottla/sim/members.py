@@ -147,7 +147,7 @@ class Member:
             protocol_type=PROTOCOL_TYPE,
             protocols=[protocol],
         )
-        said = self.partitions
+        said, asked_s = self.partitions, asyncio.get_running_loop().time()
         joined = await self.ask(request, timeout_s=patience_s)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = joined.member_id
@@ -171,8 +171,8 @@ class Member:
         code = ErrorCode(synced.error_code)
         if self.cooperative and code in TOOK_PART:
             owner = self.instance_id or sync.member_id
-            claim = Claimed(self.group, sync.generation_id, owner, self.name, said, joined.leader)
-            self.history.claimed.append(claim)
+            took_part = self.group, sync.generation_id, owner, self.name
+            self.history.claimed.append(Claimed(*took_part, said, joined.leader, asked_s))
         if code is ErrorCode.NONE:
             self._receive(synced.assignment, joined.leader)
         return code

@@ -469,6 +469,31 @@ def test_r13_a_broker_registers_with_whether_it_kept_its_logs(scene):
     assert says_whole(scene, 1) is False, "the machine crashed"
 
 
+def test_r13_an_emptied_disk_that_no_controller_has_heard_of_is_not_forgotten(scene):
+    """The simulator's seed 22000126: it stopped cleanly, and then passed for one that kept its logs."""
+    beside_a_frozen_controller(scene)
+    node, controller = scene.simulation.node("b1"), scene.znode("/controller").owner
+    former = scene.znode("/brokers/ids/1").owner
+    node.crash()
+    node.disk.wipe()
+    scene.simulation.node("zk").loop.call_soon(scene.zookeeper.expire, former)
+    scene.simulation.run_for(0.1)
+    for _ in range(2):
+        scene.boot(1, controlled_shutdown_enable="false")
+        scene.wait(lambda: scene.znode("/brokers/ids/1") is not None, within_s=2)
+        assert says_whole(scene, 1) is False
+        scene.simulation.run_for(0.2)
+        scene.stop(1)
+    assert scene.znode("/controller").owner == controller, "it knew nothing of all this"
+    scene.simulation.node("b2").resume()
+    broker = scene.up(1)
+    assert says_whole(scene, 1) is False
+    scene.wait(lambda: broker.logs.get(TopicPartition("kept", 0)) and not broker.logs.unclean)
+    scene.stop(1)
+    scene.up(1)
+    assert says_whole(scene, 1) is True
+
+
 def test_r13_a_session_that_ends_takes_nothing_from_the_logs(scene):
     scene.up(1)
     scene.stop(1)

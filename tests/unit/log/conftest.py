@@ -121,6 +121,7 @@ class Kit:
         recovery_point=0,
         log_start_offset=0,
         high_watermark=None,
+        cleaned_offset=-1,
         **overrides,
     ) -> Log:
         return Log.open(
@@ -132,6 +133,7 @@ class Kit:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             high_watermark=high_watermark,
+            cleaned_offset=cleaned_offset,
         )
 
     def reopen(self, log: Log, *, clean: bool = False, **keywords) -> Log:

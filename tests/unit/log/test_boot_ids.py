@@ -182,10 +182,13 @@ def test_the_real_note_is_of_this_boot_and_this_mount(kit):
 
 @pytest.mark.parametrize("end", ["killed", "stopped", "power lost"])
 def test_f11_an_emptied_disk_is_not_forgotten_before_the_cluster_knows_of_it(kit, end):
-    """The simulator's seed 9900137: killed while it waited to register, it then said "whole"."""
+    """The simulator's seed 9900137: killed while it waited to register, it then said "whole".
+
+    Seed 22000126: it registered where there was no controller, and stopped cleanly.
+    """
     disk = SimDisk()
     manager, _, config = manager_on(kit, disk)
-    manager.expect_registration()
+    manager.expect_replicas()
     manager.startup(lambda _: config.topic_config({}))
     assert not manager.found_whole
     if end == "stopped":
@@ -194,9 +197,9 @@ def test_f11_an_emptied_disk_is_not_forgotten_before_the_cluster_knows_of_it(kit
         manager.abandon()
     disk.power_losses += end == "power lost"
     manager, _, config = manager_on(kit, disk)
-    manager.expect_registration()
+    manager.expect_replicas()
     manager.startup(lambda _: config.topic_config({}))
     assert not manager.found_whole
-    manager.registered()
+    manager.replicas_received()
     manager.abandon()
     assert start(kit, disk).found_whole

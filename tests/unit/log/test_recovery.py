@@ -100,6 +100,41 @@ def test_but_compaction_leaves_gaps(kit):
     assert [s.base_offset for s in log.segments] == bases
 
 
+def only_the_names_of_segments_are_left(kit, count) -> list[int]:
+    """Leave some first segments without their bytes, as a power loss may (delayed allocation)."""
+    log = kit.open(segment_bytes=400, cleanup_policy="compact")
+    kit.fill(log, 12)
+    bases = [s.base_offset for s in log.segments]
+    log.abandon()
+    for base in bases[:count]:
+        (kit.folder / f"{base:020d}.log").write_bytes(b"")
+    return bases
+
+
+@pytest.mark.parametrize("count", [1, 2, -1])
+def test_f5_a_compacted_log_does_not_go_on_after_a_segment_that_a_power_loss_emptied(kit, count):
+    """The simulator's seed 22000165: it led with the end alone, and consumers' groups were gone."""
+    only_the_names_of_segments_are_left(kit, count)
+    log = kit.open(segment_bytes=400, cleanup_policy="compact")
+    assert log.log_end_offset == 0
+    assert log.may_be_incomplete
+    kit.fill(log, 1)
+    kit.everything(log)
+
+
+@pytest.mark.parametrize("known_by", ["checkpoint", "replaced segment"])
+def test_but_compaction_may_leave_nothing_of_a_segment(kit, known_by):
+    bases = only_the_names_of_segments_are_left(kit, 1)
+    more = {}
+    if known_by == "checkpoint":
+        more = {"cleaned_offset": bases[1]}
+    else:  # killed before the checkpoint was written
+        (kit.folder / f"{0:020d}.log.deleted").write_bytes(b"")
+    log = kit.open(segment_bytes=400, cleanup_policy="compact", **more)
+    assert log.log_end_offset == 12
+    assert [s.base_offset for s in log.segments] == bases
+
+
 @pytest.mark.parametrize("base", [2, 4])
 def test_a_segment_of_another_history_ends_the_log(kit, base):
     log = kit.open()

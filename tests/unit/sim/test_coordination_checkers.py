@@ -281,6 +281,22 @@ def test_what_is_said_to_a_replaced_coordinator_is_of_another_generation():
     assert check_groups(history, {}, complete=False)
 
 
+def test_a_generation_that_was_not_stored_begins_again_with_what_is_said_then():
+    """The simulator's seed 22000694: a static member led both, so nothing else tells them apart."""
+    first = claimed("a1", 2, P0, P1)._replace(at_s=1.5)
+    again = claimed("a1", 2)._replace(at_s=3.5)  # its place was lost in between
+    history = History(claimed=[first, again])
+    history.assigned = [
+        Assigned("readers", 1, "a", (P0, P1), 1.0, "a1"),
+        Assigned("readers", 2, "b", (P1,), 4.0, "b1"),
+    ]
+    assert check_groups(history, {}, complete=False) == []
+    history.claimed = [first._replace(partitions=()), again._replace(partitions=(P1,))]
+    assert check_groups(history, {}, complete=False), "it still says so"
+    history.claimed = [first, again._replace(at_s=4.5)]
+    assert check_groups(history, {}, complete=False), "it said so only after B was given it"
+
+
 def returned(owner, process):
     """A has both and is away in generation 2, in which B is given P1; both join generation 3."""
     found = History(claimed=[claimed("b1", 2), claimed("a1", 3, P0, P1), claimed("b1", 3, P1)])

@@ -173,8 +173,10 @@ class Membership:
         info = self._broker_info()
         await self._check_endpoints(store, info)
         await self._delete_former_controller(store)
-        if not self._server.metadata.snapshot.topics:
-            self._server.metadata.expects_topics = bool(await store.get_all_topics_in_cluster())
+        has_topics = bool(self._server.metadata.snapshot.topics)
+        if not has_topics:
+            has_topics = bool(await store.get_all_topics_in_cluster())
+            self._server.metadata.expects_topics = has_topics
         self._registering = True
         try:
             epoch = await store.register_broker(
@@ -185,7 +187,8 @@ class Membership:
         self._remember_session(store.session.session_id)
         server = self._server
         server.broker_epoch = epoch
-        server.replicas.logs.registered()
+        if not has_topics:
+            server.replicas.logs.replicas_received()  # no controller will send any
         server.replicas.unfence()
         self._on_registered()
         await self._watch_registration(store)
