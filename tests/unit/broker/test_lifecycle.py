@@ -470,7 +470,7 @@ def test_r13_a_broker_registers_with_whether_it_kept_its_logs(scene):
 
 
 def test_r13_an_emptied_disk_that_no_controller_has_heard_of_is_not_forgotten(scene):
-    """The simulator's seed 22000126: it stopped cleanly, and then passed for one that kept its logs."""
+    """Seed 22000126: it stopped cleanly, and then passed for one that had kept its logs."""
     beside_a_frozen_controller(scene)
     node, controller = scene.simulation.node("b1"), scene.znode("/controller").owner
     former = scene.znode("/brokers/ids/1").owner
