@@ -1,5 +1,5 @@
 # The two commands for a newcomer: `make demo` and `make test`. Both set everything up first.
-.PHONY: demo test check setup docs bench-quick bench-failover bench-crash kill-proof crash-proof controller-kill-proof transaction-proof lake-proof replay-proof fault-proof hostile-proof command-line-proof fuzz clean help
+.PHONY: demo test check setup docs bench-quick bench-failover bench-crash kill-proof crash-proof controller-kill-proof transaction-proof lake-proof replay-proof fault-proof hostile-proof command-line-proof fuzz auth-fuzz clean help
 
 help:
 	@echo "make demo         three brokers, two kills, 336,776 flights, into Spark"
@@ -16,6 +16,7 @@ help:
 	@echo "make lake-proof   drivers and leaders killed amid the lake job's batches"
 	@echo "make replay-proof drivers and leaders killed amid the replay job's transactions"
 	@echo "make fuzz         an hour of damaged requests, batches, answers and files, guided by coverage"
+	@echo "make auth-fuzz    an hour of frames in any order, whole, damaged and replayed, at SASL's states"
 	@echo "make hostile-proof  bombs, trickles, idle and greedy clients against a broker with few resources"
 	@echo "make command-line-proof  wrong words, names, servers, folders, disks and Ctrl-C: one clear line each"
 	@echo "make fault-proof  power lost, disks broken, links cut, brokers stopped, clocks wrong (as root)"
@@ -79,6 +80,9 @@ command-line-proof: setup
 
 fuzz: setup
 	scripts/run scripts/fuzz --minutes 60
+
+auth-fuzz: setup
+	scripts/run python tests/fuzz/auth_fuzz.py --minutes 60
 
 clean:
 	rm -rf .venv build dist src/*.egg-info

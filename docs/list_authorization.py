@@ -18,7 +18,7 @@ HEAD = """\
 Written by `docs/list_authorization.py` from the `access` of each `Api` in `src/ottla/broker/requests`; do not edit. It is what Kafka
 3.9 asks for in ZooKeeper mode: `python tests/oracle/differential_access.py` sends every request in every version with every one of
 these permissions given, missing, denied and replaced by others, to Kafka and to us, and compares the answers. How ACLs are set:
-[SECURITY_ACLS.md](SECURITY_ACLS.md).
+[security/ACLS.md](security/ACLS.md).
 
 Where it is checked: **whole** – before the handler; without it the whole request fails. **check** – the same by a function beside the
 handler. **each** – for each element of a list; those that lack it are answered with the error, the handler sees the others.

@@ -10,7 +10,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ottla.broker.configs.config_entries import DYNAMIC_KEYS, DYNAMIC_ONLY_KEYS
-from ottla.broker.configs.dynamic_configs import CLEANER_THREADS, THREAD_COUNTS, UNSERVED
+from ottla.broker.configs.dynamic_configs import (
+    CLEANER_THREADS,
+    LISTENER_PASSWORDS,
+    OF_LISTENERS,
+    THREAD_COUNTS,
+    UNSERVED,
+)
 from ottla.broker.configs.unsupported_configs import PLUGINS, SWITCHES
 from ottla.model.config import OUR_DEFAULTS, TopicConfig
 from ottla.model.config_keys import TOPIC_SYNONYMS, ConfigKey, broker_keys, our_keys, topic_keys
@@ -48,12 +54,14 @@ BROKER_TEXTS = """\
 advertised.listeners the addresses that clients are told; those of `listeners`, where it is not set
 alter.log.dirs.replication.quota.window.num how many windows the rate of moves between log dirs is measured over
 alter.log.dirs.replication.quota.window.size.seconds length of such a window
-authorizer.class.name who decides what clients may do: `kafka.security.authorizer.AclAuthorizer`, or no one ([SECURITY_ACLS.md](SECURITY_ACLS.md))
+authorizer.class.name who decides what clients may do: `kafka.security.authorizer.AclAuthorizer`, or no one ([security/ACLS.md](security/ACLS.md))
 auto.create.topics.enable create a topic when a client asks for it
 auto.leader.rebalance.enable the controller gives leaderships back to the first replicas by itself
 broker.id number of this broker, unique in the cluster
 broker.rack where this broker stands: replicas are spread over racks, and consumers may read from their own
+connection.failed.authentication.delay.ms a failed authentication is answered, and its connection closed, after so long
 connections.max.idle.ms close a connection on which nothing came for so long
+connections.max.reauth.ms a SASL session ends after so long, unless its client authenticates again (KIP-368); 0: it does not end. May be set for a listener, and for a listener's mechanism
 control.plane.listener.name a listener only for the controller's requests
 controlled.shutdown.enable hand leaderships over before stopping
 controlled.shutdown.max.retries how often this is tried
@@ -62,6 +70,11 @@ controller.quota.window.num how many windows the rate of topic creations and del
 controller.quota.window.size.seconds length of such a window
 controller.socket.timeout.ms how long an answer of the controller, or to it, is waited for
 default.replication.factor replicas of a topic without a number of its own
+delegation.token.expiry.check.interval.ms how often the controller removes expired delegation tokens
+delegation.token.expiry.time.ms a delegation token counts for so long until it is renewed
+delegation.token.master.key the old name of `delegation.token.secret.key`
+delegation.token.max.lifetime.ms the longest life of a delegation token, however often it is renewed
+delegation.token.secret.key what delegation tokens are signed with, the same on all brokers; without it there are none
 delete.topic.enable whether topics can be deleted
 fetch.max.bytes the largest answer to a fetch
 group.initial.rebalance.delay.ms a new group waits so long for more members before its first assignment
@@ -72,7 +85,7 @@ inter.broker.listener.name the listener by which brokers speak with each other
 inter.broker.protocol.version the protocol that brokers speak with each other, 2.7 to 3.9; lower it for older JVM brokers beside
 leader.imbalance.check.interval.seconds how often the controller looks who leads what it should not
 leader.imbalance.per.broker.percentage how much of that a broker may have before leaderships are given back
-listener.security.protocol.map protocol of each listener's name; only PLAINTEXT is served
+listener.security.protocol.map protocol of each listener's name: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL
 listeners the addresses that the broker listens on
 log.cleaner.backoff.ms pause of the compaction when there is nothing to do
 log.cleaner.dedupe.buffer.size memory for the keys of one compaction, 200 bytes for each, allocated as they come
@@ -115,9 +128,42 @@ replication.quota.window.num how many windows the throttled rate of replication 
 replication.quota.window.size.seconds length of such a window
 request.timeout.ms how long a broker's own requests wait for their answers
 reserved.broker.max.id the largest `broker.id`
-security.inter.broker.protocol PLAINTEXT; others are not served
+sasl.enabled.mechanisms of `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER`, by which clients may authenticate; GSSAPI is refused
+sasl.jaas.config of effect with a listener and a mechanism before it: `listener.name.NAME.plain.sasl.jaas.config`, a login module with its options
+sasl.mechanism.inter.broker.protocol by which brokers authenticate at each other, with `username` and `password` of the same login module
+sasl.oauthbearer.clock.skew.seconds how far the clocks of brokers and of the issuer of tokens may differ
+sasl.oauthbearer.expected.audience a token must name one of these; not set: it need not
+sasl.oauthbearer.expected.issuer a token must name this issuer; not set: it need not
+sasl.oauthbearer.jwks.endpoint.refresh.ms the keys that sign tokens are read again after so long
+sasl.oauthbearer.jwks.endpoint.url a JSON Web Key Set with these keys: a `file:`, or an address that is in `org.apache.kafka.sasl.oauthbearer.allowed.urls`
+sasl.oauthbearer.scope.claim.name the claim with a token's scope
+sasl.oauthbearer.sub.claim.name the claim with the user's name
+sasl.oauthbearer.token.endpoint.url where a broker, as a client, reads its token: a `file:`
+sasl.server.callback.handler.class nothing, or Kafka's own validator of OAUTHBEARER; another Java class is refused
+sasl.server.max.receive.size the largest frame before a connection is authenticated
+security.inter.broker.protocol where brokers meet: the listener of this protocol. Instead of `inter.broker.listener.name`
 socket.connection.setup.timeout.ms how long a connection to another broker may take to open
 socket.request.max.bytes the largest request
+ssl.allow.dn.changes whether a keystore that is changed while the broker runs may be another's: with another subject
+ssl.allow.san.changes whether it may lack host names that the one before had
+ssl.cipher.suites only these suites, by Java's names; nothing: those of OpenSSL's default
+ssl.client.auth whether clients show a certificate: `none`, `requested` (it is checked if there is one), `required`
+ssl.enabled.protocols TLS 1.2 and 1.3, or one of them; older ones are refused
+ssl.endpoint.identification.algorithm `https`: brokers check that another broker's certificate has the host they connect to; empty: they do not
+ssl.engine.factory.class refused: names a Java class
+ssl.key.password password of the private key, in PEM or JKS
+ssl.keystore.certificate.chain the certificate as PEM text, instead of a file; with `ssl.keystore.key`
+ssl.keystore.key the private key as PEM text (PKCS#8)
+ssl.keystore.location file of key and certificate. It is read again when it changes
+ssl.keystore.password password of a store of JKS or PKCS#12
+ssl.keystore.type `PEM`, `PKCS12` or `JKS`; the last two are told apart by the file itself
+ssl.principal.mapping.rules from a certificate's subject to a user: `RULE:pattern/replacement/[LU]`, `DEFAULT` ([SECURITY](security/TLS.md))
+ssl.provider refused: names a part of the JVM
+ssl.secure.random.implementation refused: names a part of the JVM
+ssl.truststore.certificates CAs as PEM text, instead of a file
+ssl.truststore.location file of the CAs that are trusted: of clients, and of other brokers
+ssl.truststore.password password of a store of JKS or PKCS#12; JKS needs none
+ssl.truststore.type `PEM`, `PKCS12` or `JKS`
 transaction.abort.timed.out.transaction.cleanup.interval.ms how often it is looked for transactions that have timed out
 transaction.max.timeout.ms the longest timeout that a transaction may have
 transaction.partition.verification.enable ask the coordinator whether a transaction is open before its first record is taken (KIP-890)
@@ -130,6 +176,18 @@ transactional.id.expiration.ms a transactional id that was not used for so long 
 zookeeper.connect ZooKeeper's addresses, with commas between, and a folder in it if you like: `host:port,host:port/kafka`
 zookeeper.connection.timeout.ms how long the first connection may take; the session timeout, where it is not set
 zookeeper.session.timeout.ms how long after its last sign of life a broker counts as dead: failover takes at least that long after a crash
+zookeeper.ssl.cipher.suites only these suites to ZooKeeper, by Java's names
+zookeeper.ssl.client.enable speak TLS to ZooKeeper; its host name is checked. `zookeeper.clientCnxnSocket` is not needed here
+zookeeper.ssl.crl.enable refused if true: revocation is not checked here
+zookeeper.ssl.enabled.protocols TLS 1.2 and 1.3, or one of them
+zookeeper.ssl.endpoint.identification.algorithm empty: do not check ZooKeeper's host name
+zookeeper.ssl.keystore.location key and certificate for ZooKeeper, if it asks for one
+zookeeper.ssl.keystore.password its password; of a PEM file that of the key
+zookeeper.ssl.keystore.type `PEM`, `PKCS12`, `JKS`; by the end of the file's name, where it is not set
+zookeeper.ssl.ocsp.enable refused if true: revocation is not checked here
+zookeeper.ssl.truststore.location the CA of ZooKeeper's certificate
+zookeeper.ssl.truststore.password its password
+zookeeper.ssl.truststore.type as that of the keystore
 leader.replication.throttled.rate bytes per second that a leader sends to throttled replicas
 follower.replication.throttled.rate bytes per second that a follower fetches for throttled replicas
 replica.alter.log.dirs.io.max.bytes.per.second bytes per second of moves between this broker's log dirs
@@ -139,6 +197,8 @@ ottla.application.logs.file.bytes so large the controller's journal, state-chang
 ottla.application.logs.retention.bytes so much of each of them is kept, the current file included; the newest one set aside always stays
 ottla.application.logs.retention.ms so long files set aside are kept; -1: whatever their age
 ottla.application.logs.compression.type `gzip` or `none`, for files set aside
+org.apache.kafka.sasl.oauthbearer.allowed.urls addresses that may be asked for keys of tokens; a system property with Kafka
+ottla.sasl.oauthbearer.unsigned.tokens.for.tests take unsigned tokens, which anyone can write: for tests
 ottla.crash.detection whose registrations are removed when all their endpoints refuse connections: `own` (brokers of Ottla), `all` (Kafka's too, which do\
  not register anew), `off` (only a session's end counts); [adr/0018](adr/0018-a-refused-connection-is-proof.md)
 ottla.produce.max.decompressed.bytes all batches of one produce request may unpack to so much
@@ -206,8 +266,9 @@ These are set in clients, not here; defaults are those of Kafka 3.9's Java clien
 | `fetch.max.bytes`, `max.partition.fetch.bytes` | 52428800, 1048576 | size of answers; at most the brokers' `fetch.max.bytes` |
 | `client.rack` | none | with `replica.selector.class`: read from a replica in this rack |
 
-Our own commands take Kafka's `client.properties` by `--command-config`; of it they use `bootstrap.servers`, `client.id` and
-`request.timeout.ms`, and refuse a `security.protocol` other than PLAINTEXT.
+Our own commands take Kafka's `client.properties` by `--command-config`; of it they use `bootstrap.servers`, `client.id`,
+`request.timeout.ms`, and of security `security.protocol`, the keys `ssl.*` ([TLS](security/TLS.md)), `sasl.mechanism`,
+`sasl.jaas.config` and `sasl.oauthbearer.token.endpoint.url` ([SASL](security/SASL.md)).
 """
 
 
@@ -247,6 +308,8 @@ def topic_rows() -> Iterable[str]:
 
 
 def changes(name: str) -> str:
+    if name in OF_LISTENERS and name not in LISTENER_PASSWORDS:
+        return "per listener"
     if name in UNSERVED or (name not in DYNAMIC_KEYS and name not in DYNAMIC_ONLY_KEYS):
         return ""
     return "yes"
@@ -309,18 +372,13 @@ def page() -> str:
         "|---|---|---|---|---|---|",
         *topic_rows(),
         "\n## Brokers\n",
-        "What stands behind a topic's setting is in the table above and not repeated here.\n",
-        *head,
-        *broker_rows(plain),
-        "\n## Throttles\n",
-        "These exist only dynamically; reassignments set and remove them.\n",
-        *head,
-        *broker_rows(DYNAMIC_ONLY_KEYS.values()),
-        "\n## Ottla's own\n",
-        "Kafka does not have these; its brokers warn of them and go on.\n",
-        *head,
-        *broker_rows(our_keys().values()),
-        "",
+        "What stands behind a topic's setting is in the table above and not repeated here. Each `ssl.*` key may be set for one listener:",
+        "`listener.name.<listener>.ssl...`, the listener in small letters; only so does it change while a broker runs.\n",
+        *head, *broker_rows(plain),
+        "\n## Throttles\n", "These exist only dynamically; reassignments set and remove them.\n",
+        *head, *broker_rows(DYNAMIC_ONLY_KEYS.values()),
+        "\n## Ottla's own\n", "Kafka does not have these; its brokers warn of them and go on.\n",
+        *head, *broker_rows(our_keys().values()), "",
         CLIENTS,
         "## Refused at the start\n",
         "A broker that ignored these would be open, or would break a promise. It does not start, and names the key:\n",
@@ -329,12 +387,13 @@ def page() -> str:
         "- `authorizer.class.name` with any other class than Kafka's AclAuthorizer",
         "- `super.users`, `allow.everyone.if.no.acl.found` without `authorizer.class.name`",
         "- `authorizer.zookeeper.*`: ACLs are read from `zookeeper.connect`",
-        "- `listeners` with SSL or SASL: only PLAINTEXT is served",
+        "- `principal.builder.class`, `sasl.server.callback.handler.class`: a Java class of your own",
+        "- a SASL listener that is half-made: [security/SASL.md](security/SASL.md#what-does-not-start)",
         "- `process.roles`: KRaft is not served\n",
         "## Taken without effect\n",
         "These are known, checked and shown, so that files and tools made for Kafka work; nothing here obeys them.\n",
         f"- threads and queues ([REQUESTS.md](REQUESTS.md#what-the-settings-of-threads-and-queues-mean-here)): {listed(threads)}",
-        f"- security, since only PLAINTEXT listeners are served: {listed(guards)}",
+        f"- security, of what is not served: {listed(guards)}",
         f"- of topics: {listed(name for name in topic_keys() if not in_force(name))}",
         f"- all others: {listed(name for name in without_effect() if name not in threads)}",
     ]

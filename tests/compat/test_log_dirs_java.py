@@ -123,6 +123,7 @@ def folder(tmp_path):
             folder.theirs.stop()
 
 
+@pytest.mark.alone  # half a minute
 def test_a_move_begun_by_kafkas_tool_outlives_kills_and_is_finished_by_either(
     folder, tmp_path, capsys
 ):

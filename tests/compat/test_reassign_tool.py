@@ -336,7 +336,9 @@ def test_list_shows_what_is_copied_what_is_left_and_how_fast(cluster):
     assert asked(cluster, "reassign", "list") == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.alone)]
+)
 def test_who_only_watched_leaves_the_throttle_and_is_told_of_it(cluster, number):
     """The move goes on, throttled: by a lease on ours; on Kafka's the way to remove it is said."""
     topic = f"watched-{number.name.lower()}"

@@ -350,6 +350,7 @@ def test_f27_the_target_dies_half_way_and_its_move_is_cancelled(cluster, znodes)
         assert len(read_to_end(cluster.bootstrap, topic, 1, "read_uncommitted")) == count
 
 
+@pytest.mark.alone  # a minute; the first of F27 is in CI
 def test_f27_the_target_returns_and_the_end_takes_the_throttle_off(cluster, znodes):
     topics = "comes", "goes"
     _, victim, other, count, plan = half_way(cluster, znodes, topics, 600_000)
@@ -364,6 +365,7 @@ def test_f27_the_target_returns_and_the_end_takes_the_throttle_off(cluster, znod
         assert len(read_to_end(cluster.bootstrap, topic, 1, "read_uncommitted")) == count
 
 
+@pytest.mark.alone  # a minute
 def test_f27_a_throttle_of_a_broker_that_was_down_and_a_tool_that_died(cluster, znodes):
     """It returns when all has ended: nothing of the throttle stays on it."""
     topics = "left", "behind"

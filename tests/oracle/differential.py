@@ -32,6 +32,7 @@ from differential_shapes import Frame, Shape, frames, shapes
 from differential_side import Side
 from differential_tables import Flow, Scenario, data_path
 from differential_transactions import transaction_flows, transactions
+from differential_users import security
 from minimal_client import Outcome
 
 from ottla.broker.requests.routes import ROUTES
@@ -88,7 +89,7 @@ def steps(
     if brokers > 1:
         found = [*in_versions(placed()), *in_rounds(moves(), short=short)]
     else:
-        single = [*data_path(), *groups(), *transactions(), *administration()]
+        single = [*data_path(), *groups(), *transactions(), *administration(), *security()]
         served = sorted(ROUTES)
         found = in_versions(single)
         found += [Step(s.key, s.version, s.name, s) for s in shapes(served)]

@@ -45,7 +45,15 @@ def parsed(**options):
         ({"onDataLoss": "shrug"}, "'shrug' is none of fail, earliest, latest"),
         ({"onDataLoss": "fail", "failOnDataLoss": "true"}, "exclude each other"),
         ({"kafka.isolation.level": "both"}, "is none of read_uncommitted, read_committed"),
-        ({"kafka.security.protocol": "SASL_SSL"}, 'only PLAINTEXT; read with format("kafka")'),
+        ({"kafka.security.protocol": "SASL_TLS"}, "is none of plaintext, ssl, sasl_ssl"),
+        (
+            {"kafka.security.protocol": "SASL_PLAINTEXT"},
+            "option kafka.sasl.mechanism=GSSAPI (Kerberos) is not served here",
+        ),
+        (
+            {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"},
+            "option kafka.sasl.jaas.config is missing",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_line(options, says):

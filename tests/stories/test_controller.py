@@ -608,6 +608,24 @@ def test_f20_the_last_replica_in_sync_leads_again_when_its_broker_takes_it_back(
     play(scene, 1, 2, 3)
 
 
+def test_f20_a_replica_that_a_reassignment_brings_back_is_online():
+    """Its broker takes a damaged replica again at the next request that names it."""
+
+    async def scene(cluster):
+        await topic(cluster, (2, 3))
+        cluster.brokers[2].failed_replicas = {T0}
+        await cluster.brokers[2].store.propagate_log_dir_event(2)
+        await cluster.settle()
+        states = cluster.active.context.replica_states
+        assert states[PartitionReplica(T0, 2)] is ReplicaState.OFFLINE
+        cluster.brokers[2].failed_replicas = set()
+        await cluster.admin.create_partition_reassignment({T0: (1, 2, 3)})
+        await cluster.settle()
+        assert states[PartitionReplica(T0, 2)] is ReplicaState.ONLINE
+
+    play(scene, 1, 2, 3)
+
+
 @pytest.mark.parametrize("what", ["delete", "prefer", "reassign"])
 def test_each_request_of_an_old_controller_ends_its_term(what):
     async def scene(cluster):

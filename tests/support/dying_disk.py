@@ -13,6 +13,8 @@ class Disk(SimDisk):
         self.operations = 0
         self.last: int | None = None
         self.files: SimFiles | None = None
+        # Hits nothing: a disk without faults does not ask for them.
+        self.fail("/", (), 0)
 
     def fault(self, operation, path):
         if operation in WORK:

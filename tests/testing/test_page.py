@@ -7,6 +7,10 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.processes  # seconds each: the second stage has them
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "TESTING_YOUR_APPLICATION.md"
 BLOCK = re.compile(r"^```python\n# (test_\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

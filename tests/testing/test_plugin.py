@@ -134,6 +134,7 @@ def test_the_report_of_a_failure_tells_what_happened(project):
     assert "Captured log" not in text, "what brokers log is in the report twice"
 
 
+@pytest.mark.processes  # half a minute
 def test_chaos_while_an_application_works(project):
     result = project(
         """

@@ -117,6 +117,18 @@ ACLS = Group(
     ),
     CARE,
 )
+USERS = Group(
+    "List, add and remove SCRAM users, and set their passwords.",
+    _of(
+        "ottla.admin.commands.users",
+        {
+            "list": ("list_command", "List users with SCRAM credentials."),
+            "add": ("add", "Give a user a password; a user that exists gets a new one."),
+            "remove": ("remove", "Take a user's passwords away: it can connect no more."),
+        },
+    ),
+    CARE,
+)
 GROUPS = Group(
     "List, describe, measure, reset and delete consumer groups.",
     _of(
@@ -240,6 +252,34 @@ ZNODE = Group(
     ),
     INSIDE,
 )
+CERTS = Group(
+    "Make a CA, issue certificates to brokers and clients, see when they expire, rotate them.",
+    _of(
+        "ottla.admin.commands.certs",
+        {
+            "init": ("init", "Create a CA, which issues certificates to brokers and clients."),
+            "issue": (
+                "issue",
+                "Issue a key and a certificate: a broker's with its hosts, a client's without.",
+            ),
+            "list": (
+                "list_command",
+                (
+                    "Show certificates, their hosts and when they expire; exit code 1 if one is "
+                    "not well."
+                ),
+            ),
+            "rotate": (
+                "rotate",
+                (
+                    "Replace certificates by new ones of the same names; brokers take them over by "
+                    "themselves."
+                ),
+            ),
+        },
+    ),
+    HERE,
+)
 PROFILE = Group(
     "Name clusters, and say which one is used.",
     _of(
@@ -275,6 +315,7 @@ COMMANDS: dict[str, Node] = {
         HERE,
     ),
     "broker": BROKER,
+    "certs": CERTS,
     "demo": _one(
         "ottla.admin.commands.cluster",
         "demo",
@@ -318,6 +359,7 @@ COMMANDS: dict[str, Node] = {
         "Compare the replicas of topics batch by batch, over the wire.",
         CARE,
     ),
+    "users": USERS,
     "cluster": CLUSTER,
     "znode": ZNODE,
     "log-dirs": _one(

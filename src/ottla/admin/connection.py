@@ -6,11 +6,15 @@ the profile in use, ./ottla-data. Invariant: a setting without effect is refused
 """
 
 import os
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from ottla.admin.arguments import Option
+
+if TYPE_CHECKING:
+    from ottla.security.client import ClientSecurity
 
 MAX_CONFIG_BYTES = 1_048_576
 DEFAULT_CLIENT_ID = "ottla-cli"
@@ -47,7 +51,10 @@ class Where(NamedTuple):
     @property
     def settings(self) -> "ClientSettings":
         """How clients are set; OttlaError for what tools of ours cannot do."""
-        return settings_of(self.command_config)
+        file = self.command_config
+        if file is None and self.address is None:
+            file = self.folder.client_properties()
+        return settings_of(file)
 
 
 class ClientSettings(NamedTuple):
@@ -56,6 +63,8 @@ class ClientSettings(NamedTuple):
     client_id: str = DEFAULT_CLIENT_ID
     timeout_s: float | None = None
     bootstrap_servers: str | None = None
+    security: "ClientSecurity | None" = None
+    """None: in the clear"""
 
 
 def options(
@@ -129,12 +138,6 @@ def settings_of(file: Path | None) -> ClientSettings:
     if len(data) > MAX_CONFIG_BYTES:
         raise OttlaError(f"{file}: more than {MAX_CONFIG_BYTES:,} bytes are no client.properties")
     found = parse_properties(data.decode(errors="replace"))
-    protocol = found.get("security.protocol", "PLAINTEXT").upper()
-    if protocol != "PLAINTEXT":
-        raise OttlaError(
-            f"{file}: security.protocol={protocol}: only PLAINTEXT is supported, by tools as by "
-            "brokers"
-        )
     timeout = found.get("request.timeout.ms")
     if timeout is not None and not (timeout.isascii() and timeout.isdigit() and int(timeout)):
         raise OttlaError(f"{file}: request.timeout.ms={timeout}: write milliseconds")
@@ -142,4 +145,18 @@ def settings_of(file: Path | None) -> ClientSettings:
         found.get("client.id") or DEFAULT_CLIENT_ID,
         None if timeout is None else int(timeout) / 1000,
         found.get("bootstrap.servers") or None,
+        _security(file, found),
     )
+
+
+def _security(file: Path, found: Mapping[str, str]) -> "ClientSecurity | None":
+    """Return how to connect; OttlaError for what tools cannot do."""
+    if found.get("security.protocol", "PLAINTEXT").strip().upper() == "PLAINTEXT":
+        return None
+    from ottla.model.errors import OttlaError  # noqa: PLC0415 - lazy
+    from ottla.security.client_properties import client_security  # noqa: PLC0415 - lazy
+
+    try:
+        return client_security(found)
+    except OttlaError as error:
+        raise OttlaError(f"{file}: {error}") from error

@@ -73,6 +73,7 @@ def ask(
             question,
             timeout_s=timeout_s or settings.timeout_s or CALL_TIMEOUT_S,
             client_id=settings.client_id,
+            security=settings.security,
         )
     except OttlaError as error:
         problem = found.folder.zookeeper_problem() if found.address is None else None

@@ -40,6 +40,7 @@ def _entry(kind: str, missing: tuple[str, ...] = (), /, **fields: Schema) -> Sch
 _BROKER_RESULT = _result(broker=NUMBER)
 _TOPIC_RESULT = _result(topic=TEXT)
 _PROFILE_RESULT = _result(profile=TEXT)
+_CERTIFICATE_RESULT = _result(file=TEXT)
 _PARTITION = _object(
     partition=NUMBER, leader=NUMBER, leader_epoch=NUMBER, replicas=NUMBERS, isr=NUMBERS,
     offline=NUMBERS,
@@ -335,6 +336,9 @@ SCHEMAS: dict[str, Schema] = {
         topic=TEXT, partition=NUMBER, start_offset=NUMBER, producer_id=NUMBER,
         producer_epoch=NUMBER,
     ),
+    "users list": _many(_object(name=TEXT, credentials=_by_name(NUMBER))),
+    "users add": _result(user=TEXT, mechanism=TEXT),
+    "users remove": _result(user=TEXT, mechanism=TEXT),
     "reassign plan": _PLAN,
     "reassign execute": _PLAN,
     "reassign verify": _many(
@@ -419,6 +423,14 @@ SCHEMAS: dict[str, Schema] = {
         ),
     ),
     "logs": _many({"anyOf": list(_LOG_ENTRIES)}),
+    "certs init": _CERTIFICATE_RESULT,
+    "certs issue": _CERTIFICATE_RESULT,
+    "certs rotate": _CERTIFICATE_RESULT,
+    "certs list": _many(
+        _object(
+            name=TEXT, subject=TEXT, hosts=TEXTS, expires=TEXT, days=NUMBER, problem=TEXT,
+        )
+    ),
     "profile list": _many(
         _object(
             name=TEXT, in_use=FLAG, bootstrap_servers=_or_null(TEXT), dir=_or_null(TEXT),

@@ -6,7 +6,7 @@ Kafka responds as well as a cluster of ours; every failure to reach a broker is 
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ottla.admin import output
 from ottla.admin.error_texts import explained, with_way_out
@@ -17,10 +17,14 @@ from ottla.model.errors import (
     ErrorCode,
     NotABrokerError,
     OttlaError,
+    ServerRefusedError,
 )
 from ottla.model.ports import Files, World
 from ottla.net import runtime
 from ottla.net.client import Client, parse_bootstrap
+
+if TYPE_CHECKING:
+    from ottla.security.client import ClientSecurity
 
 T = TypeVar("T")
 
@@ -80,6 +84,7 @@ def connected(
     *,
     timeout_s: float = CALL_TIMEOUT_S,
     client_id: str = "ottla-cli",
+    security: "ClientSecurity | None" = None,
 ) -> T:
     """Run `ask` with a client of the cluster behind `bootstrap`; return its result."""
     try:
@@ -95,10 +100,11 @@ def connected(
             timeout_s=timeout_s,
             connect_timeout_s=min(timeout_s, CONNECT_TIMEOUT_S),
             patience_s=CALL_TIMEOUT_S,
+            security=security,
         )
         try:
             return await ask(client)
-        except (NotABrokerError, BrokerNotAliveError):
+        except (NotABrokerError, BrokerNotAliveError, ServerRefusedError):
             raise
         except ConnectionLostError as error:
             raise ConnectionLostError(

@@ -11,13 +11,16 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from ottla.broker.authorization.acl_cache import AclCache
 from ottla.broker.authorization.authorizer_settings import configured_authorizer
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer
+from ottla.broker.configs.delegation_tokens import DelegationTokens
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
+from ottla.broker.configs.scram_users import ScramUsers
 from ottla.broker.configs.throttle_lease import ThrottleLease
 from ottla.broker.configs.topic_configs import TopicConfigs
 from ottla.broker.configs.unsupported_configs import refuse_unsupported_configs
@@ -36,6 +39,7 @@ from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuot
 from ottla.broker.requests.records.batch_checks import BatchChecks
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.routes import ROUTES
+from ottla.broker.requests.security.listeners import SaslListeners
 from ottla.broker.requests.transactions.producer_ids import ProducerIds
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_creation import TopicCreation
@@ -50,7 +54,7 @@ from ottla.log.checkpoints import (
 from ottla.log.cleaner import LogCleaner
 from ottla.log.manager import LogManager
 from ottla.model.cluster import BrokerInfo, Endpoint
-from ottla.model.config import BrokerConfig, TopicConfig
+from ottla.model.config import TLS_PROTOCOLS, BrokerConfig, TopicConfig
 from ottla.model.errors import StartupError, StorageError
 from ottla.model.ids import uuid_to_text
 from ottla.model.ports import Clock, World
@@ -61,8 +65,13 @@ from ottla.net.limits import ConnectionQuotas, DispatchTimeSlice, ServerLimits
 from ottla.net.response_memory import ResponseMemory
 from ottla.net.server import Server
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.security.client import ClientSecurity
+from ottla.security.sasl.settings import broker_sasl
 from ottla.zookeeper.errors import SessionExpiredError
 from ottla.zookeeper.store import Store
+
+if TYPE_CHECKING:
+    from ottla.broker.lifecycle.tls_listeners import BrokerTls
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +99,24 @@ def server_limits(config: BrokerConfig) -> ServerLimits:
         queued_bytes=number("queued.max.request.bytes"),
         queued_response_bytes=number("ottla.queued.max.response.bytes"),
     )
+
+
+def _tls_of(config: BrokerConfig, world: World) -> "BrokerTls | None":
+    """Return the TLS of a broker, None if it has none: then nothing of it is even imported."""
+    if not any(endpoint.protocol in TLS_PROTOCOLS for endpoint in config.listeners):
+        return None
+    from ottla.broker.lifecycle.tls_listeners import BrokerTls  # noqa: PLC0415 - lazy
+
+    return BrokerTls(config, world)
+
+
+def _security_of(
+    config: BrokerConfig, tls: "BrokerTls | None", listener: str
+) -> ClientSecurity | None:
+    """Return how this broker connects to a listener of the others; None: in the clear."""
+    client_tls = None if tls is None else tls.client(listener)
+    sasl = broker_sasl(config, listener)
+    return None if client_tls is None and sasl is None else ClientSecurity(client_tls, sasl)
 
 
 def client_quotas(config: BrokerConfig) -> ClientQuotas:
@@ -124,6 +151,7 @@ class Broker:
     ) -> None:
         """Make all parts. `sockets`: descriptors there are for connections; None: enough."""
         refuse_unsupported_configs(config)
+        self._sasl = SaslListeners(config)
         self.config = config
         self.world = world
         self.broker_id = config.broker_id
@@ -134,6 +162,8 @@ class Broker:
         self._connection_quotas: ConnectionQuotas | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.tasks = Tasks()
+        self._tls = _tls_of(config, world)
+        between_brokers = _security_of(config, self._tls, config.inter_broker_listener)
         self._lease = ThrottleLease(
             world.clock,
             config.broker_id,
@@ -143,7 +173,7 @@ class Broker:
         self.logs = LogManager(world, config)
         self.logs.expect_replicas()
         metadata = MetadataCache()
-        channel = ControllerChannel(world, config, metadata)
+        channel = ControllerChannel(world, config, metadata, between_brokers)
         dynamic = DynamicConfigs(config, self._broker_config_changed)
         replicas = ReplicaManager(
             world,
@@ -154,6 +184,7 @@ class Broker:
             controller_peer=channel.peer,
             on_log_dir_offline=self._log_dir_offline,
             announce=self._announce_replicas,
+            security=between_brokers,
         )
         creation = TopicCreation(world, config, metadata, lambda: self.services.store)
         producer_ids = ProducerIds(
@@ -169,8 +200,10 @@ class Broker:
             self.tasks,
             lambda: self.services.store,
             producer_ids,
+            between_brokers,
         )
         quotas = client_quotas(config)
+        users, tokens = ScramUsers(), DelegationTokens(world, config, self.tasks)
         self.services = BrokerServices(
             world=world,
             config=config,
@@ -178,19 +211,14 @@ class Broker:
             metadata=metadata,
             blobs=blobs,
             dynamic_configs=dynamic,
-            topic_configs=TopicConfigs(
-                world, config, self.tasks, self._topic_config_changed, dynamic, quotas
-            ),
+            topic_configs=self._topic_configs(dynamic, quotas, users, tokens),
+            scram_users=users,
+            delegation_tokens=tokens,
             quotas=quotas,
             mutation_quotas=mutation_quotas(config, quotas, world.clock),
             tasks=self.tasks,
             replicas=replicas,
-            controller=Controller(
-                world,
-                config,
-                self.broker_info,
-                seen_epoch=lambda: self.services.replicas.controller_epoch,
-            ),
+            controller=self._new_controller(),
             controller_channel=channel,
             producer_ids=producer_ids,
             topic_creation=creation,
@@ -200,18 +228,51 @@ class Broker:
             verifier=coordination.verifier,
             batch_checks=BatchChecks(config, world.workers),
         )
-        self._set_up_authorizer()
+        self._set_up_security()
         metadata.on_change(self._metadata_changed)
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
         self.router = Router(self.services, ROUTES.values(), world.clock.monotonic)
         self.membership = Membership(self.services, self.broker_info, self._serve_requests)
 
-    def _set_up_authorizer(self) -> None:
-        """Make what decides what clients may do, if the settings ask for it; ConfigError."""
+    def _set_up_security(self) -> None:
+        """Make what decides what clients may do, if the settings ask for it; ConfigError.
+
+        New settings of TLS are tried before they are taken.
+        """
+        if self._tls is not None:
+            self.services.dynamic_configs.check_tls = self._tls.check
         acls = configured_authorizer(self.config)
         if acls is not None:
             self.services.authorizer = RequestAuthorizer(acls, self.world.clock)
             self.services.acl_cache = AclCache(self.world, self.tasks, acls)
+
+    def _new_controller(self) -> Controller:
+        return Controller(
+            self.world,
+            self.config,
+            self.broker_info,
+            seen_epoch=lambda: self.services.replicas.controller_epoch,
+            security=_security_of(self.config, self._tls, self.config.control_plane_listener),
+        )
+
+    def _topic_configs(
+        self,
+        dynamic: DynamicConfigs,
+        quotas: ClientQuotas,
+        users: ScramUsers,
+        tokens: DelegationTokens,
+    ) -> TopicConfigs:
+        """Return what hears of all changes of settings, and hands them on."""
+        return TopicConfigs(
+            self.world,
+            self.config,
+            self.tasks,
+            self._topic_config_changed,
+            dynamic,
+            quotas,
+            users if self._sasl.with_scram else None,
+            tokens,
+        )
 
     @property
     def state(self) -> BrokerState:
@@ -247,6 +308,8 @@ class Broker:
     def _broker_config_changed(self, names: frozenset[str]) -> None:
         """Have everyone obey settings that changed while we run; all others look each time."""
         server, replicas, config = self.services, self.services.replicas, self.config
+        if self._tls is not None:
+            self._tls.apply()
         server.topic_configs.broker_changed()
         for log in self.logs.all_logs():
             log.update_config(server.topic_configs.get(log.tp.topic))
@@ -321,6 +384,7 @@ class Broker:
         server.enter(BrokerState.RECOVERY)
         await self._load_logs()
         await self.membership.through(server.coordination.start)
+        await self._sasl.start(self.world, self.tasks)
         await self._listen()
         await server.replicas.start()
         await self.membership.through(lambda _: self.membership.join())
@@ -328,6 +392,13 @@ class Broker:
         self.tasks.start(remove_deleted(self.world, self.logs), "removal")
         self.tasks.start(LogCleaner(self.world, self.config, self.logs).run(), "cleaner")
         self.tasks.start(self.membership.run(), "membership")
+        if self._tls is not None:
+            self.tasks.start(self._tls.run(), "certificates")
+        if server.delegation_tokens.enabled:
+            expiry = server.delegation_tokens.run_expiry(
+                lambda: server.controller.is_active, lambda: server.current_store
+            )
+            self.tasks.start(expiry, "token-expiry")
         if self.config.text(CRASH_DETECTION) != OFF:
             watch = ControllerWatch(
                 self.world,
@@ -409,13 +480,24 @@ class Broker:
         broker_responses = ResponseMemory(limits.queued_response_bytes)
         between_brokers = self.config.broker_only_listeners
         turn = DispatchTimeSlice(self.world.clock.monotonic)
+        services = self.services
         for endpoint in self.config.listeners:
+            sasl = self._sasl.dispatch(
+                endpoint.listener,
+                self.world,
+                self.router,
+                services.scram_users,
+                services.delegation_tokens,
+            )
+            own = limits
+            if (largest := self._sasl.max_receive_bytes(endpoint.listener)) is not None:
+                own = replace(limits, max_unauthenticated_bytes=largest)
             server = Server(
                 self.world,
                 endpoint.host,
                 endpoint.port,
-                self.router.dispatch,
-                limits,
+                self.router.dispatch if sasl is None else sasl.dispatch,
+                own,
                 rules=self.router.frame_rules,
                 listener=endpoint.listener,
                 connection_quotas=broker_connection_quotas
@@ -428,6 +510,8 @@ class Broker:
                 responded=self.router.times.responded,
                 between_brokers=endpoint.listener in between_brokers,
                 held=True,
+                tls=None if self._tls is None else self._tls.listeners.get(endpoint.listener),
+                authentication=None if sasl is None else sasl.begin,
             )
             try:
                 await server.start()
@@ -454,6 +538,7 @@ class Broker:
             "quotas": self.services.quotas.statistics(),
             "listeners": [server.statistics() for server in self._servers.values()],
             "authorizer": None if authorizer is None else authorizer.statistics(),
+            "sasl": self._sasl.statistics(),
         }
 
     def _serve_requests(self) -> None:

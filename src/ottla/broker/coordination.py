@@ -27,6 +27,7 @@ from ottla.model.ids import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Topic
 from ottla.model.ports import World
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.security.client import ClientSecurity
 
 if TYPE_CHECKING:
     from ottla.zookeeper.store import Store
@@ -50,6 +51,7 @@ class Coordination:
         tasks: Tasks,
         store: "Callable[[], Store]",
         producer_ids: ProducerIdSource,
+        security: ClientSecurity | None = None,
     ) -> None:
         self._metadata = metadata
         self._creation = creation
@@ -74,8 +76,9 @@ class Coordination:
             metadata,
             producer_ids,
             self._deleted_of,
+            security,
         )
-        self.verifier = TransactionVerifier(world, config, metadata, self.transactions)
+        self.verifier = TransactionVerifier(world, config, metadata, self.transactions, security)
         self.logs: dict[int, CoordinatorLog] = {
             GROUP_KEY: self.groups.log,
             TRANSACTION_KEY: self.transactions.log,

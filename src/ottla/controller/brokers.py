@@ -202,6 +202,11 @@ def on_replicas_hosted(
     if returned:
         yield _log.info("replicas back broker=%d partitions=%d", broker, len(returned))
         yield Record(journaled.ReplicasReturned(broker=broker, online=[str(tp) for tp in returned]))
+        # One that the request of a reassignment brought back is still in OfflineReplica. Kafka lets
+        # it wait for the next event of a broker.
+        replicas = [PartitionReplica(tp, broker) for tp in returned]
+        still_offline = context.replica_states.among(replicas, ReplicaState.OFFLINE)
+        yield from changes.replicas(still_offline, ReplicaState.ONLINE)
         if not set(returned).isdisjoint(context.waiting_for_leader()):
             # It may be the last one in sync. Kafka lets it wait for the next event of a broker.
             yield from changes.online_where_possible()

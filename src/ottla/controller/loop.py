@@ -38,6 +38,7 @@ from ottla.model.ports import World
 from ottla.model.time_slices import yield_to_loop
 from ottla.net.client import PeerConnection
 from ottla.net.garbage import growing
+from ottla.security.client import ClientSecurity
 from ottla.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -73,12 +74,14 @@ class Controller:
         connect: Connect | None = None,
         journal: Callable[[bytes], None] | None = None,
         seen_epoch: Callable[[], int] = lambda: 0,
+        security: ClientSecurity | None = None,
     ) -> None:
         """`connect` opens a connection to a broker; `journal` takes lines instead of a file.
 
         `seen_epoch` returns the highest controller epoch this broker has been sent.
         """
         self._seen_epoch = seen_epoch
+        self._security = security
         self._world = world
         self.times = EventTimes()
         self._config = config
@@ -404,7 +407,7 @@ class Controller:
 
     def _new_term(self, store: Store, epoch: int, epoch_zk_version: int) -> ControllerTerm:
         config = self._config
-        listener = config.text("control.plane.listener.name") or config.inter_broker_listener
+        listener = config.control_plane_listener
         context = Context(epoch, epoch_zk_version)
         journal = Journal(
             self._journal_sink(), self._world.clock, self._id, epoch, self._journal_takes
@@ -482,7 +485,12 @@ class Controller:
     async def _open(self, endpoint: Endpoint) -> PeerConnection:
         timeout_s = self._config.integer("socket.connection.setup.timeout.ms") / 1000
         return await PeerConnection.open(
-            self._world, endpoint.host, endpoint.port, str(self._id), timeout_s=timeout_s
+            self._world,
+            endpoint.host,
+            endpoint.port,
+            str(self._id),
+            timeout_s=timeout_s,
+            security=self._security,
         )
 
     def _on_response(self, request: Outgoing, response: Any) -> None:

@@ -13,12 +13,20 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConnectionLostError
 from ottla.model.ports import World
 from ottla.net.client import PeerConnection
+from ottla.security.client import ClientSecurity
 
 
 class Channel:
     """The connection to one broker."""
 
-    def __init__(self, world: World, config: BrokerConfig, name: str) -> None:
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        name: str,
+        security: ClientSecurity | None = None,
+    ) -> None:
+        self._security = security
         self._world = world
         self._client_id = f"broker-{config.broker_id}-{name}"
         self._connect_timeout_s = config.integer("socket.connection.setup.timeout.ms") / 1000
@@ -41,6 +49,7 @@ class Channel:
                     endpoint.port,
                     self._client_id,
                     timeout_s=self._connect_timeout_s,
+                    security=self._security,
                 )
                 self._target = endpoint
         return await peer.send(request, version, self._timeout_s)

@@ -53,6 +53,7 @@ from ottla.model.ids import TRANSACTION_STATE_TOPIC, TopicPartition
 from ottla.model.ports import World
 from ottla.model.retention_clock import RetentionClock
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.security.client import ClientSecurity
 from ottla.wire.batch_header import BatchHeader
 from ottla.wire.records import Record
 
@@ -159,6 +160,7 @@ class TransactionCoordinator:
         leaders: Leaders,
         producer_ids: ProducerIdSource,
         deleted_of: DeletedOf,
+        security: ClientSecurity | None = None,
     ) -> None:
         number = config.integer
         self._world = world
@@ -190,6 +192,7 @@ class TransactionCoordinator:
             self._markers_written,
             self.transactions.awaits_markers,
             deleted_of,
+            security,
         )
         self._loops: list[asyncio.Task[None]] = []
         self._initializing: dict[asyncio.Task[None], None] = {}

@@ -19,6 +19,7 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import NO_LEADER, TopicPartition
 from ottla.model.ports import World
+from ottla.security.client import ClientSecurity
 from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 logger = logging.getLogger(__name__)
@@ -86,7 +87,9 @@ class TransactionMarkers:
         written: Callable[[SendMarkers, Iterable[TopicPartition]], None],
         is_current: Callable[[int], bool],
         deleted_of: DeletedOf,
+        security: ClientSecurity | None = None,
     ) -> None:
+        self._security = security
         self._world = world
         self._config = config
         self._leaders = leaders
@@ -217,7 +220,7 @@ class TransactionMarkers:
         channel = self._channels.get(broker_id)
         if channel is None:
             channel = self._channels[broker_id] = Channel(
-                self._world, self._config, "transaction-markers"
+                self._world, self._config, "transaction-markers", self._security
             )
         endpoint = self._leaders.endpoint(broker_id, self._config.inter_broker_listener)
         request = WriteTxnMarkersRequest(markers=[_marker(item) for item in items])

@@ -21,6 +21,7 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import NO_LEADER, TopicPartition
 from ottla.model.ports import World
+from ottla.security.client import ClientSecurity
 from ottla.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -70,7 +71,9 @@ class TransactionVerifier:
         config: BrokerConfig,
         leaders: Leaders,
         coordinator: TransactionCoordinator,
+        security: ClientSecurity | None = None,
     ) -> None:
+        self._security = security
         self._world = world
         self._config = config
         self._leaders = leaders
@@ -155,7 +158,7 @@ class TransactionVerifier:
         channel = self._channels.get(broker_id)
         if channel is None:
             channel = self._channels[broker_id] = Channel(
-                self._world, self._config, "transaction-verifier"
+                self._world, self._config, "transaction-verifier", self._security
             )
         endpoint = self._leaders.endpoint(broker_id, self._config.inter_broker_listener)
         request = AddPartitionsToTxnRequest(

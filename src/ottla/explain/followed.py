@@ -119,7 +119,8 @@ class Followed:
         partition, on, broker = subject.rpartition(" on ")
         if on:
             replica = PartitionReplica(journaled.partition_of(partition), int(broker))
-            self._set_replica_state(replica, after)
+            if after in _REPLICA_STATES:
+                self._set_replica_state(replica, after)
         elif after in _PARTITION_STATES:
             tp = journaled.partition_of(subject)
             self.context.partition_states.begin(tp, _PARTITION_STATES[after])

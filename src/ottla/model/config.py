@@ -21,7 +21,11 @@ OUR_DEFAULTS = {
     "queued.max.request.bytes": "67108864",
 }
 
-SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
+SUPPORTED_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+TLS_PROTOCOLS = frozenset({"SSL", "SASL_SSL"})
+
+LISTENER_PREFIX = "listener.name."
+"""Before the settings of one listener: `listener.name.internal.ssl.keystore.location`."""
 
 LEAST_INTERVAL_S = 0.05
 """The shortest sleep of a loop that repeats for ever, whatever its setting."""
@@ -46,6 +50,24 @@ def parse_properties(text: str) -> dict[str, str]:
             value = value[1:].lstrip(" \t")
         result[_unescape(line[:end])] = _unescape(value.rstrip())
     return result
+
+
+def base_name(key: str) -> str:
+    """Return a key without the listener it is for, if there is one."""
+    if not key.startswith(LISTENER_PREFIX):
+        return key
+    return key.removeprefix(LISTENER_PREFIX).partition(".")[2]
+
+
+def shown(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return settings for a log: no passwords, nor what may be one."""
+    keys = broker_keys() | topic_keys()
+    return {
+        name: value
+        if (key := keys.get(base_name(name))) is not None and key.type != "password"
+        else "[hidden]"
+        for name, value in settings.items()
+    }
 
 
 def _unescape(text: str) -> str:
@@ -144,7 +166,10 @@ class BrokerConfig:
         self.properties = dict(properties)
         self.static_properties = dict(properties)
         self._values = dict(_broker_defaults())
-        self.unknown = sorted(k for k in properties if k not in self._values)
+        others = [k for k in properties if k not in self._values]
+        self.of_listeners = sorted(k for k in others if base_name(k) in broker_keys())
+        """settings of single listeners"""
+        self.unknown = sorted(set(others).difference(self.of_listeners))
         for name, key in _all_broker_keys().items():
             text = self.properties.get(name)
             if text is not None:
@@ -185,6 +210,11 @@ class BrokerConfig:
         value = self._values[name]
         return value if isinstance(value, str) else ""
 
+    def listener_text(self, listener: str, key: str) -> str:
+        """Return a text setting of a listener: `listener.name.<listener>.<key>`, else `key`."""
+        own = self.properties.get(f"{LISTENER_PREFIX}{listener.lower()}.{key}")
+        return self.text(key) if own is None else own.strip()
+
     def flag(self, name: str) -> bool:
         """Return a boolean setting."""
         value = self._values[name]
@@ -222,9 +252,18 @@ class BrokerConfig:
             if endpoint.protocol not in SUPPORTED_PROTOCOLS:
                 raise ConfigError(
                     f"listeners: {endpoint.listener} asks for {endpoint.protocol}, which is not "
-                    "served yet; use PLAINTEXT listeners"
+                    f"served yet; use {' or '.join(SUPPORTED_PROTOCOLS)}"
+                )
+        names = {endpoint.listener for endpoint in self.listeners}
+        for endpoint in self.advertised_listeners:
+            if endpoint.listener not in names:
+                raise ConfigError(
+                    f"advertised.listeners: {endpoint.listener} is not among listeners "
+                    f"({', '.join(sorted(names))}); add it there or remove it here"
                 )
         self.inter_broker_listener = self._inter_broker_listener()
+        self.control_plane_listener = self._control_plane_listener()
+        self._check_listener_settings()
         dirs = self.text("log.dirs") or self.text("log.dir")
         self.log_dirs = tuple(d.strip() for d in dirs.split(",") if d.strip())
         if not self.log_dirs:
@@ -237,8 +276,41 @@ class BrokerConfig:
                 raise ConfigError(f"replica.fetch.wait.max.ms={wait} must not exceed {bound}")
         self.topic_config({})
 
+    def protocol_of(self, listener: str) -> str:
+        """Return the security protocol of one of this broker's listeners."""
+        return next(e.protocol for e in self.listeners if e.listener == listener)
+
+    def _control_plane_listener(self) -> str:
+        """Return where controllers reach this broker: the inter-broker listener, or its own."""
+        named = self.text("control.plane.listener.name").upper()
+        if not named:
+            return self.inter_broker_listener
+        if named not in {endpoint.listener for endpoint in self.advertised_listeners}:
+            raise ConfigError(f"control.plane.listener.name: no advertised listener {named}")
+        if named == self.inter_broker_listener:
+            raise ConfigError(
+                f"control.plane.listener.name: {named} is the inter-broker listener; name another "
+                "listener, or remove the key"
+            )
+        return named
+
+    def _check_listener_settings(self) -> None:
+        """Check the values of `listener.name.*` keys as those without a listener."""
+        for name, value in self.properties.items():
+            key = broker_keys().get(base_name(name))
+            if key is not None and key.name != name:
+                try:
+                    key.parse(value)
+                except ConfigError as error:
+                    raise ConfigError(f"{name}: {error}") from error
+
     def _inter_broker_listener(self) -> str:
         named = self.text("inter.broker.listener.name").upper()
+        if named and "security.inter.broker.protocol" in self.properties:
+            raise ConfigError(
+                "Only one of inter.broker.listener.name and security.inter.broker.protocol should "
+                "be set."
+            )
         wanted = named or self.text("security.inter.broker.protocol")
         for endpoint in self.advertised_listeners:
             if endpoint.listener == wanted or (not named and endpoint.protocol == wanted):
@@ -261,7 +333,7 @@ class BrokerConfig:
     @property
     def broker_only_listeners(self) -> frozenset[str]:
         """Return the listeners that only brokers use; none if there is one for all."""
-        own = {self.inter_broker_listener, self.text("control.plane.listener.name").upper()}
+        own = {self.inter_broker_listener, self.control_plane_listener}
         names = {endpoint.listener for endpoint in self.listeners}
         return frozenset(own & names) if names - own else frozenset()
 

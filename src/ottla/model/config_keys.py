@@ -209,6 +209,14 @@ sasl.kerberos.ticket.renew.jitter double 0.05
 sasl.kerberos.ticket.renew.window.factor double 0.8
 sasl.mechanism.controller.protocol string GSSAPI
 sasl.mechanism.inter.broker.protocol string GSSAPI
+sasl.oauthbearer.clock.skew.seconds int 30
+sasl.oauthbearer.expected.audience list ~
+sasl.oauthbearer.expected.issuer string ~
+sasl.oauthbearer.jwks.endpoint.refresh.ms long 3600000
+sasl.oauthbearer.jwks.endpoint.url string ~
+sasl.oauthbearer.scope.claim.name string scope
+sasl.oauthbearer.sub.claim.name string sub
+sasl.oauthbearer.token.endpoint.url string ~
 sasl.server.callback.handler.class class ~
 sasl.server.max.receive.size int 524288
 security.inter.broker.protocol string PLAINTEXT PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL
@@ -274,6 +282,7 @@ zookeeper.ssl.truststore.password password ~
 zookeeper.ssl.truststore.type string ~"""  # noqa: E501
 
 OUR_KEYS = """\
+org.apache.kafka.sasl.oauthbearer.allowed.urls list ""
 ottla.application.logs.compression.type string gzip none,gzip
 ottla.application.logs.file.bytes long 16777216 65536..
 ottla.application.logs.retention.bytes long 134217728 65536..
@@ -281,7 +290,8 @@ ottla.application.logs.retention.ms long -1 -1..
 ottla.crash.detection string own own,all,off
 ottla.produce.max.decompressed.bytes long 536870912 1048576..
 ottla.produce.max.check.ms long 10000 100..
-ottla.queued.max.response.bytes long 67108864 1048576.."""
+ottla.queued.max.response.bytes long 67108864 1048576..
+ottla.sasl.oauthbearer.unsigned.tokens.for.tests boolean false"""
 """Settings that Kafka does not have (docs/COMPATIBILITY.md)."""
 
 TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {

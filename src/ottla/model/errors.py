@@ -404,5 +404,11 @@ class BrokerNotAliveError(ConnectionLostError):
     """A broker was asked for by its id that is not among the live ones."""
 
 
+class ServerRefusedError(ConnectionLostError):
+    """A server refused to authenticate us, or could not prove itself. Trying again is of no use."""
+
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
 class NotABrokerError(ConnectionLostError):
     """The server there does not speak Kafka's protocol, or does not respond at all."""

@@ -10,7 +10,7 @@ are retried here: the caller knows what else may be repeated. Kafka:
 import asyncio
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +20,7 @@ from ottla.model.errors import (
     ErrorCode,
     NotABrokerError,
     OttlaError,
+    ServerRefusedError,
     UnknownTopicError,
     UnsupportedVersionError,
 )
@@ -28,6 +29,9 @@ from ottla.net.framing import LOOKS_LIKE
 from ottla.net.peer import API_VERSIONS_KEY, CLOSED, PeerConnection
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from ottla.security.client import ClientSecurity
 
 __all__ = ["Client", "PeerConnection", "parse_bootstrap"]
 
@@ -92,16 +96,20 @@ class Client:
         timeout_s: float = 30.0,
         connect_timeout_s: float | None = None,
         patience_s: float = 0.0,
+        security: "ClientSecurity | None" = None,
     ) -> None:
         """`patience_s`: how long to look for a controller while some broker responds.
 
         `connect_timeout_s`: for a connection and its ApiVersions; by default as for a request.
+        `security`: how the listeners want it; None: in the clear.
         """
         self.last_failure: ConnectionLostError | None = None
         """Why a broker could not be reached, the last time."""
         self._connect_timeout_s = connect_timeout_s
         self._world = world
+        self._security = security
         self._patience_s = patience_s
+        self._security = security
         self._bootstrap = (
             parse_bootstrap(bootstrap) if isinstance(bootstrap, str) else list(bootstrap)
         )
@@ -147,7 +155,7 @@ class Client:
                 await self._forget_controller(broker)
             try:
                 target = await self._broker(broker, timeout_s)
-            except NotABrokerError:
+            except (NotABrokerError, ServerRefusedError):
                 raise
             except ConnectionLostError as error:
                 last = error
@@ -257,6 +265,8 @@ class Client:
         for address in addresses:
             try:
                 return await self._connected(address, timeout_s)
+            except ServerRefusedError:
+                raise  # the others would say the same
             except ConnectionLostError as error:
                 last = self.last_failure = error
         assert last is not None
@@ -270,7 +280,11 @@ class Client:
                 return known
             timeout_s = self._connect_timeout_s or timeout_s
             peer = await PeerConnection.open(
-                self._world, *address, self._client_id, timeout_s=timeout_s
+                self._world,
+                *address,
+                self._client_id,
+                timeout_s=timeout_s,
+                security=self._security,
             )
             try:
                 broker = _Broker(peer, await _negotiate(peer, timeout_s))
@@ -287,7 +301,7 @@ class Client:
                 if peer.lost_reason == CLOSED:
                     raise ConnectionLostError(
                         f"{peer.address} closed the connection before it answered: no Kafka "
-                        "listener, one that wants TLS, or a broker that is shutting down"
+                        "listener, one that wants TLS or SASL, or a broker that is shutting down"
                     ) from error
                 raise
             except BaseException:

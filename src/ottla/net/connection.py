@@ -21,7 +21,8 @@ from ottla.net.frame_memory import SMALL_FRAME_BYTES, FrameMemory
 from ottla.net.framing import JOIN_BYTES, SCRATCH_BYTES, FrameReader, scratch_of, size_prefix
 from ottla.net.limits import DispatchTimeSlice, FrameRules, ServerLimits
 from ottla.net.response_memory import ResponseMemory
-from ottla.security.principals import ANONYMOUS
+from ottla.security.principals import ANONYMOUS, Principal
+from ottla.security.sasl.authentication import Authentication
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +105,8 @@ class ConnectionHost(Protocol):
     now: float
     """the monotonic clock at the last sweep, in seconds"""
     dispatch: Callable[["Connection", memoryview], Sequence[Buffer] | Pending | None]
+    authentication: Callable[[float], Authentication] | None
+    """makes a connection's authentication, at a monotonic time; None: clients are anonymous"""
     responded: OnResponded
     unread: Unread
 
@@ -158,6 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         "_turn",
         "_waiting",
         "_write_paused",
+        "authentication",
         "closed",
         "dirty",
         "id",
@@ -179,7 +183,12 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = False
         self.dirty = False
         self._transport: asyncio.Transport | None = None
-        self._reader = FrameReader(limits.max_frame_bytes, scratch_of(get_running_loop()))
+        self.authentication: Authentication | None = None
+        largest = limits.max_frame_bytes
+        if server.authentication is not None:
+            self.authentication = server.authentication(server.now)
+            largest = limits.max_unauthenticated_bytes
+        self._reader = FrameReader(largest, scratch_of(get_running_loop()))
         self._turn = server.turn
         self._responses = server.broker_responses if server.between_brokers else server.responses
         self._rules = server.rules
@@ -218,6 +227,11 @@ class Connection(asyncio.BufferedProtocol):
             if self._transport is not None:
                 self._transport.close()
 
+    def authenticated(self, principal: Principal) -> None:
+        """Serve the client as a principal, with frames of any allowed size."""
+        self.principal = principal
+        self._reader.max_frame_bytes = self._server.limits.max_frame_bytes
+
     def throttle(self, delay_ms: int) -> None:
         """Read nothing further for a while (quotas: Kafka's mute with a throttle time)."""
         if delay_ms <= 0 or self.closed:
@@ -230,8 +244,15 @@ class Connection(asyncio.BufferedProtocol):
         self._mutes -= 1
         self.pump()
 
+    @property
+    def muted(self) -> bool:
+        """Whether nothing is read for now, by our own will."""
+        return self._mutes > 0
+
     def release(self) -> None:
         """Begin to serve a connection that was made while its server was held."""
+        if self.authentication is not None:
+            self.authentication.since_s = self._server.now
         self._mutes -= 1
         self._server.touch(self)
 
@@ -557,6 +578,11 @@ class Connection(asyncio.BufferedProtocol):
         """Return why this connection must be closed, or None. The server's sweep calls it."""
         limits = self._server.limits
         self._note_outbound()
+        authentication = self.authentication
+        if authentication is not None and not self._server.held:
+            why = authentication.overdue(now)
+            if why is not None:
+                return why
         if self._write_paused:
             if (now - self._stalled_since) * 1000 >= limits.outbound_stall_ms:
                 return f"peer drained nothing for {limits.outbound_stall_ms} ms"

@@ -20,6 +20,7 @@ class ServerLimits(msgspec.Struct, frozen=True):
     """A listener's bounds, each beside its Kafka key; finite where Kafka's are not."""
 
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES  # socket.request.max.bytes
+    max_unauthenticated_bytes: int = 524_288  # sasl.server.max.receive.size
     max_connections: int = 10_000  # max.connections
     max_connections_per_ip: int = 1_000  # max.connections.per.ip
     max_connection_rate: float = 200.0  # max.connection.creation.rate, per second

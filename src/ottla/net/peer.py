@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -21,7 +21,13 @@ from ottla.net.framing import JOIN_BYTES, FrameReader, scratch_of
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header, frame
 
+if TYPE_CHECKING:
+    from ottla.security.client import ClientSecurity
+    from ottla.security.sasl.exchange import SaslClient
+
 API_VERSIONS_KEY = 18
+SASL_KEYS = frozenset({17, 36})
+"""SaslHandshake and SaslAuthenticate: sent while others are held."""
 CLOSED = "closed by the peer"
 """Why a connection was lost that the other side closed."""
 MAX_IN_FLIGHT = 10_000
@@ -69,22 +75,63 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self._lost: list[Callable[[], None]] = []
+        self._held: list[tuple[_Open | None, list[Buffer]]] | None = None
+        self._again: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
-        cls, world: World, host: str, port: int, client_id: str | None, *, timeout_s: float
+        cls,
+        world: World,
+        host: str,
+        port: int,
+        client_id: str | None,
+        *,
+        timeout_s: float,
+        security: "ClientSecurity | None" = None,
     ) -> "PeerConnection":
-        """Connect; ConnectionLostError if that fails or takes longer than `timeout_s`."""
+        """Connect as the listener wants it (None: in the clear, unauthenticated).
+
+        Connecting with TLS and authenticating may take `timeout_s` each. ConnectionLostError if
+        that fails or takes longer; ServerRefusedError if the server refuses us.
+        """
+        peer = cls(host, port, client_id)
         try:
-            _, protocol = await world.network.connect(
-                host, port, lambda: cls(host, port, client_id), timeout_s=timeout_s
-            )
+            if security is None or security.tls is None:
+                await world.network.connect(host, port, lambda: peer, timeout_s=timeout_s)
+            else:
+                from ottla.net.tls_network import connect_tls  # noqa: PLC0415 - few clients need it
+
+                await connect_tls(world.network, security.tls, host, port, peer, timeout_s)
         except OSError as error:
+            peer.close()
             late = isinstance(error, TimeoutError) and not error.args  # not the system's own
             why = f"no response within {timeout_s:g} s" if late else _reason(error)
             raise ConnectionLostError(f"cannot reach {address_text(host, port)}: {why}") from error
-        assert isinstance(protocol, cls)
-        return protocol
+        except BaseException:
+            peer.close()
+            raise
+        if security is not None and security.sasl is not None:
+            await peer.authenticate(security.sasl, timeout_s, world.random.random())
+        return peer
+
+    async def authenticate(self, sasl: "SaslClient", timeout_s: float, jitter: float) -> None:
+        """Authenticate, and see to it that the session does not end before the connection."""
+        from ottla.net import peer_authentication as steps  # noqa: PLC0415 - lazy: few need it
+
+        try:
+            async with asyncio.timeout(timeout_s):
+                lifetime_s = await steps.authenticate(self, sasl, timeout_s)
+        except TimeoutError:
+            self.end(f"not authenticated within {timeout_s:g} s")
+            raise ConnectionLostError(f"{self.address}: {self.lost_reason}") from None
+        except BaseException as error:
+            self.end(str(error))
+            raise
+        if lifetime_s > 0:
+            part = steps.FIRST_PART + (steps.LAST_PART - steps.FIRST_PART) * jitter
+            self._again = self._loop.create_task(
+                steps.authenticate_again(self, sasl, lifetime_s, part, timeout_s)
+            )
 
     @property
     def address(self) -> str:
@@ -100,7 +147,6 @@ class PeerConnection(asyncio.BufferedProtocol):
         Cancelling the future gives up the response, not the request. ConnectionLostError is raised
         at once when the connection is already closed, and set on the future when it ends later.
         """
-        self._check_open()
         return self.send_encoded(
             message.API_KEY, version, encode_request(message, version), timeout_s
         )
@@ -109,19 +155,39 @@ class PeerConnection(asyncio.BufferedProtocol):
         self, api_key: int, version: int, body: list[Buffer], timeout_s: float
     ) -> asyncio.Future[Any]:
         """Send a request whose body is encoded already, as when many peers are sent the same."""
-        correlation_id = self._write(api_key, version, body)
+        correlation_id, parts = self._framed(api_key, version, body)
         loop = self._loop
         future = loop.create_future()
         deadline = loop.time() + timeout_s
-        self._open.append(_Open(correlation_id, api_key, version, deadline, timeout_s, future))
-        if deadline < self._timer_at:
-            self._arm(deadline)
+        request = _Open(correlation_id, api_key, version, deadline, timeout_s, future)
+        if self._held is not None and api_key not in SASL_KEYS:
+            self._held.append((request, parts))
+        else:
+            self._put(request, parts)
         return future
 
     def send_without_response(self, message: Any, version: int) -> None:
         """Send a request that has no response: Produce with acks=0."""
-        self._check_open()
-        self._write(message.API_KEY, version, encode_request(message, version))
+        _, parts = self._framed(message.API_KEY, version, encode_request(message, version))
+        if self._held is not None:
+            self._held.append((None, parts))
+        else:
+            self._put(None, parts)
+
+    def hold(self) -> None:
+        """Hold all requests from now on but those of authentication."""
+        self._held = []
+
+    def release(self) -> None:
+        """Send what was held, in its order."""
+        held, self._held = self._held, None
+        for request, parts in held or ():
+            if not self.closed:
+                self._put(request, parts)
+
+    def end(self, reason: str) -> None:
+        """End the connection at once, for a reason of the caller's."""
+        self._end(reason)
 
     def on_lost(self, callback: Callable[[], None]) -> None:
         """Call `callback` once when the connection has ended, whoever ended it."""
@@ -134,25 +200,32 @@ class PeerConnection(asyncio.BufferedProtocol):
             transport.close()
         self._end("closed by us")
 
-    def _check_open(self) -> asyncio.Transport:
-        transport = self._transport
-        if self.closed or transport is None:
+    def _check_open(self) -> None:
+        if self.closed or self._transport is None:
             raise ConnectionLostError(f"{self.address}: {self.lost_reason}")
         if len(self._open) >= MAX_IN_FLIGHT:
             raise ConnectionLostError(f"{self.address}: {MAX_IN_FLIGHT} open requests")
-        return transport
 
-    def _write(self, api_key: int, version: int, body: list[Buffer]) -> int:
-        transport = self._check_open()
+    def _framed(self, api_key: int, version: int, body: list[Buffer]) -> tuple[int, list[Buffer]]:
+        """Return a request's correlation id and its bytes."""
+        self._check_open()
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         header = encode_request_header(api_key, version, correlation_id, self.client_id)
-        parts = frame(header, body)
+        return correlation_id, frame(header, body)
+
+    def _put(self, request: _Open | None, parts: list[Buffer]) -> None:
+        """Write a request, and wait for its response."""
+        transport = self._transport
+        assert transport is not None
         if sum(map(len, parts)) <= JOIN_BYTES:
             transport.write(b"".join(parts))
         else:
             transport.writelines(parts)
-        return correlation_id
+        if request is not None:
+            self._open.append(request)
+            if request.deadline < self._timer_at:
+                self._arm(request.deadline)
 
     # The transport's side.
 
@@ -230,7 +303,11 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
+        if self._again is not None and self._again is not asyncio.current_task(self._loop):
+            self._again.cancel()
+        held, self._held = self._held, None
         without_response, self._open = self._open, deque()
+        without_response.extend(request for request, _ in held or () if request is not None)
         for request in without_response:
             if not request.future.done():
                 request.future.set_exception(ConnectionLostError(f"{self.address}: {reason}"))

@@ -132,7 +132,9 @@ def unread_bytes(transport: asyncio.BaseTransport) -> int | None:
         fcntl.ioctl(channel.fileno(), termios.FIONREAD, count)
     except OSError:
         return None
-    return int.from_bytes(count, sys.byteorder)
+    # TLS reads ahead of the protocol above it.
+    ahead = int(transport.get_extra_info("unread_bytes", 0))
+    return int.from_bytes(count, sys.byteorder) + ahead
 
 
 class RealWorkers:

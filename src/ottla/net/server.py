@@ -13,6 +13,7 @@ from ottla.model.ports import Buffer, Listener, World
 from ottla.net import runtime
 from ottla.net.connection import CloseConnection, Connection, OnResponded, Pending, Unread
 from ottla.net.frame_memory import FrameMemory
+from ottla.net.handshakes import Handshakes, ListenerTls
 from ottla.net.limits import (
     ConnectionQuotas,
     DispatchTimeSlice,
@@ -21,6 +22,8 @@ from ottla.net.limits import (
     ServerLimits,
 )
 from ottla.net.response_memory import ResponseMemory
+from ottla.net.tls import TlsTransport
+from ottla.security.sasl.authentication import Authentication
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +60,15 @@ class Server:
         responded: OnResponded = lambda _: None,
         between_brokers: bool = False,
         held: bool = False,
+        tls: ListenerTls | None = None,
+        authentication: Callable[[float], Authentication] | None = None,
     ) -> None:
-        """Prepare to listen. `between_brokers`: no client is given this listener's address."""
+        """Prepare to listen. `between_brokers`: no client is given this listener's address.
+
+        `tls`: its connections are encrypted; None: in the clear. `authentication` begins that of a
+        connection, by SASL; None: there is none.
+        """
+        self.authentication = authentication
         self.limits = limits or ServerLimits()
         self.rules = rules or FrameRules()
         self.dispatch = dispatch
@@ -96,6 +106,7 @@ class Server:
         self._quiet_until = 0.0
         self._unlogged = 0
         self._turned_away = 0
+        self._handshakes = None if tls is None else Handshakes(tls, world.clock.monotonic)
         self._turned_away_quiet_until = 0.0
 
     @property
@@ -140,9 +151,10 @@ class Server:
             for connection in list(self.connections.values()):
                 connection.abort()
 
-    def _new_connection(self) -> Connection:
+    def _new_connection(self) -> Connection | TlsTransport:
         self.accepted_count += 1
-        return Connection(self, self.accepted_count)
+        connection = Connection(self, self.accepted_count)
+        return connection if self._handshakes is None else self._handshakes.transport(connection)
 
     def admit(self, connection: Connection) -> bool:
         """Admit or refuse a new connection. Connections call it."""
@@ -186,6 +198,8 @@ class Server:
     def _sweep(self) -> None:
         now = self.now = self._world.clock.monotonic()
         overdue = [(c, why) for c in self.connections.values() if (why := c.overdue(now))]
+        if self._handshakes is not None:
+            overdue += self._handshakes.overdue(now)
         for connection, why in overdue:
             self.note_refusal(connection, why)
             connection.abort()
@@ -254,4 +268,5 @@ class Server:
             "queued_bytes": self.budget.used_bytes,
             "waiting_for_bytes": self.budget.waiting,
             "response_bytes": self.responses.used_bytes,
+            "handshakes": 0 if self._handshakes is None else len(self._handshakes),
         }

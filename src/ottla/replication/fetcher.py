@@ -295,6 +295,7 @@ class LeaderFetcher:
             endpoint.port,
             f"broker-{self._settings.broker_id}-fetcher-{self.number}",
             timeout_s=self._settings.connect_timeout_s,
+            security=self._settings.security,
         )
         logger.info(
             "fetcher connected leader=%d host=%s port=%d",

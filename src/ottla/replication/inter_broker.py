@@ -9,6 +9,7 @@ Kafka: `MetadataVersion`.
 import msgspec
 
 from ottla.model.config import BrokerConfig
+from ottla.security.client import ClientSecurity
 
 Level = tuple[int, int]
 
@@ -66,9 +67,11 @@ class FetcherSettings(msgspec.Struct, frozen=True):
     backoff_s: float
     request_timeout_s: float
     connect_timeout_s: float
+    security: ClientSecurity | None = None
+    """of the inter-broker listener"""
 
     @classmethod
-    def of(cls, config: BrokerConfig) -> "FetcherSettings":
+    def of(cls, config: BrokerConfig, security: ClientSecurity | None = None) -> "FetcherSettings":
         """Read them from a broker's configuration."""
         number = config.integer
         return cls(
@@ -81,4 +84,5 @@ class FetcherSettings(msgspec.Struct, frozen=True):
             backoff_s=config.interval_s("replica.fetch.backoff.ms"),
             request_timeout_s=number("replica.socket.timeout.ms") / 1000,
             connect_timeout_s=number("socket.connection.setup.timeout.ms") / 1000,
+            security=security,
         )

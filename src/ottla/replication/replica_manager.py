@@ -46,6 +46,7 @@ from ottla.replication.purgatory import Purgatory
 from ottla.replication.replica_selector import RACK_AWARE, Candidate, nearest
 from ottla.replication.tail_recovery import TailRecovery
 from ottla.replication.throttle import ReplicationQuota, throttled_partitions
+from ottla.security.client import ClientSecurity
 
 logger = logging.getLogger(__name__)
 
@@ -107,6 +108,7 @@ class ReplicaManager:
         on_leadership: LeadershipListener | None = None,
         on_log_dir_offline: Callable[[str], None] | None = None,
         announce: Callable[[], None] = lambda: None,
+        security: ClientSecurity | None = None,
     ) -> None:
         """`announce` has the controller find out, by LeaderAndIsr, which replicas are online."""
         self.world = world
@@ -156,7 +158,7 @@ class ReplicaManager:
         self.alter = AlterPartitionManager(
             world.clock, self.broker_id, broker_epoch, controller_peer
         )
-        settings = FetcherSettings.of(config)
+        settings = FetcherSettings.of(config, security)
         self.fetchers = FetcherManager(
             world, self, settings, config.integer("num.replica.fetchers")
         )

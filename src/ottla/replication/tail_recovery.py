@@ -298,6 +298,7 @@ class TailRecovery:
                 endpoint.port,
                 f"broker-{self._settings.broker_id}-recovery",
                 timeout_s=min(self._settings.connect_timeout_s, MAX_REQUEST_S),
+                security=self._settings.security,
             )
         return peer
 

@@ -71,6 +71,17 @@ class Settings(Topics):
             except NodeExistsError:
                 await self._set_under(registration.zk_version, path, data)
 
+    async def set_or_create_first_entity_configs(
+        self, entity_type: str, name: str, config: Mapping[str, str]
+    ) -> None:
+        """Do so, also while there is no controller: before the brokers of a cluster start."""
+        if await self.path_exists(znodes.CONTROLLER):
+            await self.set_or_create_entity_configs(entity_type, name, config)
+            return
+        path, data = znodes.config_path(entity_type, name), znodes.encode_config(config)
+        if not await self.create_recursive(path, data, fail_if_exists=False):
+            await self.write(Set(path, data))
+
     async def drop_entity_configs(self, entity_type: str, name: str) -> bool:
         """Delete an entity without settings, and its parents if nothing else is in them.
 

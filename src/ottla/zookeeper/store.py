@@ -14,12 +14,13 @@ from ottla.zookeeper.registration import Registration
 from ottla.zookeeper.removals import Removals
 from ottla.zookeeper.session import Session
 from ottla.zookeeper.settings import Settings
+from ottla.zookeeper.tokens import DelegationTokens
 from ottla.zookeeper.topics import UpdateResult
 
 __all__ = ["ANY_VERSION", "UNKNOWN_VERSION", "Store", "UpdateResult", "ensure_chroot"]
 
 
-class Store(Registration, Settings, EligibleReplicas, Removals, AclStore):
+class Store(Registration, Settings, EligibleReplicas, Removals, AclStore, DelegationTokens):
     """`Store(session, previous_session_id=..., on_malformed=...)`; see the parts for methods."""
 
 

@@ -1,6 +1,7 @@
 """The folder of a local cluster, and the processes it names."""
 
 import os
+import stat
 import subprocess
 import sys
 
@@ -152,3 +153,17 @@ def test_a_running_cluster_does_not_change_its_settings(tmp_path):
         local_cluster._changed(
             cluster(process=me), local_cluster.Wanted(port_base=7000), ClusterDir(tmp_path)
         )
+
+
+def test_settings_may_be_passwords_so_their_files_are_the_owners_alone(tmp_path):
+    folder = ClusterDir(tmp_path)
+    described = cluster(1)
+    described.settings = {"ssl.keystore.password": "s3cret", "ssl.keystore.type": "JKS"}
+    folder.save(described)
+    files = (
+        local_cluster.write_properties(folder, described, described.brokers[0]),
+        tmp_path / "cluster.json",
+    )
+    for file in files:
+        assert "s3cret" in file.read_text()
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -224,7 +224,8 @@ def test_which_cluster_is_meant(profiles, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("security.protocol=SASL_SSL", "only PLAINTEXT is supported"),
+        ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=GSSAPI (Kerberos) is not served"),
+        ("security.protocol=TLS", "security.protocol=TLS"),
         ("request.timeout.ms=soon", "request.timeout.ms=soon"),
     ],
 )

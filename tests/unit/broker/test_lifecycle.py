@@ -162,7 +162,6 @@ def test_the_folder_of_another_cluster_is_refused_untouched(scene):
     ("key", "value"),
     [
         ("zookeeper_set_acl", "true"),
-        ("zookeeper_ssl_client_enable", "TRUE"),
         ("zookeeper_metadata_migration_enable", "true"),
         ("remote_log_storage_system_enable", "true"),
         ("create_topic_policy_class_name", "com.example.NoTopics"),

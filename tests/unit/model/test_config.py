@@ -53,7 +53,10 @@ def test_topic_settings_fall_back_to_the_first_broker_setting(settings, retentio
         ({"broker.id": "1001"}, "between 0 and 1000"),
         ({"broker.id": "one"}, "Invalid value one for configuration broker.id"),
         ({"listeners": "localhost:9092"}, "write NAME://host:port"),
-        ({"listeners": "SSL://h:9092"}, "not served yet"),
+        (
+            {"listeners": "A://h:9092", "listener.security.protocol.map": "A:SASL_TLS"},
+            "asks for SASL_TLS, which is not served yet",
+        ),
         ({"listeners": "FOO://h:9092"}, "listener.security.protocol.map"),
         ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "stands twice"),
         ({"inter.broker.listener.name": "INSIDE"}, "no advertised listener INSIDE"),

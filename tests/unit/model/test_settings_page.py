@@ -21,6 +21,7 @@ ROOMS = (
     "model",
     "net",
     "replication",
+    "security",
     "wire",
     "zookeeper",
 )

@@ -65,6 +65,13 @@ def up(
     adopt: Annotated[
         bool, Option("--adopt", help="Make a copied folder a cluster of its own")
     ] = False,
+    secure: Annotated[
+        bool,
+        Option(
+            "--secure",
+            help="TLS for brokers and clients, with a CA of its own; stays so from then on",
+        ),
+    ] = False,
     foreground: Annotated[
         bool, Option("--foreground", help="Stay, and stop everything on Ctrl-C")
     ] = False,
@@ -82,7 +89,14 @@ def up(
     except OttlaError as error:
         raise UsageError(str(error)) from None
     wanted = local_cluster.Wanted(
-        brokers, port_base, zookeeper, chosen, listen=listen, advertise=advertise, adopt=adopt
+        brokers,
+        port_base,
+        zookeeper,
+        chosen,
+        listen=listen,
+        advertise=advertise,
+        adopt=adopt,
+        secure=secure,
     )
     with ended_in_order():
         _up(folder, wanted, output, foreground=foreground)
@@ -106,11 +120,15 @@ def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
             },
         )
     count = plural(len(cluster.brokers), "broker")
-    lines = (
+    lines: tuple[str, ...] = (
         f"{count} up in {folder}" if started else f"{count} already up in {folder}",
         f"bootstrap.servers={cluster.bootstrap}",
         f"zookeeper.connect={cluster.zookeeper.address}",
     )
+    if cluster.secure and started:
+        from ottla.admin.local.secure import client_settings  # noqa: PLC0415 - lazy
+
+        lines = (*lines, *client_settings(folder, cluster))
     if foreground:
         stay(folder, lines)
         return

@@ -64,12 +64,11 @@ def _asked(kind: str, chosen: Mapping[str, str]) -> list[str]:
     import asyncio  # noqa: PLC0415 - lazy
 
     from ottla.admin import connection  # noqa: PLC0415 - lazy
-    from ottla.admin.options import bootstrap  # noqa: PLC0415 - lazy
     from ottla.admin.session import connected  # noqa: PLC0415 - lazy
 
     config, directory = chosen.get("command_config"), chosen.get("directory")
     connection.options(chosen.get("profile"), Path(config) if config else None)
-    address = bootstrap(chosen.get("bootstrap_server"), Path(directory) if directory else None)
+    found = connection.where(chosen.get("bootstrap_server"), Path(directory) if directory else None)
 
     async def question(client: Any) -> list[str]:
         async with asyncio.timeout(NAMES_WITHIN_S):
@@ -85,7 +84,9 @@ def _asked(kind: str, chosen: Mapping[str, str]) -> list[str]:
 
             return [t.transactional_id for t in await list_transactions(client, [])]
 
-    return connected(address, question, timeout_s=NAMES_WITHIN_S)
+    return connected(
+        found.bootstrap(), question, timeout_s=NAMES_WITHIN_S, security=found.settings.security
+    )
 
 
 def man(

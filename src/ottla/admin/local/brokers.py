@@ -143,7 +143,7 @@ def restart_order(folder: ClusterDir, ids: Sequence[int]) -> list[LocalBroker]:
     """Return the brokers in the order of a rolling restart: the controller last."""
     cluster = folder.existing()
     brokers = chosen(cluster, ids or [b.id for b in cluster.brokers])
-    controller = connected(folder.bootstrap(), _controller)
+    controller = connected(folder.bootstrap(), _controller, security=folder.security())
     return sorted(brokers, key=lambda b: b.id == controller)
 
 
@@ -163,7 +163,7 @@ def unavailable_meanwhile(folder: ClusterDir, ids: Sequence[int]) -> list[str]:
             if len(p.replica_nodes) == 1 and p.replica_nodes[0] in ids
         ]
 
-    return connected(folder.bootstrap(), ask)
+    return connected(folder.bootstrap(), ask, security=folder.security())
 
 
 def restart(
@@ -212,7 +212,7 @@ def _wait_in_sync(folder: ClusterDir, timeout_s: float, way_out: str) -> None:
                 return problem
             await asyncio.sleep(POLL_S)
 
-    problem = connected(folder.bootstrap(), wait)
+    problem = connected(folder.bootstrap(), wait, security=folder.security())
     if problem is not None:
         raise OttlaError(f"not in sync after {timeout_s:g} s: {problem}; {way_out}")
 
@@ -246,7 +246,11 @@ def remove(folder: ClusterDir, broker_id: int, timeout_s: float, tell: Tell) -> 
             raise OttlaError(
                 f"broker {broker_id} is the only one of {folder}; `ottla down` stops it"
             )
-        replicas = connected(folder.bootstrap(), lambda client: _replicas(client, broker_id))
+        replicas = connected(
+            folder.bootstrap(),
+            lambda client: _replicas(client, broker_id),
+            security=folder.security(),
+        )
         if replicas:
             raise OttlaError(
                 f"broker {broker_id} has {plural(replicas, 'replica')}; move them first: "

@@ -36,6 +36,7 @@ from ottla.admin.session import connected
 from ottla.model.config import BrokerConfig
 from ottla.model.config_keys import ConfigKey, broker_keys, our_keys
 from ottla.model.errors import ConfigError, ConnectionLostError, OttlaError, StartupError
+from ottla.model.ports import address_text
 from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.zookeeper.embedded import (
@@ -75,6 +76,8 @@ class Wanted:
     """The host name or address that brokers tell their clients."""
     adopt: bool = False
     """Make a copied folder a cluster of its own."""
+    secure: bool = False
+    """TLS for brokers and clients, with certificates of a CA of its own."""
 
 
 def parse_settings(pairs: list[str]) -> dict[str, str]:
@@ -192,7 +195,7 @@ def _new_cluster(wanted: Wanted) -> LocalCluster:
         LocalBroker(i, port, host=wanted.listen or HOST, advertised=wanted.advertise or "")
         for i, port in enumerate(ports)
     ]
-    return LocalCluster(zookeeper, brokers, dict(wanted.settings))
+    return LocalCluster(zookeeper, brokers, dict(wanted.settings), secure=wanted.secure)
 
 
 def _next_ports(cluster: LocalCluster, count: int) -> list[int]:
@@ -264,6 +267,13 @@ def _changed(cluster: LocalCluster, wanted: Wanted, folder: ClusterDir) -> Local
                 f"{option}: brokers read their addresses when they start; stop them first: "
                 "ottla down"
             )
+    if wanted.secure and not cluster.secure:
+        if runs:
+            raise OttlaError(
+                "--secure: brokers read their listeners when they start; stop them first: "
+                "ottla down"
+            )
+        cluster.secure = True
     for broker in cluster.brokers:
         broker.host = wanted.listen if wanted.listen is not None else broker.host
         if wanted.advertise is not None:
@@ -290,8 +300,17 @@ def _changed(cluster: LocalCluster, wanted: Wanted, folder: ClusterDir) -> Local
 # -- up -----------------------------------------------------------------------------------------
 
 
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+def _listener(folder: ClusterDir, cluster: LocalCluster, broker: LocalBroker) -> dict[str, str]:
+    """Return the settings of a broker's listener."""
+    if cluster.secure:
+        from ottla.admin.local import secure  # noqa: PLC0415 - lazy
+
+        return secure.broker_settings(folder, broker)
+    found = {"listeners": f"PLAINTEXT://{address_text(broker.host, broker.port)}"}
+    if broker.advertised:
+        there = address_text(broker.advertised, broker.port)
+        found["advertised.listeners"] = f"PLAINTEXT://{there}"
+    return found
 
 
 def write_properties(folder: ClusterDir, cluster: LocalCluster, broker: LocalBroker) -> Path:
@@ -299,12 +318,7 @@ def write_properties(folder: ClusterDir, cluster: LocalCluster, broker: LocalBro
     replicas = str(min(3, len(cluster.brokers)))
     values = {
         "broker.id": str(broker.id),
-        "listeners": f"PLAINTEXT://{_bracketed(broker.host)}:{broker.port}",
-        **(
-            {"advertised.listeners": f"PLAINTEXT://{_bracketed(broker.advertised)}:{broker.port}"}
-            if broker.advertised
-            else {}
-        ),
+        **_listener(folder, cluster, broker),
         "log.dirs": str(folder.data_dir(broker.id)),
         "zookeeper.connect": cluster.zookeeper.address,
         "zookeeper.session.timeout.ms": "6000",
@@ -321,6 +335,8 @@ def write_properties(folder: ClusterDir, cluster: LocalCluster, broker: LocalBro
     head = (
         "# Written by `ottla up` at each start; change settings with `ottla up --set key=value`.\n"
     )
+    file.touch(mode=0o600)
+    file.chmod(0o600)  # settings may be passwords
     file.write_text(head + "".join(f"{k}={v}\n" for k, v in values.items()), encoding="utf-8")
     return file
 
@@ -364,6 +380,10 @@ def up(
         cluster = _new_cluster(wanted) if known is None else _changed(known, wanted, folder)
         _check_advertised(cluster)
         _check_can_start(cluster)
+        if cluster.secure:
+            from ottla.admin.local import secure  # noqa: PLC0415 - lazy
+
+            secure.make_certificates(folder, cluster)
         started: list[processes.ProcessId] = []
         try:
             if copied is not None:
@@ -538,7 +558,7 @@ def wait_until_serving(
                 f"at {broker.address}, which --advertise names; the other brokers need that "
                 "address too: name one that reaches this machine"
             )
-    connected(cluster.bootstrap, wait)
+    connected(cluster.bootstrap, wait, security=folder.security())
 
 
 async def _listed_by_all(client: Client, cluster: LocalCluster) -> set[int]:

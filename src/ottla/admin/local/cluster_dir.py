@@ -9,6 +9,8 @@ belongs to the project it is tried in, is seen by `ls`, and is gone with `rm -r`
     broker-0/state-change.log    whom it leads and follows, as Kafka's brokers write it
     broker-0/metrics.sock        how it fares, for whoever owns the folder: docs/METRICS.md
     broker-0/data/               Kafka's log folders
+    certs/                       with `ottla up --secure`: its CA, and what that issued
+    client.properties            with `ottla up --secure`: how tools connect
     zookeeper/                   the embedded ZooKeeper's configuration, data and log
 
 Invariants: cluster.json is replaced whole, never edited in place, and written before and after
@@ -25,6 +27,7 @@ import secrets
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -33,10 +36,14 @@ from ottla.admin.process import ended_in_order
 from ottla.model.errors import OttlaError
 from ottla.model.ports import address_text
 
+if TYPE_CHECKING:
+    from ottla.security.client import ClientSecurity
+
 HOST = "127.0.0.1"
 ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - recognized, never the default
 DEFAULT_DIR = "ottla-data"
 CLUSTER_FILE = "cluster.json"
+CLIENT_PROPERTIES = "client.properties"
 REASON = "ottla broker: "
 """Before the reason why a broker ended, in its log."""
 
@@ -114,6 +121,8 @@ class LocalCluster(msgspec.Struct):
     """Random; a copied folder has the same."""
     folder: str = ""
     """Where cluster.json was written last."""
+    secure: bool = False
+    """Whether brokers and clients meet over TLS, with certificates of the folder's own CA."""
 
     @property
     def bootstrap(self) -> str:
@@ -169,6 +178,25 @@ class ClusterDir:
 
     def data_dir(self, broker_id: int) -> Path:
         return self.broker_dir(broker_id) / "data"
+
+    @property
+    def certificates_dir(self) -> Path:
+        return self.path / "certs"
+
+    def client_properties(self) -> Path | None:
+        """Return the file that says how tools connect to this cluster, None: in the clear."""
+        file = self.path / CLIENT_PROPERTIES
+        return file if file.exists() else None
+
+    def security(self) -> "ClientSecurity | None":
+        """Return how tools connect to this cluster."""
+        file = self.client_properties()
+        if file is None:
+            return None
+        from ottla.model.config import parse_properties  # noqa: PLC0415 - lazy
+        from ottla.security.client_properties import client_security  # noqa: PLC0415 - lazy
+
+        return client_security(parse_properties(file.read_text(encoding="utf-8")))
 
     def make(self) -> None:
         try:
@@ -238,6 +266,8 @@ class ClusterDir:
         cluster.id = cluster.id or secrets.token_hex(8)
         cluster.folder = str(self.path.resolve())
         try:
+            part.unlink(missing_ok=True)
+            part.touch(mode=0o600)  # settings may be passwords
             part.write_bytes(msgspec.json.format(msgspec.json.encode(cluster), indent=2) + b"\n")
             part.replace(file)
         except OSError as error:

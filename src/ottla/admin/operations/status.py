@@ -125,7 +125,9 @@ def of_folder(folder: ClusterDir) -> Status:
     status = Status(None, None, [])
     if running:
         try:
-            status = connected(",".join(running), ask, timeout_s=ASK_TIMEOUT_S)
+            status = connected(
+                ",".join(running), ask, timeout_s=ASK_TIMEOUT_S, security=folder.security()
+            )
         except OttlaError as error:
             status.problem = str(error)
     else:

@@ -12,7 +12,7 @@ from enum import IntEnum
 import msgspec
 from msgspec.structs import replace
 
-from ottla.model.config import OUR_DEFAULTS, BrokerConfig
+from ottla.model.config import OUR_DEFAULTS, BrokerConfig, base_name
 from ottla.model.config_keys import TOPIC_SYNONYMS, ConfigKey, broker_keys, topic_keys
 from ottla.model.throttle_settings import LEASE, RATES
 
@@ -188,9 +188,12 @@ def broker_entries(config: BrokerConfig, layers: Layers = NOTHING_DYNAMIC) -> It
         sensitive = key.type == "password"
         text = None if sensitive else render(key, config.source_text(name))
         yield _broker_entry(config, name, text, layers)
-    more = {*config.unknown, *layers.own, *layers.defaults, LEASE}
+    more = {*config.unknown, *config.of_listeners, *layers.own, *layers.defaults, LEASE}
     for name in sorted(more - broker_keys().keys()):
-        yield _broker_entry(config, name, layers.own.get(name, layers.defaults.get(name)), layers)
+        text = layers.own.get(name, layers.defaults.get(name))
+        if text is None and name in config.of_listeners:
+            text = config.static_properties.get(name)
+        yield _broker_entry(config, name, text, layers)
 
 
 def default_entries(config: BrokerConfig, layers: Layers) -> Iterator[Entry]:
@@ -204,7 +207,7 @@ def default_entries(config: BrokerConfig, layers: Layers) -> Iterator[Entry]:
 
 def _broker_entry(config: BrokerConfig, name: str, text: str | None, layers: Layers) -> Entry:
     """Return one setting. The value of an unknown key may be a secret."""
-    key = broker_keys().get(name) or DYNAMIC_ONLY_KEYS.get(name)
+    key = broker_keys().get(base_name(name)) or DYNAMIC_ONLY_KEYS.get(name)
     sensitive = key is None or key.type == "password"
     synonyms = _broker_synonyms(config, name, layers, sensitive=sensitive)
     return Entry(
@@ -212,7 +215,7 @@ def _broker_entry(config: BrokerConfig, name: str, text: str | None, layers: Lay
         None if sensitive else text,
         synonyms[0].source if synonyms else Source.DEFAULT_CONFIG,
         sensitive,
-        name not in DYNAMIC_KEYS,
+        base_name(name) not in DYNAMIC_KEYS,
         0 if key is None else TYPE_NUMBERS[key.type],
         synonyms,
     )

@@ -11,7 +11,7 @@ Kafka: `DynamicBrokerConfig`, `DynamicConfig.Broker` and `BrokerConfigHandler`.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.configs.config_entries import (
@@ -20,7 +20,7 @@ from ottla.broker.configs.config_entries import (
     Layers,
     synonym_family,
 )
-from ottla.model.config import BrokerConfig
+from ottla.model.config import LISTENER_PREFIX, BrokerConfig, base_name
 from ottla.model.config_keys import broker_keys
 from ottla.model.errors import ConfigError, ErrorCode, OttlaError
 from ottla.replication.throttle import UNBOUNDED
@@ -46,7 +46,7 @@ SSL_STORES = frozenset(
         "ssl.truststore.type",
     }
 )
-"""Kafka changes these for one listener at a time; here there is no TLS to change."""
+"""These change for one listener at a time, as with Kafka: `listener.name.<listener>.ssl...`."""
 
 UNSERVED = frozenset(
     {
@@ -59,6 +59,12 @@ UNSERVED = frozenset(
     }
 ) | frozenset(k for k in DYNAMIC_KEYS if k.startswith(("ssl.", "sasl.")))
 """Kafka changes these while it runs; a broker of ours would keep them and not obey."""
+
+LISTENER_PASSWORDS = frozenset(key for key in SSL_STORES if broker_keys()[key].type == "password")
+"""In ZooKeeper everyone could read them."""
+
+OF_LISTENERS = frozenset(k for k in DYNAMIC_KEYS if k.startswith("ssl."))
+"""What may change for one listener."""
 
 KRAFT = ("node.id", "process.roles", "controller.quorum.", "controller.listener.", "metadata.log.")
 """How settings begin that Kafka knows, never changes while it runs, and that do nothing here."""
@@ -102,21 +108,32 @@ def check_names(settings: Mapping[str, str]) -> None:
         for name in settings
         if (name in known and name not in DYNAMIC_KEYS and name not in DYNAMIC_ONLY_KEYS)
         or (name in UNSERVED and name not in SSL_STORES)
-        or name.startswith(("listener.name.", *KRAFT))
+        or (name.startswith(LISTENER_PREFIX) and base_name(name) not in OF_LISTENERS)
+        or name.startswith(KRAFT)
     ]
     _refuse(fixed, "Cannot update these configs dynamically")
+    _refuse(
+        [name for name in settings if is_of_listener(name, LISTENER_PASSWORDS)],
+        "Passwords and keys are not kept in ZooKeeper here; put them into server.properties or a "
+        "file that ssl.keystore.location names",
+    )
     _refuse(
         [name for name in settings if name in SSL_STORES],
         "These security configs can be dynamically updated only per-listener using the listener "
         "prefix",
     )
     for name, value in settings.items():
-        key = DYNAMIC_ONLY_KEYS.get(name) or known.get(name)
+        key = DYNAMIC_ONLY_KEYS.get(name) or known.get(base_name(name))
         if key is not None:
             try:
                 key.parse(value)
             except ConfigError as error:
                 raise BadDynamicConfigError(str(error)) from error
+
+
+def is_of_listener(name: str, keys: Collection[str] = OF_LISTENERS) -> bool:
+    """Return whether a setting is one of these, for a single listener."""
+    return name.startswith(LISTENER_PREFIX) and base_name(name) in keys
 
 
 def _refuse(names: Iterable[str], why: str) -> None:
@@ -131,6 +148,8 @@ class DynamicConfigs:
     def __init__(self, config: BrokerConfig, on_update: Callable[[frozenset[str]], None]) -> None:
         self._config = config
         self._on_update = on_update
+        self.check_tls: Callable[[Mapping[str, str]], None] = lambda _: None
+        """raises ConfigError unless the listeners could take these settings over"""
         self.own: dict[str, str] = {}
         self.defaults: dict[str, str] = {}
 
@@ -160,6 +179,9 @@ class DynamicConfigs:
     def check(self, settings: Mapping[str, str], *, per_broker: bool) -> None:
         """Raise BadDynamicConfigError unless a layer may become `settings`."""
         check_names(settings)
+        if not per_broker:
+            of_listeners = [name for name in settings if is_of_listener(name)]
+            _refuse(of_listeners, "Cannot update these configs at default cluster level")
         static = self._config.static_properties
         if per_broker:
             merged = layered(static, self.defaults, settings)
@@ -167,6 +189,8 @@ class DynamicConfigs:
             merged = layered(static, settings, self.own)
         try:
             new = BrokerConfig(merged)
+            if any(is_of_listener(name) for name in settings):
+                self.check_tls(merged)
         except ConfigError as error:
             raise BadDynamicConfigError(str(error)) from error
         for name in THREAD_COUNTS:
@@ -188,6 +212,8 @@ class DynamicConfigs:
         after = self._everything()
         names = before.keys() | after.keys()
         changed = frozenset(n for n in names if before.get(n) != after.get(n))
+        if not changed and any(map(is_of_listener, after)):
+            self._on_update(changed)  # the file may have changed, as with Kafka
         if changed:
             logger.info(
                 "dynamic settings broker=%d keys=%s", self._config.broker_id, sorted(changed)

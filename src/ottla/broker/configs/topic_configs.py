@@ -1,7 +1,8 @@
 """Topic configs: each topic's settings, kept current by ZooKeeper's change notifications.
 
 The notifications tell of brokers' settings too, which `dynamic_configs` keeps, and of quotas
-(`quota_settings`); a topic without an override falls back to the broker's.
+(`quota_settings`) and of users' credentials (`scram_users`); a topic without an override falls back
+to the broker's.
 
 Who may call: everyone in this room; `get` is handed to the log manager and to replication.
 Invariants: a notification carries no values, only a name: values are read when it is handled, so
@@ -14,7 +15,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.configs.delegation_tokens import DelegationTokens
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
+from ottla.broker.configs.scram_users import ScramUsers
 from ottla.broker.quotas import quota_settings
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.tasks import Tasks
@@ -44,6 +47,8 @@ class TopicConfigs:
         on_update: Callable[[str, TopicConfig], None],
         dynamic: DynamicConfigs | None = None,
         quotas: ClientQuotas | None = None,
+        users: ScramUsers | None = None,
+        tokens: DelegationTokens | None = None,
     ) -> None:
         self._world = world
         self._config = config
@@ -51,6 +56,8 @@ class TopicConfigs:
         self._on_update = on_update
         self._dynamic = dynamic
         self._quotas = quotas
+        self._users = users
+        self._tokens = tokens
         self._defaults = config.topic_config({})
         self._configs: dict[str, TopicConfig] = {}
         self._store: Store | None = None
@@ -70,6 +77,10 @@ class TopicConfigs:
             await self._dynamic.load(store)
         if self._quotas is not None:
             await quota_settings.load(self._quotas, store)
+        if self._users is not None:
+            await self._users.load(store)
+        if self._tokens is not None:
+            await self._tokens.load(store)
         names = await store.get_all_entities_with_config("topics")
         for name, overrides in (await store.get_entities_configs("topics", names)).items():
             self._apply(name, overrides)
@@ -105,6 +116,8 @@ class TopicConfigs:
         """Handle pending notifications and all later ones, as long as the session lives."""
         assert self._store is not None
         await self._handle_changes(self._store)
+        if self._tokens is not None:
+            await self._tokens.watch()
 
     def stop(self) -> None:
         """Forget the session; settings stay as they are until the next `load`."""
@@ -189,6 +202,8 @@ class TopicConfigs:
             await self._dynamic.refresh(store, name)
         elif kind in quota_settings.KINDS and self._quotas is not None:
             await quota_settings.refresh(self._quotas, store, kind, name)
+            if kind == quota_settings.USERS and self._users is not None:
+                await self._users.refresh(store, name)
         else:
             logger.info("config change ignored entity=%s", entity_path)
 

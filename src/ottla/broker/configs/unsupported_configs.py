@@ -8,6 +8,7 @@ import logging
 
 from ottla.broker.authorization.authorizer_settings import AUTHORIZER_KEYS
 from ottla.model.config import BrokerConfig
+from ottla.model.config_keys import broker_keys
 from ottla.model.errors import ConfigError
 from ottla.replication.replica_selector import RACK_AWARE
 
@@ -15,11 +16,14 @@ logger = logging.getLogger(__name__)
 
 SWITCHES = {
     "zookeeper.set.acl": "znodes would stay open to everyone",
-    "zookeeper.ssl.client.enable": "ZooKeeper would be spoken to in the clear",
     "zookeeper.metadata.migration.enable": "there is no way to KRaft from here",
     "remote.log.storage.system.enable": "there is no tiered storage",
 }
 """Must not be true; the text says what would happen."""
+
+DEFAULT_PRINCIPAL_BUILDER = (
+    "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+)
 
 OLDEST_PROTOCOL, NEWEST_PROTOCOL = (2, 7), (3, 9)
 """Below 2.7 a leader writes its ISR into ZooKeeper by itself, past the controller (KIP-497): what
@@ -33,6 +37,16 @@ PLUGINS = (
 """Java classes that restrict what clients may do."""
 
 
+def _of_a_listener(config: BrokerConfig, key: str) -> bool:
+    """Return whether a key is a known setting of one of this broker's listeners."""
+    for endpoint in config.listeners:
+        prefix = f"listener.name.{endpoint.listener.lower()}."
+        if key.startswith(prefix):
+            rest = key.removeprefix(prefix)
+            return rest in broker_keys() or rest.partition(".")[2] in broker_keys()
+    return False
+
+
 def refuse_unsupported_configs(config: BrokerConfig) -> None:
     """Raise ConfigError for a setting that would be broken silently; warn of unknown ones."""
     for key, consequence in SWITCHES.items():
@@ -44,6 +58,12 @@ def refuse_unsupported_configs(config: BrokerConfig) -> None:
                 f"{key} names a Java class, which cannot run here; what it forbids would be "
                 "allowed. Remove it"
             )
+    builder = config.properties.get("principal.builder.class", "").strip()
+    if builder not in ("", DEFAULT_PRINCIPAL_BUILDER):
+        raise ConfigError(
+            f"principal.builder.class={builder} names a Java class, which cannot run here; whom it "
+            "makes of a client is not known. Remove it"
+        )
     selector = config.properties.get("replica.selector.class")
     if selector and selector.strip() != RACK_AWARE:
         raise ConfigError(
@@ -66,6 +86,10 @@ def refuse_unsupported_configs(config: BrokerConfig) -> None:
             "brokers to 2.7 or later first, set inter.broker.protocol.version to their version "
             "(2.7 to 3.9) on all brokers, then start this one"
         )
-    unknown = [k for k in config.unknown if k not in SWITCHES and k not in AUTHORIZER_KEYS]
+    unknown = [
+        key
+        for key in config.unknown
+        if key not in SWITCHES and key not in AUTHORIZER_KEYS and not _of_a_listener(config, key)
+    ]
     if unknown:
         logger.warning("unknown settings ignored keys=%s", ",".join(unknown))

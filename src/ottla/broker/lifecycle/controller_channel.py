@@ -17,6 +17,7 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConnectionLostError
 from ottla.model.ports import World
 from ottla.net.client import PeerConnection
+from ottla.security.client import ClientSecurity
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,14 @@ logger = logging.getLogger(__name__)
 class ControllerChannel:
     """Opens on demand, follows the controller."""
 
-    def __init__(self, world: World, config: BrokerConfig, metadata: MetadataCache) -> None:
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        metadata: MetadataCache,
+        security: ClientSecurity | None = None,
+    ) -> None:
+        self._security = security
         self._world = world
         self._config = config
         self._metadata = metadata
@@ -54,6 +62,7 @@ class ControllerChannel:
                 endpoint.port,
                 f"broker-{self._config.broker_id}-controller",
                 timeout_s=timeout_s,
+                security=self._security,
             )
             self._target = endpoint
             logger.info("controller connected host=%s port=%d", endpoint.host, endpoint.port)

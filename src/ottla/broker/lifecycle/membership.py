@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.lifecycle.state import BrokerState
+from ottla.broker.lifecycle.zookeeper_tls import zookeeper_world
 from ottla.broker.metadata.metadata_cache import NO_CONTROLLER, Change, TopicState
 from ottla.controller.crash_detection import CRASH_DETECTION, OFF
 from ottla.model.cluster import BrokerInfo
@@ -62,6 +63,7 @@ class Membership:
         self._broker_info = broker_info
         self._on_registered = on_registered
         self._session: Session | None = None
+        self._zookeeper_world = zookeeper_world(server.world, server.config)
         self._previous_session_id = 0
         self._lost = asyncio.Event()
         self._leaving = False
@@ -82,13 +84,13 @@ class Membership:
         assert isinstance(connect_timeout_ms, int)
         self._lost.clear()
         await ensure_chroot(
-            self._server.world,
+            self._zookeeper_world,
             config.text("zookeeper.connect"),
             session_timeout_ms,
             connect_timeout_ms,
         )
         self._session = await Session.connect(
-            self._server.world,
+            self._zookeeper_world,
             config.text("zookeeper.connect"),
             session_timeout_ms,
             connect_timeout_ms,

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 
 from ottla.broker.authorization.acl_cache import AclCache
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer
+from ottla.broker.configs.delegation_tokens import DelegationTokens
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
+from ottla.broker.configs.scram_users import ScramUsers
 from ottla.broker.configs.topic_configs import TopicConfigs
 from ottla.broker.coordination import Coordination
 from ottla.broker.lifecycle.controller_channel import ControllerChannel
@@ -52,6 +54,8 @@ class BrokerServices:
     blobs: MetadataBlobs
     dynamic_configs: DynamicConfigs
     topic_configs: TopicConfigs
+    scram_users: ScramUsers
+    delegation_tokens: DelegationTokens
     quotas: ClientQuotas
     mutation_quotas: ControllerMutationQuotas
     tasks: Tasks

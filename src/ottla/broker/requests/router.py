@@ -128,6 +128,25 @@ class Router(Generic[ServerT]):
         self.times.end(api_key, started_s, outcome)
         return outcome
 
+    def error_response(self, frame: memoryview, error: OttlaError) -> Parts | None:
+        """Return how a frame's API says an error; None where it has no response, or is large.
+
+        WireError for a frame that is no request.
+        """
+        header, pos = decode_request_header(frame)
+        route = self._routes.get(header.api_key)
+        if route is None:
+            return None
+        if not route.min_version <= header.api_version <= route.max_version:
+            if route.api.respond_unsupported is None:
+                return None
+            oldest = RequestHeader(header.api_key, 0, header.correlation_id, header.client_id)
+            return error_response(route.api, oldest, None, error)
+        if len(frame) >= NOTICEABLE_BYTES:
+            return None
+        request = decode_request(header.api_key, header.api_version, frame, pos, rest_ok=True)
+        return error_response(route.api, header, request, error)
+
     def _handle(self, route: _Route[ServerT], conn: Connection, frame: memoryview) -> Response:
         """Read a frame and hand it to its handler."""
         header, pos = decode_request_header(frame)

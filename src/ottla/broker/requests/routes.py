@@ -34,8 +34,8 @@ from ottla.broker.requests.records import (
     produce,
 )
 from ottla.broker.requests.records.server import OffsetsServer, RecordsServer
-from ottla.broker.requests.security import acls
-from ottla.broker.requests.security.server import AclsServer
+from ottla.broker.requests.security import acls, delegation_tokens, sasl, scram_users
+from ottla.broker.requests.security.server import AclsServer, SecurityServer
 from ottla.broker.requests.topics import (
     create_partitions,
     create_topics,
@@ -67,6 +67,7 @@ class Server(
     ReplicaServer,
     ControllerServer,
     AclsServer,
+    SecurityServer,
     Protocol,
 ):
     """What all handlers together touch: a broker has it, each handler sees its family's part."""
@@ -90,6 +91,7 @@ _APIS: tuple[Api[Server, Any], ...] = (
     group_membership.SYNC_GROUP,
     group_admin.DESCRIBE_GROUPS,
     group_admin.LIST_GROUPS,
+    sasl.SASL_HANDSHAKE,
     api_versions.API_VERSIONS,
     create_topics.CREATE_TOPICS,
     delete_topics.DELETE_TOPICS,
@@ -108,7 +110,12 @@ _APIS: tuple[Api[Server, Any], ...] = (
     alter_configs.ALTER_CONFIGS,
     alter_replica_log_dirs.ALTER_REPLICA_LOG_DIRS,
     describe_log_dirs.DESCRIBE_LOG_DIRS,
+    sasl.SASL_AUTHENTICATE,
     create_partitions.CREATE_PARTITIONS,
+    delegation_tokens.CREATE_DELEGATION_TOKEN,
+    delegation_tokens.RENEW_DELEGATION_TOKEN,
+    delegation_tokens.EXPIRE_DELEGATION_TOKEN,
+    delegation_tokens.DESCRIBE_DELEGATION_TOKEN,
     group_admin.DELETE_GROUPS,
     leadership.ELECT_LEADERS,
     alter_configs.INCREMENTAL_ALTER_CONFIGS,
@@ -117,6 +124,8 @@ _APIS: tuple[Api[Server, Any], ...] = (
     group_offsets.OFFSET_DELETE,
     client_quota_requests.DESCRIBE_CLIENT_QUOTAS,
     client_quota_requests.ALTER_CLIENT_QUOTAS,
+    scram_users.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    scram_users.ALTER_USER_SCRAM_CREDENTIALS,
     controller_requests.ALTER_PARTITION,
     update_features.UPDATE_FEATURES,
     describe_cluster.DESCRIBE_CLUSTER,

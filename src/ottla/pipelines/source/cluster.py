@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ottla.log.files import OsFiles
 from ottla.model.errors import (
@@ -29,6 +29,9 @@ from ottla.pipelines.source.options import SourceOptions, Subscription
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
 from ottla.wire.messages.metadata import MetadataResponse
 from ottla.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+
+if TYPE_CHECKING:
+    from ottla.security.client import ClientSecurity
 
 T = TypeVar("T")
 
@@ -89,6 +92,15 @@ async def metadata_within(
         ) from None
 
 
+def _security(options: SourceOptions) -> "ClientSecurity | None":
+    """Return how to connect; None: in the clear."""
+    if not options.security:
+        return None
+    from ottla.security.client_properties import client_security  # noqa: PLC0415 - lazy
+
+    return client_security(options.security)
+
+
 class Cluster:
     """One cluster; open it with `with`."""
 
@@ -135,6 +147,7 @@ class Cluster:
                 self.options.bootstrap,
                 self.options.client_id,
                 timeout_s=self.options.request_timeout_ms / 1000,
+                security=_security(self.options),
             )
         return self._client
 

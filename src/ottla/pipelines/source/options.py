@@ -8,9 +8,10 @@ can be pickled. Kafka: `KafkaSourceProvider` of Spark's connector, whose names t
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast
 
+from ottla.model.config import SUPPORTED_PROTOCOLS
 from ottla.model.errors import ConfigError
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import parse_bootstrap
@@ -68,6 +69,8 @@ class SourceOptions:
     request_timeout_ms: int
     api_timeout_ms: int
     client_id: str
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Kafka's client settings about security, which may hold secrets"""
 
 
 _NAMES = (
@@ -78,6 +81,7 @@ _NAMES = (
     "maxRecordsPerPartition", "maxOffsetsPerTrigger", "kafka.isolation.level",
     "kafka.max.partition.fetch.bytes", "kafka.fetch.max.wait.ms", "kafka.request.timeout.ms",
     "kafka.default.api.timeout.ms", "kafka.client.id", "kafka.security.protocol",
+    "kafka.sasl.mechanism", "kafka.sasl.jaas.config", "kafka.sasl.oauthbearer.token.endpoint.url",
 )  # fmt: skip
 _KNOWN = {name.lower(): name for name in _NAMES}
 
@@ -117,6 +121,12 @@ class _Given:
             raise ConfigError(f"option {name}: {text!r} is none of {', '.join(allowed)}")
         return text
 
+    def security(self) -> dict[str, str]:
+        """Return Kafka's client settings about security, by Kafka's names."""
+        names = (name.removeprefix("kafka.") for name in _NAMES)
+        wanted = (n for n in names if n.startswith(("security.", "sasl.")))
+        return {n: text for n in wanted if (text := self.text(f"kafka.{n}")) is not None}
+
     def by_partition(self, name: str, read: Callable[[Any], Any]) -> dict[str, Any]:
         """Return the JSON object of an option, its topics' values read by `read`."""
         try:
@@ -133,11 +143,19 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     given = _Given(options)
     protocol = given.choice("kafka.security.protocol", "plaintext", "plaintext", "ssl", "sasl_ssl",
                             "sasl_plaintext")  # fmt: skip
-    if protocol != "plaintext":
+    if protocol.upper() not in SUPPORTED_PROTOCOLS:
         raise ConfigError(
             f"option kafka.security.protocol: {protocol.upper()} is not spoken here, only "
-            'PLAINTEXT; read with format("kafka"), Spark\'s own connector'
+            f'{" and ".join(SUPPORTED_PROTOCOLS)}; read with format("kafka"), Spark\'s own one'
         )
+    security = given.security()
+    if protocol != "plaintext":
+        from ottla.security.client_properties import client_security  # noqa: PLC0415 - lazy
+
+        try:
+            client_security(security)
+        except ConfigError as error:
+            raise ConfigError(f"option kafka.{error}") from None
     per_task = given.number("maxRecordsPerPartition", None)
     return SourceOptions(
         bootstrap=_bootstrap(given),
@@ -162,6 +180,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         request_timeout_ms=given.number("kafka.request.timeout.ms", 30_000),
         api_timeout_ms=given.number("kafka.default.api.timeout.ms", 60_000),
         client_id=given.text("kafka.client.id") or "ottla-spark",
+        security=security,
     )
 
 

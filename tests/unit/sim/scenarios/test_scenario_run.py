@@ -11,7 +11,7 @@ from ottla.sim.scenarios.scenario import FAULTS, checked
 from ottla.sim.scenarios.scenario_run import Job, run
 
 pytestmark = pytest.mark.timeout(120)
-LOSES = Job(14, (17, 20, 22), 300.0)
+LOSES = Job(112, (2, 7, 11, 14), 300.0)
 """Faults that leave one replica in sync and then lose it."""
 SHORT = {"replica.lag.time.max.ms": 6000, "zookeeper.session.timeout.ms": 6000}
 SAFE = {"topic": {"min.insync.replicas": 2}}

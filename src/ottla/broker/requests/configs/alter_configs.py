@@ -21,6 +21,7 @@ from ottla.broker.requests.configs.server import ConfigsServer
 from ottla.broker.requests.error_bodies import RESOURCE, Each, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.responses import respond
+from ottla.model.config import shown
 from ottla.model.config_keys import broker_keys, topic_keys
 from ottla.model.errors import (
     ConfigError,
@@ -242,7 +243,7 @@ async def _write(
         return
     await server.store.set_or_create_entity_configs(entity.kind, entity.name, configs)
     await server.store.create_config_change_notification(f"{entity.kind}/{entity.name}")
-    logger.info("configs altered entity=%s/%s configs=%s", entity.kind, entity.name, configs)
+    logger.info("configs altered entity=%s/%s configs=%s", entity.kind, entity.name, shown(configs))
 
 
 ALTER_CONFIGS = Api(

@@ -1,1 +1,1 @@
-"""Requests of security: access rules, users and tokens."""
+"""Requests of security: authentication, access rules, users and tokens."""

@@ -6,6 +6,11 @@ Who may call: the handlers of this family; whoever assembles a broker has all of
 from typing import Protocol
 
 from ottla.broker.authorization.acl_cache import AclCache
+from ottla.broker.authorization.request_authorizer import RequestAuthorizer
+from ottla.broker.configs.delegation_tokens import DelegationTokens
+from ottla.controller.loop import Controller
+from ottla.model.config import BrokerConfig
+from ottla.model.ports import World
 from ottla.zookeeper.store import Store
 
 
@@ -13,6 +18,19 @@ class AclsServer(Protocol):
     """What requests for ACLs may touch."""
 
     acl_cache: AclCache | None
+
+    @property
+    def store(self) -> Store: ...
+
+
+class SecurityServer(Protocol):
+    """What SCRAM users and delegation tokens may touch."""
+
+    world: World
+    config: BrokerConfig
+    controller: Controller
+    delegation_tokens: DelegationTokens
+    authorizer: RequestAuthorizer | None
 
     @property
     def store(self) -> Store:

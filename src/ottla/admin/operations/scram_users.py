@@ -1,0 +1,145 @@
+"""SCRAM users: who has credentials, and how they are set, with any Kafka, ours or of the JVM.
+
+Who may call: the admin room. Invariants: a password never leaves this process: a broker gets the
+salted password, as from Kafka's AdminClient; ZooKeeper gets what a broker would write there.
+Kafka: the SCRAM half of `ConfigCommand` (KIP-554).
+"""
+
+import secrets
+from collections.abc import Collection
+
+import msgspec
+
+from ottla.admin.operations.configs import reason
+from ottla.model.errors import OttlaError
+from ottla.net.client import CONTROLLER, Client
+from ottla.security.sasl.scram import (
+    BY_NUMBER,
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    ScramMechanism,
+    credential_of,
+    credential_text,
+)
+from ottla.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from ottla.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+)
+from ottla.zookeeper.session import Session
+from ottla.zookeeper.store import Store
+from ottla.zookeeper.znodes import sanitize
+
+SALT_BYTES = 20
+MAX_PASSWORD_BYTES = 1024
+USERS = "users"
+
+
+class User(msgspec.Struct, frozen=True):
+    """A user, and the iterations of each of its credentials by the name of the mechanism."""
+
+    name: str
+    credentials: dict[str, int]
+
+
+def parse_password(data: bytes, where: str) -> str:
+    """Return the first line; OttlaError, never with what was read."""
+    if len(data) > MAX_PASSWORD_BYTES:
+        raise OttlaError(f"{where}: more than {MAX_PASSWORD_BYTES} bytes are no password")
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError:
+        raise OttlaError(f"{where}: a password must be UTF-8") from None
+    if not lines or not lines[0]:
+        raise OttlaError(f"{where}: the password is empty")
+    if len(lines) > 1:
+        raise OttlaError(f"{where}: a password is one line")
+    return lines[0]
+
+
+def check_iterations(iterations: int) -> None:
+    """Raise OttlaError for a number that brokers refuse."""
+    if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+        raise OttlaError(f"--iterations must be {MIN_ITERATIONS} to {MAX_ITERATIONS}")
+
+
+async def describe(client: Client, names: Collection[str] = ()) -> list[User]:
+    """Return these users, or all; OttlaError for one without credentials."""
+    request = DescribeUserScramCredentialsRequest(
+        users=[DescribeUserScramCredentialsRequest.UserName(name=n) for n in names] or None
+    )
+    response = await client.call(request)
+    if response.error_code:
+        raise OttlaError(f"users: {reason(response.error_code, response.error_message)}")
+    found = []
+    for result in response.results:
+        if result.error_code:
+            raise OttlaError(
+                f"user {result.user}: {reason(result.error_code, result.error_message)}"
+            )
+        infos = {
+            BY_NUMBER[i.mechanism].sasl_name: i.iterations
+            for i in result.credential_infos
+            if i.mechanism in BY_NUMBER
+        }
+        found.append(User(result.user, infos))
+    return sorted(found, key=lambda user: user.name)
+
+
+async def put(
+    client: Client,
+    name: str,
+    password: str,
+    mechanisms: Collection[ScramMechanism],
+    iterations: int,
+) -> None:
+    """Give a user a password for these mechanisms; OttlaError."""
+    r = AlterUserScramCredentialsRequest
+    upsertions = []
+    for mechanism in mechanisms:
+        salt = secrets.token_bytes(SALT_BYTES)
+        salted = mechanism.salted_password(password, salt, iterations)
+        upsertions.append(
+            r.ScramCredentialUpsertion(
+                name=name,
+                mechanism=mechanism.number,
+                iterations=iterations,
+                salt=salt,
+                salted_password=salted,
+            )
+        )
+    await _alter(client, r(upsertions=upsertions))
+
+
+async def remove(client: Client, name: str, mechanisms: Collection[ScramMechanism]) -> None:
+    """Take a user's credentials of these mechanisms away; OttlaError."""
+    r = AlterUserScramCredentialsRequest
+    deletions = [r.ScramCredentialDeletion(name=name, mechanism=m.number) for m in mechanisms]
+    await _alter(client, r(deletions=deletions))
+
+
+async def _alter(client: Client, request: AlterUserScramCredentialsRequest) -> None:
+    response = await client.call(request, CONTROLLER)
+    for result in response.results:
+        if result.error_code:
+            raise OttlaError(
+                f"user {result.user}: {reason(result.error_code, result.error_message)}"
+            )
+
+
+async def put_in_zookeeper(
+    session: Session,
+    name: str,
+    password: str,
+    mechanisms: Collection[ScramMechanism],
+    iterations: int,
+) -> None:
+    """Do what `put` does before there is a broker: the first users of a cluster."""
+    store, entity = Store(session), sanitize(name)
+    settings = await store.get_entity_configs(USERS, entity)
+    for mechanism in mechanisms:
+        salt = secrets.token_bytes(SALT_BYTES)
+        salted = mechanism.salted_password(password, salt, iterations)
+        credential = credential_of(mechanism, salted, salt, iterations)
+        settings[mechanism.sasl_name] = credential_text(credential)
+    await store.set_or_create_first_entity_configs(USERS, entity, settings)
+    await store.create_config_change_notification(f"{USERS}/{entity}")

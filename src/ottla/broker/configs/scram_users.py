@@ -1,0 +1,64 @@
+"""SCRAM users: their credentials under /config/users, kept current by change notifications.
+
+Who may call: `topic_configs`, which hears of changes; SASL listeners look them up. Invariants: a
+credential that cannot be read is left out, said and survived (F41), and is in no log line. Kafka:
+`CredentialProvider` and `UserConfigHandler`.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ottla.broker.quotas.quota_settings import USERS
+from ottla.security.sasl.scram import BY_NAME, ScramCredential, ScramMechanism, parse_credential
+from ottla.zookeeper.znodes import DEFAULT_ENTITY, desanitize
+
+if TYPE_CHECKING:
+    from ottla.zookeeper.store import Store
+
+logger = logging.getLogger(__name__)
+
+
+def credentials_of(name: str, settings: Mapping[str, str]) -> dict[ScramMechanism, ScramCredential]:
+    """Return the credentials among a user's settings; quotas of users are none."""
+    found = {}
+    for key, mechanism in BY_NAME.items():
+        if key in settings:
+            try:
+                found[mechanism] = parse_credential(settings[key])
+            except ValueError as error:
+                logger.warning("credential ignored entity=users/%s key=%s error=%s",
+                               name, key, error)  # fmt: skip
+    return found
+
+
+class ScramUsers:
+    """Credentials by mechanism and user."""
+
+    def __init__(self) -> None:
+        self._users: dict[str, dict[ScramMechanism, ScramCredential]] = {}
+
+    def credential(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
+        return self._users.get(user, {}).get(mechanism)
+
+    async def load(self, store: "Store") -> None:
+        """Read all users through a new session."""
+        names = await store.get_all_entities_with_config(USERS)
+        found = await store.get_entities_configs(USERS, names)
+        self._users = {}
+        for name, settings in found.items():
+            self._take(name, settings)
+
+    async def refresh(self, store: "Store", name: str) -> None:
+        """Read one user again: a change was notified. `name`: as in the path."""
+        if "/" not in name:
+            self._take(name, await store.get_entity_configs(USERS, name))
+
+    def _take(self, name: str, settings: Mapping[str, str]) -> None:
+        if name == DEFAULT_ENTITY:
+            return
+        found = credentials_of(name, settings)
+        if found:
+            self._users[desanitize(name)] = found
+        else:
+            self._users.pop(desanitize(name), None)

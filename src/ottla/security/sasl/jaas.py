@@ -1,0 +1,87 @@
+"""JAAS texts: which login module a mechanism has, and its options.
+
+Who may call: `settings`. Invariants: a text that is not wholly understood is refused; no option's
+value is in an error. A decider. Kafka: `JaasConfig`, which reads
+`Module required name="value" name=value;`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ottla.model.errors import ConfigError
+
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTHBEARER_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+FLAGS = ("required", "requisite", "sufficient", "optional")
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<quoted>"(?:[^"\\]|\\.)*")
+      | (?P<single>'(?:[^'\\]|\\.)*')
+      | (?P<word>[^\s=;"']+)
+      | (?P<sign>[=;])
+    )""",
+    re.VERBOSE,
+)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b"}
+
+
+@dataclass(frozen=True, slots=True)
+class JaasModule:
+    """A login module: its class and its options. Its text form has no option's value."""
+
+    name: str
+    options: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"JaasModule({self.name}, options {sorted(self.options)})"
+
+
+def parse_jaas(key: str, text: str) -> JaasModule:
+    """Return the one login module of a text; ConfigError names the key and what is wrong."""
+    tokens = _tokens(key, text)
+    if len(tokens) < 3:
+        raise ConfigError(f"{key}: write a login module, required, its options and a semicolon")
+    (name, name_is_word), (flag, _), *rest = tokens
+    if not name_is_word or name in "=;":
+        raise ConfigError(f"{key}: it must begin with the class of a login module")
+    if flag.lower() not in FLAGS:
+        raise ConfigError(f"{key}: after the login module write required")
+    options: dict[str, str] = {}
+    while rest and rest[0] != (";", False):
+        if len(rest) < 3 or rest[1] != ("=", False) or rest[2] in ((";", False), ("=", False)):
+            raise ConfigError(f'{key}: write each option as name="value", and a semicolon last')
+        if rest[0][0] in options:
+            raise ConfigError(f"{key}: option {rest[0][0]} stands twice")
+        options[rest[0][0]] = rest[2][0]
+        rest = rest[3:]
+    if not rest:
+        raise ConfigError(f"{key}: a semicolon must end the login module")
+    if len(rest) > 1:
+        raise ConfigError(f"{key}: one login module is expected, there is more after it")
+    return JaasModule(name, options)
+
+
+def _tokens(key: str, text: str) -> list[tuple[str, bool]]:
+    """Return (text, whether it is a word or quoted), signs being neither."""
+    found: list[tuple[str, bool]] = []
+    position, end = 0, len(text.rstrip())
+    while position < end:
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise ConfigError(f"{key}: a quotation mark is not closed")
+        quoted = match["quoted"] or match["single"]
+        if quoted is not None:
+            found.append((_unescaped(quoted[1:-1]), True))
+        elif match["word"] is not None:
+            found.append((match["word"], True))
+        else:
+            found.append((match["sign"], False))
+        position = match.end()
+    return found
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), text, flags=re.DOTALL)

@@ -1,0 +1,75 @@
+"""Authentication beside Kafka's: the same frames get the same responses and the same end."""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from oracle import sasl_scripts
+from support import kafka_tools
+from support.sasl_clusters import USERS, SaslKafka, SaslOttla, ottla, sasl_settings
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.processes,
+    pytest.mark.slow,
+    pytest.mark.timeout(500),
+    pytest.mark.skipif(bool(kafka_tools.why_not()), reason=kafka_tools.why_not() or ""),
+]
+AT_ONCE = 24
+
+
+def answers(port, scripts):
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(lambda script: sasl_scripts.run(port, script), scripts))
+
+
+@contextmanager
+def pair(folder, **more):
+    """One broker of ours and one of Kafka's on one ZooKeeper: they share alice's credentials."""
+    sasl = sasl_settings("PLAIN") | {"connection.failed.authentication.delay.ms": "20"}
+    sasl |= {key.replace("_", "."): value for key, value in more.items()}
+    with SaslOttla(folder / "ottla", 1, sasl=sasl) as ours:
+        added = ottla("users", "add", "alice", "--password-file", "-", "-b", ours.bootstrap,
+                      "--iterations", "4096", stdin=USERS["alice"])  # fmt: skip
+        assert added.returncode == 0, added.stderr
+        with SaslKafka(folder / "kafka", ids=[9], zookeeper=ours.zookeeper, sasl=sasl) as kafka:
+            yield ours.sasl_ports[0], kafka.sasl_ports[9]
+
+
+@pytest.fixture
+def both(tmp_path):
+    with pair(tmp_path) as ports:
+        yield ports
+
+
+@pytest.fixture
+def with_sessions(tmp_path):
+    with pair(tmp_path, connections_max_reauth_ms=str(sasl_scripts.SESSION_MS)) as ports:
+        yield ports
+
+
+def compared(both, scripts):
+    ours, kafkas = (answers(port, scripts) for port in both)
+    different = [
+        f"{script}: {found} {expected}"
+        for script, found, expected in zip(scripts, ours, kafkas, strict=True)
+        if found != expected
+    ]
+    assert not different, f"{len(different)} of {len(scripts)}:\n" + "\n".join(different[:30])
+    flat = [answer for answers in kafkas for answer in answers]
+    assert {"closed"} < set(flat)
+    assert "silent" not in flat
+    return flat
+
+
+def test_every_script_ends_as_with_kafka(both):
+    scripts = list(sasl_scripts.scripts())
+    assert len(scripts) > 2000
+    compared(both, scripts)
+
+
+def test_authenticating_again_ends_as_with_kafka(with_sessions):
+    flat = compared(with_sessions, sasl_scripts.AGAIN)
+    lifetime = f"{sasl_scripts.SESSION_MS:016x}"
+    assert any(answer.endswith(lifetime) for answer in flat), "no response names a lifetime"

@@ -1,0 +1,216 @@
+"""Authentication as a state machine: any frames in any order, whole, damaged or replayed.
+
+What must hold whatever comes is said here without looking at the states of the code: who sent what
+decides who may be authenticated. `tests/fuzz/auth_fuzz.py` runs the same machine for long.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "oracle"))
+import sasl_scripts  # tests are no package
+
+from ottla.model.errors import WireError
+from ottla.security.sasl.authentication import (
+    Authentication,
+    Close,
+    Forward,
+    Refuse,
+    RefuseRequest,
+    Respond,
+    SaslPolicy,
+)
+from ottla.security.sasl.plain import PlainServer
+from ottla.security.sasl.scram import ScramMechanism, credential_of
+from ottla.security.sasl.scram_exchange import ScramClient, ScramLookup, ScramServer
+from support.sasl_clusters import USERS
+
+SHA256 = ScramMechanism.SCRAM_SHA_256
+SALT, ITERATIONS = b"salt of the tests", 4096
+CREDENTIALS = {
+    name: credential_of(
+        SHA256, SHA256.salted_password(password, SALT, ITERATIONS), SALT, ITERATIONS
+    )
+    for name, password in USERS.items()
+}
+API_VERSIONS, SASL_HANDSHAKE = 18, 17
+REAUTH_MS = 2_000
+NAMES = sorted(sasl_scripts.FRAMES)
+PROOFS = {name: f"\0{name}\0{password}".encode() for name, password in USERS.items()}
+
+
+class AuthenticationMachine(RuleBasedStateMachine):
+    """One connection; `captured` are frames of others, which the adversary saw."""
+
+    @initialize(sessions=st.booleans())
+    def begin(self, sessions):
+        self.now_s = 1000.0
+        self.nonces = 0
+        self.captured = []
+        self.sessions = sessions
+        self.connect()
+
+    def connect(self):
+        lookup = ScramLookup(lambda _m, name: CREDENTIALS.get(name), lambda _m, _i: None, b"s" * 32)
+
+        def scram():
+            self.nonces += 1
+            return ScramServer(SHA256, lookup, f"server{self.nonces}")
+
+        policy = SaslPolicy(
+            {"PLAIN": lambda: PlainServer(USERS), "SCRAM-SHA-256": scram},
+            {"PLAIN": REAUTH_MS if self.sessions else 0, "SCRAM-SHA-256": 0},
+            524_288,
+            30.0,
+        )
+        self.connection = Authentication(policy, self.now_s)
+        self.over = False
+        self.listed = False
+        self.who = None
+        self.ends_s = None
+        self.client = None
+        self.proven = None
+        self.last = b""
+
+    def send(self, frame, proven=None):
+        """Send a frame. `proven`: of whom it holds a proof that counts in this exchange."""
+        before = self.connection.identity
+        try:
+            outcome = self.connection.receive(
+                memoryview(bytearray(frame)), self.now_s, int(self.now_s * 1000)
+            )
+        except WireError:
+            self.over = True
+            return None
+        key = int.from_bytes(frame[:2], "big", signed=True)
+        if self.over:
+            assert isinstance(outcome, Close), "something was done after the end"
+        if isinstance(outcome, Forward):
+            if self.who is None:
+                assert key == API_VERSIONS, "a request passed before authentication"
+                assert not self.listed, "ApiVersions passed twice"
+                if frame == sasl_scripts.FRAMES["versions"]:
+                    self.connection.versions_listed()
+                    self.listed = True
+            assert self.ends_s is None or self.now_s <= self.ends_s, "the session was over"
+        elif isinstance(outcome, Respond):
+            done = outcome.authenticated
+            if done is not None:
+                assert done.principal.name == proven, "authenticated without a proof"
+                assert self.who in (None, proven), "the principal changed"
+                self.who = proven
+                self.ends_s = self.connection.expires_s
+        else:
+            assert isinstance(outcome, Refuse | RefuseRequest | Close)
+            self.over = True
+        if not isinstance(outcome, Respond) or outcome.authenticated is None:
+            assert self.connection.identity == before
+        return outcome
+
+    @rule(name=st.sampled_from(NAMES))
+    def whole_frame(self, name):
+        frame = sasl_scripts.FRAMES[name]
+        self.send(frame, self.plain_proof(frame))
+
+    @rule(mechanism=st.sampled_from(["PLAIN", "SCRAM-SHA-256"]), version=st.sampled_from([0, 1]))
+    def handshake(self, mechanism, version):
+        self.client = None
+        self.send(sasl_scripts.handshake(mechanism, version))
+
+    @rule(name=st.sampled_from(NAMES), at=st.integers(0, 80), value=st.integers(0, 255))
+    def damaged_frame(self, name, at, value):
+        frame = bytearray(sasl_scripts.FRAMES[name])
+        if frame:
+            frame[at % len(frame)] = value
+        self.send(bytes(frame), self.plain_proof(frame))
+
+    @rule(frame=st.binary(max_size=60))
+    def any_bytes(self, frame):
+        self.send(frame, self.plain_proof(frame))
+
+    @rule(user=st.sampled_from(["alice", "bob", "nobody"]), right=st.booleans(), raw=st.booleans())
+    def plain(self, user, right, raw):
+        password = USERS.get(user, "x") if right else "wrong"
+        token = sasl_scripts.plain(user, password)
+        frame = token if raw else sasl_scripts.token(token)
+        self.captured.append(frame)
+        self.send(frame, self.plain_proof(frame))
+
+    def plain_proof(self, frame):
+        """Return whose name and password a frame holds, as PLAIN sends them."""
+        return next((name for name, proof in PROOFS.items() if proof in bytes(frame)), None)
+
+    @rule(user=st.sampled_from(["alice", "bob", "nobody"]), right=st.booleans())
+    def scram_first(self, user, right):
+        self.nonces += 1
+        password = USERS.get(user, "x") if right else "wrong"
+        self.client = ScramClient(SHA256, user, password, f"client{self.nonces}")
+        self.proven = user if right and user in USERS else None
+        outcome = self.send(sasl_scripts.token(self.client.respond(b"")))
+        self.last = self.token_of(outcome)
+
+    @precondition(lambda self: self.client is not None and self.last)
+    @rule(spoil=st.booleans())
+    def scram_final(self, spoil):
+        client, self.client = self.client, None
+        if b",s=" not in self.last:
+            return
+        final = client.respond(self.last)
+        if spoil:
+            final = final[:-2] + bytes([final[-2] ^ 1]) + final[-1:]
+        frame = sasl_scripts.token(final)
+        self.captured.append(frame)
+        self.send(frame, None if spoil else self.proven)
+
+    @precondition(lambda self: any(b"p=" in frame for frame in self.captured))
+    @rule(data=st.data())
+    def replayed(self, data):
+        """Send a proof of SCRAM that was seen: it never counts again."""
+        proofs = [frame for frame in self.captured if b"c=biws" in frame]
+        if proofs:
+            self.send(data.draw(st.sampled_from(proofs)))
+
+    @rule(seconds=st.sampled_from([0.1, 0.9, 1.1, 2.5]))
+    def time_passes(self, seconds):
+        self.now_s += seconds
+
+    @rule()
+    def connect_anew(self):
+        self.connect()
+
+    @staticmethod
+    def token_of(outcome):
+        if not isinstance(outcome, Respond):
+            return b""
+        whole = b"".join(bytes(part) for part in outcome.parts)
+        at = whole.find(b"r=client")
+        return b"" if at < 0 else whole[at : whole.index(b",i=") + 7]
+
+
+TestAuthentication = AuthenticationMachine.TestCase
+TestAuthentication.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_the_machine_finds_a_planted_error(monkeypatch):
+    """The check itself: a listener that takes any password is found at once."""
+    monkeypatch.setattr("hmac.compare_digest", lambda _a, _b: True)
+    with pytest.raises(AssertionError, match=r"without a proof|principal changed"):
+        run_state_machine_as_test(
+            AuthenticationMachine,
+            settings=settings(
+                derandomize=True,
+                max_examples=300, stateful_step_count=30, deadline=None, database=None,
+                suppress_health_check=list(HealthCheck), report_multiple_bugs=False,
+            ),
+        )  # fmt: skip
