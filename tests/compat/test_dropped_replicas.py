@@ -4,19 +4,16 @@ The same steps on brokers of ours and of Kafka 3.9: who is in sync is read from 
 what is left of the records by librdkafka. Kafka drops the replica that alone has the record.
 """
 
-import asyncio
 import shutil
 
 import pytest
 
-from ottla.admin.session import world
 from ottla.model.errors import ErrorCode
-from ottla.net.client import CONTROLLER, Client
-from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from support.clients import read_to_end
 from support.cluster import OttlaCluster
 from support.command_line import ok
 from support.kafka39 import Kafka39Cluster
+from support.reassigning import reassigned
 from support.seen import Znodes
 from support.waiting import until
 
@@ -33,23 +30,6 @@ def started(kind, folder):
         return OttlaCluster(folder, brokers=4, ottla_crash_detection="off", **settings)
     settings["log_cleaner_dedupe_buffer_size"] = "16777216"
     return Kafka39Cluster(folder, brokers=4, heap_mb=256, **settings)
-
-
-def reassigned(cluster, target):
-    """Ask for a move, or cancel it (None); return the error code."""
-    r = AlterPartitionReassignmentsRequest
-    wanted = r.ReassignablePartition(partition_index=0, replicas=target)
-
-    async def ask():
-        client = Client(world(), cluster.bootstrap, "test", timeout_s=20)
-        try:
-            request = r(topics=[r.ReassignableTopic(name=TOPIC, partitions=[wanted])])
-            response = await client.call(request, CONTROLLER)
-            return response.error_code or response.responses[0].partitions[0].error_code
-        finally:
-            await client.close()
-
-    return asyncio.run(ask())
 
 
 # Kafka's side takes minutes: `pytest -m alone`.
@@ -69,14 +49,14 @@ def test_r14_the_last_copy_is_not_dropped_by_a_cancel(kind, tmp_path, kafka_tool
         ok(cluster, "produce", TOPIC, stdin=f"{BEFORE}\n")
         cluster.kill(follower)
         until(lambda: in_sync(leader), 60, "the dead follower is out of the ISR")
-        assert reassigned(cluster, [added, follower]) == 0
+        assert reassigned(cluster.bootstrap, TOPIC, [added, follower]) == 0
         until(lambda: in_sync(leader, added), 60, "the new replica is in sync")
         ok(cluster, "produce", TOPIC, stdin=f"{MEANWHILE}\n")
 
         cluster.kill(leader)
         shutil.rmtree(cluster.data(leader))
         assert leader in znodes.brokers(), "its session has not ended yet"
-        code = reassigned(cluster, None)
+        code = reassigned(cluster.bootstrap, TOPIC, None)
         until(lambda: leader not in znodes.brokers(), 60, "its session has ended")
         cluster.start_broker(leader)
         until(lambda: znodes.states(TOPIC)[0].leader >= 0, 60, "a replica leads")

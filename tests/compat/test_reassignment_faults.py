@@ -5,7 +5,6 @@ broker that is copied to, with a throttle and without who set it (F27). What is 
 by kazoo, what is copied from the brokers' files, what is left of the records by librdkafka.
 """
 
-import asyncio
 import random
 import subprocess
 import sys
@@ -16,13 +15,11 @@ from contextlib import contextmanager
 import pytest
 from kazoo.exceptions import NodeExistsError
 
-from ottla.admin.session import world
-from ottla.net.client import CONTROLLER, Client
-from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from support.clients import read_to_end
 from support.cluster import OttlaCluster
 from support.command_line import call, found, ok
 from support.kafka39 import Kafka39Cluster
+from support.reassigning import reassigned
 from support.seen import REASSIGN_ZNODE, Znodes
 from support.waiting import until
 
@@ -110,19 +107,7 @@ def copied(cluster, broker, topic):
 
 def asked(cluster, topic, target):
     """Ask by request; return the error code."""
-    r = AlterPartitionReassignmentsRequest
-    wanted = r.ReassignablePartition(partition_index=0, replicas=list(target))
-
-    async def ask():
-        client = Client(world(), cluster.bootstrap, "test", timeout_s=20)
-        try:
-            request = r(topics=[r.ReassignableTopic(name=topic, partitions=[wanted])])
-            response = await client.call(request, CONTROLLER)
-            return response.error_code or response.responses[0].partitions[0].error_code
-        finally:
-            await client.close()
-
-    return asyncio.run(ask())
+    return reassigned(cluster.bootstrap, topic, target)
 
 
 @contextmanager
