@@ -8,6 +8,10 @@ What passes is still only a proposal: the write compares and swaps (R6). Kafka:
 `KafkaController.tryProcessAlterPartition`, as to broker epochs to
 `ReplicationControlManager.ineligibleReplicasForIsr`.
 
+A leader that proposes a broker which is no replica does not know the assignment: a controller died
+after it had cancelled a reassignment in ZooKeeper and before it sent that to the leader. The
+proposal is refused, and `renew` sends the leader its replicas. Kafka in ZooKeeper mode accepts it.
+
 Leaders of ours name the broker epoch of each member they ask for, JVM leaders in ZooKeeper mode -1.
 A newcomer without an epoch is accepted unless a registration of its broker ended since the state
 was last written: then it is unknown which registration is meant. The leader is refused and gets a
@@ -157,6 +161,12 @@ def _validate_partition(
     if current.recovery_state == RECOVERED and proposed.recovery_state == RECOVERING:
         reasons[tp] = "a recovered partition does not become recovering by a leader's proposal"
         return ErrorCode.INVALID_REQUEST
+    replicas = context.assignment(tp).replicas
+    strangers = sorted(r for r in set(proposed.isr) - set(current.isr) if r not in replicas)
+    if strangers:
+        reasons[tp] = f"brokers {strangers} are no replicas of it"
+        found.renew.append(tp)
+        return ineligible_code
     ineligible = sorted(r for r in set(proposed.isr) if not context.is_live(r))
     if ineligible:
         reasons[tp] = f"replicas {ineligible} are offline or shutting down"

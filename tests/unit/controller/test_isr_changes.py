@@ -227,3 +227,20 @@ def test_former_lives_go_with_their_topic():
     c.remove_broker(3)
     c.remove_topic("t")
     assert c.former_lives == {3: {}}
+
+
+def test_r14_a_broker_that_is_no_replica_does_not_join_and_the_leader_learns_who_is():
+    """Seed 25000667: the controller that had cancelled the reassignment died before it said so."""
+    c = context()
+    c.set_brokers(BrokerInfo(b, (), epoch=100 + b) for b in (1, 2, 3, 4))
+    judgement = validate(c, ask(1, 2, 4), 3)
+    assert judgement.results == {TP: ErrorCode.INELIGIBLE_REPLICA}
+    assert judgement.renew == [TP]
+    assert not judgement.writes
+
+
+def test_one_that_was_removed_while_in_sync_may_stay_until_it_is_taken_out():
+    c = context()
+    c.set_assignment(TP, ReplicaAssignment((1, 3)))
+    judgement = validate(c, ask(1, 2, 3), 3)
+    assert TP in judgement.writes
