@@ -17,7 +17,7 @@ from support.waiting import until
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
 
 LOCAL = {"up", "down", "why", "timeline", "replay", "logs", "sim check"} | {
-    name for name in SCHEMAS if name.startswith(("broker ", "profile "))
+    name for name in SCHEMAS if name.startswith(("broker ", "profile ", "certs "))
 }
 """They ask no cluster, or only one of `ottla up`: tested below, or without a cluster."""
 
@@ -97,6 +97,11 @@ def test_what_commands_print_is_as_documented(cluster, tmp_path):
     assert not check("acls remove", "--topic", topic, "--dry-run")["executed"]
     assert check("acls remove", "--topic", topic, "--yes")["executed"]
     assert check("acls list", "--topic", topic) == []
+    password = ("--password-file", "-")
+    added = check("users add", "app", *password, stdin="secret")
+    assert {a["user"] for a in added} == {"app"}
+    assert "app" in {user["name"] for user in check("users list")}
+    check("users remove", "app", "--yes")
     check("status")
     check("log-dirs", topic)
     check("doctor", "--for", "0s")
@@ -206,3 +211,20 @@ def test_commands_of_a_cluster_on_this_machine(tmp_path):
         assert {"batch", "leader_epoch", "offset", "property"} <= {f["kind"] for f in found}
     finally:
         check("down")
+
+
+def test_commands_about_certificates(tmp_path):
+    seen = set()
+
+    def check(name, *arguments):
+        at = ("--folder", tmp_path / "certs", "--output", "json")
+        found = json.loads(run(*name.split(), *arguments, *at))
+        assert problems(found, SCHEMAS[name]) == [], name
+        seen.add(name)
+        return found
+
+    check("certs init")
+    check("certs issue", "broker-0", "--host", "127.0.0.1")
+    check("certs rotate", "--all")
+    assert {c["name"] for c in check("certs list")} >= {"broker-0"}
+    assert seen == {name for name in SCHEMAS if name.startswith("certs ")}
