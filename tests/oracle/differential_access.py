@@ -38,6 +38,7 @@ from ottla.security.acls import (
     ALLOW,
     CLUSTER,
     CLUSTER_NAME,
+    DELEGATION_TOKEN,
     DENY,
     GROUP,
     IMPLIED_BY,
@@ -49,6 +50,7 @@ from ottla.security.acls import (
     SUPPORTED,
     TOPIC,
     TRANSACTIONAL_ID,
+    USER,
     WILDCARD,
 )
 from ottla.wire.apis import APIS
@@ -67,6 +69,8 @@ NAMES = {
     GROUP: ("g",),
     TRANSACTIONAL_ID: ("t",),
     CLUSTER: (CLUSTER_NAME,),
+    USER: ("User:app",),
+    DELEGATION_TOKEN: ("token",),
 }
 """What permissions are given for, by type; nobody has one for anything else."""
 PREFIXES = {
@@ -74,6 +78,8 @@ PREFIXES = {
     GROUP: ("g",),
     TRANSACTIONAL_ID: ("t",),
     CLUSTER: ("kafka",),
+    USER: ("User:a",),
+    DELEGATION_TOKEN: ("tok",),
 }
 PATIENCE_S = 20
 DELETE_TOPICS = 20

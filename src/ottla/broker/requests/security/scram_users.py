@@ -14,7 +14,6 @@ from ottla.broker.configs.scram_users import credentials_of
 from ottla.broker.quotas.quota_settings import USERS
 from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Parts
-from ottla.broker.requests.error_bodies import code_and_message
 from ottla.broker.requests.responses import respond
 from ottla.broker.requests.security.server import SecurityServer
 from ottla.model.errors import ErrorCode, NotControllerError, OttlaError
@@ -198,11 +197,23 @@ def _alter_error(
     return AlterUserScramCredentialsResponse(results=[_result(n, code, message) for n in names])
 
 
+def _describe_error(
+    request: DescribeUserScramCredentialsRequest, _version: int, code: int, message: str | None
+) -> DescribeUserScramCredentialsResponse:
+    """Kafka has a result for each user that was named, without the name."""
+    results = [
+        _Described(user="", error_code=code, error_message=None) for _ in request.users or ()
+    ]
+    return DescribeUserScramCredentialsResponse(
+        error_code=code, error_message=message, results=results
+    )
+
+
 DESCRIBE_USER_SCRAM_CREDENTIALS = Api(
     DescribeUserScramCredentialsRequest,
     describe,
     access=on_cluster(DESCRIBE),
-    error=code_and_message(DescribeUserScramCredentialsResponse),
+    error=_describe_error,
     large_response=True,
 )
 ALTER_USER_SCRAM_CREDENTIALS = Api(
