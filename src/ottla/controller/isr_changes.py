@@ -162,9 +162,9 @@ def _validate_partition(
         reasons[tp] = "a recovered partition does not become recovering by a leader's proposal"
         return ErrorCode.INVALID_REQUEST
     replicas = context.assignment(tp).replicas
-    strangers = sorted(r for r in set(proposed.isr) - set(current.isr) if r not in replicas)
-    if strangers:
-        reasons[tp] = f"brokers {strangers} are no replicas of it"
+    not_replicas = sorted(r for r in set(proposed.isr) - set(current.isr) if r not in replicas)
+    if not_replicas:
+        reasons[tp] = f"brokers {not_replicas} are no replicas of it"
         found.renew.append(tp)
         return ineligible_code
     ineligible = sorted(r for r in set(proposed.isr) if not context.is_live(r))

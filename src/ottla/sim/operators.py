@@ -205,7 +205,7 @@ class Mover:
         await self.client.close()
         self.ended = True
 
-    def _wish(self) -> list[tuple[TopicPartition, list[int]]]:
+    def _targets(self) -> list[tuple[TopicPartition, list[int]]]:
         rng = self.rng
         chosen = sorted(rng.sample(list(self.tps), rng.randint(1, len(self.tps))))
         return [(tp, rng.sample(range(self.brokers), self.replicas)) for tp in chosen]
@@ -217,7 +217,7 @@ class Mover:
             )
         partitions = [
             {"topic": tp.topic, "partition": tp.partition, "replicas": replicas}
-            for tp, replicas in self._wish()
+            for tp, replicas in self._targets()
         ]
         data = json.dumps({"version": 1, "partitions": partitions}).encode()
         await self._session.create("/admin/reassign_partitions", data)
@@ -225,7 +225,7 @@ class Mover:
     async def _by_api(self) -> None:
         """Replace a target that is still being moved to, or cancel the move."""
         await self._alter(
-            [(tp, None if self.rng.random() < 0.2 else wish) for tp, wish in self._wish()]
+            [(tp, None if self.rng.random() < 0.2 else target) for tp, target in self._targets()]
         )
 
     async def reassign(self, tp: TopicPartition, replicas: list[int] | None) -> None:
@@ -252,7 +252,7 @@ class Mover:
         """Give leadership back to the first assigned replicas."""
         topic_partitions = [
             ElectLeadersRequest.TopicPartitions(topic=tp.topic, partitions=[tp.partition])
-            for tp, _ in self._wish()
+            for tp, _ in self._targets()
         ]
         request = ElectLeadersRequest(topic_partitions=topic_partitions, timeout_ms=5000)
         await self.client.call(request, "controller")
