@@ -40,6 +40,9 @@ class MixedCluster:
             "log_segment_delete_delay_ms": "1000",
             "controlled_shutdown_retry_backoff_ms": "500",
             "auto_create_topics_enable": "false",
+            # One number for all: a JVM broker that started before the topic was there goes by its
+            # own setting ever after, and would name another coordinator than the others.
+            "offsets_topic_num_partitions": "3",
             **more,
         }
         self._folder = folder
