@@ -235,7 +235,8 @@ class Story:
         found = read_back(self.mixed.bootstrap, topic=TOPIC, count=len(self.pairs | self.grown))
         assert not writer.failed
         wrong = problems(writer.acks, found)
-        assert not wrong, wrong[:5]
+        doubled = [self.mixed.doubled(TOPIC, p) for p in self.pairs | self.grown] if wrong else []
+        assert not wrong, (wrong[:5], doubled)
         silence = longest_silence(writer.acks, writer.acks[0].at, writer.acks[-1].at)
         self.note(f"{len(writer.acks)} acknowledged, longest silence {silence:.1f} s")
         assert len(writer.acks) > 3000

@@ -8,6 +8,7 @@ from typing import Any, Self
 from ottla.admin.session import connected
 from ottla.model.errors import ErrorCode
 from ottla.net.client import Client
+from ottla.wire.batch_header import BatchHeader
 from ottla.wire.codec import encode_response
 from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
@@ -19,6 +20,7 @@ from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from ottla.wire.records import iter_batches, iter_records
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.cluster import OttlaCluster  # tests are no package
@@ -195,6 +197,26 @@ class MixedCluster:
     def log_bytes(self, broker: int, topic: str, partition: int) -> bytes:
         segments = sorted((self.folder(broker) / f"{topic}-{partition}").glob("*.log"))
         return b"".join(p.read_bytes() for p in segments)
+
+    def doubled(self, topic: str, partition: int) -> list[str]:
+        """Tell of each record of a partition that is there twice where it stands, by producer.
+
+        Two batches of one producer epoch: a leader did not know what it had. A new epoch: the
+        client gave up on a sequence and sent what it had not heard of once more.
+        """
+        told = []
+        for broker in self.znodes.assignment(topic)[partition]:
+            log = self.log_bytes(broker, topic, partition)
+            places: dict[tuple[bytes | None, bytes | None], list[BatchHeader]] = {}
+            for position, header in iter_batches(log, allow_partial=True):
+                for record in iter_records(log, position):
+                    places.setdefault((record.key, record.value), []).append(header)
+            told += [
+                f"broker {broker}, {record}: {headers}"
+                for record, headers in places.items()
+                if len(headers) > 1
+            ]
+        return told
 
     def replica_differences(self, topic: str) -> list[str]:
         """Compare the log bytes of all replicas (call it when the brokers are stopped)."""
