@@ -8,7 +8,6 @@ from typing import Any, Self
 from ottla.admin.session import connected
 from ottla.model.errors import ErrorCode
 from ottla.net.client import Client
-from ottla.wire.batch_header import BatchHeader
 from ottla.wire.codec import encode_response
 from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
@@ -198,25 +197,26 @@ class MixedCluster:
         segments = sorted((self.folder(broker) / f"{topic}-{partition}").glob("*.log"))
         return b"".join(p.read_bytes() for p in segments)
 
-    def doubled(self, topic: str, partition: int) -> list[str]:
-        """Tell of each record of a partition that is there twice where it stands, by producer.
+    def sent_anew(self, topic: str, partition: int) -> set[tuple[str, int]]:
+        """Return the (key, number) of records that their client sent once more by a new epoch.
 
-        Two batches of one producer epoch: a leader did not know what it had. A new epoch: the
-        client gave up on a sequence and sent what it had not heard of once more.
+        A leader that is being replaced answers the first of several requests of a connection with
+        NOT_LEADER_OR_FOLLOWER, is elected again and refuses the next as out of order. librdkafka
+        then raises its producer epoch (KIP-360), and sends anew all that it has not heard of, on
+        every partition: also what another leader had appended and could not acknowledge any more.
+        Brokers cannot know such a record again. One that is there twice by *one* epoch is theirs.
         """
-        told = []
-        for broker in self.znodes.assignment(topic)[partition]:
-            log = self.log_bytes(broker, topic, partition)
-            places: dict[tuple[bytes | None, bytes | None], list[BatchHeader]] = {}
-            for position, header in iter_batches(log, allow_partial=True):
-                for record in iter_records(log, position):
-                    places.setdefault((record.key, record.value), []).append(header)
-            told += [
-                f"broker {broker}, {record}: {headers}"
-                for record, headers in places.items()
-                if len(headers) > 1
-            ]
-        return told
+        epochs: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        log = self.log_bytes(self.znodes.assignment(topic)[partition][0], topic, partition)
+        for position, header in iter_batches(log, allow_partial=True):
+            for record in iter_records(log, position):
+                named = ((record.key or b"").decode(), int(record.value or 0))
+                epochs.setdefault(named, []).append((header.producer_id, header.producer_epoch))
+        return {
+            named
+            for named, found in epochs.items()
+            if len(found) > 1 and len(set(found)) == len(found) and len({p for p, _ in found}) == 1
+        }
 
     def replica_differences(self, topic: str) -> list[str]:
         """Compare the log bytes of all replicas (call it when the brokers are stopped)."""
