@@ -20,6 +20,9 @@ from hypothesis import settings
 # Where reassignments keep the way back: not among those of whoever runs the tests.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="ottla-state-")
 
+# Brokers of Kafka compile less: most of them run for a few seconds (`support/kafka39.py`).
+os.environ.setdefault("OTTLA_QUICK_JAVA", "yes")
+
 # A busy machine makes any example slow; each test has a timeout of its own.
 settings.register_profile("ottla", deadline=None)
 settings.load_profile("ottla")

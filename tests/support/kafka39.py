@@ -7,6 +7,7 @@ a `zookeeper` of others and ids of its own, it joins a cluster of ours.
 """
 
 import argparse
+import os
 import signal
 import socket
 import subprocess
@@ -39,6 +40,11 @@ log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n
 log4j.logger.kafka.server.KafkaServer=INFO
 log4j.logger.kafka.server.KafkaRaftServer=INFO
 """
+
+
+def quick_start() -> bool:
+    """Return whether brokers are to start with less processor time; benchmarks never ask for it."""
+    return os.environ.get("OTTLA_QUICK_JAVA") == "yes"
 
 
 class KafkasZooKeeper:
@@ -87,7 +93,7 @@ class KafkaProcesses(BrokerProcesses):
         return super().__enter__()
 
     def launch(self, broker: int, config: Path) -> subprocess.Popen[bytes]:
-        jvm = (*KAFKA_JVM, f"-Xmx{self.heap_mb}m")
+        jvm = (*(kafka_tools.QUICK_JVM if quick_start() else KAFKA_JVM), f"-Xmx{self.heap_mb}m")
         return self.java(self.log(broker), jvm, KAFKA_MAIN, str(config))
 
     def started(self, broker: int) -> bool:
@@ -153,7 +159,7 @@ class Kafka39Cluster(KafkaProcesses):
             "minSessionTimeout=1000\nmaxSessionTimeout=60000\nmaxClientCnxns=0\nadmin.enableServer=false\n"
         )
         log = self.folder / "zookeeper.out"
-        jvm = ("-Xmx256m", "-XX:+UseSerialGC")
+        jvm = ("-Xmx256m", *(kafka_tools.QUICK_JVM if quick_start() else ("-XX:+UseSerialGC",)))
         process = self.java(log, jvm, ZOOKEEPER_MAIN, str(config))
 
         def serves() -> bool:
