@@ -1,8 +1,8 @@
 """Commands of ours on a cluster of a test.
 
 Each runs in this process, as the start of an interpreter is most of what it costs; in one of its
-own where another thread asks (standard streams are the process's), and what reads or writes
-records, which uses descriptors.
+own where another thread asks (standard streams are the process's), and what uses descriptors or
+starts processes.
 """
 
 import io
@@ -14,12 +14,17 @@ import threading
 from ottla.admin.cli import main
 from ottla.explain.entries import of_other_rooms
 
-OF_A_PROCESS = ("produce", "consume", "top")
+OF_A_PROCESS = ("produce", "consume", "top", "up", "down", "broker", "demo")
 
 
 def call(cluster, *arguments, stdin=""):
     """Run a command against a cluster; return how it ended."""
-    words = [*map(str, arguments), "--bootstrap-server", cluster.bootstrap]
+    return run(*arguments, "--bootstrap-server", cluster.bootstrap, stdin=stdin)
+
+
+def run(*arguments, stdin=""):
+    """Run a command; return how it ended."""
+    words = [*map(str, arguments)]
     main_thread = threading.current_thread() is threading.main_thread()
     if main_thread and words[0] not in OF_A_PROCESS:
         return here(words, stdin)
