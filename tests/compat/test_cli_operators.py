@@ -18,7 +18,7 @@ from ottla.admin.session import world
 from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest
-from support.cluster import OttlaCluster
+from support.cluster import FEW, OttlaCluster
 from support.command_line import here
 from support.kafka39 import Kafka39Cluster
 
@@ -30,6 +30,7 @@ def cluster(request, tmp_path_factory, kafka_tools):
     folder = tmp_path_factory.mktemp(request.param)
     settings = {"auto_leader_rebalance_enable": "false"}
     if request.param == "ours":
+        settings |= FEW
         with OttlaCluster(folder, brokers=3, session_timeout_ms=18_000, **settings) as cluster:
             wait_for_brokers(cluster)
             yield cluster
