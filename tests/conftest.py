@@ -7,18 +7,24 @@ Each simulated cluster ends with `gc.collect()`, which looks at every object of 
 modules, test items and Hypothesis alone made that 0.13 s of CPU, about 400 times. So they are
 frozen once they are all there, and what later modules leave behind is frozen after each of them
 (some tests call `gc.unfreeze()` at their end).
+
+Files with slow tests come first where several processes share the tests.
 """
 
 import gc
 import os
 import signal
 import tempfile
+from collections import Counter
 
 import pytest
 from hypothesis import settings
 
 # Where reassignments keep the way back: not among those of whoever runs the tests.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="ottla-state-")
+
+# Brokers of Kafka compile less: most of them run for a few seconds (`support/kafka39.py`).
+os.environ.setdefault("OTTLA_QUICK_JAVA", "yes")
 
 # A busy machine makes any example slow; each test has a timeout of its own.
 settings.register_profile("ottla", deadline=None)
@@ -37,6 +43,22 @@ def pytest_collection(session):
         gc.enable()
         gc.collect()
         gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Put files with slow tests first, then those with many tests, for `--dist loadfile`.
+
+    A worker takes the next files while two tests are left to it: if these took a minute each at the
+    end, the other worker would have nothing to do meanwhile.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    count = Counter(item.path for item in items)
+    slow = {
+        item.path for item in items for mark in ("slow", "spark") if item.get_closest_marker(mark)
+    }
+    items.sort(key=lambda item: (item.path not in slow, -count[item.path]))
 
 
 @pytest.hookimpl(trylast=True)

@@ -5,11 +5,10 @@ A line is a short text, then `key=value` pairs, then perhaps `: ` and what an op
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "ottla"
+from support.sources import SOURCE, nodes, text_of
 
 # key -> what its value is. A new key is added here, unless one that exists says it.
 KEYS = {
@@ -60,6 +59,9 @@ KEYS = {
 LOGGERS = {"log", "_log", "logger", "_logger"}
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 EFFECTS = {"info", "warning", "error", "Log", "LogLine"}
+# A file without any of these has no log call and no effect; it is not parsed.
+CALLS = rf"\b({'|'.join(LOGGERS)})\s*\.\s*({'|'.join(LEVELS)})\s*\("
+SAYS = re.compile(rf"{CALLS}|\b({'|'.join(EFFECTS)})\s*\(|\bLogLine\b")
 KEY = re.compile(r"(?:^|[\s(])([a-zA-Z_][\w.]*)=(?=[%{])")
 
 
@@ -74,9 +76,10 @@ def literal(node):
 
 def written(path):
     """Yield (line number, text) of each log call, and of each log line that is an effect."""
-    tree = ast.parse(path.read_text())
-    makes_effects = any(isinstance(n, ast.Name) and n.id == "LogLine" for n in ast.walk(tree))
-    for node in ast.walk(tree):
+    if not SAYS.search(text_of(path)):
+        return
+    makes_effects = any(isinstance(n, ast.Name) and n.id == "LogLine" for n in nodes(path))
+    for node in nodes(path):
         if makes_effects and isinstance(node, ast.Assign) and literal(node.value):
             yield node.lineno, literal(node.value)  # for an effect of the next line
         if not isinstance(node, ast.Call):

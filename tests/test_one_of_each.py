@@ -3,9 +3,8 @@
 import ast
 import re
 from collections import Counter
-from pathlib import Path
 
-SOURCE = Path(__file__).parents[1] / "src" / "ottla"
+from support.sources import SOURCE, text_of, tree
 
 # A job of Spark has a loop of its own, which it runs to its next pause by this.
 YIELDS_ITSELF = {"pipelines"}
@@ -14,7 +13,7 @@ YIELDS_ITSELF = {"pipelines"}
 def lines():
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()
-        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        for number, line in enumerate(text_of(path).split("\n"), 1):
             yield name, number, line
 
 
@@ -40,7 +39,8 @@ def test_no_two_exceptions_have_one_name():
     classes = [
         (node.name.lstrip("_"), path.relative_to(SOURCE).as_posix())
         for path in SOURCE.rglob("*.py")
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if re.search(r"^class \w+Error\b", text_of(path), re.MULTILINE)
+        for node in tree(path).body
         if isinstance(node, ast.ClassDef) and node.name.endswith("Error")
     ]
     count = Counter(name for name, _ in classes)

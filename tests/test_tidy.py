@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from support.sources import SOURCE, imported, nodes, tree
+
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "src" / "ottla"
 MODULES = sorted(p for p in SOURCE.rglob("*.py") if p.stat().st_size)
 ARCHITECTURE = ROOT / "docs" / "ARCHITECTURE.md"
 
@@ -156,21 +157,6 @@ def name(path: Path) -> str:
     return path.relative_to(SOURCE).as_posix()
 
 
-@functools.cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def imported(path: Path) -> set[str]:
-    found: set[str] = set()
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-    return found
-
-
 @pytest.mark.parametrize("path", MODULES, ids=name)
 def test_module_docstring(path):
     doc = ast.get_docstring(tree(path))
@@ -184,7 +170,7 @@ def test_lengths_only_ratchet_down(path):
         return
     text = path.read_text(encoding="utf-8")
     assert text.count("\n") <= LONGEST_MODULE, f"{name(path)} has grown too long: split it"
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or 0) - node.lineno + 1
             assert length <= LONGEST_FUNCTION, f"{name(path)}:{node.name} has {length} lines"
@@ -209,7 +195,7 @@ def fields(node: ast.ClassDef) -> set[str]:
 
 @pytest.mark.parametrize("path", MODULES, ids=name)
 def test_numbers_of_fields_only_ratchet_down(path):
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.ClassDef):
             count = len(fields(node))
             assert count <= MOST_FIELDS, f"{name(path)}:{node.name} has {count} fields"
@@ -370,7 +356,7 @@ def test_no_dead_modules():
     for path in MODULES:
         for module in imported(path):
             used.add(module)
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ImportFrom) and node.module:
                 used |= {f"{node.module}.{alias.name}" for alias in node.names}
     texts = " ".join(p.read_text(encoding="utf-8") for p in MODULES)
@@ -461,7 +447,7 @@ def our_bases() -> frozenset[str]:
     """Return the names of bases whose methods nobody else calls."""
     known = {"Exception", "Protocol", "NamedTuple", "Generic", "msgspec.Struct", "TypedDict"}
     for path in MODULES:
-        known |= {node.name for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)}
+        known |= {node.name for node in nodes(path) if isinstance(node, ast.ClassDef)}
     return frozenset(known)
 
 
@@ -469,7 +455,7 @@ def used_names() -> set[str]:
     """Return every name that src reads, and the words of texts that may be names."""
     found: set[str] = set()
     for path in MODULES:
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Name):
                 found.add(node.id)
             elif isinstance(node, ast.Attribute):

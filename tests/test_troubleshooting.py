@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from ottla.model.errors import ErrorCode
+from support.sources import SOURCE, nodes
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "TROUBLESHOOTING.md").read_text(encoding="utf-8")
@@ -33,15 +34,15 @@ def plain(text):
 def sources():
     """All texts between quotes that a server may say, and the levels of those that are logged."""
     texts, levels = set(), {}
-    for path in (ROOT / "src" / "ottla").rglob("*.py"):
-        if path.relative_to(ROOT / "src" / "ottla").parts[0] in {
+    for path in SOURCE.rglob("*.py"):
+        if path.relative_to(SOURCE).parts[0] in {
             "admin",
             "explain",
             "pipelines",
             "sim",
         }:
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 texts.add(plain(node.value))
             elif isinstance(node, ast.JoinedStr):

@@ -17,7 +17,12 @@ from support.reassigning import reassigned
 from support.seen import Znodes
 from support.waiting import until
 
-pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.processes,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
 
 TOPIC = "moving"
 BEFORE, MEANWHILE = "before", "meanwhile"

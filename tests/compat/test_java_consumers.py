@@ -75,11 +75,12 @@ class Member:
         self.said = said
         with said.open("wb") as out:
             self.process = subprocess.Popen(
-                [kafka_tools.java(), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-                 "-cp", f"{kafka_tools.libs()}/*", TOOLS + "VerifiableConsumer",
-                 "--bootstrap-server", bootstrap, "--topic", topic, "--group-id", f"g-{topic}",
-                 "--group-instance-id", instance, "--assignment-strategy", ",".join(assignors),
-                 "--reset-policy", "earliest", "--session-timeout", "20000"],
+                kafka_tools.command(
+                    TOOLS + "VerifiableConsumer",
+                    "--bootstrap-server", bootstrap, "--topic", topic, "--group-id", f"g-{topic}",
+                    "--group-instance-id", instance, "--assignment-strategy", ",".join(assignors),
+                    "--reset-policy", "earliest", "--session-timeout", "20000",
+                ),
                 stdout=out,
                 stderr=subprocess.DEVNULL,
             )  # fmt: skip

@@ -44,10 +44,8 @@ def ottla(*arguments, code=0):
 
 def kafkas(kafka_tools, *arguments):
     """Return what Kafka's tool prints, with the line ends that are in it."""
-    java = [kafka_tools.java(), "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{kafka_tools.libs()}/*"]
-    done = subprocess.run(
-        [*java, kafka_tools.DUMP_LOG, *arguments], capture_output=True, timeout=120, check=True
-    )
+    command = kafka_tools.command(kafka_tools.DUMP_LOG, *arguments)
+    done = subprocess.run(command, capture_output=True, timeout=120, check=True)
     return done.stdout.decode()
 
 

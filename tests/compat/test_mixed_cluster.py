@@ -54,11 +54,10 @@ def partitions(admin: AdminClient):
 
 def verify_replicas(tools, bootstrap: str) -> str:
     """Run ReplicaVerificationTool for some reports; return the last one."""
-    command = [
-        tools.java(), "-Xmx256m", "-cp", f"{tools.libs()}/*",
+    command = tools.command(
         "org.apache.kafka.tools.ReplicaVerificationTool", "--broker-list", bootstrap,
         "--topics-include", TOPIC, "--report-interval-ms", "1000", "--time", "-2",
-    ]  # fmt: skip
+    )  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         killer = threading.Timer(100, process.kill)
         killer.start()

@@ -1,13 +1,12 @@
 """Each command's JSON against its schema, on Ottla and on Kafka 3.9; YAML says the same."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.admin.output_schemas import SCHEMAS
+from support import command_line
 from support.clients import fresh, named
 from support.guarded import ACCESS
 from support.kafka39 import Kafka39Cluster
@@ -23,10 +22,7 @@ LOCAL = {"up", "down", "why", "timeline", "replay", "logs", "sim check"} | {
 
 
 def run(*arguments, code=0, stdin=""):
-    done = subprocess.run(
-        [sys.executable, "-m", "ottla", *map(str, arguments)],
-        input=stdin, capture_output=True, text=True, timeout=90, check=False,
-    )  # fmt: skip
+    done = command_line.run(*arguments, stdin=stdin)
     assert done.returncode == code, (arguments, done.stderr)
     return done.stdout
 

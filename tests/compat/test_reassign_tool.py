@@ -18,7 +18,9 @@ import pytest
 from ottla.model.throttle_settings import RATES
 from support import kafka_tools
 from support.cluster import OttlaCluster
+from support.command_line import call
 from support.kafka39 import Kafka39Cluster
+from support.reassigning import ShortLeases
 from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
@@ -31,7 +33,7 @@ def cluster(request, tmp_path_factory, kafka_tools):
     folder = tmp_path_factory.mktemp(request.param)
     settings = {"auto_leader_rebalance_enable": "false", "default_replication_factor": "1"}
     if request.param == "ours":
-        made = OttlaCluster(folder, brokers=3, session_timeout_ms=18_000, **settings)
+        made = ShortLeases(folder, brokers=3, session_timeout_ms=18_000, **settings)
     else:
         settings["log_cleaner_dedupe_buffer_size"] = "16777216"
         made = Kafka39Cluster(folder, brokers=3, heap_mb=256, session_timeout_ms=18_000, **settings)
@@ -43,13 +45,6 @@ def cluster(request, tmp_path_factory, kafka_tools):
 def words(cluster, *arguments):
     at = ["--bootstrap-server", cluster.bootstrap]
     return [sys.executable, "-m", "ottla", *map(str, arguments), *at]
-
-
-def call(cluster, *arguments, stdin=""):
-    return subprocess.run(
-        words(cluster, *arguments),
-        input=stdin, capture_output=True, text=True, timeout=90, check=False,
-    )  # fmt: skip
 
 
 def ok(cluster, *arguments, **options):

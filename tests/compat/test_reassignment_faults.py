@@ -19,7 +19,7 @@ from support.clients import read_to_end
 from support.cluster import OttlaCluster
 from support.command_line import call, found, ok
 from support.kafka39 import Kafka39Cluster
-from support.reassigning import reassigned
+from support.reassigning import ShortLeases, reassigned
 from support.seen import REASSIGN_ZNODE, Znodes
 from support.waiting import until
 
@@ -39,7 +39,7 @@ def cluster(request, tmp_path_factory, kafka_tools):
         "replica_fetch_response_max_bytes": str(MIB),
     }
     if request.param == "ours":
-        made = OttlaCluster(folder, brokers=3, **settings)
+        made = ShortLeases(folder, brokers=3, **settings)
     else:
         settings["log_cleaner_dedupe_buffer_size"] = "16777216"
         made = Kafka39Cluster(folder, brokers=3, heap_mb=256, **settings)

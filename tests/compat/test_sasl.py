@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokenProvider
 
 from ottla.zookeeper.embedded import start_zookeeper
-from support.cluster import free_ports
+from support.cluster import FEW, free_ports
 from support.sasl_clusters import (
     BROKER,
     BROKER_PASSWORD,
@@ -87,7 +87,7 @@ def secured(tmp_path_factory):
             add_user(name, password, "--zookeeper", address)
         sasl = sasl_settings("SCRAM-SHA-512", ",".join(MECHANISMS)) | issuer.settings()
         sasl["delegation.token.secret.key"] = "token-key-of-tests"
-        with SaslOttla(folder / "c", 3, zookeeper=address, sasl=sasl) as cluster:
+        with SaslOttla(folder / "c", 3, zookeeper=address, sasl=sasl, **FEW) as cluster:
             admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
             made = admin.create_topics([NewTopic(f"topic-{m}", 3, 3) for m in MECHANISMS])
             for future in made.values():

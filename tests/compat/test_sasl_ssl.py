@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.certificates import Authority
-from support.cluster import OttlaCluster, free_ports
+from support.cluster import FEW, OttlaCluster, free_ports
 from support.sasl_clusters import PLAIN, SCRAM, USERS, ottla
 from support.waiting import until
 
@@ -80,7 +80,7 @@ class Guarded(OttlaCluster):
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     folder = tmp_path_factory.mktemp("guarded")
-    settings = {"default_replication_factor": "3", "min_insync_replicas": "2"}
+    settings = {"default_replication_factor": "3", "min_insync_replicas": "2", **FEW}
     with Guarded(folder / "c", Authority(folder / "ca"), **settings) as running:
         admin = AdminClient(running.client(OPERATOR, ADMIN_PASSWORD))
         for future in admin.create_topics([NewTopic(TOPIC, 3, 3), NewTopic(SECRET, 1, 3)]).values():

@@ -22,13 +22,14 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from support.certificates import Authority
 from support.clients import create_topics
+from support.cluster import FEW
 from support.secured import HOST, SecuredCluster, consume, produce
 from support.seen import Znodes
 from support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
 TOPIC = "secured"
-SETTINGS = {"default_replication_factor": "3", "min_insync_replicas": "2"}
+SETTINGS = {"default_replication_factor": "3", "min_insync_replicas": "2", **FEW}
 
 
 @pytest.fixture(scope="module")

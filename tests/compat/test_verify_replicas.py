@@ -70,11 +70,10 @@ def in_sync(cluster, topic):
 
 def kafkas_report(cluster, topic, want):
     """Run Kafka's tool until it has said something; return all its lines."""
-    command = [
-        kafka_tools.java(), "-Xmx256m", "-cp", f"{kafka_tools.libs()}/*",
+    command = kafka_tools.command(
         "org.apache.kafka.tools.ReplicaVerificationTool", "--broker-list", cluster.bootstrap,
         "--topics-include", topic, "--report-interval-ms", "1000", "--time", "-2",
-    ]  # fmt: skip
+    )  # fmt: skip
     lines = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         killer = threading.Timer(60, process.kill)

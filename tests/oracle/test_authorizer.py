@@ -21,7 +21,7 @@ CASES, QUESTIONS = 400, 40
 
 def kafkas(lines):
     done = subprocess.run(
-        [kafka_tools.java(), "-Xmx256m", "-cp", f"{kafka_tools.libs()}/*", str(PROGRAM)],
+        kafka_tools.command(str(PROGRAM)),
         input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=150, check=True,
     )  # fmt: skip
     return [answer == "1" for answer in done.stdout.split()]

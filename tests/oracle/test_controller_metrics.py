@@ -23,7 +23,7 @@ NOT_HERE = {
 
 def test_each_kind_of_event_has_kafka_s_metric():
     done = subprocess.run(
-        [kafka_tools.java(), "-Xmx128m", "-cp", f"{kafka_tools.libs()}/*", str(PROGRAM)],
+        kafka_tools.command(str(PROGRAM)),
         capture_output=True, text=True, timeout=100, check=True,
     )  # fmt: skip
     kafkas = set(done.stdout.split())

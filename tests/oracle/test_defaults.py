@@ -28,7 +28,7 @@ NOT_SERVED = (
 @pytest.fixture(scope="module")
 def kafkas():
     done = subprocess.run(
-        [kafka_tools.java(), "-cp", f"{kafka_tools.libs()}/*", str(PROGRAM)],
+        kafka_tools.command(str(PROGRAM)),
         capture_output=True, text=True, timeout=100, check=True,
     )  # fmt: skip
     rows = [line.split("\t") for line in done.stdout.rstrip("\n").split("\n")]

@@ -48,7 +48,7 @@ def kafkas(cases):
         for brokers, partitions, factor, start, first in cases
     )
     done = subprocess.run(
-        [kafka_tools.java(), "-Xmx128m", "-cp", f"{kafka_tools.libs()}/*", str(PROGRAM)],
+        kafka_tools.command(str(PROGRAM)),
         input=lines, capture_output=True, text=True, timeout=100, check=True,
     )  # fmt: skip
     return done.stdout.rstrip("\n").split("\n")

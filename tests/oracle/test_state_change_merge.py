@@ -39,8 +39,7 @@ def lines(chance, broker, count=400):
 
 def kafkas(*arguments):
     done = subprocess.run(
-        [kafka_tools.java(), "-Xmx128m", "-cp", f"{kafka_tools.libs()}/*",
-         "kafka.tools.StateChangeLogMerger", *arguments],
+        kafka_tools.command("kafka.tools.StateChangeLogMerger", *arguments),
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     return [line for line in done.stdout.splitlines() if not line.startswith("WARNING: ")]

@@ -69,7 +69,7 @@ def b64(text: bytes | str) -> str:
 
 def by_java(lines: list[str]) -> list[str | None]:
     done = subprocess.run(
-        [kafka_tools.java() or "java", "-Xmx128m", "-cp", f"{kafka_tools.libs()}/*", str(PROGRAM)],
+        kafka_tools.command(str(PROGRAM)),
         input="".join(f"{line}\n" for line in lines),
         capture_output=True,
         text=True,

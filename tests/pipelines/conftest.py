@@ -9,8 +9,9 @@ def spark():
 
     A JVM keeps the class path of its first session, and one process may run several files.
     """
-    from ottla.pipelines.session import Wanted, start_session
+    from ottla.pipelines.session import Wanted, Work, start_session
 
-    session = start_session("tests", Wanted("local[2]"), connector=True)
+    work = Work(quick_java=True)  # few rows each
+    session = start_session("tests", Wanted("local[2]"), connector=True, work=work)
     yield session
     session.stop()

@@ -44,6 +44,14 @@ def free_ports(count: int) -> list[int]:
     raise AssertionError(f"no {count} free ports from {FIRST_TEST_PORT} on")
 
 
+FEW = {
+    "offsets_topic_num_partitions": "4",
+    "transaction_state_log_num_partitions": "4",
+    "group_initial_rebalance_delay_ms": "0",
+}
+"""For tests with groups and transactions: 50 partitions of each take seconds to come up."""
+
+
 class BrokerProcesses:
     """Brokers as processes, on a ZooKeeper of their own or a given one, or without any (KRaft).
 

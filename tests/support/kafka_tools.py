@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Self
 
 VERSION = "3.9.1"
+QUICK_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""For what runs for seconds: compiled once, not twice, a start takes two thirds of the time."""
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONSOLE_PRODUCER = "kafka.tools.ConsoleProducer"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -49,13 +51,17 @@ def why_not(version: str = VERSION) -> str | None:
     return None
 
 
+def command(*arguments: str) -> list[str]:
+    """Return what starts a class of Kafka's, or a Java program beside Kafka's jars, for seconds."""
+    return [java() or "java", "-Xmx256m", *QUICK_JVM, "-cp", f"{libs()}/*", *arguments]
+
+
 def run(
     tool: str, *arguments: str, stdin: str = "", timeout_s: float = 120, check: bool = True
 ) -> str:
     """Run a tool; return what it printed. AssertionError with all of it unless it exits with 0."""
     done = subprocess.run(
-        [java() or "java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-         "-cp", f"{libs()}/*", tool, *arguments],
+        command(tool, *arguments),
         input=stdin,
         capture_output=True,
         text=True,
@@ -92,8 +98,7 @@ class OneJvm:
         if "jdk.compiler" in modules.stdout:
             driver = Path(__file__).parent / "RunTools.java"
             self._process = subprocess.Popen(
-                [java_, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-                 "-cp", f"{libs()}/*", str(driver)],
+                command(str(driver)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -109,7 +114,7 @@ class OneJvm:
         """Run a tool. The test's own timeout bounds it."""
         if self._process is None:
             done = subprocess.run(
-                [java() or "java", "-Xmx256m", "-cp", f"{libs()}/*", tool, *arguments],
+                command(tool, *arguments),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
