@@ -50,12 +50,17 @@ def why_not(version: str = VERSION) -> str | None:
 
 
 def run(
-    tool: str, *arguments: str, stdin: str = "", timeout_s: float = 120, check: bool = True
+    tool: str,
+    *arguments: str,
+    stdin: str = "",
+    timeout_s: float = 120,
+    check: bool = True,
+    jvm: tuple[str, ...] = (),
 ) -> str:
     """Run a tool; return what it printed. AssertionError with all of it unless it exits with 0."""
     done = subprocess.run(
         [java() or "java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-         "-cp", f"{libs()}/*", tool, *arguments],
+         *jvm, "-cp", f"{libs()}/*", tool, *arguments],
         input=stdin,
         capture_output=True,
         text=True,

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from ottla.model.errors import WireError
 from ottla.model.ports import World
+from ottla.security.sasl.digest_md5 import DigestMd5Server
 from ottla.zookeeper import jute
 from ottla.zookeeper.watches import WatchEvent
 from ottla.zookeeper.znode_acls import Identities, Identity
@@ -77,6 +78,8 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.session: ServerSession | None = None
         self.identities: Identities = frozenset()
+        self.sasl: DigestMd5Server | None = None
+        """Its authentication, once it began one."""
         self.peer = ""
         self.opened_s = server.world.clock.monotonic()
         self.received = self.sent = 0
