@@ -69,7 +69,7 @@ def up(
         bool,
         Option(
             "--secure",
-            help="TLS for brokers and clients, with a CA of its own; stays so from then on",
+            help="TLS with a CA of its own, SCRAM users, ACLs; stays so from then on",
         ),
     ] = False,
     foreground: Annotated[
@@ -116,6 +116,7 @@ def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
                 "bootstrap_servers": cluster.bootstrap,
                 "zookeeper": cluster.zookeeper.address,
                 "zookeeper_server": cluster.zookeeper.server,
+                "client_settings": str(folder.clients_dir) if cluster.secure else None,
                 "brokers": [{"id": b.id, "address": b.address} for b in cluster.brokers],
             },
         )
@@ -128,7 +129,7 @@ def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
     if cluster.secure and started:
         from ottla.admin.local.secure import client_settings  # noqa: PLC0415 - lazy
 
-        lines = (*lines, *client_settings(folder, cluster))
+        lines = (*lines, *client_settings(folder))
     if foreground:
         stay(folder, lines)
         return
