@@ -17,7 +17,7 @@ from support.waiting import until
 pytestmark = [
     pytest.mark.java,
     pytest.mark.processes,
-    pytest.mark.slow,
+    pytest.mark.alone,
     pytest.mark.timeout(240),
     pytest.mark.skipif(bool(kafka_tools.why_not()), reason=kafka_tools.why_not() or ""),
 ]

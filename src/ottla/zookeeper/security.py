@@ -8,11 +8,14 @@ each znode is created with the ACL that Kafka gives it. Kafka: `ZkData.defaultAc
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ottla.model.errors import ServerRefusedError
-from ottla.security.sasl.digest_md5 import NONCE_BYTES, DigestMd5Client
 from ottla.zookeeper import jute
 from ottla.zookeeper.errors import AuthFailedError, ConnectionLossError, ZooKeeperError, by_code
+
+if TYPE_CHECKING:
+    from ottla.security.sasl.digest_md5 import DigestMd5Client
 
 OPEN_PATH = "/consumers"
 """Consumers older than Kafka 0.9 write below it, whoever they are."""
@@ -28,10 +31,15 @@ class ZooKeeperSecurity:
     password: str = field(default="", repr=False)
     set_acl: bool = False
 
-    def exchange(self) -> DigestMd5Client | None:
+    def exchange(self) -> "DigestMd5Client | None":
         """Return a new SASL exchange, None where the session does not authenticate."""
         if not self.user:
             return None
+        from ottla.security.sasl.digest_md5 import (  # noqa: PLC0415 - for few brokers
+            NONCE_BYTES,
+            DigestMd5Client,
+        )
+
         return DigestMd5Client(self.user, self.password, secrets.token_urlsafe(NONCE_BYTES))
 
     def acl_of(self, path: str) -> bytes:

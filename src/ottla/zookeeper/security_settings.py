@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConfigError
-from ottla.security.sasl.jaas_file import MAX_BYTES, client_of
 from ottla.zookeeper.security import OPEN, ZooKeeperSecurity
 from ottla.zookeeper.tls_settings import ENABLE as TLS
 from ottla.zookeeper.tls_settings import KEYS
@@ -33,6 +32,8 @@ def zookeeper_security(
             "ZooKeeper. Remove one of them"
         )
     if file:
+        from ottla.security.sasl.jaas_file import client_of  # noqa: PLC0415 - for few brokers
+
         user, password = client_of(f"{JAAS_FILE}={file}", _text(file, read_bytes),
                                    config.text(SECTION))  # fmt: skip
         return ZooKeeperSecurity(user, password, set_acl)
@@ -52,8 +53,6 @@ def _text(file: str, read_bytes: Callable[[str], bytes]) -> str:
         data = read_bytes(file)
     except OSError as error:
         raise ConfigError(f"{JAAS_FILE}={file} cannot be read: {error.strerror}") from error
-    if len(data) > MAX_BYTES:
-        raise ConfigError(f"{JAAS_FILE}={file}: more than {MAX_BYTES} bytes are no JAAS file")
     try:
         return data.decode()
     except UnicodeDecodeError:

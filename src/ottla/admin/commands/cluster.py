@@ -129,7 +129,7 @@ def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
     if cluster.secure and started:
         from ottla.admin.local.secure import client_settings  # noqa: PLC0415 - lazy
 
-        lines = (*lines, *client_settings(folder))
+        lines = (*lines, *client_settings(folder, cluster))
     if foreground:
         stay(folder, lines)
         return

@@ -6,7 +6,7 @@ that is shown; exit code 1 if something is wrong (errors, warnings); with --stri
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -109,7 +109,7 @@ def doctor(
 
 def _zookeeper_settings(
     config: Path | None, directory: Path | None, bootstrap_server: str | None
-) -> dict[str, str]:
+) -> "Mapping[str, str]":
     """Return how to connect to ZooKeeper."""
     if config is not None:
         from ottla.admin.zookeeper_session import settings_of  # noqa: PLC0415 - lazy
@@ -118,7 +118,9 @@ def _zookeeper_settings(
     from ottla.admin.connection import where  # noqa: PLC0415 - lazy
 
     found = where(bootstrap_server, directory)
-    settings: dict[str, str] = {} if found.address else found.folder.zookeeper_settings()
+    if found.address is not None:
+        return {}
+    settings: Mapping[str, str] = found.folder.zookeeper(found.folder.existing()).settings
     return settings
 
 

@@ -211,7 +211,8 @@ class ClusterDir:
         """Return how commands here reach the cluster's ZooKeeper."""
         from ottla.admin.zookeeper_session import ZooKeeper  # noqa: PLC0415 - lazy
 
-        return ZooKeeper(cluster.zookeeper.address, self.zookeeper_settings())
+        settings = {**self.zookeeper_settings(), **cluster.settings}
+        return ZooKeeper(cluster.zookeeper.address, settings)
 
     def client_properties(self) -> Path | None:
         """Return the file that says how tools connect to this cluster, None: in the clear."""

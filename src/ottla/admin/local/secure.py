@@ -95,8 +95,13 @@ def broker_settings(folder: ClusterDir, broker: LocalBroker) -> dict[str, str]:
     }
 
 
-def client_settings(folder: ClusterDir) -> Iterator[str]:
+def client_settings(folder: ClusterDir, cluster: LocalCluster) -> Iterator[str]:
     """Yield the lines that say where the settings of clients are."""
+    if cluster.zookeeper.external:
+        yield (
+            f"ZooKeeper {cluster.zookeeper.address} is not secured by this command: who reaches it "
+            "may be able to change users and ACLs"
+        )
     yield f"settings for applications, as user {APPLICATION}:"
     yield from client_files.described(folder.clients_dir, APPLICATION)
     yield f"settings for the administrator, as user {ADMIN}, which ottla commands here use:"
