@@ -176,6 +176,7 @@ transactional.id.expiration.ms a transactional id that was not used for so long 
 zookeeper.connect ZooKeeper's addresses, with commas between, and a folder in it if you like: `host:port,host:port/kafka`
 zookeeper.connection.timeout.ms how long the first connection may take; the session timeout, where it is not set
 zookeeper.session.timeout.ms how long after its last sign of life a broker counts as dead: failover takes at least that long after a crash
+zookeeper.set.acl give znodes the ACLs that Kafka gives them; it needs SASL or a certificate for ZooKeeper ([SECURITY](security/ZOOKEEPER.md))
 zookeeper.ssl.cipher.suites only these suites to ZooKeeper, by Java's names
 zookeeper.ssl.client.enable speak TLS to ZooKeeper; its host name is checked. `zookeeper.clientCnxnSocket` is not needed here
 zookeeper.ssl.crl.enable refused if true: revocation is not checked here
@@ -198,6 +199,9 @@ ottla.application.logs.retention.bytes so much of each of them is kept, the curr
 ottla.application.logs.retention.ms so long files set aside are kept; -1: whatever their age
 ottla.application.logs.compression.type `gzip` or `none`, for files set aside
 org.apache.kafka.sasl.oauthbearer.allowed.urls addresses that may be asked for keys of tokens; a system property with Kafka
+java.security.auth.login.config a JAAS file that names this broker's user at ZooKeeper; a system property with Kafka ([SECURITY](security/ZOOKEEPER.md))
+zookeeper.sasl.client authenticate to ZooKeeper where a JAAS file is named; a system property with Kafka
+zookeeper.sasl.clientconfig the section of the JAAS file; a system property with Kafka
 ottla.sasl.oauthbearer.unsigned.tokens.for.tests take unsigned tokens, which anyone can write: for tests
 ottla.crash.detection whose registrations are removed when all their endpoints refuse connections: `own` (brokers of Ottla), `all` (Kafka's too, which do\
  not register anew), `off` (only a session's end counts); [adr/0018](adr/0018-a-refused-connection-is-proof.md)
@@ -388,6 +392,7 @@ def page() -> str:
         "- `super.users`, `allow.everyone.if.no.acl.found` without `authorizer.class.name`",
         "- `authorizer.zookeeper.*`: ACLs are read from `zookeeper.connect`",
         "- `principal.builder.class`, `sasl.server.callback.handler.class`: a Java class of your own",
+        "- `zookeeper.set.acl=true` without SASL or a certificate for ZooKeeper: [security/ZOOKEEPER.md](security/ZOOKEEPER.md)",
         "- a SASL listener that is half-made: [security/SASL.md](security/SASL.md#what-does-not-start)",
         "- `process.roles`: KRaft is not served\n",
         "## Taken without effect\n",

@@ -1,16 +1,28 @@
-"""`ottla up --secure`: three brokers with TLS and certificates of their own CA, in one command."""
+"""`ottla up --secure`: three brokers, TLS, users, ACLs and ZooKeeper's users, in one command."""
 
+import asyncio
+import runpy
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaConsumer
 
+from ottla.admin.local import passwords
 from ottla.admin.local.cluster_dir import ClusterDir
+from support import kafka_tools
 from support.cluster import free_ports
+from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(180)]
+
+WITH_PASSWORDS = {"clients", "passwords.json", "zookeeper.jaas"}
+"""Besides each broker's server.properties."""
 
 
 def ottla(*arguments, stdin="", code=0):
@@ -33,53 +45,145 @@ def folder(tmp_path_factory):
         ottla("down", "--dir", path)
 
 
-def settings(said, begin):
-    """Return the settings printed below a headline."""
-    lines = said.splitlines()
-    first = next(i for i, line in enumerate(lines) if line.startswith(f"# {begin}"))
-    block = []
-    for line in lines[first + 1 :]:
-        if line.startswith("#"):
-            break
-        block.append(line.split("=", 1))
-    return dict(block)
+def librdkafka(path, user="app"):
+    """Return the settings of a user's file for librdkafka."""
+    lines = (path / "clients" / f"{user}.librdkafka.properties").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if not line.startswith("#"))
 
 
-def test_what_is_printed_works(folder, tmp_path):
-    path, said = folder
-    ottla("topics", "create", "t", "--partitions", 3, "--dir", path)
-    producer = Producer(settings(said, "librdkafka") | {"acks": "all"})
-    for i in range(100):
-        producer.produce("t", b"%d" % i)
+def produced(settings, topic, values):
+    """Return what became of records: None, or an error's code."""
+    codes = []
+    producer = Producer({**settings, "acks": "all", "message.timeout.ms": 20_000})
+    for value in values:
+        producer.produce(topic, value, callback=lambda e, _: codes.append(e and e.code()))
     assert producer.flush(30) == 0
-    java = settings(said, "Java")
-    config = tmp_path / "client.properties"
-    config.write_text("".join(f"{k}={v}\n" for k, v in java.items()))
-    address = java["bootstrap.servers"]
-    found = ottla(
-        "consume", "t", "--from-beginning", "--timeout-ms", 2000, "-b", address,
-        "--command-config", config,
+    return codes
+
+
+def test_the_files_that_are_named_work_for_all_clients(folder, tmp_path):
+    path, said = folder
+    app = path / "clients" / "app.properties"
+    for end in (".properties", ".librdkafka.properties", ".py"):
+        assert f"{path}/clients/app{end}" in said
+    ottla("topics", "create", "t", "--partitions", 3, "--command-config", app)
+    settings = librdkafka(path)
+    assert produced(settings, "t", [b"%d" % i for i in range(100)]) == [None] * 100
+    consumer = Consumer({**settings, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["t"])
+    seen = set()
+    until(lambda: seen.add(consumer.poll(1).value()) or len(seen) == 100, 60, "all are read",
+          despite=(AttributeError,))  # fmt: skip
+    consumer.close()
+    python = runpy.run_path(str(path / "clients" / "app.py"))
+    assert produced(python["CONFLUENT_KAFKA"], "t", [b"x"]) == [None]
+
+    async def produce():
+        async with AIOKafkaProducer(**python["AIOKAFKA"]) as producer:
+            await producer.send_and_wait("t", b"aiokafka")
+
+    asyncio.run(produce())
+    reader = KafkaConsumer(
+        "t", auto_offset_reset="earliest", consumer_timeout_ms=20_000, **python["KAFKA_PYTHON"]
+    )
+    assert next(r.value for r in reader if r.value == b"aiokafka")
+    reader.close()
+    address = settings["bootstrap.servers"]
+    found = kafka_tools.run(
+        kafka_tools.CONSOLE_CONSUMER, "--bootstrap-server", address, "--topic", "t",
+        "--consumer.config", str(app), "--from-beginning", "--max-messages", "102",
     )  # fmt: skip
-    assert set(map(str, range(100))) <= set(found.split())
-    ottla("topics", "list", "-b", address, code=1)  # without a certificate
+    assert {*map(str, range(100)), "x", "aiokafka"} <= set(found.split())
+    ottla("topics", "list", "-b", address, code=1)  # it says nothing of who it is
 
 
-def test_status_restart_and_rotation(folder):
+def test_the_application_may_what_applications_do_and_nothing_else(folder):
     path, _ = folder
-    assert "controller" in ottla("status", "--dir", path)
+    app = AdminClient(librdkafka(path))
+    app.create_topics([NewTopic("own", 1, 3)])["own"].result(20)
+    for denied in (
+        app.delete_topics(["own"])["own"],
+        app.describe_acls(acl_filter()),
+        app.create_topics([NewTopic("__own", 1, 3)])["__own"],
+    ):
+        with pytest.raises(KafkaException) as raised:
+            denied.result(20)
+        assert "AUTHORIZATION_FAILED" in raised.value.args[0].name()
+    refused = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert produced(librdkafka(path), "__consumer_offsets", [b"x"]) == [refused]
+    transactional = Producer({**librdkafka(path), "transactional.id": "x"})
+    transactional.init_transactions(30)
+    transactional.begin_transaction()
+    transactional.produce("own", b"x")
+    transactional.commit_transaction(30)
+    ottla("topics", "delete", "own", "--yes", "--dir", path)  # as the administrator
+    assert "User:app" in ottla("acls", "list", "--dir", path)
+
+
+def acl_filter():
+    from confluent_kafka.admin import (
+        AclBindingFilter,
+        AclOperation,
+        AclPermissionType,
+        ResourcePatternType,
+        ResourceType,
+    )
+
+    return AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None,
+        AclOperation.ANY, AclPermissionType.ANY,
+    )  # fmt: skip
+
+
+def test_zookeeper_serves_only_who_authenticates(folder):
+    path, _ = folder
+    assert "/config/users" in ottla("znode", "ls", "/config", "--dir", path)
+    address = ClusterDir(path).existing().zookeeper.address
+    ottla("znode", "ls", "/config", "--zookeeper", address, "--dir", path.parent, code=1)
+    properties = path / "broker-0" / "server.properties"
+    ottla("znode", "get", "/config/users/app", "--zookeeper-config", properties)
+    assert "few-zookeepers" in ottla("doctor", "--for", "0s", "--dir", path)
+
+
+def test_passwords_and_certificates_are_rotated_while_it_serves(folder):
+    path, _ = folder
+    ottla("topics", "create", "r", "--partitions", 6, "--dir", path)
+    before = librdkafka(path)
+    known = passwords.load_or_make(ClusterDir(path))
     ottla("certs", "rotate", "--all", "--dir", path)
-    ottla("broker", "restart", 1, "--dir", path)
-    ottla("status", "--dir", path)
-    assert "broker-2" in ottla("certs", "list", "--dir", path)
+    said = ottla("users", "rotate", "--all", "--dir", path)
+    assert not any(p in said for p in every_password(path))
+    assert passwords.load_or_make(ClusterDir(path)).users.keys() == {"admin", "app", "broker-b"}
+    assert not set(every_password(path)) & set(known.users.values())
+    assert produced(librdkafka(path), "r", [b"x"] * 20) == [None] * 20
+    assert librdkafka(path)["sasl.password"] != before["sasl.password"]
+    with pytest.raises(KafkaException):
+        AdminClient(before).list_topics(timeout=5)
+    users = ottla("users", "list", "--dir", path)
+    assert "broker-b" in users
+    assert "broker-a" not in users
+    assert "controller" in ottla("status", "--dir", path)
+    ottla("users", "rotate", "zookeeper", "--dir", path, code=1)  # it runs
 
 
-def test_nothing_private_is_open(folder):
-    path, _ = folder
-    for file in (path / "certs").iterdir():
-        if file.name != "ca.pem":
-            assert not stat.S_IMODE(file.stat().st_mode) & 0o077, file
-    assert not stat.S_IMODE((path / "client.properties").stat().st_mode) & 0o077
-    key = (path / "certs" / "broker-0.pem").read_text().splitlines()[1]
-    for broker in ClusterDir(path).existing().brokers:
-        log = (path / f"broker-{broker.id}" / "server.log").read_text()
-        assert key not in log
+def every_password(path):
+    known = passwords.load_or_make(ClusterDir(path))
+    return [*known.users.values(), known.zookeeper]
+
+
+def test_nothing_private_is_open_or_told(folder):
+    path, said = folder
+    secrets = [p.encode() for p in every_password(path)]
+    secrets.append((path / "certs" / "broker-0.pem").read_bytes().splitlines()[1])
+    for file in (f for f in path.rglob("*") if f.is_file()):
+        if not any(secret in file.read_bytes() for secret in secrets):
+            continue
+        top = file.relative_to(path).parts[0]
+        assert top in {*WITH_PASSWORDS, "certs"} or file.name == "server.properties", file
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+    ours = [b.process.pid for b in ClusterDir(path).existing().brokers]
+    ours.append(ClusterDir(path).existing().zookeeper.process.pid)
+    proc = [Path(f"/proc/{pid}/{what}") for pid in ours for what in ("cmdline", "environ")]
+    told = [file.read_bytes() for file in proc if file.exists()]
+    told += [ottla("status", "--dir", path, "--output", "json").encode(), said.encode()]
+    assert not any(secret in text for text in told for secret in secrets)

@@ -57,11 +57,16 @@ def command(*arguments: str) -> list[str]:
 
 
 def run(
-    tool: str, *arguments: str, stdin: str = "", timeout_s: float = 120, check: bool = True
+    tool: str,
+    *arguments: str,
+    stdin: str = "",
+    timeout_s: float = 120,
+    check: bool = True,
+    jvm: tuple[str, ...] = (),
 ) -> str:
     """Run a tool; return what it printed. AssertionError with all of it unless it exits with 0."""
     done = subprocess.run(
-        command(tool, *arguments),
+        command(*jvm, tool, *arguments),
         input=stdin,
         capture_output=True,
         text=True,
@@ -114,7 +119,7 @@ class OneJvm:
         """Run a tool. The test's own timeout bounds it."""
         if self._process is None:
             done = subprocess.run(
-                command(tool, *arguments),
+                command(*jvm, tool, *arguments),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

@@ -118,13 +118,20 @@ ACLS = Group(
     CARE,
 )
 USERS = Group(
-    "List, add and remove SCRAM users, and set their passwords.",
+    "List, add and remove SCRAM users, set and rotate their passwords.",
     _of(
         "ottla.admin.commands.users",
         {
             "list": ("list_command", "List users with SCRAM credentials."),
             "add": ("add", "Give a user a password; a user that exists gets a new one."),
             "remove": ("remove", "Take a user's passwords away: it can connect no more."),
+            "rotate": (
+                "rotate",
+                (
+                    "Give users of `ottla up --secure` new random passwords, and write them into "
+                    "their files."
+                ),
+            ),
         },
     ),
     CARE,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from ottla.admin.arguments import Option
 
 if TYPE_CHECKING:
+    from ottla.admin.zookeeper_session import ZooKeeper
     from ottla.security.client import ClientSecurity
 
 MAX_CONFIG_BYTES = 1_048_576
@@ -55,6 +56,24 @@ class Where(NamedTuple):
         if file is None and self.address is None:
             file = self.folder.client_properties()
         return settings_of(file)
+
+
+def zookeeper(address: str | None, config: Path | None, directory: Path | None) -> "ZooKeeper":
+    """Return the ZooKeeper that --zookeeper, --zookeeper-config and --dir mean."""
+    from ottla.admin.zookeeper_session import ZooKeeper, settings_of  # noqa: PLC0415 - lazy
+
+    if config is not None:
+        settings = settings_of(config)
+        named = address or settings.get("zookeeper.connect")
+        if named:
+            return ZooKeeper(named, settings)
+    folder = Where(None, directory).folder
+    if config is None and address is not None:
+        known = folder.load()
+        if known is None or known.zookeeper.address != address:
+            return ZooKeeper(address)
+    found: ZooKeeper = folder.zookeeper(folder.existing())
+    return found if config is None else found._replace(settings=settings)
 
 
 class ClientSettings(NamedTuple):

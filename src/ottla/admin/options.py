@@ -34,6 +34,14 @@ TopicOption = Annotated[
     str | None,
     Option("--topic", "-t", help="The topic, if it is not the argument", complete="topic"),
 ]
+ZooKeeperConfig = Annotated[
+    Path | None,
+    Option(
+        "--zookeeper-config",
+        metavar="FILE",
+        help="A broker's server.properties: TLS, SASL and ACLs at ZooKeeper",
+    ),
+]
 Yes = Annotated[bool, Option("--yes", help="Do not ask")]
 DryRun = Annotated[bool, Option("--dry-run", help="Check and show it, change nothing")]
 Regex = Annotated[bool, Option("--regex", help="Names are regular expressions for whole names")]

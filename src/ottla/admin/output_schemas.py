@@ -179,7 +179,7 @@ _WHATIF_EVENTS = (
 SCHEMAS: dict[str, Schema] = {
     "up": _object(
         folder=TEXT, started=NUMBER, bootstrap_servers=TEXT, zookeeper=TEXT, zookeeper_server=TEXT,
-        brokers=_many(_object(id=NUMBER, address=TEXT)),
+        client_settings=_or_null(TEXT), brokers=_many(_object(id=NUMBER, address=TEXT)),
     ),
     "down": _object(folder=TEXT, stopped=NUMBER, by_force=NUMBER),
     "status": _object(
@@ -339,6 +339,7 @@ SCHEMAS: dict[str, Schema] = {
     "users list": _many(_object(name=TEXT, credentials=_by_name(NUMBER))),
     "users add": _result(user=TEXT, mechanism=TEXT),
     "users remove": _result(user=TEXT, mechanism=TEXT),
+    "users rotate": _result(user=TEXT),
     "reassign plan": _PLAN,
     "reassign execute": _PLAN,
     "reassign verify": _many(

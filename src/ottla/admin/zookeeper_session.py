@@ -1,15 +1,19 @@
 """A ZooKeeper session for one question of a command.
 
 Who may call: commands and the local cluster. Invariants: the session is closed whatever happens;
-what ends a command (Ctrl-C, SIGTERM) ends it in order.
+what ends a command (Ctrl-C, SIGTERM) ends it in order; TLS, SASL and ACLs are those of the settings
+that brokers have for them.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 from ottla.admin.process import ended_in_order
 from ottla.admin.session import world
 from ottla.net import runtime
+from ottla.zookeeper.security import OPEN
 from ottla.zookeeper.session import Session
 
 T = TypeVar("T")
@@ -18,11 +22,54 @@ SESSION_TIMEOUT_MS = 10_000
 CONNECT_TIMEOUT_MS = 5_000
 
 
-def asked(address: str, question: Callable[[Session], Awaitable[T]]) -> T:
+class ZooKeeper(NamedTuple):
+    """A ZooKeeper and the settings of brokers that say how to connect to it."""
+
+    address: str
+    settings: Mapping[str, str] = MappingProxyType({})
+
+
+def settings_of(config: Path) -> dict[str, str]:
+    """Return the settings of a file that --zookeeper-config names."""
+    from ottla.model.config import parse_properties  # noqa: PLC0415 - lazy
+
+    return parse_properties(config.read_text(encoding="utf-8", errors="replace"))
+
+
+async def opened(zookeeper: ZooKeeper) -> Session:
+    """Open a session; ConfigError, AuthFailedError, OperationTimeoutError."""
+    where, security = world(), OPEN
+    if any(map(_concerns, zookeeper.settings)):
+        where, security = _secured(zookeeper)
+    return await Session.connect(
+        where, zookeeper.address, SESSION_TIMEOUT_MS, CONNECT_TIMEOUT_MS, security=security
+    )
+
+
+def _concerns(key: str) -> bool:
+    return key.startswith(("zookeeper.ssl.", "zookeeper.sasl.", "zookeeper.set.acl", "java."))
+
+
+def _secured(zookeeper: ZooKeeper) -> tuple[Any, Any]:
+    from ottla.log.files import OsFiles  # noqa: PLC0415 - lazy
+    from ottla.model.config import BrokerConfig  # noqa: PLC0415 - lazy
+    from ottla.net.tls_world import tls_world  # noqa: PLC0415 - lazy
+    from ottla.zookeeper.security_settings import zookeeper_security  # noqa: PLC0415 - lazy
+    from ottla.zookeeper.tls_settings import zookeeper_tls  # noqa: PLC0415 - lazy
+
+    concerning = {k: v for k, v in zookeeper.settings.items() if _concerns(k)}
+    config = BrokerConfig({"broker.id": "0", "zookeeper.connect": zookeeper.address, **concerning})
+    read_bytes = OsFiles().read_bytes
+    tls = zookeeper_tls(config, read_bytes)
+    where = world() if tls is None else tls_world(world(), tls)
+    return where, zookeeper_security(config, read_bytes)
+
+
+def asked(zookeeper: ZooKeeper, question: Callable[[Session], Awaitable[T]]) -> T:
     """Put a question to ZooKeeper, in a session of its own."""
 
     async def conversation() -> T:
-        session = await Session.connect(world(), address, SESSION_TIMEOUT_MS, CONNECT_TIMEOUT_MS)
+        session = await opened(zookeeper)
         try:
             return await question(session)
         finally:

@@ -15,16 +15,21 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from ottla.broker.argument_parser import Parser
 from ottla.broker.program import EXIT_FAILED, EXIT_OK, LEVELS, set_up_logging
 from ottla.log.files import OsFiles
-from ottla.model.errors import OttlaError
+from ottla.model.errors import ConfigError, OttlaError
 from ottla.net import garbage, runtime
+from ottla.security.sasl.jaas_file import users_of
 from ottla.zookeeper.database import SNAPSHOT_TRANSACTIONS, Database
 from ottla.zookeeper.memory import MemoryZooKeeper
+from ottla.zookeeper.server_authentication import NO_SASL, SaslUsers
 from ottla.zookeeper.server_connection import Limits
 
+SECTION = "Server"
+"""Of the JAAS file: ZooKeeper's name for it."""
 logger = logging.getLogger(__name__)
 
 
@@ -51,9 +56,26 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--max-client-cnxns", type=int, default=Limits().connections, metavar="N",
         help=f"connections of all clients together [{Limits().connections}]",
     )  # fmt: skip
+    add(
+        "--jaas-config", metavar="FILE",
+        help="a JAAS file whose section Server names the users: clients may authenticate by SASL "
+        "(DIGEST-MD5)",
+    )  # fmt: skip
+    add("--require-sasl", action="store_true", help="serve no client that did not authenticate")
     add("--log-file", metavar="FILE", help="append the log here, not to stderr")
     add("--log-level", default="info", choices=LEVELS)
     return parser.parse_args(argv)
+
+
+def _sasl(arguments: argparse.Namespace) -> SaslUsers:
+    """Return who may authenticate; ConfigError."""
+    file = arguments.jaas_config
+    if file is None:
+        if arguments.require_sasl:
+            raise ConfigError("--require-sasl goes with --jaas-config FILE")
+        return NO_SASL
+    text = Path(file).read_text(encoding="utf-8", errors="replace")
+    return SaslUsers(users_of(file, text, SECTION), arguments.require_sasl)
 
 
 async def _serve(arguments: argparse.Namespace) -> OSError | None:
@@ -81,6 +103,7 @@ async def _serve(arguments: argparse.Namespace) -> OSError | None:
         max_session_timeout_ms=arguments.max_session_timeout or max(20 * tick_ms, 60_000),
         database=database,
         limits=Limits(connections=arguments.max_client_cnxns),
+        sasl=_sasl(arguments),
     )
     server.on_failure = end
     try:

@@ -282,6 +282,7 @@ zookeeper.ssl.truststore.password password ~
 zookeeper.ssl.truststore.type string ~"""  # noqa: E501
 
 OUR_KEYS = """\
+java.security.auth.login.config string ""
 org.apache.kafka.sasl.oauthbearer.allowed.urls list ""
 ottla.application.logs.compression.type string gzip none,gzip
 ottla.application.logs.file.bytes long 16777216 65536..
@@ -291,7 +292,9 @@ ottla.crash.detection string own own,all,off
 ottla.produce.max.decompressed.bytes long 536870912 1048576..
 ottla.produce.max.check.ms long 10000 100..
 ottla.queued.max.response.bytes long 67108864 1048576..
-ottla.sasl.oauthbearer.unsigned.tokens.for.tests boolean false"""
+ottla.sasl.oauthbearer.unsigned.tokens.for.tests boolean false
+zookeeper.sasl.client boolean true
+zookeeper.sasl.clientconfig string Client"""
 """Settings that Kafka does not have (docs/COMPATIBILITY.md)."""
 
 TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {

@@ -29,7 +29,8 @@ class Wire(asyncio.Protocol):
         self._session: WireOwner | None = session
         self.transport: asyncio.Transport | None = None
         self.frames = jute.Frames(MAX_REPLY_BYTES)
-        self.greeting: asyncio.Future[jute.ConnectResponse] | None = None
+        self.awaited: asyncio.Future[bytes] | None = None
+        """For the next frame, until the session uses the connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
@@ -39,8 +40,8 @@ class Wire(asyncio.Protocol):
             self._session.on_bytes(self, data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.greeting is not None and not self.greeting.done():
-            self.greeting.set_exception(ConnectionLossError("the server closed the connection"))
+        if self.awaited is not None and not self.awaited.done():
+            self.awaited.set_exception(ConnectionLossError("the server closed the connection"))
         if self._session is not None:
             why = str(exc) if exc else "the server closed the connection"
             self._session.on_connection_lost(self, why)

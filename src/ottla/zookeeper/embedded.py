@@ -34,6 +34,8 @@ START_TIMEOUT_S = 30.0
 MAVEN_TIMEOUT_S = 300.0
 
 _NEEDED = ("zookeeper-jute", "zookeeper", "slf4j-api", "metrics-core", "snappy-java")
+_NEEDED_FOR_SASL = ("netty-handler",)
+"""Its classes are only loaded."""
 _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
@@ -80,14 +82,17 @@ def start_zookeeper(
     min_session_timeout_ms: int | None = None,
     max_session_timeout_ms: int | None = None,
     fsync: bool = True,
+    jaas_file: Path | None = None,
 ) -> ZooKeeperProcess:
     """Start a server on 127.0.0.1 with its data in `folder`; return once a session connects.
+
+    `jaas_file`: only clients that authenticate by SASL as one of its users are served.
 
     `port` 0 picks a free one. Sessions may ask for 2 to 20 ticks unless set otherwise. Without
     `fsync` a power loss may lose what was acknowledged: for tests and demonstrations.
     """
     java = find_java()
-    jars = find_jars()
+    jars = find_jars(sasl=jaas_file is not None)
     folder = Path(folder).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     port = _usable_port(port)
@@ -112,6 +117,7 @@ def start_zookeeper(
         "-Dzookeeper.jmx.log4j.disable=true",
         "-Dzookeeper.preAllocSize=4096",
         f"-Dzookeeper.forceSync={'yes' if fsync else 'no'}",
+        *(() if jaas_file is None else _sasl_options(jaas_file)),
         "-cp",
         os.pathsep.join(map(str, jars)),
         MAIN_CLASS,
@@ -120,8 +126,16 @@ def start_zookeeper(
     return _started(command, folder, port)
 
 
+def _sasl_options(jaas_file: Path) -> tuple[str, ...]:
+    return (
+        f"-Djava.security.auth.login.config={jaas_file}",
+        "-Dzookeeper.authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+        "-Dzookeeper.sessionRequireClientSASLAuth=true",
+    )
+
+
 def start_own_zookeeper(
-    folder: Path | str, port: int = 0, *, tick_ms: int = 1000
+    folder: Path | str, port: int = 0, *, tick_ms: int = 1000, jaas_file: Path | None = None
 ) -> ZooKeeperProcess:
     """Start our own server (`ottla zookeeper run`) on the data of `start_zookeeper`, as it does.
 
@@ -134,6 +148,7 @@ def start_own_zookeeper(
         sys.executable, "-m", "ottla", "zookeeper", "run", "--data-dir", str(folder / "data"),
         "--client-port", str(port), "--tick-time", str(tick_ms),
         "--log-file", str(folder / "server.log"),
+        *(() if jaas_file is None else ("--require-sasl", "--jaas-config", str(jaas_file))),
     ]  # fmt: skip
     return _started(command, folder, port)
 
@@ -269,15 +284,16 @@ def _package_folder(name: str) -> Path | None:
 # --- jars -------------------------------------------------------------------------------------
 
 
-def find_jars() -> list[Path]:
+def find_jars(*, sasl: bool = False) -> list[Path]:
     """Return the jars a server needs, from the first place that has them all."""
+    needed = (*_NEEDED, *_NEEDED_FOR_SASL) if sasl else _NEEDED
     given = os.environ.get(JARS_VARIABLE)
     if given:
-        jars = _jars_in(Path(given))
+        jars = _jars_in(Path(given), needed)
         if jars is None:
             raise StartupError(
                 f"{JARS_VARIABLE}={given} is no folder with the jars of a ZooKeeper server "
-                f"({', '.join(_NEEDED)})"
+                f"({', '.join(needed)})"
             )
         return jars
     cache = _cache_folder()
@@ -286,11 +302,11 @@ def find_jars() -> list[Path]:
     if pyspark is not None:
         places.append(pyspark / "jars")
     for place in places:
-        jars = _jars_in(place)
+        jars = _jars_in(place, needed)
         if jars is not None:
             return jars
     _fetch_with_maven(cache)
-    jars = _jars_in(cache)
+    jars = _jars_in(cache, needed)
     if jars is None:
         raise StartupError(f"Maven left no ZooKeeper jars in {cache}; remove it and try again")
     return jars
@@ -301,14 +317,14 @@ def _cache_folder() -> Path:
     return Path(base) / "ottla" / "zookeeper" / VERSION
 
 
-def _jars_in(folder: Path) -> list[Path] | None:
+def _jars_in(folder: Path, needed_names: tuple[str, ...] = _NEEDED) -> list[Path] | None:
     """Return one jar per needed name, or None if this folder lacks one."""
     try:
         names = sorted(path.name for path in folder.iterdir() if path.suffix == ".jar")
     except OSError:
         return None
     found = []
-    for needed in _NEEDED:
+    for needed in needed_names:
         matching = [n for n in names if n == f"{needed}.jar" or _is_version_of(n, needed)]
         if not matching:
             return None

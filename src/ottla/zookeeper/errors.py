@@ -144,6 +144,12 @@ class QuotaExceededError(ZooKeeperError):
     zk_code = -125
 
 
+class AuthenticationRequiredError(ZooKeeperError):
+    """The server takes requests only of clients that authenticated by SASL."""
+
+    zk_code = -124
+
+
 class ThrottledError(ZooKeeperError):
     """The server is overloaded and dropped the operation."""
 

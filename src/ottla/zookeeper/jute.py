@@ -35,6 +35,7 @@ CREATE_TTL = 21
 MULTI_READ = 22
 AUTH = 100
 SET_WATCHES = 101
+SASL = 102
 GET_EPHEMERALS = 103
 GET_ALL_CHILDREN_NUMBER = 104
 SET_WATCHES2 = 105
@@ -82,6 +83,10 @@ OPEN_ACL = INT.pack(1) + INT.pack(31) + INT.pack(5) + b"world" + INT.pack(6) + b
 MULTI_END = MULTI_HEADER.pack(-1, True, -1)
 READ_ACL = INT.pack(1) + INT.pack(1) + OPEN_ACL[8:]
 """One entry: anyone may read."""
+CREATOR_ACL = INT.pack(1) + INT.pack(31) + INT.pack(4) + b"auth" + INT.pack(0)
+"""One entry, all five permissions for who creates the znode, by all that it authenticated as."""
+CREATOR_AND_READ_ACL = INT.pack(2) + CREATOR_ACL[4:] + READ_ACL[4:]
+"""Both."""
 
 
 def is_session(owner: int) -> bool:
@@ -244,8 +249,8 @@ def reply(xid: int, zxid: int, err: int, body: bytes = b"") -> bytes:
     return LEN_REPLY_HEADER.pack(16 + len(body), xid, zxid, err) + body
 
 
-def create_body(path: str, data: bytes | None, flags: int) -> bytes:
-    return string(path) + buffer(data) + OPEN_ACL + INT.pack(flags)
+def create_body(path: str, data: bytes | None, flags: int, acl: bytes = OPEN_ACL) -> bytes:
+    return string(path) + buffer(data) + acl + INT.pack(flags)
 
 
 def path_watch_body(path: str, watch: bool) -> bytes:

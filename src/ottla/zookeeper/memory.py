@@ -26,6 +26,7 @@ from ottla.zookeeper.four_letter_words import Latency
 from ottla.zookeeper.jute import Stat
 from ottla.zookeeper.memory_tree import Outcome, Tree
 from ottla.zookeeper.operations import Create, Delete, Set
+from ottla.zookeeper.server_authentication import NO_SASL, REQUIRED, SaslUsers
 from ottla.zookeeper.server_connection import Connection, Limits, ServerSession
 from ottla.zookeeper.server_requests import WRITES, Reads, decode_write, path_of, result
 from ottla.zookeeper.server_watches import ServerWatches
@@ -66,6 +67,7 @@ class MemoryZooKeeper:
         max_session_timeout_ms: int | None = None,
         database: Database | None = None,
         limits: Limits | None = None,
+        sasl: SaslUsers = NO_SASL,
     ) -> None:
         """`database`: an open one; the server takes its tree and its sessions."""
         self.world = world
@@ -74,6 +76,7 @@ class MemoryZooKeeper:
         self.max_session_timeout_ms = max_session_timeout_ms or 20 * tick_ms
         self.database = database
         self.limits = limits
+        self.sasl = sasl
         self.tree = Tree() if database is None else database.tree
         self.sessions: dict[int, ServerSession] = {}
         self.writes: deque[LoggedWrite] = deque(maxlen=LOGGED_WRITES if database is None else 0)
@@ -319,12 +322,15 @@ class MemoryZooKeeper:
             connection.drop()
             return
         connection.send(jute.reply(xid, self.tree.zxid, err, body))
-        if op == jute.CLOSE or (op == jute.AUTH and err):
+        if op == jute.CLOSE or (err and op in (jute.AUTH, jute.SASL)) or err == REQUIRED:
             connection.close()
 
     def _respond(
         self, connection: Connection, session: ServerSession, xid: int, op: int, frame: bytes
     ) -> bytes:
+        if op == jute.SASL:
+            return self.sasl.respond(connection, jute.read_buffer(frame, 8)[0] or b"")
+        self.sasl.check(connection, op)
         if op == jute.PING:
             return b""
         if op in WRITES:

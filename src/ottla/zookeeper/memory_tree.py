@@ -238,6 +238,7 @@ class Tree:
         acl = op.acl
         if acl is not jute.OPEN_ACL:
             acl = znode_acls.fixed_up(acl, who, op.path)
+            op = op._replace(acl=acl)  # the log keeps whom `auth` stands for
         parent = self.node(parent_path)
         if parent.acl is not jute.OPEN_ACL:
             znode_acls.check(parent.acl, znode_acls.CREATE, who, op.path)

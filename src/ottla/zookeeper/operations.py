@@ -47,14 +47,22 @@ class Check(NamedTuple):
 Op = Create | Set | Delete | Check
 
 
-def encode_multi(ops: Sequence[Op], full: Callable[..., str]) -> bytes:
-    """Return the body of a multi request; `full` puts the chroot before a path."""
+def encode_multi(
+    ops: Sequence[Op],
+    full: Callable[..., str],
+    acl_of: Callable[[str], bytes] = lambda _: jute.OPEN_ACL,
+) -> bytes:
+    """Return the body of a multi request; `full` puts the chroot before a path.
+
+    `acl_of`: what a path is created with.
+    """
     parts = []
     for op in ops:
         if isinstance(op, Create):
             flags = (jute.EPHEMERAL if op.ephemeral else 0) | (jute.SEQUENCE if op.sequence else 0)
             kind = jute.CREATE
-            body = jute.create_body(full(op.path, sequence=op.sequence), op.data, flags)
+            path = full(op.path, sequence=op.sequence)
+            body = jute.create_body(path, op.data, flags, acl_of(op.path))
         elif isinstance(op, Set):
             kind, body = jute.SET_DATA, jute.set_data_body(full(op.path), op.data, op.version)
         elif isinstance(op, Delete):

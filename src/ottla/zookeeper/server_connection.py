@@ -8,13 +8,16 @@ closed once too much waits for it. ZooKeeper: `NIOServerCnxn`.
 import asyncio
 import logging
 import struct
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.model.errors import WireError
 from ottla.model.ports import World
 from ottla.zookeeper import jute
 from ottla.zookeeper.watches import WatchEvent
 from ottla.zookeeper.znode_acls import Identities, Identity
+
+if TYPE_CHECKING:
+    from ottla.security.sasl.digest_md5 import DigestMd5Server
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +80,8 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.session: ServerSession | None = None
         self.identities: Identities = frozenset()
+        self.sasl: DigestMd5Server | None = None
+        """Its authentication, once it began one."""
         self.peer = ""
         self.opened_s = server.world.clock.monotonic()
         self.received = self.sent = 0

@@ -30,6 +30,7 @@ from ottla.zookeeper import jute
 from ottla.zookeeper.addresses import ConnectString, check_path
 from ottla.zookeeper.connection import Wire
 from ottla.zookeeper.errors import (
+    AuthFailedError,
     ConnectionLossError,
     NoNodeError,
     OperationTimeoutError,
@@ -47,6 +48,7 @@ from ottla.zookeeper.operations import (
     read_multi,
     read_multi_read,
 )
+from ottla.zookeeper.security import OPEN, ZooKeeperSecurity, authenticate
 from ottla.zookeeper.watches import WatchCallback, Watches, WatchEvent, WatchType
 
 log = logging.getLogger(__name__)
@@ -94,6 +96,7 @@ class Session:
         world: World,
         connect_string: str,
         session_timeout_ms: int,
+        security: ZooKeeperSecurity = OPEN,
     ) -> None:
         """For `connect` alone."""
         target = ConnectString.parse(connect_string)
@@ -105,6 +108,7 @@ class Session:
         self._chroot = target.chroot
         self._on_event: Callable[[SessionEvent], None] | None = None
         self._asked_timeout_ms = session_timeout_ms
+        self._security = security
         self._state = SessionState.SUSPENDED
         self.death: str | None = None
         self.session_id = 0
@@ -136,12 +140,16 @@ class Session:
         session_timeout_ms: int,
         connect_timeout_ms: int,
         on_event: Callable[[SessionEvent], None] | None = None,
+        *,
+        security: ZooKeeperSecurity = OPEN,
     ) -> "Session":
         """Open a new session; OperationTimeoutError if no server responds in time.
 
+        AuthFailedError, at once, if a server refuses who we are by `security`.
+
         `on_event` is called for every later change of state, never of this first connection.
         """
-        session = cls(world, connect_string, session_timeout_ms)
+        session = cls(world, connect_string, session_timeout_ms, security)
         give_up_s = world.clock.monotonic() + connect_timeout_ms / 1000
         problem = "no attempt"
         pause_s = FIRST_PAUSE_S
@@ -158,7 +166,7 @@ class Session:
                 return session
             except SessionExpiredError as error:  # we stalled for longer than the session lives
                 problem = str(error)
-                session = cls(world, connect_string, session_timeout_ms)
+                session = cls(world, connect_string, session_timeout_ms, security)
             except (OSError, ConnectionLossError, WireError) as error:
                 problem = str(error) or type(error).__name__
             jitter = 0.5 + world.random.random()
@@ -266,7 +274,8 @@ class Session:
     ) -> "asyncio.Future[tuple[str, Stat]]":
         """Create a znode; return its path (with the sequence number) and stat."""
         flags = (jute.EPHEMERAL if ephemeral else 0) | (jute.SEQUENCE if sequence else 0)
-        body = jute.create_body(self._full(path, sequence=sequence), data, flags)
+        acl = self._security.acl_of(path)
+        body = jute.create_body(self._full(path, sequence=sequence), data, flags, acl)
         return self._send(jute.CREATE2, body, self._read_created, path)
 
     def set(self, path: str, data: bytes | None, version: int = -1) -> "asyncio.Future[Stat]":
@@ -283,7 +292,7 @@ class Session:
 
         MultiError names the operation that failed.
         """
-        body = encode_multi(ops, self._full)
+        body = encode_multi(ops, self._full, self._security.acl_of)
         chroot = len(self._chroot)
 
         def read(buf: bytes, pos: int, end: int) -> list[Any]:
@@ -361,8 +370,8 @@ class Session:
         try:
             buf, spans = wire.frames.feed(data)
             for start, end in spans:
-                if wire.greeting is not None and not wire.greeting.done():
-                    wire.greeting.set_result(jute.ConnectResponse.decode(buf[start:end]))
+                if wire.awaited is not None and not wire.awaited.done():
+                    wire.awaited.set_result(buf[start:end])
                 elif wire is self._wire:
                     self._on_frame(buf, start, end)
                 else:
@@ -477,7 +486,8 @@ class Session:
     async def _connect_once(self, timeout_s: float) -> None:
         """Connect to the next server and open or continue the session.
 
-        OSError or ConnectionLossError if that server does not; SessionExpiredError if it is over.
+        OSError or ConnectionLossError if that server does not; SessionExpiredError if it is over;
+        AuthFailedError if it refuses who we are.
         """
         host, port = self._hosts[self._next_host % len(self._hosts)]
         self._next_host += 1
@@ -486,13 +496,15 @@ class Session:
             async with asyncio.timeout(timeout_s):
                 await self.world.network.connect(host, port, lambda: wire, timeout_s=timeout_s)
                 assert wire.transport is not None, "connected without a transport"
-                wire.greeting = self._loop.create_future()
                 asked_s = self.world.clock.monotonic()
                 hello = jute.ConnectRequest(
                     self._last_zxid, self._asked_timeout_ms, self.session_id, self._password
                 )
-                wire.transport.write(hello.encode())
-                reply = await wire.greeting
+                reply = jute.ConnectResponse.decode(await self._next(wire, hello.encode()))
+                if reply.timeout_ms > 0:
+                    await authenticate(
+                        self._security, f"{host}:{port}", lambda frame: self._next(wire, frame)
+                    )
         except BaseException:
             wire.drop()
             raise
@@ -504,6 +516,13 @@ class Session:
             self._become_dead("the server says it is expired")
             raise self._expired()
         self._use_connection(wire, reply, asked_s, f"{host}:{port}")
+
+    async def _next(self, wire: Wire, frame: bytes) -> bytes:
+        """Send a frame through a connection that is not in use yet; return the one that comes."""
+        assert wire.transport is not None, "connected without a transport"
+        wire.awaited = self._loop.create_future()
+        wire.transport.write(frame)
+        return await wire.awaited
 
     def _use_connection(
         self, wire: Wire, reply: jute.ConnectResponse, asked_s: float, server: str
@@ -551,8 +570,8 @@ class Session:
     def on_connection_lost(self, wire: Wire, reason: str) -> None:
         """Fail pending operations and reconnect, if it was the session's connection."""
         wire.drop()
-        if wire.greeting is not None and not wire.greeting.done():
-            wire.greeting.set_exception(ConnectionLossError(reason))
+        if wire.awaited is not None and not wire.awaited.done():
+            wire.awaited.set_exception(ConnectionLossError(reason))
         if wire is not self._wire:
             return
         self._wire = None
@@ -581,6 +600,9 @@ class Session:
                 await self._connect_once(min(left_s, max(0.2, self.timeout_ms / 3000)))
                 return
             except SessionExpiredError:
+                return
+            except AuthFailedError as error:
+                self._become_dead(str(error))
                 return
             except (OSError, ConnectionLossError, WireError) as error:
                 log.debug("session not continued session=%#x error=%s", self.session_id, error)

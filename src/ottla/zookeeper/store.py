@@ -12,6 +12,7 @@ from ottla.zookeeper.addresses import ConnectString
 from ottla.zookeeper.eligible import EligibleReplicas
 from ottla.zookeeper.registration import Registration
 from ottla.zookeeper.removals import Removals
+from ottla.zookeeper.security import OPEN, ZooKeeperSecurity
 from ottla.zookeeper.session import Session
 from ottla.zookeeper.settings import Settings
 from ottla.zookeeper.tokens import DelegationTokens
@@ -25,14 +26,20 @@ class Store(Registration, Settings, EligibleReplicas, Removals, AclStore, Delega
 
 
 async def ensure_chroot(
-    world: World, connect_string: str, session_timeout_ms: int, connect_timeout_ms: int
+    world: World,
+    connect_string: str,
+    session_timeout_ms: int,
+    connect_timeout_ms: int,
+    security: ZooKeeperSecurity = OPEN,
 ) -> None:
     """Create the connect string's chroot if it lacks; a session in it cannot do that."""
     target = ConnectString.parse(connect_string)
     if not target.chroot:
         return
     above = connect_string.partition("/")[0]
-    session = await Session.connect(world, above, session_timeout_ms, connect_timeout_ms)
+    session = await Session.connect(
+        world, above, session_timeout_ms, connect_timeout_ms, security=security
+    )
     try:
         await Access(session).create_recursive(target.chroot, None, fail_if_exists=False)
     finally:

@@ -1,8 +1,9 @@
 """Who may do what with a znode: ACLs in ZooKeeper's encoding, checked and expanded.
 
 Who may call: the server and its tree. Invariants: plain values, no clock, no socket; schemes are
-`world`, `ip`, `digest` and (in what clients send) `auth`; there is no super user. ZooKeeper:
-`PrepRequestProcessor.fixupACL`, `ZooKeeperServer.checkACL`, `DigestAuthenticationProvider`.
+`world`, `ip`, `digest`, `sasl`, and `auth` in what clients send; there is no super user.
+ZooKeeper: `PrepRequestProcessor.fixupACL`, `ZooKeeperServer.checkACL`,
+`DigestAuthenticationProvider`.
 """
 
 import base64
@@ -24,6 +25,7 @@ class Identity(NamedTuple):
     id: str
 
 
+SASL = "sasl"
 ANYONE = Identity("world", "anyone")
 Identities = frozenset[Identity]
 
@@ -92,6 +94,8 @@ def fixed_up(acl: bytes, identities: Identities, path: str) -> bytes:
 def _is_valid(identity: Identity) -> bool:
     if identity.scheme == "digest":
         return identity.id.count(":") == 1
+    if identity.scheme == SASL:
+        return bool(identity.id)
     if identity.scheme != "ip":
         return False
     try:

@@ -162,6 +162,7 @@ def test_the_folder_of_another_cluster_is_refused_untouched(scene):
     ("key", "value"),
     [
         ("zookeeper_set_acl", "true"),
+        ("java_security_auth_login_config", "/nosuch"),
         ("zookeeper_metadata_migration_enable", "true"),
         ("remote_log_storage_system_enable", "true"),
         ("create_topic_policy_class_name", "com.example.NoTopics"),

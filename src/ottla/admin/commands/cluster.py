@@ -69,7 +69,7 @@ def up(
         bool,
         Option(
             "--secure",
-            help="TLS for brokers and clients, with a CA of its own; stays so from then on",
+            help="TLS with a CA of its own, SCRAM users, ACLs; stays so from then on",
         ),
     ] = False,
     foreground: Annotated[
@@ -116,6 +116,7 @@ def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
                 "bootstrap_servers": cluster.bootstrap,
                 "zookeeper": cluster.zookeeper.address,
                 "zookeeper_server": cluster.zookeeper.server,
+                "client_settings": str(folder.clients_dir) if cluster.secure else None,
                 "brokers": [{"id": b.id, "address": b.address} for b in cluster.brokers],
             },
         )

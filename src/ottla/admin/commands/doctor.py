@@ -6,12 +6,22 @@ that is shown; exit code 1 if something is wrong (errors, warnings); with --stri
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ottla.admin.arguments import Exit, Option, UsageError
-from ottla.admin.options import Bootstrap, Dir, Output, Yes, agreed, ask, needs_yes, usage
+from ottla.admin.options import (
+    Bootstrap,
+    Dir,
+    Output,
+    Yes,
+    ZooKeeperConfig,
+    agreed,
+    ask,
+    needs_yes,
+    usage,
+)
 from ottla.admin.output import (
     Format,
     complain,
@@ -52,6 +62,7 @@ def doctor(
         str | None,
         Option(metavar="HOST:PORT[/ROOT]", help="[default: zookeeper.connect of the brokers]"),
     ] = None,
+    zookeeper_config: ZooKeeperConfig = None,
     yes: Yes = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
@@ -70,7 +81,8 @@ def doctor(
         raise UsageError(f"--for {watch}: at most {MOST_S / 3600:.0f}h")
     if fix:
         needs_yes(yes, "a fix changes the cluster")
-    asked = asking.Asked(watch_ms / 1000, older_ms, zookeeper)
+    settings = _zookeeper_settings(zookeeper_config, directory, bootstrap_server)
+    asked = asking.Asked(watch_ms / 1000, older_ms, zookeeper, settings)
 
     async def question(client: Any) -> Any:
         return await asking.ask(client, asked)
@@ -93,6 +105,23 @@ def doctor(
         _mend(found, fix, where, yes=yes)
     elif any(strict or f.severity != "risk" for f in found):
         raise Exit(EXIT_WRONG)
+
+
+def _zookeeper_settings(
+    config: Path | None, directory: Path | None, bootstrap_server: str | None
+) -> "Mapping[str, str]":
+    """Return how to connect to ZooKeeper."""
+    if config is not None:
+        from ottla.admin.zookeeper_session import settings_of  # noqa: PLC0415 - lazy
+
+        return settings_of(config)
+    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
+
+    found = where(bootstrap_server, directory)
+    if found.address is not None:
+        return {}
+    settings: Mapping[str, str] = found.folder.zookeeper(found.folder.existing()).settings
+    return settings
 
 
 def judged(facts: Any) -> "list[Finding]":

@@ -9,7 +9,19 @@ from getpass import getpass
 from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, Option, UsageError
-from ottla.admin.options import Bootstrap, Dir, Output, Yes, agreed, ask, needs_yes, read_input
+from ottla.admin.connection import zookeeper as zookeeper_meant
+from ottla.admin.options import (
+    Bootstrap,
+    Dir,
+    Output,
+    Yes,
+    ZooKeeperConfig,
+    agreed,
+    ask,
+    cluster_folder,
+    needs_yes,
+    read_input,
+)
 from ottla.admin.output import (
     Format,
     print_results,
@@ -100,6 +112,7 @@ def add(
             help="Write it into ZooKeeper: the first users, before brokers run",
         ),
     ] = None,
+    zookeeper_config: ZooKeeperConfig = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
@@ -108,6 +121,7 @@ def add(
 
     Example: ottla users add alice --password-file alice.txt
     """
+    from ottla.admin.first_users import put_in_zookeeper  # noqa: PLC0415 - lazy
     from ottla.admin.operations import scram_users  # noqa: PLC0415 - lazy
     from ottla.admin.zookeeper_session import asked  # noqa: PLC0415 - lazy
 
@@ -118,13 +132,13 @@ def add(
     password = _password(password_file, name)
 
     async def into_zookeeper(session: Any) -> None:
-        await scram_users.put_in_zookeeper(session, name, password, mechanisms, iterations)
+        await put_in_zookeeper(session, name, password, mechanisms, iterations)
 
     async def through_a_broker(client: Any) -> None:
         await scram_users.put(client, name, password, mechanisms, iterations)
 
-    if zookeeper is not None:
-        asked(zookeeper, into_zookeeper)
+    if zookeeper is not None or zookeeper_config is not None:
+        asked(zookeeper_meant(zookeeper, zookeeper_config, directory), into_zookeeper)
     else:
         ask(directory, bootstrap_server, through_a_broker)
     names = " and ".join(m.sasl_name for m in mechanisms)
@@ -160,3 +174,42 @@ def remove(
     removed = ask(directory, bootstrap_server, question)
     say(f"user {name} has no password any more for {' and '.join(removed)}")
     print_results(output, [{"user": name, "mechanism": m, "result": "removed"} for m in removed])
+
+
+def rotate(
+    names: Annotated[
+        list[str] | None,
+        Argument(metavar="[NAME]...", help="admin, app, brokers; zookeeper: alone"),
+    ] = None,
+    every: Annotated[bool, Option("--all", help="admin, app and brokers")] = False,
+    timeout: Annotated[
+        float, Option(metavar="SECONDS", help="For brokers: for each to be in sync [120]", min=1)
+    ] = 120.0,
+    directory: Dir = None,
+    output: Output = Format.table,
+) -> None:
+    """Give users of `ottla up --secure` new random passwords, and write them into their files.
+
+    For `brokers` all of them are restarted one by one. Connections that are open go on. `zookeeper`
+    is the brokers' password there; it is replaced while nothing runs.
+
+    Example: ottla users rotate app
+    """
+    from ottla.admin.local import rotation  # noqa: PLC0415 - lazy
+
+    wanted = list(dict.fromkeys(rotation.NAMES if every else names or ()))
+    if bool(names) is every:
+        raise UsageError("name users, or add --all")
+    if wanted == [rotation.ZOOKEEPER]:
+        rotation.rotate_stopped(cluster_folder(directory))
+        print_results(output, [{"user": rotation.ZOOKEEPER, "result": "rotated"}])
+        say("brokers have a new password for ZooKeeper; start them with `ottla up`")
+        return
+    for name in wanted:
+        if name not in rotation.NAMES:
+            raise UsageError(
+                f"{name} is none of {', '.join(rotation.NAMES)}, and zookeeper, which goes alone; "
+                f"`ottla users add {name}` gives any other user a new password"
+            )
+    rotation.rotate(cluster_folder(directory), wanted, timeout, say)
+    print_results(output, [{"user": name, "result": "rotated"} for name in wanted])

@@ -3,11 +3,11 @@
 Who may call: the command line.
 """
 
-from pathlib import Path
 from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, Option
-from ottla.admin.options import Dir, Output, cluster_folder
+from ottla.admin.connection import zookeeper as zookeeper_meant
+from ottla.admin.options import Dir, Output, ZooKeeperConfig
 from ottla.admin.output import (
     Format,
     print_line,
@@ -24,16 +24,13 @@ ZooKeeper = Annotated[
 ]
 
 
-def _address(zookeeper: str | None, directory: Path | None) -> str:
-    return zookeeper or str(cluster_folder(directory).existing().zookeeper.address)
-
-
 def ls(
     path: Annotated[str, Argument(metavar="PATH")] = "/",
     recursive: Annotated[
         bool, Option("--recursive", "-r", help="Also what is further down")
     ] = False,
     zookeeper: ZooKeeper = None,
+    zookeeper_config: ZooKeeperConfig = None,
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
@@ -47,7 +44,7 @@ def ls(
         listed = znode_reading.tree(session, path, recursive=recursive)
         return [found async for found in listed]
 
-    found = asked(_address(zookeeper, directory), question)
+    found = asked(zookeeper_meant(zookeeper, zookeeper_config, directory), question)
     if structured(output):
         print_structured(output, [{k: v for k, v in f.items() if k != "data"} for f in found])
         return
@@ -61,6 +58,7 @@ def ls(
 def get(
     path: Annotated[str, Argument(metavar="PATH")],
     zookeeper: ZooKeeper = None,
+    zookeeper_config: ZooKeeperConfig = None,
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
@@ -74,7 +72,7 @@ def get(
     async def question(session: Any) -> dict[str, Any]:
         return await znode_reading.read(session, path)
 
-    found = asked(_address(zookeeper, directory), question)
+    found = asked(zookeeper_meant(zookeeper, zookeeper_config, directory), question)
     if structured(output):
         print_structured(output, found)
         return

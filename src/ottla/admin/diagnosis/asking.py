@@ -8,8 +8,9 @@ by `watch_s` and a timeout for each request.
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.admin.diagnosis.facts import (
     Descriptors,
@@ -34,18 +35,19 @@ from ottla.admin.operations import (
     transactions,
 )
 from ottla.admin.operations.partitions import partitions_of
-from ottla.admin.session import world
+from ottla.admin.zookeeper_session import ZooKeeper, opened
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.zookeeper.errors import NoNodeError
-from ottla.zookeeper.session import Session
+
+if TYPE_CHECKING:
+    from ottla.zookeeper.session import Session
 
 LOOK_EVERY_S = 0.5
 MOST_GROUPS = 1000
-ZOOKEEPER_TIMEOUT_MS = 5000
 BROKER_TIMEOUT_S = 5.0
 ZOOKEEPER_CONNECT = "zookeeper.connect"
 LOOPBACK = ("127.", "::1", "localhost")
@@ -59,6 +61,8 @@ class Asked(NamedTuple):
     watch_s: float
     older_than_ms: int
     zookeeper: str | None = None
+    zookeeper_settings: Mapping[str, str] = MappingProxyType({})
+    """How to connect to it, as brokers have it."""
 
 
 class _GroupLook(NamedTuple):
@@ -97,7 +101,7 @@ async def ask(client: Client, asked: Asked) -> Facts:
     await part("throttles", lambda: _throttles(client, facts))
     await part("transactions", lambda: _hanging(client, facts, asked.older_than_ms))
     await part("settings of brokers", lambda: _zookeeper_connects(client, facts))
-    await part("ZooKeeper", lambda: _zookeeper(facts, asked.zookeeper))
+    await part("ZooKeeper", lambda: _zookeeper(facts, asked))
     await part("descriptors", lambda: _descriptors(facts, addresses))
     await part("groups", lambda: _groups(client, facts, first_groups, began_s))
     last_views = await _views(client, facts)
@@ -208,11 +212,11 @@ async def _hanging(client: Client, facts: Facts, older_than_ms: int) -> None:
 # --- ZooKeeper, this machine --------------------------------------------------------------------
 
 
-async def _zookeeper(facts: Facts, address: str | None) -> None:
-    address = address or next(iter(facts.zookeepers.values()), None)
+async def _zookeeper(facts: Facts, asked: Asked) -> None:
+    address = asked.zookeeper or next(iter(facts.zookeepers.values()), None)
     if address is None:
         raise OttlaError("no broker names its zookeeper.connect; write --zookeeper HOST:PORT")
-    session = await Session.connect(world(), address, ZOOKEEPER_TIMEOUT_MS, ZOOKEEPER_TIMEOUT_MS)
+    session = await opened(ZooKeeper(address, asked.zookeeper_settings))
     try:
         facts.deleting = await _deleting(session)
         for broker in facts.brokers:
@@ -227,7 +231,7 @@ async def _zookeeper(facts: Facts, address: str | None) -> None:
         await session.close()
 
 
-async def _deleting(session: Session) -> dict[str, tuple[int, ...]]:
+async def _deleting(session: "Session") -> dict[str, tuple[int, ...]]:
     try:
         topics = sorted(await session.children("/admin/delete_topics"))
     except NoNodeError:

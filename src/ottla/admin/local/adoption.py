@@ -8,7 +8,7 @@ has not restarted since (the files of a copy are of different moments, as after 
 """
 
 from ottla.admin.local.cluster_dir import ClusterDir, LocalCluster
-from ottla.admin.zookeeper_session import asked
+from ottla.admin.zookeeper_session import ZooKeeper, asked
 from ottla.log.boot_ids import BOOT_ID_FILE
 from ottla.zookeeper import znodes
 from ottla.zookeeper.errors import NoNodeError
@@ -24,9 +24,9 @@ def remove_marks(folder: ClusterDir, cluster: LocalCluster) -> None:
                 path.unlink()
 
 
-def remove_registrations(address: str) -> None:
+def remove_registrations(zookeeper: ZooKeeper) -> None:
     """Delete the registrations of brokers and controller from the copy of ZooKeeper's data."""
-    asked(address, _remove_registrations)
+    asked(zookeeper, _remove_registrations)
 
 
 async def _remove_registrations(session: Session) -> None:

@@ -9,7 +9,6 @@ whole; the CA is never replaced here, for all that it issued would be worthless.
 
 import datetime as dt
 import ipaddress
-import os
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from ottla.admin.local.private_files import PRIVATE, PUBLIC, replace_file
 from ottla.model.errors import OttlaError
 
 CA = "ca"
@@ -90,8 +90,8 @@ class CertificateFolder:
             .add_extension(usage, critical=True)
             .sign(key, hashes.SHA256())
         )
-        _write_private(self.ca_key, _key_bytes(key))
-        _write(self.ca_pem, made.public_bytes(Encoding.PEM), 0o644)
+        replace_file(self.ca_key, _key_bytes(key), PRIVATE)
+        replace_file(self.ca_pem, made.public_bytes(Encoding.PEM), PUBLIC)
 
     def issue(self, name: str, hosts: Sequence[str] = (), days: int = DAYS) -> Path:
         """Issue a key and a certificate to CN=`name`, for these host names and addresses."""
@@ -164,7 +164,7 @@ class CertificateFolder:
         if hosts:
             builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
         made = builder.sign(ca_key, hashes.SHA256())
-        _write_private(file, _key_bytes(key) + made.public_bytes(Encoding.PEM))
+        replace_file(file, _key_bytes(key) + made.public_bytes(Encoding.PEM), PRIVATE)
 
     def _builder(
         self, subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
@@ -246,22 +246,3 @@ def _signed_by(certificate: x509.Certificate, ca: x509.Certificate) -> bool:
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
-
-
-def _write_private(file: Path, data: bytes) -> None:
-    _write(file, data, 0o600)
-
-
-def _write(file: Path, data: bytes, mode: int) -> None:
-    """Replace a file whole; a private one is never open to other users."""
-    part = file.with_name(f".{file.name}.part")
-    try:
-        part.unlink(missing_ok=True)
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(data)
-            opened.flush()
-            os.fsync(descriptor)
-        part.replace(file)
-    except OSError as error:
-        raise OttlaError(f"cannot write {file}: {error.strerror}") from error

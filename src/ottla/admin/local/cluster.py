@@ -77,7 +77,7 @@ class Wanted:
     adopt: bool = False
     """Make a copied folder a cluster of its own."""
     secure: bool = False
-    """TLS for brokers and clients, with certificates of a CA of its own."""
+    """TLS, users and ACLs for brokers and clients."""
 
 
 def parse_settings(pairs: list[str]) -> dict[str, str]:
@@ -267,7 +267,8 @@ def _changed(cluster: LocalCluster, wanted: Wanted, folder: ClusterDir) -> Local
                 f"{option}: brokers read their addresses when they start; stop them first: "
                 "ottla down"
             )
-    if wanted.secure and not cluster.secure:
+    cluster.has_users = cluster.has_users and folder.passwords_file.exists()
+    if (wanted.secure or cluster.secure) and not cluster.has_users:
         if runs:
             raise OttlaError(
                 "--secure: brokers read their listeners when they start; stop them first: "
@@ -383,7 +384,7 @@ def up(
         if cluster.secure:
             from ottla.admin.local import secure  # noqa: PLC0415 - lazy
 
-            secure.make_certificates(folder, cluster)
+            secure.prepare(folder, cluster)
         started: list[processes.ProcessId] = []
         try:
             if copied is not None:
@@ -407,6 +408,10 @@ def _start_all(
     tell: Callable[[str], None],
 ) -> None:
     children: dict[int, subprocess.Popen[bytes]] = {}
+    if cluster.secure and not cluster.has_users:
+        if not cluster.zookeeper.running:
+            _start_zookeeper(folder, cluster, started, tell)
+        _create_users(folder, cluster)
     for broker in cluster.brokers:
         if not broker.running:
             with interrupts_deferred():
@@ -420,6 +425,16 @@ def _start_all(
     wait_until_serving(folder, cluster, children)
 
 
+def _create_users(folder: ClusterDir, cluster: LocalCluster) -> None:
+    """Write a secured cluster's users into ZooKeeper: brokers authenticate as one of them."""
+    from ottla.admin.local import passwords, secured_users  # noqa: PLC0415 - lazy
+
+    zookeeper = folder.zookeeper(cluster)
+    secured_users.create(zookeeper, passwords.load_or_make(folder).users)
+    cluster.has_users = True
+    folder.save(cluster)
+
+
 def _start_zookeeper(
     folder: ClusterDir,
     cluster: LocalCluster,
@@ -429,7 +444,8 @@ def _start_zookeeper(
     zookeeper = cluster.zookeeper
     tell(f"starting ZooKeeper on {zookeeper.address}")
     start = start_own_zookeeper if zookeeper.kind == OWN else start_zookeeper
-    handle = start(folder.zookeeper_dir, zookeeper.port)
+    jaas_file = folder.zookeeper_jaas if cluster.secure else None
+    handle = start(folder.zookeeper_dir, zookeeper.port, jaas_file=jaas_file)
     with interrupts_deferred():
         zookeeper.process = processes.identify(handle.pid)
         assert zookeeper.process is not None, "it responded a moment ago"
@@ -448,7 +464,7 @@ def _start_adopted_zookeeper(
 
     adoption.remove_marks(folder, cluster)
     _start_zookeeper(folder, cluster, started, tell)
-    adoption.remove_registrations(cluster.zookeeper.address)
+    adoption.remove_registrations(folder.zookeeper(cluster))
 
 
 def _check_can_start(cluster: LocalCluster) -> None:
@@ -467,7 +483,7 @@ def _check_can_start(cluster: LocalCluster) -> None:
     elif not zookeeper.running:
         if zookeeper.kind == EMBEDDED_JAVA:
             find_java()
-            find_jars()
+            find_jars(sasl=cluster.secure)
         problem = _port_problem(zookeeper.port, HOST, "ZooKeeper")
         if problem is not None:
             raise StartupError(f"{problem}; or use it with --zookeeper {zookeeper.address}")

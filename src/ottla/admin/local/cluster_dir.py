@@ -10,7 +10,9 @@ belongs to the project it is tried in, is seen by `ls`, and is gone with `rm -r`
     broker-0/metrics.sock        how it fares, for whoever owns the folder: docs/METRICS.md
     broker-0/data/               Kafka's log folders
     certs/                       with `ottla up --secure`: its CA, and what that issued
-    client.properties            with `ottla up --secure`: how tools connect
+    clients/                     with `ottla up --secure`: how clients connect, by user
+    passwords.json               with `ottla up --secure`: its users' passwords
+    zookeeper.jaas               with `ottla up --secure`: the user of its ZooKeeper
     zookeeper/                   the embedded ZooKeeper's configuration, data and log
 
 Invariants: cluster.json is replaced whole, never edited in place, and written before and after
@@ -37,13 +39,14 @@ from ottla.model.errors import OttlaError
 from ottla.model.ports import address_text
 
 if TYPE_CHECKING:
+    from ottla.admin.zookeeper_session import ZooKeeper
     from ottla.security.client import ClientSecurity
 
 HOST = "127.0.0.1"
 ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - recognized, never the default
 DEFAULT_DIR = "ottla-data"
 CLUSTER_FILE = "cluster.json"
-CLIENT_PROPERTIES = "client.properties"
+CLIENT_PROPERTIES = "admin.properties"
 REASON = "ottla broker: "
 """Before the reason why a broker ended, in its log."""
 
@@ -122,7 +125,9 @@ class LocalCluster(msgspec.Struct):
     folder: str = ""
     """Where cluster.json was written last."""
     secure: bool = False
-    """Whether brokers and clients meet over TLS, with certificates of the folder's own CA."""
+    """Whether brokers and clients meet over TLS as users that ACLs allow what they may do."""
+    has_users: bool = False
+    """Whether the users of a secured cluster are in ZooKeeper."""
 
     @property
     def bootstrap(self) -> str:
@@ -183,9 +188,35 @@ class ClusterDir:
     def certificates_dir(self) -> Path:
         return self.path / "certs"
 
+    @property
+    def clients_dir(self) -> Path:
+        return self.path / "clients"
+
+    @property
+    def passwords_file(self) -> Path:
+        return self.path / "passwords.json"
+
+    @property
+    def zookeeper_jaas(self) -> Path:
+        return self.path / "zookeeper.jaas"
+
+    def zookeeper_settings(self) -> dict[str, str]:
+        """Return a broker's settings for security towards ZooKeeper; none: in the clear."""
+        file = self.zookeeper_jaas
+        if not file.exists():
+            return {}
+        return {"java.security.auth.login.config": str(file), "zookeeper.set.acl": "true"}
+
+    def zookeeper(self, cluster: LocalCluster) -> "ZooKeeper":
+        """Return how commands here reach the cluster's ZooKeeper."""
+        from ottla.admin.zookeeper_session import ZooKeeper  # noqa: PLC0415 - lazy
+
+        settings = {**self.zookeeper_settings(), **cluster.settings}
+        return ZooKeeper(cluster.zookeeper.address, settings)
+
     def client_properties(self) -> Path | None:
         """Return the file that says how tools connect to this cluster, None: in the clear."""
-        file = self.path / CLIENT_PROPERTIES
+        file = self.clients_dir / CLIENT_PROPERTIES
         return file if file.exists() else None
 
     def security(self) -> "ClientSecurity | None":

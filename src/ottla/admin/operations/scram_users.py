@@ -1,7 +1,7 @@
 """SCRAM users: who has credentials, and how they are set, with any Kafka, ours or of the JVM.
 
 Who may call: the admin room. Invariants: a password never leaves this process: a broker gets the
-salted password, as from Kafka's AdminClient; ZooKeeper gets what a broker would write there.
+salted password, as from Kafka's AdminClient.
 Kafka: the SCRAM half of `ConfigCommand` (KIP-554).
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from ottla.admin.first_users import SALT_BYTES
 from ottla.admin.operations.configs import reason
 from ottla.model.errors import OttlaError
 from ottla.net.client import CONTROLLER, Client
@@ -18,20 +19,13 @@ from ottla.security.sasl.scram import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,
     ScramMechanism,
-    credential_of,
-    credential_text,
 )
 from ottla.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from ottla.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
 )
-from ottla.zookeeper.session import Session
-from ottla.zookeeper.store import Store
-from ottla.zookeeper.znodes import sanitize
 
-SALT_BYTES = 20
 MAX_PASSWORD_BYTES = 1024
-USERS = "users"
 
 
 class User(msgspec.Struct, frozen=True):
@@ -124,22 +118,3 @@ async def _alter(client: Client, request: AlterUserScramCredentialsRequest) -> N
             raise OttlaError(
                 f"user {result.user}: {reason(result.error_code, result.error_message)}"
             )
-
-
-async def put_in_zookeeper(
-    session: Session,
-    name: str,
-    password: str,
-    mechanisms: Collection[ScramMechanism],
-    iterations: int,
-) -> None:
-    """Do what `put` does before there is a broker: the first users of a cluster."""
-    store, entity = Store(session), sanitize(name)
-    settings = await store.get_entity_configs(USERS, entity)
-    for mechanism in mechanisms:
-        salt = secrets.token_bytes(SALT_BYTES)
-        salted = mechanism.salted_password(password, salt, iterations)
-        credential = credential_of(mechanism, salted, salt, iterations)
-        settings[mechanism.sasl_name] = credential_text(credential)
-    await store.set_or_create_first_entity_configs(USERS, entity, settings)
-    await store.create_config_change_notification(f"{USERS}/{entity}")

@@ -15,7 +15,6 @@ from ottla.replication.replica_selector import RACK_AWARE
 logger = logging.getLogger(__name__)
 
 SWITCHES = {
-    "zookeeper.set.acl": "znodes would stay open to everyone",
     "zookeeper.metadata.migration.enable": "there is no way to KRaft from here",
     "remote.log.storage.system.enable": "there is no tiered storage",
 }

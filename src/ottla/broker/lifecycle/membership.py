@@ -16,15 +16,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.lifecycle.state import BrokerState
-from ottla.broker.lifecycle.zookeeper_tls import zookeeper_world
 from ottla.broker.metadata.metadata_cache import NO_CONTROLLER, Change, TopicState
 from ottla.controller.crash_detection import CRASH_DETECTION, OFF
 from ottla.model.cluster import BrokerInfo
 from ottla.model.errors import ErrorCode, OttlaError, StartupError
+from ottla.net.tls_world import tls_world
 from ottla.replication.partition import Partition
 from ottla.replication.strays import stop_deleted
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from ottla.zookeeper.errors import (
+    AuthFailedError,
     BadVersionError,
     NodeExistsError,
     NoNodeError,
@@ -33,8 +34,10 @@ from ottla.zookeeper.errors import (
 )
 from ottla.zookeeper.operations import Delete
 from ottla.zookeeper.registration import SESSION_FILE
+from ottla.zookeeper.security_settings import zookeeper_security
 from ottla.zookeeper.session import Session, SessionEvent, SessionState
 from ottla.zookeeper.store import Store, ensure_chroot
+from ottla.zookeeper.tls_settings import zookeeper_tls
 from ottla.zookeeper.znodes import CONTROLLER, broker_path
 
 if TYPE_CHECKING:
@@ -44,6 +47,8 @@ logger = logging.getLogger(__name__)
 
 CONTROLLED_SHUTDOWN_VERSION = 3
 RECONNECT_BACKOFF_S = 0.2
+REFUSED_BACKOFF_S = 5.0
+"""After ZooKeeper refused who we are: a person has to change that."""
 WITHDRAWAL_WAIT_S = 1.0
 TOPICS_EXPECTED_S = 10.0
 """How long after its first update a broker waits for topics: a controller does not name
@@ -63,7 +68,10 @@ class Membership:
         self._broker_info = broker_info
         self._on_registered = on_registered
         self._session: Session | None = None
-        self._zookeeper_world = zookeeper_world(server.world, server.config)
+        read_bytes = server.world.files.read_bytes
+        tls = zookeeper_tls(server.config, read_bytes)
+        self._zookeeper_world = server.world if tls is None else tls_world(server.world, tls)
+        self._zookeeper_security = zookeeper_security(server.config, read_bytes)
         self._previous_session_id = 0
         self._lost = asyncio.Event()
         self._leaving = False
@@ -88,6 +96,7 @@ class Membership:
             config.text("zookeeper.connect"),
             session_timeout_ms,
             connect_timeout_ms,
+            self._zookeeper_security,
         )
         self._session = await Session.connect(
             self._zookeeper_world,
@@ -95,6 +104,7 @@ class Membership:
             session_timeout_ms,
             connect_timeout_ms,
             self._on_event,
+            security=self._zookeeper_security,
         )
         logger.info(
             "zookeeper connected session=%#x timeout_ms=%d",
@@ -383,6 +393,7 @@ class Membership:
 
     async def _rejoin(self) -> None:
         while not self._leaving:
+            refused = False
             try:
                 store = await self.connect()
                 await self._server.load(store)
@@ -392,9 +403,11 @@ class Membership:
                 logger.warning("zookeeper not reachable error=%s", error)
             except OttlaError as error:
                 logger.warning("not registered again yet error=%s", error)
+                refused = isinstance(error, AuthFailedError)
             if self._joined or self._lost.is_set():
                 await self._lose()
-            await asyncio.sleep(RECONNECT_BACKOFF_S * (1 + self._server.world.random.random()))
+            pause_s = REFUSED_BACKOFF_S if refused else RECONNECT_BACKOFF_S
+            await asyncio.sleep(pause_s * (1 + self._server.world.random.random()))
 
     async def leave(self) -> None:
         """Close the session; our znodes go with it."""

@@ -1,15 +1,18 @@
 """TLS to ZooKeeper: Kafka's `zookeeper.ssl.*` settings.
 
-Who may call: `membership`. Invariant: with `zookeeper.ssl.client.enable=true` nothing is ever said
-to ZooKeeper in the clear, and its certificate and host name are checked. ZooKeeper:
+Who may call: who opens sessions. Invariant: with `zookeeper.ssl.client.enable=true` nothing is
+ever said to ZooKeeper in the clear, and its certificate and host name are checked. ZooKeeper:
 `ClientX509Util`; Kafka: KIP-515.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConfigError
-from ottla.model.ports import World
+
+if TYPE_CHECKING:
+    from ottla.security.client import ClientTls
 
 ENABLE = "zookeeper.ssl.client.enable"
 KEYS = {
@@ -29,11 +32,10 @@ TYPES = {".pem": "PEM", ".p12": "PKCS12", ".pfx": "PKCS12", ".jks": "JKS"}
 PEM = "PEM"
 
 
-def zookeeper_world(world: World, config: BrokerConfig) -> World:
-    """Return the world for sessions: with TLS if the settings say so. ConfigError."""
+def zookeeper_tls(config: BrokerConfig, read_bytes: Callable[[str], bytes]) -> "ClientTls | None":
+    """Return the TLS of sessions, None: in the clear. ConfigError."""
     if not config.flag(ENABLE):
-        return world
-    from ottla.net.tls_network import TlsNetwork  # noqa: PLC0415 - lazy
+        return None
     from ottla.security.client import ClientTls  # noqa: PLC0415 - lazy
     from ottla.security.tls import TlsEndpoint  # noqa: PLC0415 - lazy
     from ottla.security.tls_settings import tls_settings  # noqa: PLC0415 - lazy
@@ -42,9 +44,8 @@ def zookeeper_world(world: World, config: BrokerConfig) -> World:
         if config.flag(key):
             raise ConfigError(f"{key}=true: revocation is not checked here; remove it")
     settings = tls_settings(lambda key: _text(config, key), "zookeeper.")
-    endpoint = TlsEndpoint(settings, world.files.read_bytes, server=False)
-    tls = ClientTls(lambda: endpoint.context, settings.tls13_ciphers)
-    return replace(world, network=TlsNetwork(world.network, tls))
+    endpoint = TlsEndpoint(settings, read_bytes, server=False)
+    return ClientTls(lambda: endpoint.context, settings.tls13_ciphers)
 
 
 def _text(config: BrokerConfig, key: str) -> str:
