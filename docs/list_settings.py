@@ -111,6 +111,11 @@ offsets.topic.compression.codec codec of the records of `__consumer_offsets`, by
 offsets.topic.num.partitions partitions of `__consumer_offsets`; not to be changed once it is there
 offsets.topic.replication.factor its replicas
 offsets.topic.segment.bytes its `segment.bytes`
+password.encoder.iterations of the key's derivation; at most 1,000,000 here
+password.encoder.key.length bits of the key: 128, 192 or 256
+password.encoder.keyfactory.algorithm `PBKDF2WithHmacSHA1`, …`SHA224`, …`SHA256`, …`SHA384` or …`SHA512`; nothing: the last
+password.encoder.old.secret for a restart with a new secret: what this one has encrypted is encrypted anew
+password.encoder.secret encrypts passwords of dynamic settings; without it they are refused
 producer.id.expiration.ms an idempotent producer that has sent nothing for so long is forgotten. Counts from the next start
 queued.max.request.bytes bytes of requests in memory, counted for frames over 64 KiB; beyond it clients wait
 quota.window.num how many windows the rates of clients' quotas are measured over

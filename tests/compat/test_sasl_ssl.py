@@ -9,93 +9,31 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.certificates import Authority
-from support.cluster import FEW, OttlaCluster, free_ports
-from support.sasl_clusters import PLAIN, SCRAM, USERS, ottla
+from support.cluster import FEW
+from support.sasl_clusters import USERS
+from support.sasl_ssl import OPERATOR, SaslSslOttla
 from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
 
-HOST, LISTENER, TOPIC, SECRET = "127.0.0.1", "SASL_SSL", "orders", "orders-secret"
-OPERATOR = "operator"
-PREFIX = "listener.name.sasl_ssl"
-ADMIN_PASSWORD, BROKER_PASSWORD = "admin-secret", "broker-secret"
-
-
-class Guarded(OttlaCluster):
-    """Brokers that meet, and serve clients, over SASL_SSL; one listener in the clear is ours."""
-
-    def __init__(self, folder, authority, **settings):
-        super().__init__(folder, 3, **settings)
-        self.authority = authority
-        self.secure_ports = dict(zip(self.ids, free_ports(3), strict=True))
-
-    def properties(self, broker):
-        secure = f"{LISTENER}://{HOST}:{self.secure_ports[broker]}"
-        users = {"broker": BROKER_PASSWORD, OPERATOR: ADMIN_PASSWORD, **USERS}
-        options = "".join(f' user_{name}="{password}"' for name, password in users.items())
-        own = f'username="broker" password="{BROKER_PASSWORD}"'
-        found = super().properties(broker)
-        return {
-            **found,
-            "listeners": f"{found['listeners']},{secure}",
-            "inter.broker.listener.name": LISTENER,
-            "sasl.mechanism.inter.broker.protocol": "PLAIN",
-            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
-            f"{PREFIX}.plain.sasl.jaas.config": f"{PLAIN} required {own}{options};",
-            f"{PREFIX}.scram-sha-512.sasl.jaas.config": f"{SCRAM} required;",
-            "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
-            "super.users": f"User:broker;User:{OPERATOR}",
-            **self.authority.server(self.authority.issue(f"broker-{broker}")),
-        }
-
-    @property
-    def secure_bootstrap(self):
-        return ",".join(f"{HOST}:{port}" for port in self.secure_ports.values())
-
-    def client(self, name, password, mechanism="PLAIN", **more):
-        """Return librdkafka's settings."""
-        return {
-            "bootstrap.servers": self.secure_bootstrap,
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": str(self.authority.pem),
-            "sasl.mechanism": mechanism,
-            "sasl.username": name,
-            "sasl.password": password,
-            "log_level": 2,
-            **more,
-        }
-
-    def tool(self, *arguments, stdin="", name=OPERATOR, password=ADMIN_PASSWORD):
-        """Run our command line as a user."""
-        config = self.folder / f"{name}.properties"
-        config.write_text(
-            "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nssl.truststore.type=PEM\n"
-            f"ssl.truststore.location={self.authority.pem}\n"
-            f'sasl.jaas.config={PLAIN} required username="{name}" password="{password}";\n'
-        )
-        at = ("-b", self.secure_bootstrap, "--command-config", str(config))
-        return ottla(*arguments, *at, stdin=stdin)
+TOPIC, HIDDEN = "orders", "orders-hidden"
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     folder = tmp_path_factory.mktemp("guarded")
     settings = {"default_replication_factor": "3", "min_insync_replicas": "2", **FEW}
-    with Guarded(folder / "c", Authority(folder / "ca"), **settings) as running:
-        admin = AdminClient(running.client(OPERATOR, ADMIN_PASSWORD))
-        for future in admin.create_topics([NewTopic(TOPIC, 3, 3), NewTopic(SECRET, 1, 3)]).values():
+    with SaslSslOttla(folder / "c", Authority(folder / "ca"), **settings) as running:
+        admin = AdminClient(running.client(OPERATOR))
+        for future in admin.create_topics([NewTopic(TOPIC, 3, 3), NewTopic(HIDDEN, 1, 3)]).values():
             future.result(30)
-        for operation in ("Read", "Write"):
-            added = running.tool(
-                "acls", "add", "User:alice", "--operation", operation, "--topic", TOPIC
-            )  # fmt: skip
-            assert added.returncode == 0, added.stderr
-        added = running.tool("acls", "add", "User:alice", "--operation", "Read", "--group", "*")
-        assert added.returncode == 0, added.stderr
+        of_topic = ("--topic", TOPIC)
+        running.allow("alice", ("Read", *of_topic), ("Write", *of_topic), ("Read", "--group", "*"))
         yield running
         logs = [running.log(broker).read_text() for broker in running.ids]
-        secrets = (*USERS.values(), BROKER_PASSWORD, ADMIN_PASSWORD, "carol-secret")
-        assert not [s for s in secrets for log in logs if s in log], "secrets in logs"
+        secrets = running.secrets()
+        secrets.add("password of carol", "carol-secret")
+        assert running.leaks(secrets, folder) == []
         assert not any("Traceback" in log for log in logs), logs
 
 

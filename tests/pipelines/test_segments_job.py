@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from ottla.log import checkpoints
+from ottla.pipelines.config import Cluster
 from ottla.pipelines.job import in_one_line
 from ottla.pipelines.replica_files import finding as kinds
 from ottla.pipelines.replica_files.job import compare
@@ -77,7 +78,9 @@ def written(tmp_path_factory, spark):
                     cluster.terminate(0)
                     cluster.start_broker(0)
                     until(lambda: znodes.full(TOPIC), 60, "all replicas are in sync")
-        live = compare(spark, places(cluster), Wanted((TOPIC,)), cluster.bootstrap)
+        live = compare(
+            spark, places(cluster), Wanted((TOPIC,)), Cluster(bootstrap_servers=cluster.bootstrap)
+        )
         cluster.stop()
         yield cluster, live
 

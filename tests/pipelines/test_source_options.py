@@ -45,7 +45,10 @@ def parsed(**options):
         ({"onDataLoss": "shrug"}, "'shrug' is none of fail, earliest, latest"),
         ({"onDataLoss": "fail", "failOnDataLoss": "true"}, "exclude each other"),
         ({"kafka.isolation.level": "both"}, "is none of read_uncommitted, read_committed"),
-        ({"kafka.security.protocol": "SASL_TLS"}, "is none of plaintext, ssl, sasl_ssl"),
+        (
+            {"kafka.security.protocol": "SASL_TLS"},
+            "security.protocol=SASL_TLS is not one of PLAINTEXT, SSL, ",
+        ),
         (
             {"kafka.security.protocol": "SASL_PLAINTEXT"},
             "option kafka.sasl.mechanism=GSSAPI (Kerberos) is not served here",

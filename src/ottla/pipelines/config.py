@@ -3,21 +3,28 @@
 Who may call: the jobs of this room. Invariants: what is not known, missing or of the wrong type is
 one line that names the file and the key; nothing has started then. A job derives its own
 `msgspec.Struct` with `forbid_unknown_fields=True, frozen=True, kw_only=True`, and takes `Cluster`
-and `Spark` below as its tables `[cluster]` and `[spark]`.
+and `Spark` below as its tables `[cluster]` and `[spark]`. Secrets of a properties file stay in it:
+what is handed to Spark has the file's path (Spark shows options in plans, logs and its web pages).
 """
 
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from ottla.model.config import parse_properties
 from ottla.model.errors import ConfigError
+from ottla.security.client_properties import KEYS, LOCATIONS, SECRETS
+
+if TYPE_CHECKING:
+    from ottla.security.client import ClientSecurity
 
 T = TypeVar("T")
-PLAINTEXT = "PLAINTEXT"
+PROVIDER = "file"
+PROVIDER_CLASS = "org.apache.kafka.common.config.provider.FileConfigProvider"
 CLIENT_SETTINGS = (
     "client.id", "default.api.timeout.ms", "fetch.max.wait.ms", "max.partition.fetch.bytes",
     "request.timeout.ms",
@@ -37,27 +44,59 @@ class Cluster(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     properties: str | None = None
 
     def client_options(self) -> dict[str, str]:
-        """Return the settings of `properties` and `options`; the latter win."""
+        """Return the settings of `properties` and `options`; the latter win.
+
+        Files that they name belong to the folder that the job was started in.
+        """
         found: dict[str, str] = {}
         if self.properties is not None:
             found = read_properties(Path(self.properties))
-        return {**found, **self.options}
+        return with_whole_paths({**found, **self.options})
 
     def connector_options(self) -> dict[str, str]:
-        """Return them as options of Spark's Kafka connector: `kafka.` before each name."""
+        """Return them as options of Spark's Kafka connector: `kafka.` before each name.
+
+        Instead of a secret of the file there is a reference that Kafka's clients resolve wherever
+        they run (KIP-421), so the file has to be there, too.
+        """
         options = {f"kafka.{name}": value for name, value in self.client_options().items()}
+        referred = [n for n in SECRETS if f"kafka.{n}" in options and n not in self.options]
+        if referred:
+            assert self.properties is not None
+            path = os.path.abspath(self.properties)  # noqa: PTH100 - a text
+            if set(path) & set(":{}"):
+                raise ConfigError(
+                    f"{path}: Kafka's clients cannot refer to a file whose path has one of : {{ }}"
+                )
+            options |= {f"kafka.{n}": f"${{{PROVIDER}:{path}:{n}}}" for n in referred}
+            options |= {
+                "kafka.config.providers": PROVIDER,
+                f"kafka.config.providers.{PROVIDER}.class": PROVIDER_CLASS,
+            }
         return {**options, "kafka.bootstrap.servers": self.bootstrap_servers}
 
-    def source_options(self) -> dict[str, str]:
-        """Return what our own client takes of them, as options of `format("ottla")`."""
+    def source_options(self, *, every: bool = False) -> dict[str, str]:
+        """Return what our own client takes of them, as options of `format("ottla")`.
+
+        With `every` all of `options`, so that one which it does not take is refused there.
+        """
         given = self.client_options()
-        found = {f"kafka.{name}": given[name] for name in CLIENT_SETTINGS if name in given}
+        names = [n for n in CLIENT_SETTINGS if n in given]
+        names += [n for n in self.options if n in KEYS]
+        names += [n for n in self.options if every and n not in names]
+        found = {f"kafka.{name}": given[name] for name in names}
+        if self.properties is not None:
+            found["properties"] = os.path.abspath(self.properties)  # noqa: PTH100 - a text
         return {**found, "kafka.bootstrap.servers": self.bootstrap_servers}
 
-    @property
-    def secured(self) -> bool:
-        """Return whether the brokers want TLS or SASL, which our own client does not speak."""
-        return self.client_options().get("security.protocol", PLAINTEXT) != PLAINTEXT
+    def security(self) -> "ClientSecurity | None":
+        """Return how our own client connects; None: in the clear. ConfigError if it cannot."""
+        from ottla.security.client_properties import client_security  # noqa: PLC0415 - lazy
+
+        try:
+            return client_security(self.client_options())
+        except ConfigError as error:
+            raise ConfigError(f"[cluster]: {error}") from None
 
 
 class Spark(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -75,6 +114,12 @@ def read_properties(path: Path) -> dict[str, str]:
         raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
+def with_whole_paths(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return client settings that name the same files from any other folder, too."""
+    named = {n: text for n in LOCATIONS if (text := settings.get(n, "").strip())}
+    return {**settings, **{n: os.path.abspath(text) for n, text in named.items()}}  # noqa: PTH100
+
+
 def read_config(path: Path | None, sets: Iterable[str], kind: type[T]) -> T:
     """Read a file of settings, then `--set table.key=value`; ConfigError if it does not fit.
 
@@ -90,6 +135,7 @@ def read_config(path: Path | None, sets: Iterable[str], kind: type[T]) -> T:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: {error}") from None
     for text in sets:
+        _refuse_secrets(text)
         _put(found, text)
     try:
         return msgspec.convert(found, kind)
@@ -111,6 +157,15 @@ def _put(found: dict[str, Any], text: str) -> None:
         inner[last] = _value(value)
     else:
         inner.pop(last, None)  # as if the file did not have it
+
+
+def _refuse_secrets(text: str) -> None:
+    for name in SECRETS:
+        if name in text:
+            raise ConfigError(
+                f"--set with {name}: everyone on this machine can read the arguments of a "
+                "process; write it into a file, and name that by cluster.properties"
+            )
 
 
 def _value(text: str) -> Any:

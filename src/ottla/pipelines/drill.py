@@ -70,7 +70,7 @@ def options_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("paths", nargs="*", metavar="[ID=]FOLDER", help="the cluster's folder, or brokers' folders")
-    add("--bootstrap-server", metavar="HOST:PORT[,…]", help="ask the running cluster, too")
+    frame.add_cluster_options(parser, "ask the running cluster, too")
     add(
         "--acks",
         metavar="PATH",
@@ -120,9 +120,7 @@ def _print_sums(sums: outputs.Sums, output: Path) -> int:
 
 def settings_of(options: argparse.Namespace) -> Settings:
     """Return the file's settings with the command line's over them; ConfigError if they clash."""
-    sets = list(options.sets)
-    if options.bootstrap_server:
-        sets.append(f"cluster.bootstrap_servers={json.dumps(options.bootstrap_server)}")
+    sets = frame.cluster_sets(options)
     names = ("acks", "reports", "lake", "start_time", "end_time", "time_zone", "output")
     given = {name: getattr(options, name) for name in names}
     sets += [f"drill.{name}={json.dumps(v)}" for name, v in given.items() if v is not None]
@@ -135,11 +133,6 @@ def settings_of(options: argparse.Namespace) -> Settings:
     settings = read_config(options.config, sets, Settings)
     if not settings.drill.paths:
         raise ConfigError("name the cluster's folder, or the brokers' folders")
-    if settings.cluster is not None and settings.cluster.secured:
-        raise ConfigError(
-            "[cluster]: the cluster is asked without TLS and SASL only; leave [cluster] out, "
-            "then the files alone are looked at"
-        )
     if settings.drill.reports is not None and not (settings.cluster and settings.drill.topics):
         raise ConfigError("reports need --bootstrap-server and --topic: the log is read for them")
     return settings
@@ -158,7 +151,7 @@ def _wanted(settings: Settings, zone: str) -> Any:
         files=_logs_of(drill.paths),
         topics=tuple(drill.topics),
         partitions=tuple(drill.partitions),
-        bootstrap=None if settings.cluster is None else settings.cluster.bootstrap_servers,
+        cluster=settings.cluster,
         acks=drill.acks,
         lake=drill.lake,
         start_ms=moment(drill.start_time, known),

@@ -5,6 +5,7 @@ wrong in the world is one line on stderr and exit code 1; SIGTERM ends a job as 
 """
 
 import argparse
+import json
 import logging
 import os
 import re
@@ -34,6 +35,23 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
         help="a setting of Spark; may be repeated",
     )  # fmt: skip
     return found
+
+
+def add_cluster_options(parser: argparse.ArgumentParser, why: str | None = None) -> None:
+    """Add the options of a job that may ask a running cluster."""
+    parser.add_argument("--bootstrap-server", metavar="HOST:PORT[,…]", help=why)
+    parser.add_argument(
+        "--command-config", metavar="FILE", help="Kafka's client.properties, for TLS and SASL"
+    )
+
+
+def cluster_sets(options: argparse.Namespace) -> list[str]:
+    """Return --set, and what `add_cluster_options` added as such."""
+    given = {
+        "cluster.bootstrap_servers": options.bootstrap_server,
+        "cluster.properties": options.command_config,
+    }
+    return [*options.sets, *(f"{key}={json.dumps(v)}" for key, v in given.items() if v)]
 
 
 def wanted_of(options: argparse.Namespace) -> Wanted:

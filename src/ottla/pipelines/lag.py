@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ottla.model.errors import ConfigError
 from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
 from ottla.pipelines import job, paths
 from ottla.pipelines.config import Cluster, Spark, read_config
@@ -60,7 +59,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
 def options_parser() -> argparse.ArgumentParser:
     """Return the parser of the job's command line."""
     parser = job.parser(NAME, "Tell how far groups were behind, and which do not get on.")
-    parser.add_argument("--bootstrap-server", metavar="HOST:PORT[,…]")
+    job.add_cluster_options(parser)
     parser.add_argument("--group", action="append", default=[], help="only it; may be repeated")
     parser.add_argument("--until", metavar="TIME", help="where the history ends [now]")
     parser.add_argument("--history", metavar="FOLDER", help="write the history there, as Parquet")
@@ -76,14 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int:
     """Run the job, in a session of its own or a given one; return the exit code."""
-    sets = list(options.sets)
-    if options.bootstrap_server:
-        sets.append(f"cluster.bootstrap_servers={options.bootstrap_server}")
+    sets = job.cluster_sets(options)
     if options.group:
         sets.append(f"lag.groups={json.dumps(options.group)}")
     settings = read_config(options.config, sets, Settings)
-    if settings.cluster.secured:
-        raise ConfigError("[cluster]: lag reads over PLAINTEXT alone; give a PLAINTEXT listener")
     until_ms = None if options.until is None else parse_time(options.until)
     paths.new_folder(options.history, "--history")
     names = {"subscribe": ",".join(settings.lag.topics or [GROUP_METADATA_TOPIC])}

@@ -63,7 +63,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
 def options_parser() -> argparse.ArgumentParser:
     """Return the parser of the job's command line."""
     parser = job.parser(NAME, "Plan which replicas to move so that brokers hold their share.")
-    parser.add_argument("--bootstrap-server", metavar="HOST:PORT[,…]")
+    job.add_cluster_options(parser)
     parser.add_argument(
         "--drain", action="append", default=[], type=int, metavar="BROKER",
         help="take all replicas off this broker; may be repeated",
@@ -89,9 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def settings_of(options: argparse.Namespace) -> Settings:
     """Return the settings of file and command line; ConfigError if they do not fit together."""
-    sets = list(options.sets)
-    if options.bootstrap_server:
-        sets.append(f"cluster.bootstrap_servers={options.bootstrap_server}")
+    sets = job.cluster_sets(options)
     if options.samples:
         sets.append(f"rebalance.samples={json.dumps(options.samples)}")
     sets += [
@@ -102,8 +100,6 @@ def settings_of(options: argparse.Namespace) -> Settings:
     settings = read_config(options.config, sets, Settings)
     if settings.cluster is None and (options.sample or settings.rebalance.samples is None):
         raise ConfigError("no cluster to ask: give --bootstrap-server, or --samples to plan from")
-    if settings.cluster is not None and settings.cluster.secured:
-        raise ConfigError("[cluster]: rebalance asks over PLAINTEXT alone; give such a listener")
     if options.sample and settings.rebalance.samples is None:
         raise ConfigError("--sample wants the folder: add --samples FOLDER")
     return settings
@@ -136,7 +132,7 @@ def _sample(settings: Settings) -> int:
 
     assert settings.cluster is not None
     assert settings.rebalance.samples is not None
-    seen = asking.look(settings.cluster.bootstrap_servers, offsets=True)
+    seen = asking.look(settings.cluster, offsets=True)
     samples.write(Path(settings.rebalance.samples), seen)
     sys.stdout.write(
         json.dumps(
@@ -159,8 +155,8 @@ def _seen(
     rebalance = settings.rebalance
     if settings.cluster is None:
         return _history(options, settings, spark)
-    bootstrap, wait_s = settings.cluster.bootstrap_servers, rebalance.sample_seconds
-    seen = asking.look(bootstrap, offsets=wait_s > 0)
+    cluster, wait_s = settings.cluster, rebalance.sample_seconds
+    seen = asking.look(cluster, offsets=wait_s > 0)
     rates: Rates = {}
     if rebalance.samples is not None:
         newest, rates = _history(options, settings, spark)
@@ -172,7 +168,7 @@ def _seen(
     if wait_s:
         before = seen
         time.sleep(wait_s)
-        seen = asking.look(bootstrap, offsets=True)
+        seen = asking.look(cluster, offsets=True)
         rates |= rate_between(before, seen)
     return seen, rates
 

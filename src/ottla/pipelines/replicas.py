@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ottla.model.errors import ConfigError
 from ottla.pipelines import job
 from ottla.pipelines.config import Cluster, Spark, read_config
 from ottla.pipelines.replica_files.job import Report, compare
@@ -57,30 +56,19 @@ def options_parser() -> argparse.ArgumentParser:
         "--brokers", metavar="[ID=]FOLDER[,…]", help="log dirs; without an id, meta.properties'"
     )
     parser.add_argument("--topic", action="append", default=[], help="only it; may be repeated")
-    parser.add_argument(
-        "--bootstrap-server", metavar="HOST:PORT[,…]",
-        help="ask the running cluster for its high watermarks and ISR",
-    )  # fmt: skip
+    job.add_cluster_options(parser, "ask the running cluster for its high watermarks and ISR")
     parser.add_argument("--output", choices=("table", "json"), default="table")
     return parser
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
     """Return the file's settings, the command line's over them; ConfigError if they do not fit."""
-    sets = list(options.sets)
+    sets = job.cluster_sets(options)
     if options.brokers:
         sets.append(f"replicas.brokers={options.brokers}")
-    if options.bootstrap_server:
-        sets.append(f"cluster.bootstrap_servers={options.bootstrap_server}")
     if options.topic:
         sets.append(f"replicas.topics={json.dumps(options.topic)}")
-    settings = read_config(options.config, sets, Settings)
-    if settings.cluster is not None and settings.cluster.secured:
-        raise ConfigError(
-            "[cluster]: high watermarks are asked without TLS and SASL only; leave [cluster] out, "
-            "then the checkpoints' high watermarks are used"
-        )
-    return settings
+    return read_config(options.config, sets, Settings)
 
 
 def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int:
@@ -88,13 +76,12 @@ def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int
     settings = settings_of(options)
     wanted = Wanted(frozenset(settings.replicas.topics), frozenset(settings.replicas.partitions))
     places = parse_places(settings.replicas.brokers)
-    bootstrap = None if settings.cluster is None else settings.cluster.bootstrap_servers
     started = time.monotonic()
     own = spark is None
     spark = spark or start_session(NAME, job.wanted_of(options), settings.spark, work=WORK)
     ready = time.monotonic()
     try:
-        report = compare(spark, places, wanted, bootstrap)
+        report = compare(spark, places, wanted, settings.cluster)
     finally:
         if own:
             spark.stop()

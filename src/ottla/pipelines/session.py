@@ -37,6 +37,12 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 Code that runs for minutes is slower, so it is for jobs whose rows do not pass through Java."""
 ARROW_BYTES = "16m"
 DAEMON = "ottla.pipelines.worker_daemon"
+REDACTED = (
+    r"(?i)secret|password|token|access[.]?key|sasl[.]jaas[.]config|ssl[.]keystore[.]key"
+    r"|ssl[.]keystore[.]certificate[.]chain"
+)
+"""Of settings and options whose names match, Spark's logs, plans and web pages show no value: what
+Spark has by default, and what else of Kafka's client settings is a secret."""
 ALL_CORES = "*"
 DEBUG = "OTTLA_PIPELINE_DEBUG"
 """Set in the environment, it lets tracebacks of a failure through."""
@@ -133,6 +139,7 @@ def settings_of(
         # What fails is said in one line; Spark's stack traces are for who asks for them.
         "spark.log.level": "ERROR" if os.environ.get(DEBUG) else "FATAL",
         "spark.sql.session.timeZone": "UTC",
+        "spark.redaction.regex": REDACTED,
         # Rows go to Python workers by number otherwise: 10,000 records of 1 MiB at once.
         "spark.sql.execution.arrow.maxBytesPerBatch": ARROW_BYTES,
     }

@@ -13,6 +13,21 @@ from ottla.security.client import ClientSecurity, ClientTls
 from ottla.security.sasl.settings import tool_sasl, uses_sasl
 
 DEFAULTS = {"ssl.endpoint.identification.algorithm": "https"}
+SECRETS = (
+    "sasl.jaas.config", "ssl.key.password", "ssl.keystore.key", "ssl.keystore.password",
+    "ssl.truststore.password",
+)  # fmt: skip
+"""Keys whose values Kafka declares as passwords, of those below."""
+LOCATIONS = ("ssl.keystore.location", "ssl.truststore.location")
+"""Keys of files, which belong to the folder that a program was started in."""
+KEYS = (
+    "security.protocol", "sasl.mechanism", "sasl.oauthbearer.token.endpoint.url",
+    "ssl.cipher.suites", "ssl.enabled.protocols", "ssl.endpoint.identification.algorithm",
+    "ssl.engine.factory.class", "ssl.keystore.certificate.chain", "ssl.keystore.type",
+    "ssl.provider", "ssl.secure.random.implementation", "ssl.truststore.certificates",
+    "ssl.truststore.type", *LOCATIONS, *SECRETS,
+)  # fmt: skip
+"""All that is read here; what names a class of the JVM is refused."""
 
 
 def client_tls(properties: Mapping[str, str]) -> ClientTls:

@@ -3,10 +3,13 @@
 Each refusal's text is what Apache Kafka 3.9.1 in ZooKeeper mode answered.
 """
 
+import json
+
 import pytest
 
 from ottla.broker.configs.dynamic_configs import layered
 from ottla.model.errors import ErrorCode
+from ottla.security.password_encoder import PasswordEncoder
 from ottla.wire.messages.alter_configs import AlterConfigsRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest
@@ -282,3 +285,84 @@ def test_synonyms_make_way_and_the_file_s_own_do_not():
         "broker.id": "1",
         "log.retention.ms": "8",
     }
+
+
+# -- passwords -------------------------------------------------------------------------------------
+
+PASSWORD_KEY = "listener.name.plaintext.ssl.key.password"
+PASSWORD = "planted-password"
+CONFIGS_OF_1 = "/config/brokers/1"
+
+
+def stored(scene):
+    """Return what stands in the broker's znode, as JSON."""
+    return json.loads(scene.znode(CONFIGS_OF_1).data)["config"]
+
+
+def test_a_password_without_a_secret_is_refused_as_by_kafka(cluster):
+    where = "ConfigResource(type=BROKER, name='1')"
+    why = f"Invalid config value for resource {where}: Password encoder secret not configured"
+    refused = change(cluster, "1", (PASSWORD_KEY, SET, PASSWORD))
+    assert refused == (ErrorCode.INVALID_REQUEST, why)
+    assert cluster.znode(CONFIGS_OF_1) is None
+    # Kafka finds that out when it writes, so a dry run says nothing of it.
+    assert change(cluster, "1", (PASSWORD_KEY, SET, PASSWORD), validate_only=True)[0] == 0
+
+
+def test_a_password_is_encrypted_in_zookeeper_and_shown_to_no_one(scene, caplog):
+    caplog.set_level("DEBUG")
+    broker = scene.up(1, password_encoder_secret="planted-secret")
+    assert change(scene, "1", (PASSWORD_KEY, SET, PASSWORD)) == (0, None)
+    text = stored(scene)[PASSWORD_KEY]
+    assert PasswordEncoder("planted-secret").decode(text) == PASSWORD
+    scene.wait(lambda: broker.config.properties.get(PASSWORD_KEY) == PASSWORD)
+    assert described(scene, "1", PASSWORD_KEY) == {
+        PASSWORD_KEY: (None, OWN, [(PASSWORD_KEY, None, OWN)])
+    }
+    # Another setting changes: the password stays, encrypted anew.
+    assert change(scene, "1", ("log.cleaner.threads", SET, "2")) == (0, None)
+    assert stored(scene)[PASSWORD_KEY] != text
+    assert PasswordEncoder("planted-secret").decode(stored(scene)[PASSWORD_KEY]) == PASSWORD
+    assert change(scene, "1", (PASSWORD_KEY, DELETE, None)) == (0, None)
+    scene.wait(lambda: PASSWORD_KEY not in broker.config.properties)
+    for secret in (PASSWORD, "planted-secret"):
+        assert secret not in caplog.text
+
+
+def test_passwords_of_all_brokers_are_refused(scene):
+    scene.up(1, password_encoder_secret="planted-secret")
+    code, text = change(scene, "", (PASSWORD_KEY, SET, PASSWORD))
+    assert code == ErrorCode.INVALID_REQUEST
+    assert text.startswith("Cannot update these configs at default cluster level")
+
+
+def test_the_old_secret_is_replaced_at_the_start(scene):
+    old, new = PasswordEncoder("old-secret"), PasswordEncoder("new-secret")
+    scene.up(1, password_encoder_secret="old-secret")
+    assert change(scene, "1", (PASSWORD_KEY, SET, PASSWORD)) == (0, None)
+    first = stored(scene)[PASSWORD_KEY]
+    assert old.decode(first) == PASSWORD
+    scene.stop(1)
+    both = {"password_encoder_secret": "new-secret", "password_encoder_old_secret": "old-secret"}
+    broker = scene.up(1, **both)
+    scene.wait(lambda: broker.config.properties.get(PASSWORD_KEY) == PASSWORD)
+    second = stored(scene)[PASSWORD_KEY]
+    assert new.decode(second) == PASSWORD
+    scene.stop(1)
+    broker = scene.up(1, **both)
+    scene.wait(lambda: broker.config.properties.get(PASSWORD_KEY) == PASSWORD)
+    assert stored(scene)[PASSWORD_KEY] == second, "it is of the new secret already"
+
+
+@pytest.mark.parametrize("settings", [{"password_encoder_secret": "planted-secret"}, {}])
+def test_what_cannot_be_decoded_is_left_out_and_said(scene, caplog, settings):
+    scene.up(1, password_encoder_secret="another-secret")
+    both = (PASSWORD_KEY, SET, PASSWORD), ("log.cleaner.threads", SET, "2")
+    assert change(scene, "1", *both) == (0, None)
+    scene.stop(1)
+    caplog.clear()
+    broker = scene.up(1, **settings)
+    scene.wait(lambda: broker.config.properties.get("log.cleaner.threads") == "2")
+    assert PASSWORD_KEY not in broker.config.properties
+    assert f"dynamic password ignored key={PASSWORD_KEY}" in caplog.text
+    assert PASSWORD not in caplog.text

@@ -179,7 +179,7 @@ def test_settings_of_a_listener_change_while_the_broker_runs(files):
     [
         ({KEY: "/none.pem"}, True, "No such file"),
         ({KEY: "/none.pem"}, False, "Cannot update these configs at default cluster level"),
-        ({"listener.name.ssl.ssl.keystore.password": "s3cret"}, True, "not kept in ZooKeeper"),
+        ({"listener.name.ssl.ssl.keystore.password": "s3cret"}, True, "PEM has no password"),
         ({"listener.name.ssl.ssl.client.auth": "maybe"}, True, "String must be one of"),
         ({"ssl.keystore.location": "/a"}, True, "only per-listener using the listener prefix"),
         ({"listener.name.ssl.broker.id": "2"}, True, "Cannot update these configs dynamically"),

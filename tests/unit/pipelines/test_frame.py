@@ -106,7 +106,6 @@ def test_client_settings_from_a_properties_file(tmp_path):
     cluster = Cluster(
         bootstrap_servers="h:1", properties=str(path), options={"sasl.mechanism": "PLAIN"}
     )
-    assert cluster.secured
     assert cluster.client_options() == {
         "security.protocol": "SASL_SSL",
         "sasl.jaas.config": "a=b;",
@@ -146,6 +145,7 @@ def test_what_our_own_client_takes_of_a_clusters_settings(tmp_path):
         "kafka.request.timeout.ms": "7",
         "kafka.default.api.timeout.ms": "9",
         "kafka.client.id": "me",
+        "properties": str(tmp_path / "client.properties"),
     }
     found = parse_options({**cluster.source_options(), "subscribe": "t"})
     assert (found.request_timeout_ms, found.api_timeout_ms, found.client_id) == (7, 9, "me")

@@ -4,8 +4,10 @@ Who may call: the command line. Invariants: all changes of one command are made 
 changed by --dry-run; a refusal names the key, the reason and the way out.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from ottla.admin.arguments import Argument, Option, UsageError
@@ -30,6 +32,10 @@ ClientId = Annotated[
 ClientDefaults = Annotated[bool, Option("--client-defaults", help="… of every other client id")]
 Ip = Annotated[str | None, Option("--ip", metavar="ADDRESS", help="… of an address")]
 IpDefaults = Annotated[bool, Option("--ip-defaults", help="… of every other address")]
+
+
+HIDDEN = "(hidden)"
+MOST_FILE_BYTES = 1_048_576
 
 
 class Target(NamedTuple):
@@ -147,7 +153,7 @@ def describe(
 
 
 def _value(setting: Any) -> str | None:
-    return "(hidden)" if setting.sensitive and setting.value is None else setting.value
+    return HIDDEN if setting.sensitive and setting.value is None else setting.value
 
 
 def _notes(setting: Any) -> str:
@@ -213,7 +219,11 @@ def alter(
     ip_defaults: IpDefaults = False,
     set_: Annotated[
         Pairs,
-        Option("--set", metavar="KEY=VALUE", help="Set it; this and the next three are repeatable"),
+        Option("--set", metavar="KEY=VALUE", help="Set it; KEY options are repeatable"),
+    ] = None,
+    set_file: Annotated[
+        Path | None,
+        Option("--set-file", metavar="FILE", help="Properties to set, for passwords; - is stdin"),
     ] = None,
     append: Annotated[
         Pairs, Option(metavar="KEY=VALUE", help="Add to a list, as cleanup.policy=compact")
@@ -245,7 +255,7 @@ def alter(
         raise UsageError(
             "say whose settings: --topic, --broker, --broker-defaults, --user, --client-id or --ip"
         )
-    changes = _changes(set_, delete, append, subtract)
+    changes = _changes([*(set_ or ()), *_of_file(set_file)], delete, append, subtract)
 
     async def question(client: Any) -> Any:
         if target.kind is None:
@@ -253,7 +263,10 @@ def alter(
         return await _alter_settings(client, target, changes, dry_run=dry_run)
 
     before = ask(directory, bootstrap_server, question)
-    rows = [(c.key, before.get(c.key), VERBS[c.operation], c.value) for c in changes]
+    rows = [
+        (c.key, was := before.get(c.key), VERBS[c.operation], _printed(target, c, was))
+        for c in changes
+    ]
     if structured(output):
         heads = ("key", "before", "operation", "value")
         listed = [dict(zip(heads, row, strict=True)) for row in rows]
@@ -261,6 +274,34 @@ def alter(
     else:
         print_table(("key", "before", "", "value"), rows, title=str(target))
     say("valid, and nothing was changed: leave --dry-run away" if dry_run else f"{target} altered")
+
+
+def _printed(target: Target, change: Any, before: Any) -> str | None:
+    """Return a change's value, but not a password. `before`: the value that was in force."""
+    from ottla.admin.operations import configs  # noqa: PLC0415 - lazy
+    from ottla.model.config import base_name  # noqa: PLC0415 - lazy
+    from ottla.model.config_keys import broker_keys  # noqa: PLC0415 - lazy
+
+    value: str | None = change.value
+    key = broker_keys().get(base_name(change.key)) if target.kind == configs.BROKER else None
+    secret = before == HIDDEN or (key is not None and key.type == "password")
+    return HIDDEN if secret and value is not None else value
+
+
+def _of_file(file: Path | None) -> list[str]:
+    """Return what --set-file names, as --set takes it: arguments of a process are no secret."""
+    if file is None:
+        return []
+    from ottla.model.config import parse_properties  # noqa: PLC0415 - lazy
+
+    if str(file) == "-":
+        data = sys.stdin.buffer.read(MOST_FILE_BYTES + 1)
+    else:
+        with file.open("rb") as opened:
+            data = opened.read(MOST_FILE_BYTES + 1)
+    if len(data) > MOST_FILE_BYTES:
+        raise OttlaError(f"--set-file {file}: more than {MOST_FILE_BYTES:,} bytes")
+    return [f"{key}={value}" for key, value in parse_properties(data.decode()).items()]
 
 
 def _changes(set_: Pairs, delete: Pairs, append: Pairs, subtract: Pairs) -> list[Any]:
@@ -276,7 +317,9 @@ def _changes(set_: Pairs, delete: Pairs, append: Pairs, subtract: Pairs) -> list
                 raise UsageError(f"--{VERBS[operation]} {text}: write {form}")
             changes.append(Change(operation, key, value if equals else None))
     if not changes:
-        raise UsageError("nothing to change: add --set, --append, --subtract or --delete")
+        raise UsageError(
+            "nothing to change: add --set, --set-file, --append, --subtract or --delete"
+        )
     for key in (c.key for c in changes):
         if sum(c.key == key for c in changes) > 1:
             raise UsageError(f"{key} is named more than once: say one thing of it")

@@ -6,6 +6,8 @@ then /config/brokers/<id>. Invariants:
 - what is in force is one valid whole; a bad value in ZooKeeper is left out, said and survived (F41)
 - what would be kept and never obeyed is refused when it is set; thread counts are accepted as
   Kafka accepts them, for they promise nothing to anyone
+- passwords are in the clear in memory alone: in ZooKeeper they are encrypted by
+  `password.encoder.secret`, and without it refused
 
 Kafka: `DynamicBrokerConfig`, `DynamicConfig.Broker` and `BrokerConfigHandler`.
 """
@@ -24,6 +26,7 @@ from ottla.model.config import LISTENER_PREFIX, BrokerConfig, base_name
 from ottla.model.config_keys import broker_keys
 from ottla.model.errors import ConfigError, ErrorCode, OttlaError
 from ottla.replication.throttle import UNBOUNDED
+from ottla.security.password_encoder import OLD_SECRET, PasswordEncoder, password_encoder
 
 if TYPE_CHECKING:
     from ottla.zookeeper.store import Store
@@ -61,7 +64,7 @@ UNSERVED = frozenset(
 """Kafka changes these while it runs; a broker of ours would keep them and not obey."""
 
 LISTENER_PASSWORDS = frozenset(key for key in SSL_STORES if broker_keys()[key].type == "password")
-"""In ZooKeeper everyone could read them."""
+"""In ZooKeeper these are encrypted."""
 
 OF_LISTENERS = frozenset(k for k in DYNAMIC_KEYS if k.startswith("ssl."))
 """What may change for one listener."""
@@ -77,6 +80,7 @@ THREAD_COUNTS = (
     "num.replica.fetchers",
 )
 
+NOT_CONFIGURED = "Password encoder secret not configured"
 CLEANER_THREADS = "log.cleaner.threads"
 
 
@@ -113,11 +117,6 @@ def check_names(settings: Mapping[str, str]) -> None:
     ]
     _refuse(fixed, "Cannot update these configs dynamically")
     _refuse(
-        [name for name in settings if is_of_listener(name, LISTENER_PASSWORDS)],
-        "Passwords and keys are not kept in ZooKeeper here; put them into server.properties or a "
-        "file that ssl.keystore.location names",
-    )
-    _refuse(
         [name for name in settings if name in SSL_STORES],
         "These security configs can be dynamically updated only per-listener using the listener "
         "prefix",
@@ -150,6 +149,9 @@ class DynamicConfigs:
         self._on_update = on_update
         self.check_tls: Callable[[Mapping[str, str]], None] = lambda _: None
         """raises ConfigError unless the listeners could take these settings over"""
+        self._encoder = password_encoder(config)
+        self._old_encoder = password_encoder(config, OLD_SECRET)
+        self._decoded: dict[str, str] = {}
         self.own: dict[str, str] = {}
         self.defaults: dict[str, str] = {}
 
@@ -164,17 +166,80 @@ class DynamicConfigs:
         return UNBOUNDED if text is None else float(int(text))
 
     async def load(self, store: "Store") -> None:
-        """Read both layers through a new session."""
+        """Read both layers through a new session.
+
+        Passwords that the old secret has encrypted are encrypted by the new one then.
+        """
         own = str(self._config.broker_id)
         found = await store.get_entities_configs("brokers", [CLUSTER_DEFAULT, own])
-        self._take(found[CLUSTER_DEFAULT], found[own])
+        renewed = self._renewed(found[own])
+        if renewed != found[own]:
+            await store.set_or_create_first_entity_configs("brokers", own, renewed)
+        self._take(found[CLUSTER_DEFAULT], self.from_stored(renewed))
 
     async def refresh(self, store: "Store", name: str) -> None:
         """Read one layer again: a change was notified."""
         if name == CLUSTER_DEFAULT:
             self._take(await store.get_entity_configs("brokers", name), self.own)
         elif name == str(self._config.broker_id):
-            self._take(self.defaults, await store.get_entity_configs("brokers", name))
+            stored = await store.get_entity_configs("brokers", name)
+            self._take(self.defaults, self.from_stored(stored))
+
+    def from_stored(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """Return settings of this broker as they are meant, from how they stand in ZooKeeper.
+
+        A password that cannot be decoded is left out, and said.
+        """
+        known, self._decoded = self._decoded, {}
+        found = {}
+        for name, value in settings.items():
+            if not is_of_listener(name, LISTENER_PASSWORDS):
+                found[name] = value
+                continue
+            try:
+                # Each costs thousands of hashes, and all are read with each change of any setting.
+                found[name] = known[value] if value in known else self._needed().decode(value)
+            except ConfigError as error:
+                logger.error("dynamic password ignored key=%s error=%s", name, error)  # noqa: TRY400
+            else:
+                self._decoded[value] = found[name]
+        return found
+
+    def to_stored(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """Return settings as they are to stand in ZooKeeper, passwords encrypted anew.
+
+        BadDynamicConfigError if there is a password, and no secret.
+        """
+        try:
+            return {
+                name: self._needed().encode(value)
+                if is_of_listener(name, LISTENER_PASSWORDS)
+                else value
+                for name, value in settings.items()
+            }
+        except ConfigError as error:
+            where = f"ConfigResource(type=BROKER, name='{self._config.broker_id}')"
+            raise BadDynamicConfigError(
+                f"Invalid config value for resource {where}: {error}"
+            ) from error
+
+    def _needed(self) -> PasswordEncoder:
+        if self._encoder is None:
+            raise ConfigError(NOT_CONFIGURED)
+        return self._encoder
+
+    def _renewed(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """Return stored settings, passwords encrypted by the new secret instead of the old one."""
+        found = dict(settings)
+        for name, value in settings.items():
+            if self._old_encoder is None or not is_of_listener(name, LISTENER_PASSWORDS):
+                continue
+            try:
+                password = self._old_encoder.decode(value)
+            except ConfigError:
+                continue  # the new secret has encrypted it already, as after each later restart
+            found[name] = self._needed().encode(password)
+        return found
 
     def check(self, settings: Mapping[str, str], *, per_broker: bool) -> None:
         """Raise BadDynamicConfigError unless a layer may become `settings`."""

@@ -2,7 +2,7 @@
 
 Who may call: the files of a project, tests. Invariants: the brokers are asked by ListOffsets when
 the function is called, which is before the run reads anything: all that lies below `end` is there
-for the run to land. Over PLAINTEXT alone; each wait is bounded by `source.cluster`.
+for the run to land. Each wait is bounded by `source.cluster`.
 """
 
 from typing import NamedTuple
@@ -30,8 +30,12 @@ SCHEMA = "topic string, partition int, first_offset long, end_offset long"
 """Of rows of `Held`, for `spark.createDataFrame`."""
 
 
-def held_offsets(bootstrap: str, topics: str, isolation: str = "read_uncommitted") -> list[Held]:
+def held_offsets(
+    bootstrap: str, topics: str, isolation: str = "read_uncommitted", properties: str = ""
+) -> list[Held]:
     """Return what the cluster holds of each partition of the topics (comma-separated).
+
+    `properties`: a file of client settings, as Kafka's tools take by --command-config.
 
     ConfigError, UnknownTopicError or ConnectionLostError if that cannot be known.
     """
@@ -41,6 +45,7 @@ def held_offsets(bootstrap: str, topics: str, isolation: str = "read_uncommitted
             "subscribe": topics,
             "kafka.isolation.level": isolation,
             "kafka.client.id": "ottla-declarative",
+            "properties": properties,
         }
     )
     with Cluster(options) as cluster:

@@ -16,6 +16,7 @@ from pathlib import Path
 from ottla.model.errors import ConfigError
 from ottla.net.client import parse_bootstrap
 from ottla.pipelines import job
+from ottla.pipelines.config import Cluster
 
 NAME = "init"
 PROJECT = Path(__file__).parent / "project"
@@ -41,6 +42,8 @@ def _parser() -> argparse.ArgumentParser:
     found.add_argument("folder", type=Path, metavar="DIR", help="a new folder, or an empty one")
     found.add_argument("--bootstrap-server", default="127.0.0.1:9092", metavar="HOST:PORT[,…]",
                        help="the cluster [127.0.0.1:9092]")  # fmt: skip
+    found.add_argument("--command-config", type=Path, metavar="FILE",
+                       help="Kafka's client.properties, for TLS and SASL")  # fmt: skip
     found.add_argument("--topic", action="append", required=True, dest="topics",
                        help="a topic; may be repeated where values have one schema")  # fmt: skip
     found.add_argument("--schema", required=True, metavar="DDL",
@@ -51,7 +54,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     folder: Path = options.folder.absolute()
-    values = settings(folder, options.bootstrap_server, options.topics, options.schema)
+    values = settings(
+        folder, options.bootstrap_server, options.topics, options.schema, options.command_config
+    )
     copy_project(folder, values)
     reported = f"made {folder}; next:\n  cd {folder}\n"
     run = "SPARK_CONF_DIR=conf spark-pipelines"
@@ -65,7 +70,13 @@ def _run(options: argparse.Namespace) -> int:
     return job.EXIT_OK
 
 
-def settings(folder: Path, bootstrap: str, topics: Sequence[str], schema: str) -> dict[str, str]:
+def settings(
+    folder: Path,
+    bootstrap: str,
+    topics: Sequence[str],
+    schema: str,
+    properties: Path | None = None,
+) -> dict[str, str]:
     """Return what stands for each `@NAME@`; ConfigError for what cannot be."""
     try:
         parse_bootstrap(bootstrap)
@@ -74,6 +85,8 @@ def settings(folder: Path, bootstrap: str, topics: Sequence[str], schema: str) -
     for topic in topics:
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
             raise ConfigError(f"--topic: {topic!r} is no name of a topic")
+    if properties is not None:
+        Cluster(bootstrap_servers=bootstrap, properties=str(properties)).security()
     if odd := _ODD.search(str(folder)):
         raise ConfigError(
             f"{str(folder)!r}: the catalog's address cannot hold {odd[0]!r}; choose another folder"
@@ -86,6 +99,7 @@ def settings(folder: Path, bootstrap: str, topics: Sequence[str], schema: str) -
     texts = {
         "STORAGE": (folder / "storage").as_uri(),
         "BOOTSTRAP": bootstrap,
+        "PROPERTIES": "" if properties is None else str(properties.absolute()),
         "TOPICS": ",".join(dict.fromkeys(topics)),
         "SCHEMA": schema,
     }

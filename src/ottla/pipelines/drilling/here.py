@@ -53,7 +53,7 @@ def drill(wanted: job.Wanted) -> tuple[list[Report], dict[str, Any]]:
     landed = job.landed_tables(wanted)
     general["lake"] = None if wanted.lake is None else sorted(one.topic for one in landed)
     logs = Logs(frozenset(wanted.topics), frozenset(wanted.partitions))
-    planned = replica_job.plan(wanted.places, logs, wanted.bootstrap)
+    planned = replica_job.plan(wanted.places, logs, wanted.cluster)
     job.refuse_other_topics(landed, planned)
     given = Given(
         frozenset(topic for topic, _ in acks),
@@ -70,7 +70,7 @@ def drill(wanted: job.Wanted) -> tuple[list[Report], dict[str, Any]]:
     for name in sorted({*parts, *acks, *rows}):
         if name[0] in given.ack_topics or name[0] in given.lake:
             _cells(name, parts[name], acks.get(name, []), rows.get(name), runs[name], given)
-    general["cluster_asked"] = wanted.bootstrap is not None
+    general["cluster_asked"] = wanted.cluster is not None
     general["problems"] = list(planned.problems)
     general["delta"] = [line for one in landed for line in one.delta]
     general["files"] = planned.files
@@ -199,12 +199,12 @@ def _replicas(
     wanted: job.Wanted, logs: Logs, planned: replica_job.Plan, parts: Parts
 ) -> tuple[dict[Name, list[Run]], Confirmed]:
     runs, wrong = _look(wanted, logs, planned, parts)
-    if wanted.bootstrap is None:
+    if wanted.cluster is None:
         return runs, None
     if not wrong:
         return runs, frozenset()
     again: Parts = defaultdict(lambda: defaultdict(list))
-    once_more = replica_job.plan(wanted.places, logs, wanted.bootstrap)
+    once_more = replica_job.plan(wanted.places, logs, wanted.cluster)
     return runs, wrong & _look(wanted, logs, once_more, again)[1]
 
 

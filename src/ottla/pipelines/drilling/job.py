@@ -20,6 +20,7 @@ import pandas as pd
 
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition, uuid_to_text
+from ottla.pipelines import config
 from ottla.pipelines.auditing.reading import Landed, landed_of
 from ottla.pipelines.drilling import acks as acknowledgements
 from ottla.pipelines.drilling import reasons, runs
@@ -54,13 +55,13 @@ _JOURNALED = "what string, epoch int, cause long, topic string, partition int, b
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to join. `files` None: no logs; `bootstrap` None: the cluster is not asked."""
+    """What to join. `files` None: no logs; `cluster` None: the cluster is not asked."""
 
     places: Sequence[Place]
     files: Files | None
     topics: tuple[str, ...] = ()
     partitions: tuple[int, ...] = ()
-    bootstrap: str | None = None
+    cluster: config.Cluster | None = None
     acks: str | None = None
     lake: str | None = None
     start_ms: int | None = None
@@ -91,7 +92,7 @@ def drill(spark: "SparkSession", wanted: Wanted) -> Drill:
     landed = landed_tables(wanted)
     general["lake"] = None if wanted.lake is None else sorted(one.topic for one in landed)
     logs = Logs(frozenset(wanted.topics), frozenset(wanted.partitions))
-    planned = replica_job.plan(wanted.places, logs, wanted.bootstrap)
+    planned = replica_job.plan(wanted.places, logs, wanted.cluster)
     refuse_other_topics(landed, planned)
     given = Given(
         frozenset(ack_topics),
@@ -114,7 +115,7 @@ def drill(spark: "SparkSession", wanted: Wanted) -> Drill:
         )
     if landed:
         parts.append(spark.createDataFrame(rows_of_manifests(landed, wanted), PART))
-    general["cluster_asked"] = wanted.bootstrap is not None
+    general["cluster_asked"] = wanted.cluster is not None
     general["problems"] = list(planned.problems)
     general["delta"] = [line for one in landed for line in one.delta]
     general["files"] = planned.files
@@ -249,7 +250,7 @@ def _confirmed(spark: "SparkSession", wanted: Wanted, held: "DataFrame") -> Conf
 
     Brokers append, cut and delete while files are read: what is found once may be none.
     """
-    if wanted.bootstrap is None:
+    if wanted.cluster is None:
         return None
     suspects = [
         row["topic"] for row in held.where("wrong > 0").select("topic").distinct().collect()
@@ -258,7 +259,7 @@ def _confirmed(spark: "SparkSession", wanted: Wanted, held: "DataFrame") -> Conf
         return frozenset()
     again = replica_job.compare(
         spark, wanted.places, Logs(frozenset(suspects), frozenset(wanted.partitions)),
-        wanted.bootstrap,
+        wanted.cluster,
     )  # fmt: skip
     return frozenset((f.topic, f.partition, f.kind, f.broker, f.offset) for f in again.wrong)
 

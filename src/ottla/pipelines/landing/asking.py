@@ -1,8 +1,7 @@
 """What the cluster says of a topic, for the lake: its id, what it holds, where its epochs end.
 
 Who may call: the lake's parts. Invariants: the cluster is asked as `source.cluster` does, which
-bounds every wait; over PLAINTEXT alone. With read_committed a partition ends at its last stable
-offset.
+bounds every wait. With read_committed a partition ends at its last stable offset.
 """
 
 import uuid
@@ -41,12 +40,7 @@ class Topic:
 
 
 def reached(cluster: config.Cluster, isolation: str) -> Cluster:
-    """Return the cluster, to be opened with `with`; OttlaError if it wants TLS or SASL."""
-    if cluster.secured:
-        raise OttlaError(
-            "cluster.options ask for TLS or SASL: offsets are asked for over PLAINTEXT alone; "
-            "give a PLAINTEXT listener in bootstrap_servers"
-        )
+    """Return the cluster, to be opened with `with`; ConfigError for settings that cannot be."""
     try:
         parse_bootstrap(cluster.bootstrap_servers)
     except ValueError as error:

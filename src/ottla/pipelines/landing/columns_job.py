@@ -87,7 +87,7 @@ def ranges(topic: Topic, batch: Mapping[int, Span], parallelism: int) -> list[Of
 
 def _options(settings: Settings, topic: Topic, batch: Mapping[int, Span]) -> SourceOptions:
     given = {
-        **settings.cluster.connector_options(),
+        **settings.cluster.source_options(every=True),
         "assign": json.dumps({topic.name: sorted(batch)}),
         "onDataLoss": "fail",
         "kafka.isolation.level": settings.lake.isolation,

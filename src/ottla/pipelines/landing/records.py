@@ -29,13 +29,16 @@ def records(
     isolation: str,
 ) -> "DataFrame":
     """Return the records of one span of each partition."""
-    reader = spark.read.format(source).options(**cluster.connector_options())
-    if source == "kafka":
+    reader = spark.read.format(source)
+    if source != "kafka":
+        reader = reader.options(**cluster.source_options(every=True))
+    else:
         reader = reader.options(
+            **cluster.connector_options(),
             **{
                 "kafka.max.poll.records": POLL_RECORDS,
                 "kafka.max.partition.fetch.bytes": PARTITION_BYTES,
-            }
+            },
         )
     return reader.options(
         **{

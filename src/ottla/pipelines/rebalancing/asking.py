@@ -14,6 +14,7 @@ from ottla.model.ids import TopicPartition, uuid_to_text
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net import runtime
 from ottla.net.client import CONTROLLER, Client, parse_bootstrap
+from ottla.pipelines import config
 from ottla.pipelines.rebalancing.seen import UNKNOWN, Seen, SeenBroker, SeenPartition
 from ottla.pipelines.source.cluster import Cluster, metadata_within
 from ottla.pipelines.source.options import parse_options
@@ -48,8 +49,9 @@ class LogDirs:
         self.usable = sum(usable for _, usable in volumes) if reported else UNKNOWN
 
 
-def look(bootstrap: str, *, offsets: bool) -> Seen:
+def look(cluster: config.Cluster, *, offsets: bool) -> Seen:
     """Return what is there now; with `offsets` also where logs begin and end."""
+    bootstrap, security = cluster.bootstrap_servers, cluster.security()
     try:
         addresses = parse_bootstrap(bootstrap)
     except ValueError as error:
@@ -58,8 +60,9 @@ def look(bootstrap: str, *, offsets: bool) -> Seen:
     async def conversation() -> Seen:
         world = runtime.real_world(OsFiles())
         client = Client(
-            world, addresses, "ottla-rebalance", timeout_s=ASK_TIMEOUT_S, patience_s=ASK_TIMEOUT_S
-        )
+            world, addresses, "ottla-rebalance", timeout_s=ASK_TIMEOUT_S, patience_s=ASK_TIMEOUT_S,
+            security=security,
+        )  # fmt: skip
         try:
             return await _look(client, bootstrap)
         except ConnectionLostError as error:
@@ -70,7 +73,7 @@ def look(bootstrap: str, *, offsets: bool) -> Seen:
             await client.close()
 
     seen = runtime.run(conversation)
-    return _with_offsets(bootstrap, seen) if offsets else seen
+    return _with_offsets(cluster, seen) if offsets else seen
 
 
 async def _look(client: Client, bootstrap: str) -> Seen:
@@ -131,9 +134,9 @@ async def _moving(client: Client) -> set[TopicPartition]:
     }
 
 
-def _with_offsets(bootstrap: str, seen: Seen) -> Seen:
+def _with_offsets(asked: config.Cluster, seen: Seen) -> Seen:
     led = [p.tp for p in seen.partitions if p.leader >= 0]
-    options = parse_options({"bootstrap": bootstrap, "subscribePattern": ".*"})
+    options = parse_options({**asked.source_options(), "subscribePattern": ".*"})
     with Cluster(options) as cluster:
         at_ms = time.time_ns() // 1_000_000
         last = edges(cluster, dict.fromkeys(led, LATEST))

@@ -66,12 +66,8 @@ class Standing:
 
 
 def options_of(cluster: config.Cluster, topic: str) -> SourceOptions:
-    """Return how a cluster is asked and read; ConfigError if it wants TLS or SASL."""
-    if cluster.secured:
-        raise ConfigError(
-            f"{cluster.bootstrap_servers}: replay speaks PLAINTEXT alone; give a PLAINTEXT listener"
-        )
-    given = cluster.connector_options()
+    """Return how a cluster is asked and read; ConfigError for settings that cannot be."""
+    given = cluster.source_options(every=True)
     given.setdefault("kafka.client.id", CLIENT_ID)
     given |= {"subscribe": topic, "kafka.isolation.level": READ_COMMITTED, "onDataLoss": "fail"}
     return parse_options(given)

@@ -36,7 +36,7 @@ def records(
     return (
         spark.read.format(TopicSource.name())
         .options(
-            **cluster.connector_options(),
+            **cluster.source_options(every=True),
             **bounds,
             **{"kafka.isolation.level": READ_COMMITTED, "includeHeaders": "true"},
         )

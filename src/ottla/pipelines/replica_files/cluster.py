@@ -14,6 +14,7 @@ from ottla.model.ids import TopicPartition, uuid_to_text
 from ottla.model.protocol import LATEST
 from ottla.net import runtime
 from ottla.net.client import Client, parse_bootstrap
+from ottla.pipelines import config
 from ottla.pipelines.replica_files.replica import Truth
 from ottla.pipelines.source.cluster import metadata_within, offsets_request
 
@@ -22,11 +23,14 @@ AT_ONCE = 2_000
 """Partitions asked for in one request."""
 
 
-def ask(bootstrap: str, wanted: Callable[[TopicPartition], bool]) -> dict[TopicPartition, Truth]:
+def ask(
+    running: config.Cluster, wanted: Callable[[TopicPartition], bool]
+) -> dict[TopicPartition, Truth]:
     """Ask a cluster; OttlaError if it does not respond.
 
     A partition whose leader does not respond for it has no high watermark here.
     """
+    bootstrap, security = running.bootstrap_servers, running.security()
     try:
         addresses = parse_bootstrap(bootstrap)
     except ValueError as error:
@@ -34,7 +38,9 @@ def ask(bootstrap: str, wanted: Callable[[TopicPartition], bool]) -> dict[TopicP
 
     async def conversation() -> dict[TopicPartition, Truth]:
         world = runtime.real_world(OsFiles())
-        client = Client(world, addresses, "ottla-replicas", timeout_s=ASK_TIMEOUT_S)
+        client = Client(
+            world, addresses, "ottla-replicas", timeout_s=ASK_TIMEOUT_S, security=security
+        )
         try:
             metadata = await metadata_within(client, None, bootstrap, ASK_TIMEOUT_S)
             before = _facts(metadata, wanted)

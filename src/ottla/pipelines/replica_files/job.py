@@ -15,6 +15,7 @@ import msgspec
 
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.pipelines import config
 from ottla.pipelines.replica_files import cluster
 from ottla.pipelines.replica_files import finding as kinds
 from ottla.pipelines.replica_files.files import Known, known_of, read_cell, replica_of
@@ -82,15 +83,15 @@ def compare(
     spark: "SparkSession",
     places: Sequence[Place],
     wanted: Wanted = EVERYTHING,
-    bootstrap: str | None = None,
+    running: config.Cluster | None = None,
 ) -> Report:
     """Compare the replicas under these folders; OttlaError if there is no log of what is wanted."""
-    report = _look(spark, places, wanted, bootstrap)
+    report = _look(spark, places, wanted, running)
     looks = 1
-    while bootstrap is not None and report.wrong and looks < LOOKS:
+    while running is not None and report.wrong and looks < LOOKS:
         looks += 1
         topics = frozenset(f.topic for f in report.wrong)
-        again = _look(spark, places, Wanted(topics, wanted.partitions), bootstrap)
+        again = _look(spark, places, Wanted(topics, wanted.partitions), running)
         seen = {(f.tp, f.kind, f.broker, f.offset) for f in again.wrong}
         report.findings = [
             f for f in report.findings if not f.wrong or (f.tp, f.kind, f.broker, f.offset) in seen
@@ -98,9 +99,9 @@ def compare(
     return report
 
 
-def plan(places: Sequence[Place], wanted: Wanted, bootstrap: str | None) -> Plan:
+def plan(places: Sequence[Place], wanted: Wanted, running: config.Cluster | None) -> Plan:
     """Ask the cluster, read the checkpoints of log dirs, list the logs: in this order."""
-    truths = {} if bootstrap is None else cluster.ask(bootstrap, wanted.has)
+    truths = {} if running is None else cluster.ask(running, wanted.has)
     dirs: dict[str, DirFacts] = {}
     logs: dict[TopicPartition, list[Known]] = {}
     files = 0
@@ -126,9 +127,9 @@ def plan(places: Sequence[Place], wanted: Wanted, bootstrap: str | None) -> Plan
 
 
 def _look(
-    spark: "SparkSession", places: Sequence[Place], wanted: Wanted, bootstrap: str | None
+    spark: "SparkSession", places: Sequence[Place], wanted: Wanted, running: config.Cluster | None
 ) -> Report:
-    planned = plan(places, wanted, bootstrap)
+    planned = plan(places, wanted, running)
     listed = [s for place in places for s in segments_in(place, wanted)] if planned.files else []
     judged = read_and_judge(spark, planned, listed)
     findings = [f for one in judged for f in one.findings]
@@ -138,7 +139,7 @@ def _look(
         report.bytes += one.bytes
         report.batches += one.batches
         report.records += one.records
-    report.asked = bootstrap is not None
+    report.asked = running is not None
     return report
 
 

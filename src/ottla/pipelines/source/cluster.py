@@ -94,11 +94,12 @@ async def metadata_within(
 
 def _security(options: SourceOptions) -> "ClientSecurity | None":
     """Return how to connect; None: in the clear."""
-    if not options.security:
+    settings = options.client_settings()
+    if not settings:
         return None
     from ottla.security.client_properties import client_security  # noqa: PLC0415 - lazy
 
-    return client_security(options.security)
+    return client_security(settings)
 
 
 class Cluster:

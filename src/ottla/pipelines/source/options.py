@@ -2,19 +2,23 @@
 
 Who may call: this room. Invariants: an option that is not known, malformed, or contradicts another
 is a ConfigError of one line; names are compared without regard to case, as Spark does; the result
-can be pickled. Kafka: `KafkaSourceProvider` of Spark's connector, whose names these are.
+can be pickled, and has no secret of a properties file: who connects reads the file where it runs.
+Kafka: `KafkaSourceProvider` of Spark's connector, whose names these are.
 """
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
-from ottla.model.config import SUPPORTED_PROTOCOLS
 from ottla.model.errors import ConfigError
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import parse_bootstrap
+from ottla.pipelines.config import CLIENT_SETTINGS, read_properties, with_whole_paths
+from ottla.security.client_properties import KEYS, SECRETS
 
 T = TypeVar("T")
 
@@ -70,7 +74,15 @@ class SourceOptions:
     api_timeout_ms: int
     client_id: str
     security: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Kafka's client settings about security, which may hold secrets"""
+    """Kafka's client settings about security; secrets only if they were given as options"""
+    properties: str | None = None
+    """the whole path of a file of client settings, where the other secrets stay"""
+
+    def client_settings(self) -> dict[str, str]:
+        """Return the settings about security, with those of the file; ConfigError if it is gone."""
+        if self.properties is None:
+            return dict(self.security)
+        return {**read_properties(Path(self.properties)), **self.security}
 
 
 _NAMES = (
@@ -80,8 +92,8 @@ _NAMES = (
     "endingOffsetsByTimestamp", "failOnDataLoss", "onDataLoss", "includeHeaders", "minPartitions",
     "maxRecordsPerPartition", "maxOffsetsPerTrigger", "kafka.isolation.level",
     "kafka.max.partition.fetch.bytes", "kafka.fetch.max.wait.ms", "kafka.request.timeout.ms",
-    "kafka.default.api.timeout.ms", "kafka.client.id", "kafka.security.protocol",
-    "kafka.sasl.mechanism", "kafka.sasl.jaas.config", "kafka.sasl.oauthbearer.token.endpoint.url",
+    "kafka.default.api.timeout.ms", "kafka.client.id", "properties",
+    *(f"kafka.{key}" for key in KEYS),
 )  # fmt: skip
 _KNOWN = {name.lower(): name for name in _NAMES}
 
@@ -96,6 +108,16 @@ class _Given:
             raise ConfigError(
                 f'format("ottla") has no option {unknown[0]}; it has: {", ".join(_NAMES)}'
             )
+        self.properties: str | None = None
+        if path := (self.text("properties") or "").strip():
+            self.properties = os.path.abspath(path)  # noqa: PTH100 - a text
+            self._take(with_whole_paths(read_properties(Path(path))))
+
+    def _take(self, found: Mapping[str, str]) -> None:
+        """Take what a file says of a client and no option does, but no secret."""
+        for name in (*CLIENT_SETTINGS, *KEYS):
+            if name in found and name not in SECRETS:
+                self._values.setdefault(f"kafka.{name}", found[name])
 
     def text(self, name: str) -> str | None:
         return self._values.get(name.lower())
@@ -123,9 +145,8 @@ class _Given:
 
     def security(self) -> dict[str, str]:
         """Return Kafka's client settings about security, by Kafka's names."""
-        names = (name.removeprefix("kafka.") for name in _NAMES)
-        wanted = (n for n in names if n.startswith(("security.", "sasl.")))
-        return {n: text for n in wanted if (text := self.text(f"kafka.{n}")) is not None}
+        found = {n: text for n in KEYS if (text := self.text(f"kafka.{n}")) is not None}
+        return with_whole_paths(found)
 
     def by_partition(self, name: str, read: Callable[[Any], Any]) -> dict[str, Any]:
         """Return the JSON object of an option, its topics' values read by `read`."""
@@ -141,23 +162,8 @@ class _Given:
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
     """Return the options, checked; ConfigError for the first that cannot be."""
     given = _Given(options)
-    protocol = given.choice("kafka.security.protocol", "plaintext", "plaintext", "ssl", "sasl_ssl",
-                            "sasl_plaintext")  # fmt: skip
-    if protocol.upper() not in SUPPORTED_PROTOCOLS:
-        raise ConfigError(
-            f"option kafka.security.protocol: {protocol.upper()} is not spoken here, only "
-            f'{" and ".join(SUPPORTED_PROTOCOLS)}; read with format("kafka"), Spark\'s own one'
-        )
-    security = given.security()
-    if protocol != "plaintext":
-        from ottla.security.client_properties import client_security  # noqa: PLC0415 - lazy
-
-        try:
-            client_security(security)
-        except ConfigError as error:
-            raise ConfigError(f"option kafka.{error}") from None
     per_task = given.number("maxRecordsPerPartition", None)
-    return SourceOptions(
+    parsed = SourceOptions(
         bootstrap=_bootstrap(given),
         subscription=_subscription(given),
         starting=_bound(given, "starting", _either(EARLIEST, LATEST)),
@@ -180,8 +186,21 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         request_timeout_ms=given.number("kafka.request.timeout.ms", 30_000),
         api_timeout_ms=given.number("kafka.default.api.timeout.ms", 60_000),
         client_id=given.text("kafka.client.id") or "ottla-spark",
-        security=security,
+        security=given.security(),
+        properties=given.properties,
     )
+    _refuse_bad_security(parsed)
+    return parsed
+
+
+def _refuse_bad_security(options: SourceOptions) -> None:
+    from ottla.security.client_properties import client_security  # noqa: PLC0415 - lazy
+
+    try:
+        client_security(options.client_settings())
+    except ConfigError as error:
+        where = "option kafka." if options.properties is None else f"{options.properties}: "
+        raise ConfigError(f"{where}{error}") from None
 
 
 def _bootstrap(given: _Given) -> str:

@@ -90,6 +90,8 @@ async def change_some(
         _check_entries(resource, twice, empty)
         entity = _entity(server, resource)
         new = await server.store.get_entity_configs(entity.kind, entity.name)
+        if entity.kind == "brokers":
+            new = server.dynamic_configs.from_stored(new)
         for config in resource.configs:
             _apply(server, entity, new, config)
         await _write(server, entity, new, validate_only=request.validate_only)
@@ -241,7 +243,8 @@ async def _write(
         server.dynamic_configs.check(configs, per_broker=entity.name != CLUSTER_DEFAULT)
     if validate_only:
         return
-    await server.store.set_or_create_entity_configs(entity.kind, entity.name, configs)
+    stored = server.dynamic_configs.to_stored(configs) if entity.kind == "brokers" else configs
+    await server.store.set_or_create_entity_configs(entity.kind, entity.name, stored)
     await server.store.create_config_change_notification(f"{entity.kind}/{entity.name}")
     logger.info("configs altered entity=%s/%s configs=%s", entity.kind, entity.name, shown(configs))
 

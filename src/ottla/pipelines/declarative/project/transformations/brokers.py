@@ -7,9 +7,8 @@ from ottla.pipelines.declarative.cluster_offsets import SCHEMA, held_offsets
 
 spark = SparkSession.active()
 # Asked while the pipeline is loaded, before it runs: what comes later is the next run's.
-asked = (
-    str(spark.conf.get(f"spark.ottla.{name}")) for name in ("bootstrap", "topics", "isolation")
-)
+NAMES = ("bootstrap", "topics", "isolation", "properties")
+asked = (str(spark.conf.get(f"spark.ottla.{name}")) for name in NAMES)
 held = spark.createDataFrame(held_offsets(*asked), SCHEMA)
 
 

@@ -34,6 +34,7 @@ def judged() -> DataFrame:
     records = (
         spark.readStream.format("ottla")
         .option("kafka.bootstrap.servers", setting("bootstrap"))
+        .option("properties", setting("properties"))
         .option("subscribe", setting("topics"))
         .option("kafka.isolation.level", setting("isolation"))
         .option("maxOffsetsPerTrigger", setting("batch"))

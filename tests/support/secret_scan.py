@@ -1,0 +1,131 @@
+"""Looks for secrets where none may stand: files, process lists, znodes, what was printed.
+
+A test plants values that stand nowhere else, and names the few files where they belong. Looked for
+are the values themselves, and the forms in which a program may have written them: base64, hex,
+JSON's and URL's escapes; of private keys and SCRAM's credentials any long piece.
+"""
+
+import base64
+import json
+import re
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+MOST_BYTES = 64 << 20
+"""Of one file: more than any log of a test."""
+SHORTEST = 8
+"""A shorter value may stand somewhere by chance."""
+USERS = "/config/users"
+"""Where SCRAM's credentials belong."""
+
+
+class Secrets:
+    """Values that may not be found, by the name that a leak is reported by."""
+
+    def __init__(self, values: Mapping[str, str | bytes]) -> None:
+        self._forms: dict[bytes, str] = {}
+        for name, value in values.items():
+            self.add(name, value)
+
+    def add(self, name: str, value: str | bytes) -> None:
+        data = value.encode() if isinstance(value, str) else bytes(value)
+        assert len(data) >= SHORTEST, f"{name} is too short to be looked for"
+        for form in _forms(data):
+            self._forms[form] = name
+
+    def add_private_key(self, pem: Path) -> None:
+        """Add the lines of a key in PEM, but for the first: keys of one kind begin alike."""
+        text = pem.read_text()
+        found = re.search(r"-----BEGIN [A-Z ]*PRIVATE KEY-----\n(.*?)-----END", text, re.DOTALL)
+        assert found, f"{pem} has no private key"
+        for line in found[1].split()[1:]:
+            if len(line) >= 32:
+                self._forms[line.encode()] = f"private key of {pem.name}"
+
+    def add_scram(self, zookeeper: str) -> None:
+        """Add the salts, stored keys and server keys of all SCRAM users of a cluster."""
+        for path, data in znodes(zookeeper):
+            if path.startswith(f"{USERS}/") and data:
+                for mechanism, text in json.loads(data).get("config", {}).items():
+                    if not mechanism.startswith("SCRAM"):
+                        continue
+                    for key, value in (part.split("=", 1) for part in text.split(",")):
+                        if key != "iterations":
+                            self.add(f"{mechanism} {key} of {path}", value)
+
+    def found_in(self, data: bytes) -> set[str]:
+        """Return the names of the secrets that stand in some bytes."""
+        return {name for form, name in self._forms.items() if form in data}
+
+
+def _forms(value: bytes) -> Iterator[bytes]:
+    yield value
+    yield base64.b64encode(value).rstrip(b"=")
+    yield base64.urlsafe_b64encode(value).rstrip(b"=")
+    yield value.hex().encode()
+    yield urllib.parse.quote_from_bytes(value, safe="").encode()
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return
+    yield json.dumps(text)[1:-1].encode()
+
+
+def leaks(secrets: Secrets, folder: Path, allowed: Iterable[Path] = ()) -> list[str]:
+    """Return where secrets stand in the files below a folder, but for those that are allowed."""
+    belongs = {path.resolve() for path in allowed}
+    found = []
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.resolve() not in belongs:
+            with path.open("rb") as file:
+                data = file.read(MOST_BYTES)
+            found += [f"{path}: {name}" for name in sorted(secrets.found_in(data))]
+    return found
+
+
+def process_leaks(secrets: Secrets) -> list[str]:
+    """Return which processes have secrets in their arguments, as `ps` shows them to everyone."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            data = path.read_bytes()
+        except OSError:  # it has ended
+            continue
+        found += [f"process {path.parent.name}: {name}" for name in sorted(secrets.found_in(data))]
+    return found
+
+
+def znode_leaks(secrets: Secrets, zookeeper: str) -> list[str]:
+    """Return which znodes have secrets, but for those of users."""
+    return [
+        f"znode {path}: {name}"
+        for path, data in znodes(zookeeper)
+        if not path.startswith(f"{USERS}/")
+        for name in sorted(secrets.found_in(path.encode() + b"\n" + data))
+    ]
+
+
+def znodes(zookeeper: str) -> list[tuple[str, bytes]]:
+    """Return path and data of every znode, read with kazoo."""
+    client = KazooClient(zookeeper, read_only=True)
+    client.start(timeout=20)
+    found = []
+    try:
+        waiting = ["/"]
+        while waiting:
+            path = waiting.pop()
+            try:
+                data, _ = client.get(path)
+                children = client.get_children(path)
+            except NoNodeError:
+                continue
+            found.append((path, data or b""))
+            waiting += [f"{path.rstrip('/')}/{child}" for child in children]
+    finally:
+        client.stop()
+        client.close()
+    return found
