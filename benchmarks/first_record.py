@@ -84,7 +84,7 @@ def ottla(command, brokers):
             )  # fmt: skip
             served = time.monotonic() - began
             first_record(
-                re.findall(r"^bootstrap\.servers=(\S+)", done.stdout, re.MULTILINE)[0], brokers
+                re.findall(r"^bootstrap\.servers=(\S+)", done.stderr, re.MULTILINE)[0], brokers
             )
             return served, time.monotonic() - began
         finally:

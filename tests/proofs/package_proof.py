@@ -4,7 +4,7 @@
     scripts/package --quick    this Python alone
     scripts/package --python /path/to/python3.14 [--python …]
 
-The wheel is built from the sdist, and has the files of src/ottla that git has, no other ones.
+The wheel is built from the sdist, and has the files of src/ that git has, no other ones.
 For each Python: an empty environment, the wheel and what it needs (45 MB at most, with compiled
 modules), then without Java and with an empty HOME: `ottla up`, records, kill -9 of a broker, all
 records read back once, `ottla down`; README.md's test in an empty project. A Python that is not
@@ -88,7 +88,7 @@ def build(out: Path) -> Path:
         ["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=60,
     ).stdout.split())  # fmt: skip
     in_wheel = set(zipfile.ZipFile(wheel).namelist())
-    ours = {name.removeprefix("src/") for name in tracked if name.startswith("src/ottla/")}
+    ours = {name.removeprefix("src/") for name in tracked if name.startswith("src/")}
     code = {name for name in in_wheel if not re.match(r"ottla-[^/]+\.dist-info/", name)}
     assert code == ours, f"not the files that git has: {sorted(code ^ ours)}"
     with tarfile.open(sdist) as archive:

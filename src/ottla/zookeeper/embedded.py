@@ -32,6 +32,8 @@ VERSION = "3.8.4"
 MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
 START_TIMEOUT_S = 30.0
 MAVEN_TIMEOUT_S = 300.0
+POLL_S = 0.01
+PRINTED = "zookeeper.out"
 
 _NEEDED = ("zookeeper-jute", "zookeeper", "slf4j-api", "metrics-core", "snappy-java")
 _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
@@ -80,11 +82,13 @@ def start_zookeeper(
     min_session_timeout_ms: int | None = None,
     max_session_timeout_ms: int | None = None,
     fsync: bool = True,
+    wait: bool = True,
 ) -> ZooKeeperProcess:
     """Start a server on 127.0.0.1 with its data in `folder`; return once a session connects.
 
     `port` 0 picks a free one. Sessions may ask for 2 to 20 ticks unless set otherwise. Without
-    `fsync` a power loss may lose what was acknowledged: for tests and demonstrations.
+    `fsync` a power loss may lose what was acknowledged: for tests and demonstrations. Without
+    `wait` return at once; `wait_ready` waits.
     """
     java = find_java()
     jars = find_jars()
@@ -117,11 +121,11 @@ def start_zookeeper(
         MAIN_CLASS,
         str(config),
     ]
-    return _started(command, folder, port)
+    return _started(command, folder, port, wait=wait)
 
 
 def start_own_zookeeper(
-    folder: Path | str, port: int = 0, *, tick_ms: int = 1000
+    folder: Path | str, port: int = 0, *, tick_ms: int = 1000, wait: bool = True
 ) -> ZooKeeperProcess:
     """Start our own server (`ottla zookeeper run`) on the data of `start_zookeeper`, as it does.
 
@@ -135,12 +139,12 @@ def start_own_zookeeper(
         "--client-port", str(port), "--tick-time", str(tick_ms),
         "--log-file", str(folder / "server.log"),
     ]  # fmt: skip
-    return _started(command, folder, port)
+    return _started(command, folder, port, wait=wait)
 
 
-def _started(command: list[str], folder: Path, port: int) -> ZooKeeperProcess:
+def _started(command: list[str], folder: Path, port: int, *, wait: bool) -> ZooKeeperProcess:
     """Start a server and return once a session connects; what it prints goes to zookeeper.out."""
-    log = folder / "zookeeper.out"
+    log = folder / PRINTED
     handle: ZooKeeperProcess | None = None
     try:
         with interrupts_deferred(), log.open("ab") as out:
@@ -148,7 +152,8 @@ def _started(command: list[str], folder: Path, port: int) -> ZooKeeperProcess:
                 command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
             )
             handle = ZooKeeperProcess(process.pid, port, folder, process)
-        _wait_ready(handle, log)
+        if wait:
+            wait_ready(handle)
     except BaseException:
         if handle is not None:
             handle.kill()
@@ -206,7 +211,9 @@ def stop_pid(pid: int, timeout_s: float = 10.0) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _wait_ready(handle: ZooKeeperProcess, log: Path) -> None:
+def wait_ready(handle: ZooKeeperProcess) -> None:
+    """Return once a session connects; StartupError, with what it printed, if none does."""
+    log = handle.folder / PRINTED
     give_up_s = time.monotonic() + START_TIMEOUT_S
     while not responds(handle.port, 0.25):
         code = handle.process.poll()
@@ -217,7 +224,7 @@ def _wait_ready(handle: ZooKeeperProcess, log: Path) -> None:
             )
         if time.monotonic() > give_up_s:
             raise StartupError(f"ZooKeeper did not start within {START_TIMEOUT_S:.0f} s; see {log}")
-        time.sleep(0.02)
+        time.sleep(POLL_S)
 
 
 def _usable_port(port: int) -> int:

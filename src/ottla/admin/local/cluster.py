@@ -3,9 +3,9 @@
 Who may call: the commands `up` and `down`, the demo, benchmarks. Invariants: an `up` that fails,
 or is interrupted, leaves nothing running that it started; a second `up` starts only what is dead;
 ZooKeeper stops after the brokers; brokers start beside ZooKeeper, not after it, and wait for it.
+What speaks to brokers is imported when their processes are there: they start meanwhile.
 """
 
-import asyncio
 import contextlib
 import errno
 import itertools
@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ottla.admin.local import processes
 from ottla.admin.local.cluster_dir import (
@@ -32,20 +33,22 @@ from ottla.admin.local.cluster_dir import (
     LocalCluster,
     LocalZooKeeper,
 )
-from ottla.admin.session import connected
 from ottla.model.config import BrokerConfig
 from ottla.model.config_keys import ConfigKey, broker_keys, our_keys
 from ottla.model.errors import ConfigError, ConnectionLostError, OttlaError, StartupError
 from ottla.model.ports import address_text
-from ottla.net.client import Client
-from ottla.wire.messages.metadata import MetadataRequest
 from ottla.zookeeper.embedded import (
+    ZooKeeperProcess,
     find_jars,
     find_java,
     interrupts_deferred,
     start_own_zookeeper,
     start_zookeeper,
+    wait_ready,
 )
+
+if TYPE_CHECKING:
+    from ottla.net.client import Client
 
 FIRST_PORT = 9092
 ZOOKEEPER_PORT = 2181
@@ -55,7 +58,7 @@ MAX_BROKERS = 50
 LEAST_FREE_BYTES = 2 * 1024 * 1024
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
-POLL_S = 0.03
+POLL_S = 0.01
 KINDS = (OWN, EMBEDDED_JAVA)
 """The servers that can be started here, as `--zookeeper` names them."""
 
@@ -407,16 +410,20 @@ def _start_all(
     tell: Callable[[str], None],
 ) -> None:
     children: dict[int, subprocess.Popen[bytes]] = {}
+    # First, since brokers wait for it; where there are few cores they would take them.
+    zookeeper = None
+    if not cluster.zookeeper.running:
+        zookeeper = _start_zookeeper(folder, cluster, started, tell)
     for broker in cluster.brokers:
         if not broker.running:
             with interrupts_deferred():
                 children[broker.id] = start_broker(folder, cluster, broker)
                 assert broker.process is not None
                 started.append(broker.process)
-    if not cluster.zookeeper.running:
-        _start_zookeeper(folder, cluster, started, tell)
     if children:
         tell(f"starting {len(children)} of {len(cluster.brokers)} brokers")
+    if zookeeper is not None:
+        wait_ready(zookeeper)
     wait_until_serving(folder, cluster, children)
 
 
@@ -425,16 +432,18 @@ def _start_zookeeper(
     cluster: LocalCluster,
     started: list[processes.ProcessId],
     tell: Callable[[str], None],
-) -> None:
+) -> ZooKeeperProcess:
+    """Start a ZooKeeper server; whoever calls waits until it is ready."""
     zookeeper = cluster.zookeeper
     tell(f"starting ZooKeeper on {zookeeper.address}")
     start = start_own_zookeeper if zookeeper.kind == OWN else start_zookeeper
-    handle = start(folder.zookeeper_dir, zookeeper.port)
     with interrupts_deferred():
+        handle = start(folder.zookeeper_dir, zookeeper.port, wait=False)
         zookeeper.process = processes.identify(handle.pid)
-        assert zookeeper.process is not None, "it responded a moment ago"
+        assert zookeeper.process is not None, "a child of ours, which was not waited for"
         started.append(zookeeper.process)
         folder.save(cluster)
+    return handle
 
 
 def _start_adopted_zookeeper(
@@ -447,7 +456,7 @@ def _start_adopted_zookeeper(
     from ottla.admin.local import adoption  # noqa: PLC0415 - only a copy needs it
 
     adoption.remove_marks(folder, cluster)
-    _start_zookeeper(folder, cluster, started, tell)
+    wait_ready(_start_zookeeper(folder, cluster, started, tell))
     adoption.remove_registrations(cluster.zookeeper.address)
 
 
@@ -516,6 +525,9 @@ def wait_until_serving(
     timeout_s: float = START_TIMEOUT_S,
 ) -> None:
     """Wait until a broker lists all of them and a controller; StartupError with the reason."""
+    import asyncio  # noqa: PLC0415 - while brokers start
+
+    from ottla.admin.session import connected  # noqa: PLC0415 - the same
 
     def check() -> None:
         for broker_id, process in children.items():
@@ -525,7 +537,7 @@ def wait_until_serving(
                     f"(all of it: {folder.log_file(broker_id)})"
                 )
 
-    async def wait(client: Client) -> None:
+    async def wait(client: "Client") -> None:
         wanted = {b.id for b in cluster.brokers}
         deadline = time.monotonic() + timeout_s
         alive: set[int] = set()
@@ -561,11 +573,13 @@ def wait_until_serving(
     connected(cluster.bootstrap, wait, security=folder.security())
 
 
-async def _listed_by_all(client: Client, cluster: LocalCluster) -> set[int]:
+async def _listed_by_all(client: "Client", cluster: LocalCluster) -> set[int]:
     """Return the brokers that every broker lists at their addresses, while there is a controller.
 
     StartupError if an id belongs to a live broker at another address: that of another cluster.
     """
+    from ottla.wire.messages.metadata import MetadataRequest  # noqa: PLC0415 - lazy
+
     ours = {b.id: (b.advertised or b.host, b.port) for b in cluster.brokers}
     alive = set(ours)
     first = await client.metadata([])
