@@ -84,7 +84,7 @@ def imports_little(installed: Installed) -> float:
 
 
 def runs(pid: int) -> bool:
-    """Return whether a process runs; one that has ended, and that no one has asked for, does not."""
+    """Return whether a process runs; one that has ended and waits for its parent does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

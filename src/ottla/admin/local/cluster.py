@@ -58,7 +58,7 @@ MAX_BROKERS = 50
 LEAST_FREE_BYTES = 2 * 1024 * 1024
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
-POLL_S = 0.01
+POLL_S = 0.02
 KINDS = (OWN, EMBEDDED_JAVA)
 """The servers that can be started here, as `--zookeeper` names them."""
 
@@ -557,8 +557,10 @@ def wait_until_serving(
             await asyncio.sleep(POLL_S)
 
     # Until a port accepts connections there is no broker; a plain connect costs least.
+    # One that has accepted is not asked again: the others need the processor to start.
     deadline = time.monotonic() + timeout_s
-    while any(not _responses(b.near_address) for b in cluster.brokers):
+    silent = list(cluster.brokers)
+    while silent := [b for b in silent if not _responses(b.near_address)]:
         check()
         if time.monotonic() > deadline:
             break
