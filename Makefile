@@ -1,11 +1,12 @@
 # The two commands for a newcomer: `make demo` and `make test`. Both set everything up first.
-.PHONY: demo test check setup docs bench-quick bench-failover bench-crash kill-proof crash-proof controller-kill-proof transaction-proof lake-proof replay-proof fault-proof hostile-proof command-line-proof fuzz auth-fuzz clean help
+.PHONY: demo test check setup docs package bench-quick bench-failover bench-crash kill-proof crash-proof controller-kill-proof transaction-proof lake-proof replay-proof fault-proof hostile-proof command-line-proof fuzz auth-fuzz clean help
 
 help:
 	@echo "make demo         three brokers, two kills, 336,776 flights, into Spark"
 	@echo "make test         everything CI runs: lint, types, contracts, tests, real clients, demo --fast"
 	@echo "make check        the quick part of it: no Java, no processes"
 	@echo "make docs         the documents as a site in build/site, links and anchors checked"
+	@echo "make package      wheel and sdist in dist, checked, installed and used on every Python there is"
 	@echo "make bench-quick  side by side with Apache Kafka 3.9"
 	@echo "make bench-failover  a controller takes over up to 100,000 partitions"
 	@echo "make bench-crash  kill -9 to led again, beside Apache Kafka 3.9 and 4.1"
@@ -32,6 +33,9 @@ check: setup
 
 docs: setup
 	scripts/run scripts/docs
+
+package: setup
+	scripts/run scripts/package
 
 setup:
 	@scripts/setup

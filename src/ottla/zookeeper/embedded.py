@@ -32,6 +32,8 @@ VERSION = "3.8.4"
 MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
 START_TIMEOUT_S = 30.0
 MAVEN_TIMEOUT_S = 300.0
+POLL_S = 0.01
+PRINTED = "zookeeper.out"
 
 _NEEDED = ("zookeeper-jute", "zookeeper", "slf4j-api", "metrics-core", "snappy-java")
 _NEEDED_FOR_SASL = ("netty-handler",)
@@ -83,13 +85,15 @@ def start_zookeeper(
     max_session_timeout_ms: int | None = None,
     fsync: bool = True,
     jaas_file: Path | None = None,
+    wait: bool = True,
 ) -> ZooKeeperProcess:
     """Start a server on 127.0.0.1 with its data in `folder`; return once a session connects.
 
     `jaas_file`: only clients that authenticate by SASL as one of its users are served.
 
     `port` 0 picks a free one. Sessions may ask for 2 to 20 ticks unless set otherwise. Without
-    `fsync` a power loss may lose what was acknowledged: for tests and demonstrations.
+    `fsync` a power loss may lose what was acknowledged: for tests and demonstrations. Without
+    `wait` return at once; `wait_ready` waits.
     """
     java = find_java()
     jars = find_jars(sasl=jaas_file is not None)
@@ -123,7 +127,7 @@ def start_zookeeper(
         MAIN_CLASS,
         str(config),
     ]
-    return _started(command, folder, port)
+    return _started(command, folder, port, wait=wait)
 
 
 def _sasl_options(jaas_file: Path) -> tuple[str, ...]:
@@ -135,7 +139,12 @@ def _sasl_options(jaas_file: Path) -> tuple[str, ...]:
 
 
 def start_own_zookeeper(
-    folder: Path | str, port: int = 0, *, tick_ms: int = 1000, jaas_file: Path | None = None
+    folder: Path | str,
+    port: int = 0,
+    *,
+    tick_ms: int = 1000,
+    jaas_file: Path | None = None,
+    wait: bool = True,
 ) -> ZooKeeperProcess:
     """Start our own server (`ottla zookeeper run`) on the data of `start_zookeeper`, as it does.
 
@@ -150,12 +159,12 @@ def start_own_zookeeper(
         "--log-file", str(folder / "server.log"),
         *(() if jaas_file is None else ("--require-sasl", "--jaas-config", str(jaas_file))),
     ]  # fmt: skip
-    return _started(command, folder, port)
+    return _started(command, folder, port, wait=wait)
 
 
-def _started(command: list[str], folder: Path, port: int) -> ZooKeeperProcess:
+def _started(command: list[str], folder: Path, port: int, *, wait: bool) -> ZooKeeperProcess:
     """Start a server and return once a session connects; what it prints goes to zookeeper.out."""
-    log = folder / "zookeeper.out"
+    log = folder / PRINTED
     handle: ZooKeeperProcess | None = None
     try:
         with interrupts_deferred(), log.open("ab") as out:
@@ -163,7 +172,8 @@ def _started(command: list[str], folder: Path, port: int) -> ZooKeeperProcess:
                 command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
             )
             handle = ZooKeeperProcess(process.pid, port, folder, process)
-        _wait_ready(handle, log)
+        if wait:
+            wait_ready(handle)
     except BaseException:
         if handle is not None:
             handle.kill()
@@ -221,7 +231,9 @@ def stop_pid(pid: int, timeout_s: float = 10.0) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _wait_ready(handle: ZooKeeperProcess, log: Path) -> None:
+def wait_ready(handle: ZooKeeperProcess) -> None:
+    """Return once a session connects; StartupError, with what it printed, if none does."""
+    log = handle.folder / PRINTED
     give_up_s = time.monotonic() + START_TIMEOUT_S
     while not responds(handle.port, 0.25):
         code = handle.process.poll()
@@ -232,7 +244,7 @@ def _wait_ready(handle: ZooKeeperProcess, log: Path) -> None:
             )
         if time.monotonic() > give_up_s:
             raise StartupError(f"ZooKeeper did not start within {START_TIMEOUT_S:.0f} s; see {log}")
-        time.sleep(0.02)
+        time.sleep(POLL_S)
 
 
 def _usable_port(port: int) -> int:

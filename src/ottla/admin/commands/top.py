@@ -33,6 +33,8 @@ def top(
     Example: ottla top --interval 1
     """
     screen = count is None and not structured(output) and sys.stdout.isatty()
+    if screen:
+        _check_extra()
 
     async def question(client: Any) -> None:
         from ottla.admin.top.looking import Looking  # noqa: PLC0415 - lazy
@@ -47,6 +49,19 @@ def top(
 
     with contextlib.suppress(KeyboardInterrupt):
         ask(directory, bootstrap_server, question, timeout_s=LONGEST_S if screen else None)
+
+
+def _check_extra() -> None:
+    """Say what is not installed before a cluster is asked."""
+    from importlib.util import find_spec  # noqa: PLC0415 - only for a screen
+
+    if find_spec("textual") is None:
+        from ottla.model.errors import StartupError  # noqa: PLC0415 - lazy
+
+        raise StartupError(
+            "the screen of top needs textual, not installed here: pip install 'ottla[top]'; "
+            "--output json and a pipe need nothing"
+        )
 
 
 async def _lines(looking: Any, interval: float, count: int | None, *, json: bool) -> None:

@@ -10,12 +10,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-
 from ottla.admin.demo.watching import Move
 from ottla.admin.output import megabytes
+from ottla.model.errors import StartupError
+
+try:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.table import Table
+except ModuleNotFoundError as error:
+    raise StartupError(
+        "the demo needs rich, not installed here: pip install 'ottla[all]', or "
+        "'ottla[demo]' for --no-spark"
+    ) from error
 
 
 @dataclass(slots=True)

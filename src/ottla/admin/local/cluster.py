@@ -3,9 +3,9 @@
 Who may call: the commands `up` and `down`, the demo, benchmarks. Invariants: an `up` that fails,
 or is interrupted, leaves nothing running that it started; a second `up` starts only what is dead;
 ZooKeeper stops after the brokers; brokers start beside ZooKeeper, not after it, and wait for it.
+What speaks to brokers is imported when their processes are there: they start meanwhile.
 """
 
-import asyncio
 import contextlib
 import errno
 import itertools
@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ottla.admin.local import processes
 from ottla.admin.local.cluster_dir import (
@@ -32,20 +33,22 @@ from ottla.admin.local.cluster_dir import (
     LocalCluster,
     LocalZooKeeper,
 )
-from ottla.admin.session import connected
 from ottla.model.config import BrokerConfig
 from ottla.model.config_keys import ConfigKey, broker_keys, our_keys
 from ottla.model.errors import ConfigError, ConnectionLostError, OttlaError, StartupError
 from ottla.model.ports import address_text
-from ottla.net.client import Client
-from ottla.wire.messages.metadata import MetadataRequest
 from ottla.zookeeper.embedded import (
+    ZooKeeperProcess,
     find_jars,
     find_java,
     interrupts_deferred,
     start_own_zookeeper,
     start_zookeeper,
+    wait_ready,
 )
+
+if TYPE_CHECKING:
+    from ottla.net.client import Client
 
 FIRST_PORT = 9092
 ZOOKEEPER_PORT = 2181
@@ -55,7 +58,7 @@ MAX_BROKERS = 50
 LEAST_FREE_BYTES = 2 * 1024 * 1024
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
-POLL_S = 0.03
+POLL_S = 0.02
 KINDS = (OWN, EMBEDDED_JAVA)
 """The servers that can be started here, as `--zookeeper` names them."""
 
@@ -408,9 +411,13 @@ def _start_all(
     tell: Callable[[str], None],
 ) -> None:
     children: dict[int, subprocess.Popen[bytes]] = {}
+    # First, since brokers wait for it; where there are few cores they would take them.
+    zookeeper = None
+    if not cluster.zookeeper.running:
+        zookeeper = _start_zookeeper(folder, cluster, started, tell)
     if cluster.secure and not cluster.has_users:
-        if not cluster.zookeeper.running:
-            _start_zookeeper(folder, cluster, started, tell)
+        if zookeeper is not None:
+            wait_ready(zookeeper)
         _create_users(folder, cluster)
     for broker in cluster.brokers:
         if not broker.running:
@@ -418,10 +425,10 @@ def _start_all(
                 children[broker.id] = start_broker(folder, cluster, broker)
                 assert broker.process is not None
                 started.append(broker.process)
-    if not cluster.zookeeper.running:
-        _start_zookeeper(folder, cluster, started, tell)
     if children:
         tell(f"starting {len(children)} of {len(cluster.brokers)} brokers")
+    if zookeeper is not None:
+        wait_ready(zookeeper)
     wait_until_serving(folder, cluster, children)
 
 
@@ -440,17 +447,19 @@ def _start_zookeeper(
     cluster: LocalCluster,
     started: list[processes.ProcessId],
     tell: Callable[[str], None],
-) -> None:
+) -> ZooKeeperProcess:
+    """Start a ZooKeeper server; whoever calls waits until it is ready."""
     zookeeper = cluster.zookeeper
     tell(f"starting ZooKeeper on {zookeeper.address}")
     start = start_own_zookeeper if zookeeper.kind == OWN else start_zookeeper
     jaas_file = folder.zookeeper_jaas if cluster.secure else None
-    handle = start(folder.zookeeper_dir, zookeeper.port, jaas_file=jaas_file)
     with interrupts_deferred():
+        handle = start(folder.zookeeper_dir, zookeeper.port, jaas_file=jaas_file, wait=False)
         zookeeper.process = processes.identify(handle.pid)
-        assert zookeeper.process is not None, "it responded a moment ago"
+        assert zookeeper.process is not None, "a child of ours, which was not waited for"
         started.append(zookeeper.process)
         folder.save(cluster)
+    return handle
 
 
 def _start_adopted_zookeeper(
@@ -463,7 +472,7 @@ def _start_adopted_zookeeper(
     from ottla.admin.local import adoption  # noqa: PLC0415 - only a copy needs it
 
     adoption.remove_marks(folder, cluster)
-    _start_zookeeper(folder, cluster, started, tell)
+    wait_ready(_start_zookeeper(folder, cluster, started, tell))
     adoption.remove_registrations(folder.zookeeper(cluster))
 
 
@@ -532,6 +541,9 @@ def wait_until_serving(
     timeout_s: float = START_TIMEOUT_S,
 ) -> None:
     """Wait until a broker lists all of them and a controller; StartupError with the reason."""
+    import asyncio  # noqa: PLC0415 - while brokers start
+
+    from ottla.admin.session import connected  # noqa: PLC0415 - the same
 
     def check() -> None:
         for broker_id, process in children.items():
@@ -541,7 +553,7 @@ def wait_until_serving(
                     f"(all of it: {folder.log_file(broker_id)})"
                 )
 
-    async def wait(client: Client) -> None:
+    async def wait(client: "Client") -> None:
         wanted = {b.id for b in cluster.brokers}
         deadline = time.monotonic() + timeout_s
         alive: set[int] = set()
@@ -561,8 +573,10 @@ def wait_until_serving(
             await asyncio.sleep(POLL_S)
 
     # Until a port accepts connections there is no broker; a plain connect costs least.
+    # One that has accepted is not asked again: the others need the processor to start.
     deadline = time.monotonic() + timeout_s
-    while any(not _responses(b.near_address) for b in cluster.brokers):
+    silent = list(cluster.brokers)
+    while silent := [b for b in silent if not _responses(b.near_address)]:
         check()
         if time.monotonic() > deadline:
             break
@@ -577,11 +591,13 @@ def wait_until_serving(
     connected(cluster.bootstrap, wait, security=folder.security())
 
 
-async def _listed_by_all(client: Client, cluster: LocalCluster) -> set[int]:
+async def _listed_by_all(client: "Client", cluster: LocalCluster) -> set[int]:
     """Return the brokers that every broker lists at their addresses, while there is a controller.
 
     StartupError if an id belongs to a live broker at another address: that of another cluster.
     """
+    from ottla.wire.messages.metadata import MetadataRequest  # noqa: PLC0415 - lazy
+
     ours = {b.id: (b.advertised or b.host, b.port) for b in cluster.brokers}
     alive = set(ours)
     first = await client.metadata([])

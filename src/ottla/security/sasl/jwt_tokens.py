@@ -14,10 +14,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jwt
-from jwt.exceptions import PyJWTError
-
+from ottla.model.errors import StartupError
 from ottla.security.sasl.oauthbearer import BearerToken, RefusedToken
+
+try:
+    import cryptography  # noqa: F401 - without it PyJWT checks no signature of a public key
+    import jwt
+    from jwt.exceptions import PyJWTError
+except ModuleNotFoundError as error:
+    raise StartupError(
+        f"OAUTHBEARER needs {error.name}, not installed here: pip install 'ottla[secure]'"
+    ) from error
 
 ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512",
                         "ES256", "ES384", "ES512"})  # fmt: skip

@@ -158,6 +158,9 @@ def _module(config: BrokerConfig, listener: str, mechanism: str) -> JaasModule:
     if mechanism == PLAIN and not passwords_of(module):
         raise ConfigError(f'{key} names no user: write user_NAME="password"')
     if mechanism == OAUTHBEARER:
+        # It says which extra is missing: before anything starts, not with the first token.
+        import ottla.security.sasl.jwt_tokens  # noqa: PLC0415, F401 - lazy
+
         _check_oauthbearer(config, listener)
     return module
 
