@@ -64,6 +64,8 @@ class Membership:
         self._on_registered = on_registered
         self._session: Session | None = None
         self._zookeeper_world = zookeeper_world(server.world, server.config)
+        self.session_counts = dict.fromkeys(SessionState, 0)
+        """how often the session came into each state: also one that continues is connected anew"""
         self._previous_session_id = 0
         self._lost = asyncio.Event()
         self._leaving = False
@@ -101,8 +103,14 @@ class Membership:
             self._session.session_id,
             self._session.timeout_ms,
         )
+        self.session_counts[SessionState.CONNECTED] += 1
         self._server.current_store = self._new_store(self._session)
         return self._server.current_store
+
+    @property
+    def session_state(self) -> SessionState:
+        """Return the state of the ZooKeeper session in hand."""
+        return SessionState.DEAD if self._session is None else self._session.state
 
     async def through(self, step: Callable[[Store], Awaitable[None]]) -> None:
         """Do a step of the start through a living session: if it expires, again with a new one.
@@ -161,6 +169,7 @@ class Membership:
         session = self._session
         if session is None or event.session_id != session.session_id:
             return
+        self.session_counts[event.state] += 1
         if event.state is SessionState.DEAD:
             self._previous_session_id = event.session_id
             self._server.current_store = None
