@@ -35,6 +35,8 @@ pytestmark = [
     pytest.mark.skipif(bool(kafka_tools.why_not()), reason=kafka_tools.why_not() or ""),
 ]
 
+WITHIN_S = 60
+
 # Kafka's MBeans that have no counterpart here, with the reason.
 NOT_HERE = {
     r"kafka:type=kafka\.Log4jController.*": "loggers of Java",
@@ -48,15 +50,15 @@ async def script(address):
     """Send the same to whoever listens at an address."""
     host, _, port = address.rpartition(":")
     world = runtime.real_world(OsFiles())
-    peer = await PeerConnection.open(world, host, int(port), "script", timeout_s=5)
+    peer = await PeerConnection.open(world, host, int(port), "script", timeout_s=WITHIN_S)
     r = CreateTopicsRequest
     topic = r.CreatableTopic(
         name="t", num_partitions=2, replication_factor=1,
         configs=[r.CreatableTopicConfig(name="max.message.bytes", value="5000")],
     )  # fmt: skip
-    await peer.send(r(topics=[topic], timeout_ms=10_000), 5, 15)
+    await peer.send(r(topics=[topic], timeout_ms=30_000), 5, WITHIN_S)
     for _ in range(200):
-        found = await peer.send(MetadataRequest(topics=None), 9, 5)
+        found = await peer.send(MetadataRequest(topics=None), 9, WITHIN_S)
         known = [p for t in found.topics for p in t.partitions if p.leader_id >= 0]
         if len(known) == 2:
             break
@@ -67,9 +69,9 @@ async def script(address):
     for _ in range(3):
         await fetch(peer)
     for _ in range(4):
-        await peer.send(MetadataRequest(topics=[]), 8, 5)
+        await peer.send(MetadataRequest(topics=[]), 8, WITHIN_S)
     request = ApiVersionsRequest(client_software_name="s", client_software_version="1")
-    await peer.send(request, 2, 5)
+    await peer.send(request, 2, WITHIN_S)
     peer.close()
 
 
@@ -78,10 +80,10 @@ async def produce(peer, topic, size, count, acks):
     records = [Record(value=bytes(size)) for _ in range(count)]
     data = [r.PartitionProduceData(index=index, records=build_batch(records)) for index in range(2)]
     request = r(
-        acks=acks, timeout_ms=10_000,
+        acks=acks, timeout_ms=30_000,
         topic_data=[r.TopicProduceData(name=topic, partition_data=data)],
     )  # fmt: skip
-    answer = await peer.send(request, 9, 15)
+    answer = await peer.send(request, 9, WITHIN_S)
     codes = {p.error_code for t in answer.responses for p in t.partition_responses}
     wanted = ErrorCode.MESSAGE_TOO_LARGE if size > 5000 else ErrorCode.NONE
     if topic != "t":
@@ -99,17 +101,17 @@ async def fetch(peer):
         for index in range(2)
     ]  # fmt: skip
     request = r(
-        replica_id=-1, max_wait_ms=5000, min_bytes=1, max_bytes=1_000_000, isolation_level=0,
+        replica_id=-1, max_wait_ms=20_000, min_bytes=1, max_bytes=1_000_000, isolation_level=0,
         session_id=0, session_epoch=-1, forgotten_topics_data=[], rack_id="",
         topics=[r.FetchTopic(topic="t", partitions=partitions)],
     )  # fmt: skip
-    answer = await peer.send(request, 11, 15)
+    answer = await peer.send(request, 11, WITHIN_S)
     assert sum(len(p.records or b"") for t in answer.responses for p in t.partitions) > 0
 
 
 def page(port):
     """Return the values of a page by name and labels."""
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=WITHIN_S)
     client.request("GET", "/metrics")
     text = client.getresponse().read().decode()
     client.close()

@@ -267,9 +267,9 @@ def _count_bytes_out(fetch: DelayedFetch) -> None:
     """Count the records that a response sends, for their topics."""
     follows = fetch.parameters.replica_id >= 0
     for entry, data in fetch.found.responses:
-        source = entry.source
-        if data.records and isinstance(source, Partition):
-            size = sum(map(len, data.records))
+        source, records = entry.source, data.records
+        if records and isinstance(source, Partition):
+            size = sum(map(len, records)) if isinstance(records, list) else len(records)
             if follows:
                 source.counts.replication_bytes_out += size
             else:

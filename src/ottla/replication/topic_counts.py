@@ -107,7 +107,7 @@ class BrokerTopicCounts:
     def refused(self, topic: str, code: ErrorCode, size: int, *, expected: bool) -> None:
         """Note that a batch of so many bytes was not appended.
 
-        `expected`: a client is told so in the normal course of things, which is no failure.
+        `expected`: it happens in the normal course of things, and is no failure.
         """
         counts = self._topics.get(topic, self._forgotten)  # its metrics need a topic that is here
         counts.produces += 1

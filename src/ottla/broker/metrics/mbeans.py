@@ -64,7 +64,8 @@ class Services(Protocol):
 class SessionCounts(Protocol):
     """What a broker knows of its sessions with ZooKeeper."""
 
-    session_counts: Mapping[SessionState, int]
+    @property
+    def session_counts(self) -> Mapping[SessionState, int]: ...
 
     @property
     def session_state(self) -> SessionState: ...

@@ -1,4 +1,4 @@
-"""Pages: what a broker answers over HTTP: /metrics, /healthz, /readyz.
+"""Pages: what a broker shows over HTTP: /metrics, /healthz, /readyz.
 
 Who may call: `listener`. Invariants: a page of metrics is made once a second at most, in the format
 that is asked for, however many ask; it is made in time slices, so that requests are served in
@@ -52,7 +52,7 @@ class Pages:
         self._made: dict[bool, tuple[float, Sequence[bytes]]] = {}
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
-        """Answer a request; 404 for what there is not."""
+        """Respond to a request; 404 for what there is not."""
         if request.path == "/metrics":
             open_metrics = wants_open_metrics(request.fields.get("accept", ""))
             body = await self.metrics(open_metrics=open_metrics)

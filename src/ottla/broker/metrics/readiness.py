@@ -2,7 +2,7 @@
 
 Who may call: `pages`, for probes. Invariant: the work goes in time slices. Ready is a broker that
 is registered, whose ZooKeeper session it has not lost (it is not fenced), and whose replicas all
-are online and in sync, as far as the controller has told it.
+are online and in sync, as far as the controller has reported.
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ NAMED = 5
 
 
 class KnownPartition(Protocol):
-    """A partition as the controller told of it."""
+    """A partition as the controller reported it."""
 
     @property
     def isr(self) -> Sequence[int]: ...
 
 
 class KnownCluster(Protocol):
-    """What the controller told: the metadata cache."""
+    """What the controller reported: the metadata cache."""
 
     @property
     def ready(self) -> bool: ...
