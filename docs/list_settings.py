@@ -212,6 +212,9 @@ ottla.crash.detection whose registrations are removed when all their endpoints r
  not register anew), `off` (only a session's end counts); [adr/0018](adr/0018-a-refused-connection-is-proof.md)
 ottla.produce.max.decompressed.bytes all batches of one produce request may unpack to so much
 ottla.produce.max.check.ms checking all batches of one produce request may take so much work
+ottla.metrics.detail whether the page /metrics has series of the broker alone, of each `topic` too, or of each `partition` too
+ottla.metrics.listener `host:port` where this broker serves /metrics, /healthz and /readyz over HTTP ([METRICS.md](METRICS.md)); empty: nowhere
+ottla.metrics.max.series most series of topics and partitions in one page; what is left out is counted
 ottla.queued.max.response.bytes answers that clients have not taken yet, in memory; as much again for brokers\
 """
 

@@ -554,7 +554,7 @@ class Proof:
                 held.append(one)
         time.sleep(6.0)  # checkpoints are written every five seconds
         open_now = self.cluster.metrics()
-        listener = "kafka.server:type=socket-server-metrics,listener=PLAINTEXT"
+        listener = "kafka.server:type=socket-server-metrics,listener=PLAINTEXT,networkProcessor=0"
         count = open_now[listener]["connection-count"]
         self.hold(held, 0.0)
         assert count < 1024, count

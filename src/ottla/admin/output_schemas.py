@@ -179,7 +179,8 @@ _WHATIF_EVENTS = (
 SCHEMAS: dict[str, Schema] = {
     "up": _object(
         folder=TEXT, started=NUMBER, bootstrap_servers=TEXT, zookeeper=TEXT, zookeeper_server=TEXT,
-        client_settings=_or_null(TEXT), brokers=_many(_object(id=NUMBER, address=TEXT)),
+        client_settings=_or_null(TEXT),
+        brokers=_many(_object(id=NUMBER, address=TEXT, metrics=_or_null(TEXT))),
     ),
     "down": _object(folder=TEXT, stopped=NUMBER, by_force=NUMBER),
     "status": _object(

@@ -129,9 +129,24 @@ def _state_change_path(arguments: Arguments, config: BrokerConfig) -> str:
     return f"{folder}/{FILE_NAME}"
 
 
-async def _show_metrics(broker: Broker, path: str, steps: contextlib.AsyncExitStack) -> None:
+async def _serve_pages(broker: Broker, metrics: Metrics, steps: contextlib.AsyncExitStack) -> None:
+    """Serve metrics over HTTP where the settings say so, until the end of `steps`.
+
+    From before the start on: a broker that recovers its logs for long is healthy.
+    """
+    if not broker.config.text("ottla.metrics.listener"):
+        return
+    from ottla.broker.metrics.listener import open_pages  # noqa: PLC0415 - 1 MB
+
+    server = await open_pages(broker.config, broker.services, metrics)
+    if server is not None:
+        steps.callback(server.close)
+
+
+async def _open_status_socket(
+    metrics: Metrics, path: str, steps: contextlib.AsyncExitStack
+) -> None:
     """Tell whoever may connect to the socket how this broker fares, until the end of `steps`."""
-    metrics = Metrics(broker)
     page = StatusSocket(path, metrics.document)
     try:
         await page.open()
@@ -139,8 +154,6 @@ async def _show_metrics(broker: Broker, path: str, steps: contextlib.AsyncExitSt
         logger.warning("status socket not opened path=%s error=%s", path, error.strerror or error)
         return
     steps.callback(page.close)
-    sampling = asyncio.get_running_loop().create_task(metrics.run(), name="metrics")
-    steps.callback(sampling.cancel)
 
 
 def _real_world() -> World:
@@ -169,19 +182,25 @@ async def _serve(
         signal.SIGUSR1, lambda: logger.info("statistics %s", broker.statistics())
     )
     stopped = loop.create_task(stop.wait())
-    starting = loop.create_task(broker.start())
-    await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
-        return
-    starting.result()
-    garbage.settle()
-    failed = loop.create_task(broker.wait_failed())
     async with contextlib.AsyncExitStack() as steps:
+        metrics = None
+        if metrics_socket is not None or broker.config.text("ottla.metrics.listener"):
+            metrics = Metrics(broker)
+            sampling = loop.create_task(metrics.run(), name="metrics")
+            steps.callback(sampling.cancel)
+            await _serve_pages(broker, metrics, steps)
+        starting = loop.create_task(broker.start())
+        await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return
+        starting.result()
         steps.push_async_callback(broker.shutdown)
-        if metrics_socket is not None:
-            await _show_metrics(broker, metrics_socket, steps)
+        garbage.settle()
+        if metrics is not None and metrics_socket is not None:
+            await _open_status_socket(metrics, metrics_socket, steps)
+        failed = loop.create_task(broker.wait_failed())
         await asyncio.wait((stopped, failed), return_when=asyncio.FIRST_COMPLETED)
     if failed.done():
         failed.result()

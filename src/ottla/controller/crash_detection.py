@@ -49,8 +49,8 @@ class CrashDetector:
     then, and a registration that stays is its session's matter.
     """
 
-    def __init__(self, world: World, on_gone: Callable[[BrokerInfo, str], None]) -> None:
-        """`on_gone` takes a broker and the evidence."""
+    def __init__(self, world: World, on_gone: Callable[[BrokerInfo, str, float], None]) -> None:
+        """`on_gone` takes a broker, the evidence and how long it took to get it, in seconds."""
         self._world = world
         self._on_gone = on_gone
         self._probes: dict[int, asyncio.Task[None]] = {}
@@ -65,6 +65,8 @@ class CrashDetector:
             )
 
     async def _probe(self, broker: BrokerInfo) -> None:
+        clock = self._world.clock
+        began_s = clock.monotonic()
         try:
             evidence = await refusal_of(self._world.network, broker.endpoints)
         finally:
@@ -72,7 +74,7 @@ class CrashDetector:
         if evidence is not None:
             logger.info("process gone broker=%d reason=%r", broker.id, evidence)
             self._reported[broker.id] = broker.epoch
-            self._on_gone(broker, evidence)
+            self._on_gone(broker, evidence, clock.monotonic() - began_s)
 
     def close(self) -> None:
         for probe in list(self._probes.values()):

@@ -7,6 +7,7 @@ of them is written into the journal; where a procedure fails, what it has change
 """
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -84,7 +85,8 @@ class Driver:
         surroundings: Surroundings,
         fetch_log_ends: FetchLogEnds | None = None,
     ) -> None:
-        self.elections_total = 0
+        self.elections = Counter[str]()
+        """Partitions that got a leader by an election, by the kind of election."""
         self.unclean_total = 0
         """Those of them whose leader was not in the ISR: records may be lost."""
         self.removed_total = 0
@@ -266,7 +268,7 @@ class Driver:
         assert before is not None
         assert after is not None
         if after.leader_epoch != before.leader_epoch:
-            self.elections_total += 1
+            self.elections[decision.kind] += 1
             self.unclean_total += (
                 after.recovery_state == RECOVERING and after.leader not in before.isr
             )

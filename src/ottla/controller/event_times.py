@@ -41,29 +41,41 @@ METRICS: Mapping[type[Event], str] = {
 """Events without a metric are not Kafka's, or Kafka's `Idle`."""
 
 
+class RecentTimes:
+    """How often something happened, and how long it took the last times."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._kept: deque[float] = deque(maxlen=KEPT)
+
+    def note(self, seconds: float) -> None:
+        self.count += 1
+        self._kept.append(round(seconds * 1000, 3))
+
+    def times(self) -> list[float]:
+        """Return the last times in ms, sorted."""
+        return sorted(self._kept)
+
+
 class EventTimes:
     """Counts and milliseconds by the metric's name; both are 0 until the first event of a kind."""
 
     def __init__(self) -> None:
-        self._counts = dict.fromkeys(METRICS.values(), 0)
-        self._kept: dict[str, deque[float]] = {}
+        self._of = {name: RecentTimes() for name in METRICS.values()}
 
     def note(self, event: Event, seconds: float) -> None:
         """Note that an event was handled, and how long it took."""
         name = METRICS.get(type(event))
-        if name is None:
-            return
-        self._counts[name] += 1
-        kept = self._kept.get(name)
-        if kept is None:
-            kept = self._kept[name] = deque(maxlen=KEPT)
-        kept.append(round(seconds * 1000, 3))
+        if name is not None:
+            self._of[name].note(seconds)
 
     def counts(self) -> Iterator[tuple[str, int]]:
         """Yield (metric, events handled since the start)."""
-        yield from self._counts.items()
+        for name, of in self._of.items():
+            yield name, of.count
 
     def times(self) -> Iterator[tuple[str, list[float]]]:
         """Yield (metric, the last times in ms, sorted) of kinds that have come."""
-        for name, kept in self._kept.items():
-            yield name, sorted(kept)
+        for name, of in self._of.items():
+            if of.count:
+                yield name, of.times()

@@ -10,7 +10,7 @@ newer controller, by a failed fence, a refused request or a state from a later e
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +20,7 @@ from ottla.controller.channels import Channels, Connect
 from ottla.controller.context import Context
 from ottla.controller.crash_detection import CRASH_DETECTION, OFF, CrashDetector
 from ottla.controller.elections import ElectionKind
-from ottla.controller.event_times import EventTimes
+from ottla.controller.event_times import EventTimes, RecentTimes
 from ottla.controller.events import Event, RequestReceived
 from ottla.controller.handlers import handle, on_controller_failover
 from ottla.controller.journal import Journal
@@ -84,6 +84,8 @@ class Controller:
         self._security = security
         self._world = world
         self.times = EventTimes()
+        self.crash_times = RecentTimes()
+        """how long it took to show that the processes of brokers are gone"""
         self._config = config
         self._id = config.broker_id
         self._broker_info = broker_info
@@ -99,7 +101,7 @@ class Controller:
         """Whether an event is being handled."""
         self._causes = 0
         self._last_epoch = 0
-        self._past_totals = (0, 0, 0)
+        self._past_totals = (Counter[str](), 0, 0)
         self._watching: Store | None = None
 
     # --- life -------------------------------------------------------------------------------
@@ -148,10 +150,12 @@ class Controller:
 
     def statistics(self) -> dict[str, object]:
         elections, unclean, removed = self._totals()
+        kinds = dict.fromkeys((kind.value for kind in ElectionKind), 0)
         figures: dict[str, object] = {
             "active": self.is_active,
             "events_queued": len(self._queue),
-            "elections_total": elections,
+            "elections_total": elections.total(),
+            "elections_by_kind": kinds | elections,
             "unclean_elections_total": unclean,
             "registrations_removed_total": removed,
         }
@@ -160,12 +164,12 @@ class Controller:
             figures["requests_queued"] = self._term.channels.statistics()
         return figures
 
-    def _totals(self) -> tuple[int, int, int]:
+    def _totals(self) -> tuple[Counter[str], int, int]:
         """Return what this broker did as controller: elections, unclean ones, removals (R17)."""
         elections, unclean, removed = self._past_totals
         if self._term is not None:
             driver = self._term.driver
-            elections += driver.elections_total
+            elections = elections + driver.elections
             unclean += driver.unclean_total
             removed += driver.removed_total
         return elections, unclean, removed
@@ -444,7 +448,8 @@ class Controller:
             crashes,
         )
 
-    def _on_process_gone(self, broker: BrokerInfo, evidence: str) -> None:
+    def _on_process_gone(self, broker: BrokerInfo, evidence: str, took_s: float) -> None:
+        self.crash_times.note(took_s)
         self._post(happened.ProcessGone(broker.id, broker.epoch, evidence))
 
     def _journal_sink(self) -> Callable[[bytes], None]:

@@ -27,13 +27,16 @@ class CachedRead(NamedTuple):
 
 
 class TailBudget:
-    """What all tail caches of a broker may hold together."""
+    """What all tail caches of a broker may hold together, and how often they had what was read."""
 
-    __slots__ = ("_members", "limit", "used")
+    __slots__ = ("_members", "hits", "limit", "misses", "used")
 
     def __init__(self, limit: int = DEFAULT_ALL_BYTES) -> None:
         self.limit = limit
         self.used = 0
+        self.hits = 0
+        self.misses = 0
+        """reads that went to a file instead"""
         self._members: dict[TailCache, None] = {}
 
     def admit(self, cache: "TailCache") -> None:

@@ -289,6 +289,9 @@ ottla.application.logs.file.bytes long 16777216 65536..
 ottla.application.logs.retention.bytes long 134217728 65536..
 ottla.application.logs.retention.ms long -1 -1..
 ottla.crash.detection string own own,all,off
+ottla.metrics.detail string broker broker,topic,partition
+ottla.metrics.listener string ""
+ottla.metrics.max.series int 50000 0..
 ottla.produce.max.decompressed.bytes long 536870912 1048576..
 ottla.produce.max.check.ms long 10000 100..
 ottla.queued.max.response.bytes long 67108864 1048576..

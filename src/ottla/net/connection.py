@@ -47,8 +47,9 @@ class Pending:
         self.pipelined = pipelined
         self.done = False
         self.parts: Sequence[Buffer] | None = None
-        self.timed: tuple[int, float] | None = None
-        """api key and start in seconds of a request whose duration is measured"""
+        self.timed: tuple[int, float, float] | None = None
+        """of a request whose duration is measured: its kind, its start, and when its handler
+        returned, in seconds"""
 
     def complete(self, parts: Sequence[Buffer] | None) -> None:
         """Respond with these parts (None: no response). Ignored when the client is gone."""
@@ -457,6 +458,11 @@ class Connection(asyncio.BufferedProtocol):
     def max_response_bytes(self) -> int:
         """Return the largest size for the next response; a single batch may be larger."""
         return self._responses.room()
+
+    @property
+    def is_from_broker(self) -> bool:
+        """Whether it serves a broker that follows partitions of ours."""
+        return self._responses is self._server.broker_responses
 
     def serves_broker(self) -> None:
         """Count this connection's responses as a broker's, apart from clients'."""

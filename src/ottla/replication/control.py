@@ -175,6 +175,7 @@ def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied)
         if partition is None:
             log = replicas.logs.get_or_create(tp, topic_id, update.is_new)
             partition = Partition(tp, replicas)
+            partition.counts = replicas.topic_counts.of(tp.topic)
             replicas.partitions[tp] = partition
         else:
             log = replicas.logs.get_or_create(tp, topic_id)

@@ -97,6 +97,19 @@ class FetcherManager:
         """How many committed records were cut off here, as the leaders did not have them (F43)."""
         return self._lost_before + sum(f.records_lost_total for f in self._fetchers.values())
 
+    def lags(self) -> list[tuple[str, list[tuple[TopicPartition, int]]]]:
+        """Return how far each followed partition is behind its leader, for each fetcher.
+
+        A fetcher is named as Kafka's are, which is the clientId in its metrics.
+        """
+        return [
+            (
+                f"ReplicaFetcherThread-{number}-{leader}",
+                [(tp, state.lag or 0) for tp, state in fetcher.states.items()],
+            )
+            for (leader, number), fetcher in self._fetchers.items()
+        ]
+
     def statistics(self) -> dict[str, object]:
         return {
             "fetchers": [f.statistics() for f in self._fetchers.values()],

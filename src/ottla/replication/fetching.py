@@ -39,6 +39,7 @@ from ottla.replication.fetch_session import (
 from ottla.replication.partition import Partition
 from ottla.replication.purgatory import Purgatory
 from ottla.replication.throttle import ReplicationQuota
+from ottla.replication.topic_counts import EXPECTED_OF_FETCH
 from ottla.replication.truncation import divergence
 from ottla.wire.messages.fetch import FetchResponse
 
@@ -262,6 +263,19 @@ class DelayedFetch(Pending):
         )
 
 
+def _count_bytes_out(fetch: DelayedFetch) -> None:
+    """Count the records that a response sends, for their topics."""
+    follows = fetch.parameters.replica_id >= 0
+    for entry, data in fetch.found.responses:
+        source, records = entry.source, data.records
+        if records and isinstance(source, Partition):
+            size = sum(map(len, records)) if isinstance(records, list) else len(records)
+            if follows:
+                source.counts.replication_bytes_out += size
+            else:
+                source.counts.bytes_out += size
+
+
 class FetchPath:
     """Reads and parks fetches, and responds to them, of one broker."""
 
@@ -269,11 +283,16 @@ class FetchPath:
         self._host = host
         self.purgatory = purgatory
         self.sessions = sessions
+        self.consumer_requests: dict[int, int] = {}
+        """fetches of consumers so far, by version"""
+        self.follower_requests: dict[int, int] = {}
         self._replicas_waiting: dict[int, dict[DelayedFetch, None]] = {}
 
     def start(self, fetch: DelayedFetch) -> bool:
         """Read; True if it may be answered now, False if it waits."""
         session, parameters = fetch.session, fetch.parameters
+        counts = self.consumer_requests if parameters.replica_id < 0 else self.follower_requests
+        counts[parameters.version] = counts.get(parameters.version, 0) + 1
         self.sessions.settle(session)
         if parameters.replica_epoch != session.replica_epoch:
             session.registered_again(parameters.replica_epoch)
@@ -375,6 +394,7 @@ class FetchPath:
         if topic is None:
             raise OttlaError("topic id not known here", ErrorCode.UNKNOWN_TOPIC_ID)
         partition = self._host.hosted(topic, entry.index)
+        partition.counts.fetches += 1
         if (
             entry.topic_id not in (partition.topic_id, ZERO_UUID)
             and partition.topic_id != ZERO_UUID
@@ -562,6 +582,8 @@ class FetchPath:
             code = ErrorCode.KAFKA_STORAGE_ERROR
         if code is ErrorCode.KAFKA_STORAGE_ERROR and fetch.parameters.version <= 5:
             code = NotLeaderError.code  # older clients do not know 56
+        if isinstance(entry.source, Partition) and code not in EXPECTED_OF_FETCH:
+            entry.source.counts.failed_fetches += 1
         entry.detach()
         fetch.found.urgent = True
         return FetchResponse.PartitionData(
@@ -599,6 +621,8 @@ class FetchPath:
             return
         if fetch.parameters.replica_id >= 0:
             self._host.leader_quota.record_response(fetch.found.throttled, self._host.now_ms())
+        if not fetch.overtaken:
+            _count_bytes_out(fetch)
         if fetch.full:
             if session.epoch == FINAL_EPOCH or not self.sessions.keep(session, session.created_ms):
                 session.close()

@@ -45,6 +45,7 @@ from ottla.replication.partition_state import (
     StartEpoch,
     WakeFetches,
 )
+from ottla.replication.topic_counts import TopicCounts
 from ottla.wire.batch_header import Header
 from ottla.wire.record_check import UNLIMITED, Effort
 
@@ -96,6 +97,8 @@ class Partition:
         self.tp = tp
         self.host = host
         self.state = HostedPartitionState(tp, host.broker_id, host.lag_ms)
+        self.counts = TopicCounts()
+        """of its topic, on this broker; the replica manager has one for all partitions of it"""
         self.log: Log | None = None
         self.future: Log | None = None
         """the copy in another log dir that is to take the log's place (`log_dir_moves`)"""
@@ -290,7 +293,11 @@ class Partition:
         info = log.append_as_leader(
             records, epoch, wall_ms, origin=origin, guard=guard, effort=effort, checked=checked
         )
+        counts = self.counts
+        counts.produces += 1
         if log.log_end_offset != end:
+            counts.messages_in += info.count
+            counts.bytes_in += info.bytes
             if self._at_end:
                 self._wake_followers(end)
             if not state.waits_for_followers:
@@ -445,7 +452,9 @@ class Partition:
 
     def append_as_follower(self, records: memoryview) -> AppendInfo:
         """Append what the leader sent."""
-        return self.local_log(leader_only=False).append_as_follower(records)
+        info = self.local_log(leader_only=False).append_as_follower(records)
+        self.counts.replication_bytes_in += len(records)
+        return info
 
     def adopt(self, leader_high_watermark: int, leader_log_start: int) -> None:
         """Take over the leader's high watermark and log start, after the append (R11)."""

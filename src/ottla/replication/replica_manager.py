@@ -46,6 +46,7 @@ from ottla.replication.purgatory import Purgatory
 from ottla.replication.replica_selector import RACK_AWARE, Candidate, nearest
 from ottla.replication.tail_recovery import TailRecovery
 from ottla.replication.throttle import ReplicationQuota, throttled_partitions
+from ottla.replication.topic_counts import BrokerTopicCounts
 from ottla.security.client import ClientSecurity
 
 logger = logging.getLogger(__name__)
@@ -125,6 +126,7 @@ class ReplicaManager:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.offline: dict[TopicPartition, None] = {}
         self.topic_names: dict[bytes, str] = {}
+        self.topic_counts = BrokerTopicCounts()
         self.on_leadership = on_leadership
         self.on_log_dir_offline = on_log_dir_offline
         self.control_lock = asyncio.Lock()
@@ -317,10 +319,11 @@ class ReplicaManager:
         return self.topic_names.get(topic_id)
 
     def forget_topic(self, partition: Partition) -> None:
-        """Forget a deleted partition's topic id with the last partition of it."""
+        """Forget a deleted partition's topic id and counts with the last partition of it."""
         topic = partition.tp.topic
         if not any(p.tp.topic == topic for p in self.partitions.values()):
             self.topic_names.pop(partition.topic_id, None)
+            self.topic_counts.forget(topic)
 
     def exists(self, topic: str, index: int) -> bool:
         """Return whether the cluster has such a partition, as far as this broker knows."""

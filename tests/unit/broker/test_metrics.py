@@ -1,6 +1,7 @@
 """Figures under Kafka's names: what moves them, and what they cost a request."""
 
 import asyncio
+import importlib.util
 import json
 import os
 import time
@@ -9,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.metrics.mbeans import SAMPLE_S, WINDOW, Metrics, ThreadTimes
-from ottla.broker.metrics.request_times import EVERY, RequestTimes
+from ottla.broker.metrics.request_times import EVERY, FETCH_CONSUMER, RequestTimes
+from ottla.model.errors import ErrorCode
 from ottla.net.connection import Pending
 from ottla.wire.messages.create_topics import CreateTopicsRequest
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.metadata import MetadataRequest
 
 pytestmark = pytest.mark.timeout(60)
@@ -110,6 +113,10 @@ def test_an_unclean_election_is_counted_by_the_controller_that_held_it(pair):
     assert found[f"{ELECTIONS}UncleanLeaderElectionsPerSec"]["Count"] == 1
     elected = "ottla.controller:type=ControllerStats,name=LeadersElectedPerSec"
     assert found[elected]["Count"] == 1
+    by_cause = "ottla.controller:type=ControllerStats,name=ElectionsPerSec,cause="
+    causes = {n.removeprefix(by_cause): f["Count"] for n, f in found.items() if by_cause in n}
+    assert {cause: n for cause, n in causes.items() if n} == {"unclean": 1}
+    assert len(causes) == 5
     times = found[f"{ELECTIONS}ControllerChangeRateAndTimeMs"]
     assert times["Count"] >= 1
     assert 0 < times["Min"] <= times["50thPercentile"] <= times["Max"]
@@ -120,13 +127,13 @@ def test_an_unclean_election_is_counted_by_the_controller_that_held_it(pair):
     assert second.figures()[f"{ELECTIONS}UncleanLeaderElectionsPerSec"]["Count"] == 1
 
 
-def test_every_figure_is_explained(pair):
-    pair.ask(1, MetadataRequest(topics=[]), 9)
-    told = (ROOT / "docs" / "METRICS.md").read_text(encoding="utf-8")
-    for name in metrics_of(pair.brokers["b1"], Hand()).figures():
-        kind, *tags = name.split(",")
-        assert f"`{kind}," in told, name
-        assert not tags[0].startswith("name=") or f"{tags[0]}" in told, name
+def test_the_page_of_metrics_is_up_to_date():
+    spec = importlib.util.spec_from_file_location("pages", ROOT / "docs" / "list_metrics.py")
+    listing = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(listing)
+    assert listing.PAGE.read_text(encoding="utf-8") == listing.page(), (
+        "run: python docs/list_metrics.py"
+    )
 
 
 def test_idle_is_of_the_last_minute(pair):
@@ -139,7 +146,9 @@ def test_idle_is_of_the_last_minute(pair):
     assert values(metrics)[IDLE] == 0.25
     hand.pass_by(metrics, SAMPLE_S * WINDOW, busy=0.25)
     assert values(metrics)[IDLE] == 0.75
-    assert metrics.figures()[HANDLERS] == {"OneMinuteRate": 0.75}
+    assert metrics.figures()[HANDLERS]["OneMinuteRate"] == 0.75
+    idle_s = 30 * 0.5 + SAMPLE_S * WINDOW * 0.75
+    assert metrics.figures()[HANDLERS]["Count"] == pytest.approx(idle_s * 1e9), "nanoseconds"
     told = metrics.document()
     hand.busy += 60
     assert metrics.document() is told, "made once a second at most, however many ask"
@@ -148,13 +157,55 @@ def test_idle_is_of_the_last_minute(pair):
 def test_every_request_is_counted_and_few_are_timed(pair):
     metrics = metrics_of(pair.brokers["b1"], Hand())
     pair.ask(1, MetadataRequest(topics=[]), 9)
-    before = metrics.figures()[f"{REQUESTS}Metadata"]["Count"]
-    timed = metrics.figures()[f"{TIMES}Metadata"]["Count"]
+    times = pair.brokers["b1"].times
+    before = metrics.figures()[f"{REQUESTS}Metadata,version=9"]["Count"]
+    timed = {(kind, name): t["Count"] for kind, name, t in times.figures()}[3, "TotalTimeMs"]
     for _ in range(EVERY):
         pair.ask(1, MetadataRequest(topics=[]), 9)
+    pair.ask(1, MetadataRequest(topics=[]), 8)
     found = metrics.figures()
-    assert found[f"{REQUESTS}Metadata"]["Count"] == before + EVERY
-    assert found[f"{TIMES}Metadata"]["Count"] == timed + 1
+    assert found[f"{REQUESTS}Metadata,version=9"]["Count"] == before + EVERY
+    assert found[f"{REQUESTS}Metadata,version=8"]["Count"] == 1
+    assert found[f"{TIMES}Metadata"]["Count"] == before + EVERY + 1, "all, not only those timed"
+    now = {(kind, name): t["Count"] for kind, name, t in times.figures()}[3, "TotalTimeMs"]
+    assert now == timed + 2, "the first of each version, and each 64th"
+
+
+def test_fetches_of_followers_and_of_consumers_are_told_apart(pair):
+    leader = pair.brokers["b1"]
+    pair.produce("t", 5)
+    found = metrics_of(leader, Hand()).figures()
+    by_kind = {}
+    for name, figures in found.items():
+        if name.startswith(f"{REQUESTS}Fetch"):
+            kind = name.removeprefix(REQUESTS).partition(",")[0]
+            by_kind[kind] = by_kind.get(kind, 0) + figures["Count"]
+    assert by_kind["FetchFollower"] == by_kind["Fetch"] > 0, "nobody consumes"
+    assert found[f"{TIMES}FetchFollower"]["Count"] == by_kind["FetchFollower"]
+    assert f"{TIMES}FetchConsumer" not in found
+    remote = found["kafka.network:type=RequestMetrics,name=RemoteTimeMs,request=Produce"]
+    assert remote["Max"] > 0, "the producer waits for the follower"
+
+
+def test_counts_of_topics_are_those_of_records_and_bytes(pair):
+    leader, follower = pair.brokers["b1"], pair.brokers["b2"]
+    pair.produce("t", 5)
+    size = leader.logs.logs()[0].size
+    pair.wait(lambda: follower.logs.logs()[0].size == size)
+    counts = leader.services.replicas.topic_counts
+    total = counts.total()
+    assert (total.messages_in, total.bytes_in, total.produces) == (5, size, 1)
+    assert (total.replication_bytes_out, total.bytes_out) == (size, 0)
+    copied = follower.services.replicas.topic_counts.total()
+    assert (copied.replication_bytes_in, copied.bytes_in) == (size, 0)
+    counts.refused("t", ErrorCode.MESSAGE_TOO_LARGE, 77, expected=True)
+    counts.refused("t", ErrorCode.INVALID_RECORD, 7, expected=False)
+    counts.refused("unknown", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 7, expected=True)
+    total = counts.total()
+    assert (total.produces, total.failed_produces, total.bytes_rejected) == (4, 1, 77)
+    pair.ask(1, DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 3)
+    pair.wait(lambda: not len(counts))
+    assert counts.total().messages_in == 5, "totals do not go back"
 
 
 class Line:
@@ -174,13 +225,14 @@ def test_a_response_that_comes_later_is_timed_until_it_is_there():
     assert list(times.figures()) == []
     hand.now += 0.5
     pending.complete([b""])
-    ((key, figures),) = times.figures()
-    assert (key, figures["Count"], figures["Max"]) == (1, 1, 500.0)
+    found = {(kind, name): figures for kind, name, figures in times.figures()}
+    assert {kind for kind, _ in found} == {FETCH_CONSUMER, 1}, "a fetch is a fetch of a kind, too"
+    assert found[1, "TotalTimeMs"]["Max"] == found[1, "RemoteTimeMs"]["Max"] == 500.0
+    assert (found[1, "LocalTimeMs"]["Max"], found[1, "TotalTimeMs"]["Count"]) == (0, 1)
     dropped = Pending(Line(times), pipelined=True)
     times.end(1, times.begin(), dropped)
     dropped.drop()
-    ((_, figures),) = times.figures()
-    assert figures["Count"] == 1, "nobody was answered"
+    assert {figures["Count"] for _, _, figures in times.figures()} == {1}, "nobody was answered"
 
 
 def test_the_loops_busy_time_is_that_of_the_thread():

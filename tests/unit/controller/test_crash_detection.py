@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 
 import pytest
 
@@ -24,6 +25,14 @@ class Answers:
         assert timeout_s <= 1.0
         self.asked.append((host, port))
         return self.left[port].pop(0)
+
+
+class RealTime:
+    monotonic = staticmethod(time.monotonic)
+
+
+def world_of(network):
+    return type("World", (), {"network": network, "clock": RealTime})
 
 
 def ask(network, *endpoints):
@@ -63,9 +72,9 @@ def test_a_broker_is_probed_once_at_a_time_and_again_later():
     async def scenario():
         gone = []
         network = Answers(p9092=[True, False, True, True])
-        world = type("World", (), {"network": network})
+        world = world_of(network)
         broker = BrokerInfo(3, (CLIENTS,), epoch=7)
-        detector = CrashDetector(world, lambda broker, evidence: gone.append((broker, evidence)))
+        detector = CrashDetector(world, lambda broker, evidence, _: gone.append((broker, evidence)))
         for _ in range(5):
             detector.suspect(broker)
         while len(network.asked) < 2:
@@ -91,8 +100,8 @@ def test_a_broker_is_probed_once_at_a_time_and_again_later():
 def test_after_the_end_of_a_term_nothing_is_reported():
     async def scenario():
         gone = []
-        world = type("World", (), {"network": Answers(p9092=[True, True])})
-        detector = CrashDetector(world, lambda *found: gone.append(found))
+        world = world_of(Answers(p9092=[True, True]))
+        detector = CrashDetector(world, lambda *found: gone.append(found[:2]))
         detector.suspect(BrokerInfo(3, (CLIENTS,), epoch=7))
         await asyncio.sleep(0)
         detector.close()

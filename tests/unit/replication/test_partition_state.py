@@ -411,7 +411,7 @@ def test_the_shell_performs_what_is_decided():
 
         def append_as_leader(self, records, epoch, *_, **__):
             self.log_end_offset += 1
-            return epoch
+            return SimpleNamespace(epoch=epoch, count=1, bytes=70)
 
         def set_high_watermark(self, offset):
             self.high_watermark = offset
@@ -422,5 +422,6 @@ def test_the_shell_performs_what_is_decided():
     partition, log = Partition(TP, host), Log()
     assert partition.make_leader(update(1, 2, isr=[1], replicas=[1]), log)
     assert log.epochs == (2, 5)
-    assert partition.append_as_leader(memoryview(b""), -1, 0) == 2
+    assert partition.append_as_leader(memoryview(b""), -1, 0).epoch == 2
+    assert (partition.counts.messages_in, partition.counts.bytes_in) == (1, 70)
     assert log.high_watermark == 6

@@ -117,7 +117,10 @@ def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
                 "zookeeper": cluster.zookeeper.address,
                 "zookeeper_server": cluster.zookeeper.server,
                 "client_settings": str(folder.clients_dir) if cluster.secure else None,
-                "brokers": [{"id": b.id, "address": b.address} for b in cluster.brokers],
+                "brokers": [
+                    {"id": b.id, "address": b.address, "metrics": b.metrics_url}
+                    for b in cluster.brokers
+                ],
             },
         )
     count = plural(len(cluster.brokers), "broker")
@@ -126,6 +129,9 @@ def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
         f"bootstrap.servers={cluster.bootstrap}",
         f"zookeeper.connect={cluster.zookeeper.address}",
     )
+    pages = [b.metrics_url for b in cluster.brokers if b.metrics_url is not None]
+    if pages:
+        lines = (*lines, f"metrics={','.join(pages)}")
     if cluster.secure and started:
         from ottla.admin.local.secure import client_settings  # noqa: PLC0415 - lazy
 

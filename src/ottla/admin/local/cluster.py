@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 FIRST_PORT = 9092
 ZOOKEEPER_PORT = 2181
 FIRST_QUIET_PORT, QUIET_PORTS = 19_000, 10_000
+METRICS_LISTENER, METRICS_ABOVE = "ottla.metrics.listener", 100
 DEFAULT_BROKERS = 3
 MAX_BROKERS = 50
 LEAST_FREE_BYTES = 2 * 1024 * 1024
@@ -304,6 +305,23 @@ def _changed(cluster: LocalCluster, wanted: Wanted, folder: ClusterDir) -> Local
 # -- up -----------------------------------------------------------------------------------------
 
 
+def _choose_metrics_port(cluster: LocalCluster, broker: LocalBroker) -> None:
+    """Keep the port of a broker's metrics if it is free; else choose the one 100 above its own.
+
+    Metrics are no reason for a broker not to start: where that one is not free, any is taken.
+    """
+    if METRICS_LISTENER in cluster.settings:
+        broker.metrics_port = 0
+        return
+    others = {port for b in cluster.brokers for port in (b.port, b.metrics_port) if b is not broker}
+    for port in (broker.metrics_port, broker.port + METRICS_ABOVE):
+        if 0 < port < 65536 and port not in others and port_is_free(port):
+            broker.metrics_port = port
+            return
+    free = _free_ports(len(others) + 1)
+    broker.metrics_port = next(port for port in free if port not in others)
+
+
 def _listener(folder: ClusterDir, cluster: LocalCluster, broker: LocalBroker) -> dict[str, str]:
     """Return the settings of a broker's listener."""
     if cluster.secure:
@@ -317,12 +335,20 @@ def _listener(folder: ClusterDir, cluster: LocalCluster, broker: LocalBroker) ->
     return found
 
 
+def _metrics_listener(broker: LocalBroker) -> dict[str, str]:
+    """Return the setting of where a broker serves its metrics."""
+    if not broker.metrics_port:
+        return {}
+    return {METRICS_LISTENER: address_text(HOST, broker.metrics_port)}
+
+
 def write_properties(folder: ClusterDir, cluster: LocalCluster, broker: LocalBroker) -> Path:
     """Write one broker's server.properties, with replication on by default where it can be."""
     replicas = str(min(3, len(cluster.brokers)))
     values = {
         "broker.id": str(broker.id),
         **_listener(folder, cluster, broker),
+        **_metrics_listener(broker),
         "log.dirs": str(folder.data_dir(broker.id)),
         "zookeeper.connect": cluster.zookeeper.address,
         "zookeeper.session.timeout.ms": "6000",
@@ -349,6 +375,7 @@ def start_broker(
     folder: ClusterDir, cluster: LocalCluster, broker: LocalBroker
 ) -> "subprocess.Popen[bytes]":
     """Start one broker's process and write it down; it is not ready yet."""
+    _choose_metrics_port(cluster, broker)
     properties = write_properties(folder, cluster, broker)
     command = [sys.executable, "-m", "ottla", "broker", "--config", str(properties)]
     command += ["--state-change-log", str(folder.state_change_log(broker.id))]

@@ -64,11 +64,18 @@ class LocalBroker(msgspec.Struct):
     advertised: str = ""
     ended: str = ""
     """How a command ended it, empty if none did."""
+    metrics_port: int = 0
+    """Where it serves its metrics over HTTP, on the loopback address; 0: not chosen yet."""
 
     @property
     def address(self) -> str:
         """Return the host and port that clients connect to."""
         return address_text(self.advertised or self.host, self.port)
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Return where its metrics are, as `ottla up` has it; None where it has not."""
+        return f"http://{HOST}:{self.metrics_port}/metrics" if self.metrics_port else None
 
     @property
     def near_address(self) -> tuple[str, int]:

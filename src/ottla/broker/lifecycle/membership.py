@@ -72,6 +72,8 @@ class Membership:
         tls = zookeeper_tls(server.config, read_bytes)
         self._zookeeper_world = server.world if tls is None else tls_world(server.world, tls)
         self._zookeeper_security = zookeeper_security(server.config, read_bytes)
+        self.session_counts = dict.fromkeys(SessionState, 0)
+        """how often the session came into each state: also one that continues is connected anew"""
         self._previous_session_id = 0
         self._lost = asyncio.Event()
         self._leaving = False
@@ -111,8 +113,14 @@ class Membership:
             self._session.session_id,
             self._session.timeout_ms,
         )
+        self.session_counts[SessionState.CONNECTED] += 1
         self._server.current_store = self._new_store(self._session)
         return self._server.current_store
+
+    @property
+    def session_state(self) -> SessionState:
+        """Return the state of the ZooKeeper session in hand."""
+        return SessionState.DEAD if self._session is None else self._session.state
 
     async def through(self, step: Callable[[Store], Awaitable[None]]) -> None:
         """Do a step of the start through a living session: if it expires, again with a new one.
@@ -171,6 +179,7 @@ class Membership:
         session = self._session
         if session is None or event.session_id != session.session_id:
             return
+        self.session_counts[event.state] += 1
         if event.state is SessionState.DEAD:
             self._previous_session_id = event.session_id
             self._server.current_store = None

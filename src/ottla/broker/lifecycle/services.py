@@ -86,6 +86,11 @@ class BrokerServices:
         logger.info("broker state changed state=%s before=%s", state.name, self.state.name)
         self.state = state
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether this broker is part of the cluster: started, and in a session with ZooKeeper."""
+        return self.state is BrokerState.RUNNING and self.current_store is not None
+
     async def load(self, store: Store) -> None:
         """Read what this broker has to know of ZooKeeper before it serves, through a new session.
 

@@ -17,7 +17,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ottla.broker.metrics.request_times import RequestTimes, summary
+from ottla.broker.metrics.request_times import (
+    FETCH_CONSUMER,
+    FETCH_FOLLOWER,
+    RequestTimes,
+    summary,
+)
+from ottla.broker.metrics.series import TOPIC_BEAN, TOPIC_METRICS
 from ottla.controller.loop import Controller
 from ottla.coordinators.group_coordinator import GroupCoordinator
 from ottla.log.manager import LogManager
@@ -26,6 +32,7 @@ from ottla.replication.delayed_produce import DelayedProduce
 from ottla.replication.fetching import DelayedFetch
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.wire.codec import APIS
+from ottla.zookeeper.session import SessionState
 
 SAMPLE_S = 5.0
 WATCHED_TICK_S, UNWATCHED_TICK_S = 0.02, 1.0
@@ -38,6 +45,9 @@ WINDOW = 12
 """Samples kept: rates are of the last minute."""
 FRESH_S = 1.0
 EVENT_TIMES = "kafka.controller:type=ControllerStats,name="
+REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request="
+SESSIONS = "kafka.server:type=SessionExpireListener,name="
+PURGATORY = "ottla.server:type=Purgatory,name="
 
 Figures = dict[str, dict[str, Any]]
 """Attributes by MBean name."""
@@ -51,10 +61,23 @@ class Services(Protocol):
     groups: GroupCoordinator
 
 
+class SessionCounts(Protocol):
+    """What a broker knows of its sessions with ZooKeeper."""
+
+    @property
+    def session_counts(self) -> Mapping[SessionState, int]: ...
+
+    @property
+    def session_state(self) -> SessionState: ...
+
+
 class Measured(Protocol):
     """A broker, as far as its figures go."""
 
     logs: LogManager
+
+    @property
+    def membership(self) -> SessionCounts: ...
 
     @property
     def services(self) -> Services: ...
@@ -123,6 +146,9 @@ class Metrics:
         self._monotonic = monotonic
         self._samples: deque[tuple[float, float, Mapping[str, int]]] = deque(maxlen=WINDOW + 1)
         self._late = dict.fromkeys(LATE_MS, 0)
+        self._probes = 0
+        self._late_sum_ms = 0.0
+        self._began = monotonic(), self._busy_s()
         self._late_max_ms = 0.0
         self._late_maxima: deque[float] = deque(maxlen=WINDOW)
         self._made_s = float("-inf")
@@ -170,6 +196,8 @@ class Metrics:
     def note_lateness(self, late_ms: float) -> None:
         """Count a callback that ran so much later than it was due."""
         self._late_max_ms = max(self._late_max_ms, late_ms)
+        self._probes += 1
+        self._late_sum_ms += late_ms
         for bound_ms in LATE_MS:
             if late_ms < bound_ms:
                 break
@@ -179,12 +207,13 @@ class Metrics:
         """Note what rates are made from."""
         self._late_maxima.append(self._late_max_ms)
         self._late_max_ms = 0.0
-        self._samples.append((self._monotonic(), self._busy_s(), self._counts()))
+        said = self._broker.services.controller.statistics()
+        self._samples.append((self._monotonic(), self._busy_s(), self._counts(said)))
 
     def document(self) -> bytes:
         """Return all figures as JSON, not older than a second."""
         now_s = self._monotonic()
-        self._watched_until_s = now_s + WATCHED_FOR_S
+        self.watch()
         if now_s - self._made_s >= FRESH_S:
             self._made_s = now_s
             self._document = msgspec.json.encode(self.figures()) + b"\n"
@@ -198,27 +227,68 @@ class Metrics:
         if span_s > 0:
             busy = (self._busy_s() - then_busy_s) / span_s
             idle = round(min(1.0, max(0.0, 1.0 - busy)), 3)
-        found = self._of_network(idle) | self._of_replicas() | self._of_controller()
-        found |= self._of_groups()
-        for name, count in self._counts().items():
+        said = self._broker.services.controller.statistics()
+        found = self._of_network(idle) | self._of_replicas() | self._of_controller(said)
+        found |= self._of_groups() | self._of_logs()
+        for name, count in self._counts(said).items():
             rate = round((count - then.get(name, 0)) / span_s, 3) if span_s > 0 else 0.0
             found[name] = {"Count": count, "OneMinuteRate": rate}
         for name, kept in self._broker.services.controller.times.times():
             found[f"{EVENT_TIMES}{name}"] = summary(kept) | found[f"{EVENT_TIMES}{name}"]
-        for key, times in self._broker.times.figures():
-            found[f"kafka.network:type=RequestMetrics,name=TotalTimeMs,request={_api(key)}"] = times
+        crashes = self._broker.services.controller.crash_times
+        if crashes.count:
+            name = "ottla.controller:type=CrashDetection,name=ProofTimeMs"
+            found[name] = summary(crashes.times()) | {"Count": crashes.count}
+        requests = self._requests_of_kind()
+        for kind, name, times in self._broker.times.figures():
+            bean = f"kafka.network:type=RequestMetrics,name={name},request={_kind_name(kind)}"
+            found[bean] = times | {"Count": requests[kind]}
         return dict(sorted(found.items()))
 
-    def _counts(self) -> dict[str, int]:
-        """Return what only ever grows."""
-        alter = self._broker.services.replicas.alter
-        said: Any = self._broker.services.controller.statistics()
+    def watch(self) -> None:
+        """Note that the figures are read: lateness is measured often for a while."""
+        self._watched_until_s = self._monotonic() + WATCHED_FOR_S
+
+    def lateness(self) -> tuple[dict[str, int], float]:
+        """Return how often the loop was late by at most so many seconds, and all seconds."""
+        found = {f"{ms / 1000:g}": self._probes - count for ms, count in self._late.items()}
+        return found | {"+Inf": self._probes}, round(self._late_sum_ms / 1000, 6)
+
+    def _requests_of_kind(self) -> dict[int, int]:
+        """Return the requests since the start by kind."""
+        fetches = self._broker.services.replicas.fetches
+        found = {
+            FETCH_CONSUMER: sum(fetches.consumer_requests.values()),
+            FETCH_FOLLOWER: sum(fetches.follower_requests.values()),
+        }
+        for key, _, count in self._broker.times.counts():
+            found[key] = found.get(key, 0) + count
+        return found
+
+    def _counts(self, said: Any) -> dict[str, int]:
+        """Return what only ever grows. `said` is what the controller says of itself."""
+        replicas, logs = self._broker.services.replicas, self._broker.logs
+        alter = replicas.alter
+        sessions = self._broker.membership.session_counts
         found = {
             "kafka.server:type=ReplicaManager,name=IsrShrinksPerSec": alter.shrinks_total,
             "kafka.server:type=ReplicaManager,name=IsrExpandsPerSec": alter.expands_total,
             "kafka.server:type=ReplicaManager,name=FailedIsrUpdatesPerSec": alter.failed_total,
             "ottla.server:type=ReplicaManager,name=LostRecordsPerSec": (
-                self._broker.services.replicas.fetchers.records_lost_total
+                replicas.fetchers.records_lost_total
+            ),
+            "ottla.log:type=TailCache,name=HitsPerSec": logs.budget.hits,
+            "ottla.log:type=TailCache,name=MissesPerSec": logs.budget.misses,
+            f"{PURGATORY}ParkedPerSec": replicas.purgatory.parked_total,
+            f"{PURGATORY}ExpiredPerSec": replicas.purgatory.expired_total,
+            "kafka.server:type=FetchSessionCache,name=IncrementalFetchSessionEvictionsPerSec": (
+                replicas.sessions.evicted_total
+            ),
+            f"{SESSIONS}ZooKeeperSyncConnectsPerSec": sessions[SessionState.CONNECTED],
+            f"{SESSIONS}ZooKeeperDisconnectsPerSec": sessions[SessionState.SUSPENDED],
+            f"{SESSIONS}ZooKeeperExpiresPerSec": sessions[SessionState.DEAD],
+            "ottla.controller:type=ControllerStats,name=RegistrationsRemovedPerSec": (
+                said["registrations_removed_total"]
             ),
             "ottla.controller:type=ControllerStats,name=LeadersElectedPerSec": (
                 said["elections_total"]
@@ -229,10 +299,45 @@ class Metrics:
         }
         for name, count in self._broker.services.controller.times.counts():
             found[f"{EVENT_TIMES}{name}"] = count
-        for key, count in self._broker.times.counts():
-            name = f"kafka.network:type=RequestMetrics,name=RequestsPerSec,request={_api(key)}"
-            found[name] = count
+        for kind, count in said["elections_by_kind"].items():
+            found[f"ottla.controller:type=ControllerStats,name=ElectionsPerSec,cause={kind}"] = (
+                count
+            )
+        total = replicas.topic_counts.total()
+        for name, read in TOPIC_METRICS.items():
+            found[f"{TOPIC_BEAN}{name}"] = read(total)
+        for key, version, count in self._broker.times.counts():
+            found[f"{REQUESTS}{_kind_name(key)},version={version}"] = count
+        for kind, counts in (
+            (FETCH_CONSUMER, replicas.fetches.consumer_requests),
+            (FETCH_FOLLOWER, replicas.fetches.follower_requests),
+        ):
+            for version, count in counts.items():
+                found[f"{REQUESTS}{_kind_name(kind)},version={version}"] = count
         return found
+
+    def _of_logs(self) -> Figures:
+        """Return the figures of log dirs, of the tail caches, of sessions with ZooKeeper."""
+        logs, state = self._broker.logs, self._broker.membership.session_state
+        sessions = self._broker.services.replicas.sessions
+        found = {
+            f"kafka.log:type=LogManager,name=LogDirectoryOffline,logDirectory={path}": int(
+                path in logs.offline_dirs
+            )
+            for path in sorted(logs.live_dirs + logs.offline_dirs)
+        }
+        found |= {
+            "ottla.log:type=TailCache,name=Bytes": logs.budget.used,
+            "ottla.log:type=TailCache,name=MaxBytes": logs.budget.limit,
+            "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions": len(sessions),
+            "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchPartitionsCached": (
+                sessions.statistics()["partitions"]
+            ),
+        }
+        for one in SessionState:
+            name = f"ottla.server:type=ZooKeeperSession,name=State,state={one.value}"
+            found[name] = int(one is state)
+        return {name: _gauge(value) for name, value in found.items()}
 
     def _of_network(self, idle: float) -> Figures:
         channel, sockets = "kafka.network:type=RequestChannel", "kafka.network:type=SocketServer"
@@ -247,11 +352,12 @@ class Metrics:
             f"{channel},name=ResponseQueueSize": _gauge(sum(responses for _, responses in queued)),
             f"{sockets},name=NetworkProcessorAvgIdlePercent": _gauge(idle),
             "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent": {
-                "OneMinuteRate": idle
+                "Count": self._idle_ns(),
+                "OneMinuteRate": idle,
             },
         }
         for name, server in listeners.items():
-            found[f"kafka.server:type=socket-server-metrics,listener={name}"] = {
+            found[f"kafka.server:type=socket-server-metrics,listener={name},networkProcessor=0"] = {
                 "connection-count": len(server.connections),
                 "connection-creation-total": server.accepted_count,
             }
@@ -304,9 +410,14 @@ class Metrics:
             gauges[f"{purgatory}PurgatorySize,delayedOperation={what}"] = watched
         return {name: _gauge(value) for name, value in gauges.items()}
 
-    def _of_controller(self) -> Figures:
+    def _idle_ns(self) -> int:
+        """Return the nanoseconds in which the loop's thread neither ran nor waited for a core."""
+        began_s, busy_before_s = self._began
+        busy_s = self._busy_s() - busy_before_s
+        return max(0, round((self._monotonic() - began_s - busy_s) * 1e9))
+
+    def _of_controller(self, said: Any) -> Figures:
         """Return the controller's figures; another broker reports zeros, as Kafka does."""
-        said: Any = self._broker.services.controller.statistics()
         active = bool(said["active"])
         known = {
             "ActiveBrokerCount": "brokers",
@@ -337,5 +448,9 @@ class Metrics:
         return {name: _gauge(value) for name, value in found.items()}
 
 
-def _api(key: int) -> str:
-    return APIS[key].name
+_FETCHES = {FETCH_CONSUMER: "FetchConsumer", FETCH_FOLLOWER: "FetchFollower"}
+
+
+def _kind_name(kind: int) -> str:
+    """Return what Kafka calls a kind of request."""
+    return _FETCHES.get(kind) or APIS[kind].name

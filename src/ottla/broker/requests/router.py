@@ -17,7 +17,7 @@ from types import CoroutineType
 from typing import Any, Generic, Protocol, TypeVar
 
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer
-from ottla.broker.metrics.request_times import MASK, RequestTimes
+from ottla.broker.metrics.request_times import MASK, VERSION_BITS, RequestTimes
 from ottla.broker.quotas.client_quotas import (
     PRODUCER_RATE,
     REQUEST_PERCENTAGE,
@@ -119,13 +119,14 @@ class Router(Generic[ServerT]):
                 f"api key {api_key} is served in versions {route.min_version} to "
                 f"{route.max_version}, not {version}"
             )
-        count = self._counts[api_key]
-        self._counts[api_key] = count + 1
+        slot = api_key << VERSION_BITS | version
+        count = self._counts[slot]
+        self._counts[slot] = count + 1
         if count & MASK:
             return self._handle(route, conn, frame)
         started_s = self.times.begin()
         outcome = self._handle(route, conn, frame)
-        self.times.end(api_key, started_s, outcome)
+        self.times.end(api_key, started_s, outcome, from_broker=conn.is_from_broker)
         return outcome
 
     def error_response(self, frame: memoryview, error: OttlaError) -> Parts | None:

@@ -73,6 +73,7 @@ FIRST_VERSION_WITH_LEADER = 10
 FIRST_VERSION_WITH_ABORTABLE = 11
 
 # Of these Kafka does not tell the log start; after the others a producer may want to know it.
+# These it does not count as failed requests either.
 WITHOUT_LOG_START = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -224,7 +225,7 @@ def _one(
     except EffortExceededError:
         return Progress(server, conn, header, request, verified, pending).later()
     except OttlaError as error:
-        result = _refused(topic.name, item.index, error)
+        result = _refused(server, topic.name, item, error)
         return encoded(server, conn, header, (result,))
     log = partition.log
     if request.acks == ACKS_ALL and log is not None and log.high_watermark <= info.last_offset:
@@ -238,8 +239,16 @@ def _one(
     return _patched(header, topic.name, item.index, info)
 
 
-def _refused(topic: str, index: int, error: OttlaError) -> PartitionResult:
-    result = PartitionResult(topic, index).failed(error.code, str(error), error.record_errors)
+def _refused(
+    server: RecordsServer,
+    topic: str,
+    item: ProduceRequest.PartitionProduceData,
+    error: OttlaError,
+) -> PartitionResult:
+    code = error.code
+    size = 0 if item.records is None else len(item.records)
+    server.replicas.topic_counts.refused(topic, code, size, expected=code in WITHOUT_LOG_START)
+    result = PartitionResult(topic, item.index).failed(code, str(error), error.record_errors)
     result.unverified = isinstance(error, UnverifiedError)
     return result
 
@@ -408,7 +417,7 @@ class Progress:
     def refused(self, error: OttlaError) -> None:
         """Note that the next partition's batch is not taken."""
         name, item = self.todo[self.done]
-        self.note(_refused(name, item.index, error))
+        self.note(_refused(self.server, name, item, error))
 
     def note(self, result: PartitionResult) -> None:
         self.results.append(result)

@@ -1,0 +1,121 @@
+"""Writes docs/METRICS.md: every metric of a broker by its names in JMX and in Prometheus, from the code's catalogue.
+
+    python docs/list_metrics.py
+
+Unit tests keep the committed page equal to the catalogue, and the catalogue to what brokers show.
+"""
+
+from pathlib import Path
+
+from ottla.broker.metrics.catalogue import Described, beans, process_metrics
+
+PAGE = Path(__file__).with_name("METRICS.md")
+
+HEAD = """\
+# Metrics of a running broker
+
+A broker shows the metrics of a JVM broker, and a few of its own, in two ways:
+
+| where | format | who may read |
+|---|---|---|
+| `ottla.metrics.listener=HOST:PORT`, over HTTP | `/metrics`: Prometheus's text or OpenMetrics, whichever the client prefers | whoever can connect: bind it to 127.0.0.1, or protect the port as you do Kafka's JMX port |
+| a Unix socket, `--metrics-socket FILE` | one JSON document, by the names of MBeans | the user who runs the broker |
+
+`ottla up` opens both for each broker: HTTP on 127.0.0.1, 100 above the broker's own port where that is free, and prints the addresses.
+A broker by itself has neither unless asked. Decisions: [adr/0006](adr/0006-metrics-by-a-socket-in-the-folder.md),
+[adr/0022](adr/0022-metrics-over-http-in-the-loop.md).
+
+```sh
+curl http://127.0.0.1:9192/metrics
+curl http://127.0.0.1:9192/readyz
+nc -U ottla-data/broker-0/metrics.sock | python3 -m json.tool
+```
+
+## For Prometheus and Grafana
+
+Names and labels on `/metrics` are those that the usual rules of the JMX exporter for Kafka give (`kafka-2_0_0.yml`, names in lower case): boards
+and alerts that were made for Kafka fill as they are. Added are `..._percent` for shares and the attributes of `socket-server-metrics`, as other
+rules in wide use have them. Percentiles stand as quantiles of a summary, with `..._count` beside them; there is no `_sum`, as there is none in Kafka.
+
+```yaml
+scrape_configs:
+  - job_name: kafka
+    static_configs:
+      - targets: ["127.0.0.1:9192", "127.0.0.1:9193", "127.0.0.1:9194"]
+```
+
+Series of single topics and partitions are off: `ottla.metrics.detail=topic` adds series for each topic, `partition` also for each
+replica. At most `ottla.metrics.max.series` of both are shown, whole topics and replicas at a time; `ottla_server_metrics_seriesleftout` counts
+what is left out.
+
+Ready-made: boards in `deploy/grafana`, rules and alerts in `deploy/prometheus/rules.yml`.
+
+## Probes
+
+| path | answer |
+|---|---|
+| `/healthz` | 200 as long as the process responds; also while it recovers its logs |
+| `/readyz` | 200 if the broker is registered, has not lost its ZooKeeper session (is not fenced), and all its replicas are online and in sync; else 503 and the reasons |
+
+A rolling restart that waits for `/readyz` of each broker never takes a second replica out of an ISR. A broker that lacks a disk stays unready:
+use it for the order of restarts, and let clients find brokers by a headless service with `publishNotReadyAddresses: true`.
+
+## What a figure costs
+
+It is looked up when someone asks, at most once a second. A request costs one addition to a list, a batch three, and every 64th request of a
+kind two looks at the clock (`broker/metrics/request_times.py`). A page is made in turns of 8 ms of the event loop; what it takes with 2,000
+partitions is in [BENCHMARKS.md](BENCHMARKS.md). The server (`net/http_server.py`) answers GET and HEAD, one request per connection, with at most
+16 connections, 8 KiB of request, 5 s for the request and 10 s for the response. On a loopback address it refuses requests for host names
+other than `localhost`, so that no web page reads it by DNS rebinding.
+
+## All metrics
+
+Labels in brackets are there only with `ottla.metrics.detail`. The JSON document has the MBeans without them. Attributes
+there are JMX's: `Value` of a gauge; `Count` and `OneMinuteRate` of a meter; `Count`, `Mean`, `Min`, `Max` and percentiles of times.
+`OneMinuteRate` is the plain mean of the last minute (Kafka's weighs younger seconds more).
+
+"""
+
+DETAILED = {"topic", "partition"}
+KINDS = {"attributes": "gauge, counter", "times": "summary", "timer": "summary", "share": "gauge", "meter": "counter"}
+
+
+def section(title: str, rows: list[Described], note: str = "") -> str:
+    """Return a table of metrics."""
+    head = f"### {title}\n\n{note}| metric | labels | kind | unit | MBean | meaning |\n|---|---|---|---|---|---|\n"
+    return head + "".join(row(one) for one in rows) + "\n"
+
+
+def labels(one: Described) -> str:
+    """Return the labels of a metric's series, those of single topics in brackets where the metric is shown without."""
+    tags = [tag.replace("-", "_") for tag in one.tags if tag]
+    optional = {"topic"} if one.bean.startswith("kafka.server:type=BrokerTopicMetrics") else set()
+    return ", ".join(f"[{tag}]" if tag in optional else tag for tag in tags)
+
+
+def row(one: Described) -> str:
+    """Return one line."""
+    names = "<br>".join(f"`{name}`" for name in one.families)
+    kind = "histogram" if "LatenessMs" in one.bean else KINDS.get(one.kind, one.kind)
+    return f"| {names} | {labels(one)} | {kind} | {one.unit} | `{one.name}` | {one.meaning} |\n"
+
+
+def page() -> str:
+    """Return the whole page."""
+    text = HEAD
+    by_domain: dict[str, list[Described]] = {}
+    for one in beans():
+        domain = one.name.partition(":")[0]
+        by_domain.setdefault("ottla" if domain.startswith("ottla") else domain, []).append(one)
+    for domain, rows in by_domain.items():
+        if domain != "ottla":
+            text += section(f"`{domain}`", rows)
+    text += section("Ottla's own", by_domain["ottla"])
+    text += "### The process\n\n| metric | kind | unit | meaning |\n|---|---|---|---|\n"
+    for one in process_metrics():
+        text += f"| `{one.bean}` | {one.kind} | {one.unit} | {one.meaning} |\n"
+    return text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

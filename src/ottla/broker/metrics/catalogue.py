@@ -1,0 +1,197 @@
+"""Catalogue: every figure of a broker, with its kind, its unit and what it means.
+
+Pure. Who may call: `pages` for the HELP lines, docs/list_metrics.py for docs/METRICS.md. A line is
+an MBean, its kind, its unit and its meaning, with `|` between; tags stand without values. Tests
+keep it equal to what brokers show.
+
+Kinds: `gauge` has `Value`; `meter` counts (`Count`, `OneMinuteRate`); `times` has `Count`, `Mean`,
+`Min`, `Max` and percentiles; `timer` is both; `share` a meter of what is between 0 and 1;
+`attributes` has attributes of its own.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+from ottla.broker.metrics.bean_names import parse_bean, samples_of
+
+BEANS = """\
+kafka.network:type=RequestChannel,name=RequestQueueSize | gauge | requests | requests read and not dispatched: each waits for those before it on its connection, since there is no queue across connections ([REQUESTS.md](REQUESTS.md))
+kafka.network:type=RequestChannel,name=ResponseQueueSize | gauge | responses | answers that are there and not handed to the socket: they wait for an answer before them, or for the end of this turn of the loop
+kafka.network:type=RequestMetrics,name=RequestsPerSec,request,version | meter | requests | requests by kind and version; a fetch counts as Fetch, and as FetchConsumer or FetchFollower
+kafka.network:type=RequestMetrics,name=TotalTimeMs,request | times | ms | from the dispatch until the answer is complete; percentiles are of the last 256 that were timed, each 64th of its kind and version. Waiting before the dispatch and sending are not in it, parked time is
+kafka.network:type=RequestMetrics,name=LocalTimeMs,request | times | ms | the part of it until the handler returned
+kafka.network:type=RequestMetrics,name=RemoteTimeMs,request | times | ms | the part of it after that: waiting for followers, for records, for a worker
+kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent | share | share of time, 0 to 1 | share of the last minute in which the loop's thread neither ran nor waited for a core (`/proc/thread-self/schedstat`). Elsewhere than on Linux, waiting for a core counts as idle. Time in which a disk lets the loop wait counts as idle, too: `event loop stalled` in server.log reports that
+kafka.network:type=SocketServer,name=MemoryPoolUsed | gauge | bytes | of `queued.max.request.bytes`, for frames over 64 KiB
+kafka.network:type=SocketServer,name=MemoryPoolAvailable | gauge | bytes | what is left of it
+kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent | share | share of time, 0 to 1 | the same as NetworkProcessorAvgIdlePercent: network and handlers are one thread. `Count` are idle nanoseconds, as in Kafka
+kafka.server:type=socket-server-metrics,listener,networkProcessor | attributes | connections | `connection-count`, `connection-creation-total` of a listener; networkProcessor is always 0
+kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,topic | meter | records | records that were appended for clients
+kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic | meter | bytes | bytes of their batches, as stored
+kafka.server:type=BrokerTopicMetrics,name=BytesOutPerSec,topic | meter | bytes | bytes of batches sent to consumers
+kafka.server:type=BrokerTopicMetrics,name=BytesRejectedPerSec,topic | meter | bytes | bytes of batches above `max.message.bytes`
+kafka.server:type=BrokerTopicMetrics,name=ReplicationBytesInPerSec,topic | meter | bytes | bytes of batches copied from leaders
+kafka.server:type=BrokerTopicMetrics,name=ReplicationBytesOutPerSec,topic | meter | bytes | bytes of batches sent to followers
+kafka.server:type=BrokerTopicMetrics,name=TotalProduceRequestsPerSec,topic | meter | batches | batches of produce requests, taken or refused: one for each partition of a request
+kafka.server:type=BrokerTopicMetrics,name=FailedProduceRequestsPerSec,topic | meter | batches | of them refused for another reason than that leadership moved or that the batch is too large or damaged
+kafka.server:type=BrokerTopicMetrics,name=TotalFetchRequestsPerSec,topic | meter | reads | reads of a partition for a fetch. Kafka reads each partition of a session for each fetch, this broker only those with news
+kafka.server:type=BrokerTopicMetrics,name=FailedFetchRequestsPerSec,topic | meter | reads | of them failed for another reason than that leadership moved or the offset is not there
+kafka.server:type=DelayedOperationPurgatory,name=NumDelayedOperations,delayedOperation | gauge | operations | `Fetch` and `Produce` that wait
+kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize,delayedOperation | gauge | operations | with those that are done and not swept out yet
+kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions | gauge | sessions | fetch sessions that are kept
+kafka.server:type=FetchSessionCache,name=NumIncrementalFetchPartitionsCached | gauge | partitions | partitions in them
+kafka.server:type=FetchSessionCache,name=IncrementalFetchSessionEvictionsPerSec | meter | sessions | sessions that had to make room
+kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions | gauge | partitions | partitions led here whose ISR lacks a replica
+kafka.server:type=ReplicaManager,name=UnderMinIsrPartitionCount | gauge | partitions | partitions led here with fewer replicas in sync than `min.insync.replicas`: acks=all is refused
+kafka.server:type=ReplicaManager,name=AtMinIsrPartitionCount | gauge | partitions | partitions led here with just as many
+kafka.server:type=ReplicaManager,name=ReassigningPartitions | gauge | partitions | partitions led here whose replicas are being changed
+kafka.server:type=ReplicaManager,name=LeaderCount | gauge | partitions | partitions led here
+kafka.server:type=ReplicaManager,name=PartitionCount | gauge | partitions | replicas that are online here
+kafka.server:type=ReplicaManager,name=OfflineReplicaCount | gauge | partitions | replicas in log dirs that failed, and damaged ones
+kafka.server:type=ReplicaManager,name=IsrShrinksPerSec | meter | changes | ISR changes that this broker asked for as leader and that were written. The controller takes dead brokers out by itself, as Kafka's does: that is no shrink here
+kafka.server:type=ReplicaManager,name=IsrExpandsPerSec | meter | changes | the same of additions
+kafka.server:type=ReplicaManager,name=FailedIsrUpdatesPerSec | meter | requests | requests for ISR changes that were refused whole or lost, and are sent again
+kafka.server:type=ReplicaFetcherManager,name=MaxLag,clientId | gauge | records | how far the follower that is furthest behind has to go
+kafka.server:type=ReplicaFetcherManager,name=FailedPartitionsCount,clientId | gauge | partitions | replicas that cannot be copied until their leadership changes
+kafka.server:type=FetcherLagMetrics,name=ConsumerLag,clientId,topic,partition | gauge | records | how far a follower is behind its leader
+kafka.server:type=KafkaServer,name=BrokerState | gauge | number of the state | 0 NOT_RUNNING, 1 STARTING, 2 RECOVERY, 3 RUNNING, 6 PENDING_CONTROLLED_SHUTDOWN, 7 SHUTTING_DOWN ([STATES.md](STATES.md))
+kafka.server:type=SessionExpireListener,name=ZooKeeperSyncConnectsPerSec | meter | events | connections to ZooKeeper that were made, also anew within a session
+kafka.server:type=SessionExpireListener,name=ZooKeeperDisconnectsPerSec | meter | events | connections to ZooKeeper that were lost
+kafka.server:type=SessionExpireListener,name=ZooKeeperExpiresPerSec | meter | events | sessions that ended though this broker lived
+kafka.log:type=LogManager,name=OfflineLogDirectoryCount | gauge | log dirs | log dirs that failed
+kafka.log:type=LogManager,name=LogDirectoryOffline,logDirectory | gauge | 0 or 1 | whether a log dir failed
+kafka.log:type=Log,name=Size,topic,partition | gauge | bytes | bytes of a replica's segments
+kafka.log:type=Log,name=NumLogSegments,topic,partition | gauge | segments | their number
+kafka.log:type=Log,name=LogStartOffset,topic,partition | gauge | offset | first offset of a replica
+kafka.log:type=Log,name=LogEndOffset,topic,partition | gauge | offset | offset of the next record
+kafka.cluster:type=Partition,name=ReplicasCount,topic,partition | gauge | replicas | replicas that are assigned; this and the next four are 0 where the partition is not led here
+kafka.cluster:type=Partition,name=InSyncReplicasCount,topic,partition | gauge | replicas | replicas in the ISR
+kafka.cluster:type=Partition,name=UnderReplicated,topic,partition | gauge | 0 or 1 | whether the ISR lacks a replica
+kafka.cluster:type=Partition,name=UnderMinIsr,topic,partition | gauge | 0 or 1 | whether it has fewer than `min.insync.replicas`
+kafka.cluster:type=Partition,name=AtMinIsr,topic,partition | gauge | 0 or 1 | whether it has just as many
+kafka.cluster:type=Partition,name=LastStableOffsetLag,topic,partition | gauge | records | how far open transactions hold readers of committed records back
+kafka.controller:type=KafkaController,name=ActiveControllerCount | gauge | 0 or 1 | whether this broker is the controller
+kafka.controller:type=KafkaController,name=OfflinePartitionsCount | gauge | partitions | partitions without a leader; this and what follows is 0 on brokers that are not the controller, as in Kafka
+kafka.controller:type=KafkaController,name=ActiveBrokerCount | gauge | brokers | live brokers
+kafka.controller:type=KafkaController,name=GlobalTopicCount | gauge | topics | topics of the cluster
+kafka.controller:type=KafkaController,name=GlobalPartitionCount | gauge | partitions | their partitions
+kafka.controller:type=KafkaController,name=PreferredReplicaImbalanceCount | gauge | partitions | partitions that are not led by the first of their replicas
+kafka.controller:type=KafkaController,name=TopicsToDeleteCount | gauge | topics | topics whose deletion was asked for and is not done
+kafka.controller:type=ControllerEventManager,name=EventQueueSize | gauge | events | events that wait for the controller's loop
+kafka.controller:type=ControllerChannelManager,name=TotalQueueSize | gauge | requests | requests of the controller that wait, to all brokers
+kafka.controller:type=ControllerChannelManager,name=QueueSize,broker-id | gauge | requests | those to one broker
+kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec | meter | partitions | partitions that got a leader that was not in sync: records may be lost
+kafka.controller:type=ControllerStats,name=LeaderElectionRateAndTimeMs | timer | ms | how long the controller took for each change of the live brokers, of the last 256. Of an event all partitions are elected in one time
+kafka.controller:type=ControllerStats,name=ControllerChangeRateAndTimeMs | timer | ms | the same for a change of the controller
+kafka.controller:type=ControllerStats,name=TopicChangeRateAndTimeMs | timer | ms | for new topics and partitions
+kafka.controller:type=ControllerStats,name=TopicDeletionRateAndTimeMs | timer | ms | for deletions of topics
+kafka.controller:type=ControllerStats,name=IsrChangeRateAndTimeMs | timer | ms | for changes of ISRs
+kafka.controller:type=ControllerStats,name=LogDirChangeRateAndTimeMs | timer | ms | for log dirs that failed
+kafka.controller:type=ControllerStats,name=ManualLeaderBalanceRateAndTimeMs | timer | ms | for elections that were asked for
+kafka.controller:type=ControllerStats,name=AutoLeaderBalanceRateAndTimeMs | timer | ms | for the regular return of leadership to first replicas
+kafka.controller:type=ControllerStats,name=PartitionReassignmentRateAndTimeMs | timer | ms | for reassignments
+kafka.controller:type=ControllerStats,name=ListPartitionReassignmentRateAndTimeMs | timer | ms | for lists of reassignments
+kafka.controller:type=ControllerStats,name=TopicUncleanLeaderElectionEnableRateAndTimeMs | timer | ms | for unclean elections that were allowed for a topic
+kafka.controller:type=ControllerStats,name=ControlledShutdownRateAndTimeMs | timer | ms | for brokers that stop in order
+kafka.controller:type=ControllerStats,name=LeaderAndIsrResponseReceivedRateAndTimeMs | timer | ms | for responses of brokers to LeaderAndIsr
+kafka.coordinator.group:type=GroupMetadataManager,name=NumGroups | gauge | groups | groups that this broker coordinates
+kafka.coordinator.group:type=GroupMetadataManager,name=NumOffsets | gauge | offsets | committed offsets of them
+kafka.coordinator.group:type=GroupMetadataManager,name=NumGroupsEmpty | gauge | groups | groups without members
+kafka.coordinator.group:type=GroupMetadataManager,name=NumGroupsPreparingRebalance | gauge | groups | groups that wait for their members to join
+kafka.coordinator.group:type=GroupMetadataManager,name=NumGroupsCompletingRebalance | gauge | groups | groups that wait for their leader's assignment
+kafka.coordinator.group:type=GroupMetadataManager,name=NumGroupsStable | gauge | groups | groups whose members have their assignments
+ottla:type=EventLoop,name=LatenessMs | attributes | ms | how late the event loop runs what is due, looked at fifty times a second while the figures are read; time in which its thread waits for a core is left out (`/proc/thread-self/schedstat`): `Max` of the last minute, and since the start how often it was late by at least 10, 20, … ms (`CountFrom20`)
+ottla:type=SocketServer,name=ResponseBytes | gauge | bytes | of `ottla.queued.max.response.bytes`: responses that clients have not read yet
+ottla.server:type=ReplicaManager,name=LostRecordsPerSec | meter | records | committed records that this broker cut off, since its leader, elected uncleanly, does not have them; which ones is in its log (`lost records`)
+ottla.server:type=Purgatory,name=ParkedPerSec | meter | operations | requests that had to wait for followers, for records or for a time
+ottla.server:type=Purgatory,name=ExpiredPerSec | meter | operations | of them those that ended because their time was over
+ottla.server:type=ZooKeeperSession,name=State,state | gauge | 0 or 1 | whether the session with ZooKeeper is in this state: connected, suspended (the connection is lost, the session may go on), dead
+ottla.server:type=Metrics,name=SeriesLeftOut | gauge | series | series of topics and partitions that this page leaves out, beyond `ottla.metrics.max.series`
+ottla.log:type=LogManager,name=DamagedLogCount | gauge | replicas | logs here of which records cannot be read ([adr/0008](adr/0008-a-damaged-replica-gives-up-and-is-copied-anew.md)); above 0 for longer than a copy takes, the log says which, and that no other replica is in sync
+ottla.log:type=LogManager,name=SetAsideLogCount | gauge | replicas | damaged logs kept until all of them has been copied anew
+ottla.log:type=LogManager,name=CorruptReads | gauge | reads | reads refused since the start because a batch was not what had been written
+ottla.log:type=TailCache,name=Bytes | gauge | bytes | memory of the last batches of all logs, from which consumers and followers that keep up are served
+ottla.log:type=TailCache,name=MaxBytes | gauge | bytes | its bound
+ottla.log:type=TailCache,name=HitsPerSec | meter | reads | reads that it served
+ottla.log:type=TailCache,name=MissesPerSec | meter | reads | reads that went to a file
+ottla.controller:type=ControllerStats,name=LeadersElectedPerSec | meter | partitions | partitions that got a leader by an election
+ottla.controller:type=ControllerStats,name=ElectionsPerSec,cause | meter | partitions | the same by cause: `offline` (the leader is gone), `unclean`, `reassignment`, `preferred`, `controlled-shutdown`
+ottla.controller:type=ControllerStats,name=RegistrationsRemovedPerSec | meter | brokers | registrations that this controller removed because the broker's process was gone (R17)
+ottla.controller:type=CrashDetection,name=ProofTimeMs | times | ms | how long it took to show that the process of a broker is gone, from the lost connection on
+"""  # noqa: E501
+
+PROCESS = """\
+process_cpu_seconds_total | counter | s | processor time of this process
+process_resident_memory_bytes | gauge | bytes | memory of this process
+process_open_fds | gauge | descriptors | open file descriptors
+process_max_fds | gauge | descriptors | how many there may be
+process_start_time_seconds | gauge | s since 1970 | when this process was started
+"""
+"""As the client libraries of Prometheus name them; only in its formats, read from `/proc`."""
+
+LATENESS = "ottla_eventloop_lateness_seconds"
+LATENESS_BEAN = "ottla:type=EventLoop,name=LatenessMs"
+PERCENTILE = "99thPercentile"
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One line of the catalogue. `bean` has tags without their values."""
+
+    bean: str
+    kind: str
+    unit: str
+    meaning: str
+
+    @property
+    def name(self) -> str:
+        """The MBean without its tags."""
+        return ",".join(self.bean.split(",")[: 2 if ",name=" in self.bean else 1])
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return tuple(self.bean.removeprefix(self.name).lstrip(",").split(","))
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The names of its metrics in Prometheus."""
+        if self.bean == LATENESS_BEAN:
+            return (LATENESS,)
+        attributes = {
+            "gauge": ["Value"],
+            "meter": ["Count"],
+            "share": ["OneMinuteRate", "Count"] if "Handler" in self.bean else ["Value"],
+            "times": ["Count", PERCENTILE],
+            "timer": ["Count", PERCENTILE],
+            "attributes": ["connection-count", "connection-creation-total"],
+        }[self.kind]
+        bean = parse_bean(self.name)
+        found = [s.family for attribute in attributes for s in samples_of(bean, attribute)]
+        return tuple(dict.fromkeys(found))
+
+
+def _lines(text: str) -> list[list[str]]:
+    return [[part.strip() for part in line.split(" | ")] for line in text.strip().split("\n")]
+
+
+@cache
+def beans() -> tuple[Described, ...]:
+    """Return all MBeans, in the order in which they are listed."""
+    return tuple(Described(*line) for line in _lines(BEANS))
+
+
+@cache
+def process_metrics() -> tuple[Described, ...]:
+    """Return the metrics of the process."""
+    return tuple(Described(*line) for line in _lines(PROCESS))
+
+
+@cache
+def help_texts() -> dict[str, str]:
+    """Return what each family of Prometheus means, in one line of plain text."""
+    found = {m.bean: f"{m.meaning} ({m.unit})" for m in process_metrics()}
+    for one in beans():
+        text = one.meaning.partition(" ([")[0].replace("`", "").replace("\\", "")
+        for family in one.families:
+            found[family] = f"{text} ({one.unit})"
+    return found

@@ -1,0 +1,137 @@
+"""deploy/: boards of Grafana and rules of Prometheus name only metrics and labels there are."""
+
+import functools
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ottla.broker.metrics.catalogue import LATENESS, beans, process_metrics
+
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
+RULES = DEPLOY / "prometheus" / "rules.yml"
+BOARDS = sorted((DEPLOY / "grafana").glob("*.json"))
+SUFFIXES = {"times": ("", "_count"), "timer": ("", "_count")}
+EVERYWHERE = {"job", "instance"}
+
+
+@functools.cache
+def exported():
+    """Return the labels of each series, by its name, as the catalogue of metrics has them."""
+    found = {one.bean: set() for one in process_metrics()}
+    for one in beans():
+        labels = {tag.replace("-", "_") for tag in one.tags if tag}
+        for family in one.families:
+            if family == LATENESS:
+                found |= {f"{family}_bucket": {"le"}, f"{family}_count": set()}
+                continue
+            for suffix in SUFFIXES.get(one.kind, ("",)):
+                more = {"quantile"} if suffix == "" and one.kind in SUFFIXES else set()
+                found[family + suffix] = labels | more
+    return found
+
+
+@functools.cache
+def rules():
+    return [r for group in yaml.safe_load(RULES.read_text())["groups"] for r in group["rules"]]
+
+
+def expressions():
+    """Yield (where, expression) of all rules and boards."""
+    for rule in rules():
+        yield rule.get("alert") or rule["record"], rule["expr"]
+    for path in BOARDS:
+        board = json.loads(path.read_text())
+        for panel in board["panels"]:
+            for target in panel.get("targets", ()):
+                yield f"{path.name}: {panel['title']}", target["expr"]
+        for variable in board["templating"]["list"]:
+            if variable["type"] == "query":
+                yield f"{path.name}: ${variable['name']}", variable["query"]["query"]
+
+
+SELECTOR = re.compile(r"\b((?:kafka|ottla|process)_\w+)(?:\{([^}]*)\})?")
+LABEL = re.compile(r"(\w+)\s*(?:=~|!=|!~|=)")
+
+
+def problems(expression, known):
+    """Return what an expression names that there is not."""
+    without_texts = re.sub(r'"[^"]*"', '""', expression)
+    found = []
+    for name, matchers in SELECTOR.findall(re.sub(r"\b\w+:[\w:]+", "", without_texts)):
+        if name not in known:
+            found.append(name)
+        else:
+            labels = set(LABEL.findall(matchers))
+            found += [f"{name}: {label}" for label in labels - known[name] - EVERYWHERE]
+    return found
+
+
+@pytest.mark.parametrize(("where", "expression"), list(expressions()))
+def test_metrics_and_labels_exist(where, expression):
+    assert not problems(expression, exported()), where
+    assert re.search(r"(kafka|ottla|process)_|\bup\b", expression), where
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    assert set(re.findall(r"\b\w+:[\w:]+", re.sub(r'"[^"]*"', "", expression))) <= recorded
+
+
+def test_the_check_finds_what_there_is_not():
+    known = exported()
+    assert problems("rate(kafka_no_such_total[5m])", known) == ["kafka_no_such_total"]
+    assert problems('kafka_log_log_size{queue="q"}', known) == ["kafka_log_log_size: queue"]
+    assert problems('sum(kafka_log_log_size{topic="t", job="j"}) > 1', known) == []
+
+
+def test_each_alert_says_how_bad_it_is_and_what_to_do():
+    alerts = [rule for rule in rules() if "alert" in rule]
+    assert len(alerts) > 15
+    for alert in alerts:
+        assert alert["labels"]["severity"] in ("critical", "warning", "info"), alert
+        assert set(alert["annotations"]) == {"summary", "description"}, alert
+    assert len({alert["alert"] for alert in alerts}) == len(alerts)
+
+
+def test_the_boards_are_those_that_are_written():
+    path = DEPLOY / "grafana" / "write_boards.py"
+    spec = importlib.util.spec_from_file_location("write_boards", path)
+    writing = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(writing)
+    assert {path.stem for path in BOARDS} == set(writing.BOARDS)
+    for path in BOARDS:
+        assert path.read_text() == writing.text(path.stem), (
+            f"run: python {path.parent}/write_boards.py"
+        )
+
+
+@pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.name)
+def test_the_panels_of_a_board_have_places_and_sources_of_their_own(path):
+    panels = json.loads(path.read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+    assert {x for x, _ in taken} == set(range(24))
+    assert all(t["expr"] for panel in panels for t in panel.get("targets", ()))
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not on this machine")
+def test_promtool_accepts_the_rules_and_their_tests():
+    """The alerts fire and stay silent as `rules_test.yml` says."""
+    for command in (["check", "rules", "rules.yml"], ["test", "rules", "rules_test.yml"]):
+        done = subprocess.run(
+            ["promtool", *command], cwd=RULES.parent, capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
