@@ -196,7 +196,7 @@ class NoClient:
 
 
 def test_a_thousand_topics_of_ten_partitions_take_a_page_no_200_ms():
-    console = console_for(NoClient())
+    console = console_for(NoClient(), NoClient)
     console.watcher._looking = Looking(fixed_look())
     with TestClient(application(console), base_url="http://127.0.0.1:8090") as http:
         http.get("/login", params={"token": console.sessions.token})

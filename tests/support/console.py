@@ -17,8 +17,11 @@ ADDRESS = "http://127.0.0.1:8090"
 @contextmanager
 def console_on(bootstrap, folder=None, **more):
     """Yield a browser of a console on a cluster; `browser.console` is the console."""
-    client = Client(world(), bootstrap, timeout_s=10, connect_timeout_s=2)
-    console = console_for(client, folder, **more)
+
+    def another():
+        return Client(world(), bootstrap, timeout_s=10, connect_timeout_s=2)
+
+    console = console_for(another(), another, folder, **more)
     with TestClient(application(console), base_url=ADDRESS) as http:
         http.console = console
         http.get("/login", params={"token": console.sessions.token})

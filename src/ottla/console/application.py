@@ -19,6 +19,7 @@ from ottla.console.live import stream
 from ottla.console.page import Handler, endpoint
 from ottla.console.pages import (
     brokers,
+    chaos,
     doctor,
     groups,
     messages,
@@ -27,6 +28,8 @@ from ottla.console.pages import (
     session,
     settings,
     topics,
+    whatif,
+    why,
 )
 from ottla.console.rendering import environment
 from ottla.console.state import Console
@@ -43,9 +46,14 @@ GETS: dict[str, Handler] = {
     "/broker": brokers.one,
     "/settings": settings.page,
     "/doctor": doctor.page,
+    "/whatif": whatif.page,
+    "/why": why.page,
+    "/chaos": chaos.page,
 }
 POSTS: dict[str, Handler] = {
     "/produce": producing.write,
+    "/chaos/do": chaos.do,
+    "/chaos/probe": chaos.probe,
     "/leave": session.leave,
 }
 
@@ -69,6 +77,8 @@ def application(
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
             await console.diagnosing.stop()
+            await console.probe.stop()
+            await console.chaos.stop()
 
     async def not_found(request: Request, _error: Exception) -> Response:
         session = getattr(request.state, "session", None)  # files are given without one
@@ -80,6 +90,8 @@ def application(
 
     app = Starlette(
         routes=[
+            Route("/static/timeline.css", why.style),
+            Route("/static/timeline.js", why.script),
             Mount("/static", StaticFiles(packages=[("ottla.console", "static")])),
             Route("/live", stream(made_by)),
             *(Route(at, endpoint(made_by, page), methods=["GET"]) for at, page in GETS.items()),

@@ -6,6 +6,7 @@ alone unless another address is named; who has the printed link, and no one else
 
 import contextlib
 import ipaddress
+import sys
 from typing import Annotated, Any
 
 from ottla.admin.arguments import Option, UsageError
@@ -44,6 +45,7 @@ def console(
     """
     _check_libraries()
     from ottla.admin.connection import where  # noqa: PLC0415 - lazy
+    from ottla.admin.session import client_of  # noqa: PLC0415 - lazy
     from ottla.console.server import Listening, serve  # noqa: PLC0415 - lazy
 
     cluster = where(bootstrap_server, directory)
@@ -55,11 +57,22 @@ def console(
             "whoever sees the traffic can act as you do here"
         )
 
+    def another() -> Any:
+        settings = cluster.settings
+        return client_of(
+            cluster.bootstrap(), client_id=settings.client_id, security=settings.security
+        )
+
     async def question(client: Any) -> None:
-        await serve(client, folder, listening, tell=print_line)
+        await serve(client, another, folder, listening, _tell)
 
     with contextlib.suppress(KeyboardInterrupt):
         ask(directory, bootstrap_server, question, timeout_s=REQUEST_TIMEOUT_S)
+
+
+def _tell(line: str) -> None:
+    print_line(line)
+    sys.stdout.flush()
 
 
 def _check_libraries() -> None:

@@ -49,7 +49,7 @@ after that it prints the next one.</p></html>
 """
 
 
-class RequestRefusedError(Exception):
+class NotServedError(Exception):
     """A request that is not served: the status, and why in one line."""
 
     def __init__(self, status: int, why: str) -> None:
@@ -94,7 +94,7 @@ class Guard:
 
         try:
             response = await self._admit(scope, receive)
-        except RequestRefusedError as refused:
+        except NotServedError as refused:
             response = PlainTextResponse(f"{refused}\n", refused.status)
         await (response or self._app)(scope, receive, send_with_headers)
 
@@ -103,12 +103,12 @@ class Guard:
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not is_allowed(hosts[0], self._names):
-            raise RequestRefusedError(
+            raise NotServedError(
                 421, "this Host is not served; start the console with --allow-host NAME"
             )
         method, path = scope["method"], scope["path"]
         if method not in ("GET", "HEAD", "POST"):
-            raise RequestRefusedError(405, "only GET, HEAD and POST are served")
+            raise NotServedError(405, "only GET, HEAD and POST are served")
         if path == LOGIN and method == "GET":
             return self._log_in(Request(scope))
         if path.startswith(STATIC) and method != "POST":
@@ -120,14 +120,12 @@ class Guard:
         state["session"] = session
         if method == "POST":
             if self._read_only:
-                raise RequestRefusedError(403, "this console was started with --read-only")
+                raise NotServedError(403, "this console was started with --read-only")
             _check_origin(headers, hosts[0])
             form = await _form(headers, receive)
             tokens = [value for name, value in form if name == TOKEN_FIELD]
             if len(tokens) != 1 or not form_is_of(session, tokens[0]):
-                raise RequestRefusedError(
-                    403, "this form is of another session; load its page again"
-                )
+                raise NotServedError(403, "this form is of another session; load its page again")
             state["form"] = [pair for pair in form if pair[0] != TOKEN_FIELD]
         return None
 
@@ -153,15 +151,15 @@ def _cookie_of(headers: Headers, name: str) -> str:
 def _check_origin(headers: Headers, host: str) -> None:
     origin = headers.get("origin")
     if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-        raise RequestRefusedError(403, "this form was sent by another site")
+        raise NotServedError(403, "this form was sent by another site")
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise RequestRefusedError(403, "this form was sent by another site")
+        raise NotServedError(403, "this form was sent by another site")
 
 
 async def _form(headers: Headers, receive: Receive) -> list[tuple[str, str]]:
     if headers.get("content-type", "").partition(";")[0].strip().lower() != FORM_TYPE:
-        raise RequestRefusedError(415, f"a form is sent as {FORM_TYPE}")
-    too_large = RequestRefusedError(
+        raise NotServedError(415, f"a form is sent as {FORM_TYPE}")
+    too_large = NotServedError(
         413, f"more than {MAX_FORM_BYTES:,} bytes are no form of this console"
     )
     length = headers.get("content-length", "")
@@ -172,7 +170,7 @@ async def _form(headers: Headers, receive: Receive) -> list[tuple[str, str]]:
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            raise RequestRefusedError(400, "the connection ended amid a form")
+            raise NotServedError(400, "the connection ended amid a form")
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > MAX_FORM_BYTES:
@@ -183,4 +181,4 @@ async def _form(headers: Headers, receive: Receive) -> list[tuple[str, str]]:
         text = b"".join(parts).decode("ascii")
         return parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
     except ValueError:
-        raise RequestRefusedError(400, "this is no form, or has too many fields") from None
+        raise NotServedError(400, "this is no form, or has too many fields") from None

@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.page import Page
-from ottla.console.pages import messages, overview
+from ottla.console.pages import chaos, messages, overview
 from ottla.console.state import Console, console_of
 from ottla.model.errors import OttlaError
 
@@ -26,7 +26,11 @@ LONGEST_WAIT_S = 1.0
 Parts = Callable[[Console, Asked], Awaitable[dict[str, Page]]]
 """The parts of a page by the id of their element."""
 
-PARTS: dict[str, Parts] = {"overview": overview.parts, "messages": messages.parts}
+PARTS: dict[str, Parts] = {
+    "overview": overview.parts,
+    "messages": messages.parts,
+    "chaos": chaos.parts,
+}
 
 
 def stream(made_by: Environment) -> Callable[[Request], Awaitable[Response]]:

@@ -98,12 +98,15 @@ NAVIGATION = (
     ("/groups", "Groups"),
     ("/settings?kind=broker", "Settings"),
     ("/doctor", "Doctor"),
+    ("/whatif", "What if"),
 )
+LOCAL = (("/why", "Why"), ("/chaos", "Chaos"))
+"""Pages that need the files of a cluster on this machine."""
 
 
-def navigation(_console: object) -> list[tuple[str, str]]:
+def navigation(console: Any) -> list[tuple[str, str]]:
     """Return the pages that every page links to."""
-    return list(NAVIGATION)
+    return [*NAVIGATION, *(LOCAL if console.folder is not None else ())]
 
 
 def environment() -> Environment:

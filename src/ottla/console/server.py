@@ -34,13 +34,20 @@ class Listening(NamedTuple):
 
 
 async def serve(
-    client: Client, folder: ClusterDir | None, listening: Listening, tell: Callable[[str], None]
+    client: Client,
+    another: Callable[[], Client],
+    folder: ClusterDir | None,
+    listening: Listening,
+    tell: Callable[[str], None],
 ) -> None:
-    """Serve until Ctrl-C; `tell` gets the link, and the next one whenever it was used."""
+    """Serve until Ctrl-C; `tell` gets the link, and the next one whenever it was used.
+
+    `another` makes one more client of the cluster.
+    """
     listener = _listen(listening.host, listening.port)
     host, port = listener.getsockname()[:2]
     shown = address_text("localhost" if host in ("127.0.0.1", "::1") else host, port)
-    console = console_for(client, folder, read_only=listening.read_only)
+    console = console_for(client, another, folder, read_only=listening.read_only)
 
     def tell_link() -> None:
         tell(f"http://{shown}/login?token={console.sessions.token}")

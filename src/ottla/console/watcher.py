@@ -3,7 +3,7 @@
 Who may call: `server`, the pages, `live`. Invariants: what a look is, is `admin.top`'s; one look at
 a time, and the next one begins no sooner than PAUSES times as long as the last one took; that a
 broker does not respond is noticed by small requests of their own, within a second; while no
-looks nothing is asked.
+browser looks nothing is asked.
 """
 
 import asyncio

@@ -66,10 +66,11 @@ def _brokers(console: Console) -> list[dict[str, Any]]:
 
 def local_processes(console: Console) -> dict[int, BrokerStatus]:
     """Return the processes of the brokers that `ottla up` started; none of any other cluster."""
-    if console.folder is None:
+    cluster = None if console.folder is None else console.folder.load()
+    if console.folder is None or cluster is None:
         return {}
     found = {}
-    for broker in console.folder.existing().brokers:
+    for broker in cluster.brokers:
         running = broker.running
         found[broker.id] = BrokerStatus(
             broker.id, broker.address, alive=running,
