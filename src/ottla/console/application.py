@@ -14,6 +14,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from ottla.console.changes import acls, group_offsets, reassigning, setting, transactions, users
 from ottla.console.guard import Guard
 from ottla.console.live import stream
 from ottla.console.page import Handler, endpoint
@@ -45,6 +46,11 @@ GETS: dict[str, Handler] = {
     "/group": groups.one,
     "/broker": brokers.one,
     "/settings": settings.page,
+    "/transactions": transactions.listed,
+    "/transaction": transactions.one,
+    "/reassign": reassigning.page,
+    "/acls": acls.listed,
+    "/users": users.listed,
     "/doctor": doctor.page,
     "/whatif": whatif.page,
     "/why": why.page,
@@ -52,6 +58,16 @@ GETS: dict[str, Handler] = {
 }
 POSTS: dict[str, Handler] = {
     "/produce": producing.write,
+    "/settings/alter": setting.alter,
+    "/group/reset": group_offsets.reset,
+    "/reassign/plan": reassigning.plan,
+    "/reassign/execute": reassigning.execute,
+    "/reassign/cancel": reassigning.cancel,
+    "/reassign/throttles": reassigning.remove_throttles,
+    "/transactions/abort": transactions.abort,
+    "/acls/change": acls.change,
+    "/users/put": users.put,
+    "/users/remove": users.remove,
     "/chaos/do": chaos.do,
     "/chaos/probe": chaos.probe,
     "/leave": session.leave,

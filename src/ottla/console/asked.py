@@ -33,9 +33,9 @@ class Asked:
         return value
 
     def needed(self, name: str) -> str:
-        """Return a field's value, which is not empty."""
-        value = self.text(name).strip()
-        if not value:
+        """Return a field's value as it is, which has more in it than blanks."""
+        value = self.text(name)
+        if not value.strip():
             raise BadRequestError(f"{name}: nothing is given")
         return value
 
