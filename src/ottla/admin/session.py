@@ -78,6 +78,29 @@ class _TellingClient(_Client):
         return response
 
 
+def client_of(
+    bootstrap: str,
+    *,
+    timeout_s: float = CALL_TIMEOUT_S,
+    client_id: str = "ottla-cli",
+    security: "ClientSecurity | None" = None,
+) -> Client:
+    """Return a client of the cluster behind `bootstrap`; whoever asks for it closes it."""
+    try:
+        addresses = parse_bootstrap(bootstrap)
+    except ValueError as error:
+        raise OttlaError(f"--bootstrap-server: {error}") from None
+    return (_TellingClient if output.verbose else _Client)(
+        world(),
+        addresses,
+        client_id,
+        timeout_s=timeout_s,
+        connect_timeout_s=min(timeout_s, CONNECT_TIMEOUT_S),
+        patience_s=CALL_TIMEOUT_S,
+        security=security,
+    )
+
+
 def connected(
     bootstrap: str,
     ask: Callable[[Client], Awaitable[T]],
@@ -87,21 +110,9 @@ def connected(
     security: "ClientSecurity | None" = None,
 ) -> T:
     """Run `ask` with a client of the cluster behind `bootstrap`; return its result."""
-    try:
-        addresses = parse_bootstrap(bootstrap)
-    except ValueError as error:
-        raise OttlaError(f"--bootstrap-server: {error}") from None
 
     async def conversation() -> T:
-        client = (_TellingClient if output.verbose else _Client)(
-            world(),
-            addresses,
-            client_id,
-            timeout_s=timeout_s,
-            connect_timeout_s=min(timeout_s, CONNECT_TIMEOUT_S),
-            patience_s=CALL_TIMEOUT_S,
-            security=security,
-        )
+        client = client_of(bootstrap, timeout_s=timeout_s, client_id=client_id, security=security)
         try:
             return await ask(client)
         except (NotABrokerError, BrokerNotAliveError, ServerRefusedError):

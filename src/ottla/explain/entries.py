@@ -5,7 +5,7 @@ imported here.
 """
 
 from ottla.admin.arguments.tree import Command, Group, Node
-from ottla.admin.command_table import HERE, INSIDE
+from ottla.admin.command_table import CARE, HERE, INSIDE
 
 _WHATIF = "ottla.explain.whatif_command"
 WHATIF = Group(
@@ -33,6 +33,7 @@ WHATIF = Group(
     },
     INSIDE,
 )
+_CONSOLE = "ottla.console.command"
 _SIM = "ottla.sim.scenarios.commands"
 SIM = Group(
     "Look for faults that would lose records with your settings, on simulated time.",
@@ -71,6 +72,11 @@ def of_other_rooms() -> dict[str, Node]:
             "Show the cluster as the journals have it, or what the installed rules would do "
             "otherwise.",
             INSIDE,
+        ),
+        "console": Command(
+            f"{_CONSOLE}:console",
+            "Show a cluster in a browser: topics, groups, records, settings, what happens and why.",
+            CARE,
         ),
         "pipeline": Command(
             "", "Spark jobs around a cluster: `ottla pipeline` lists them.", INSIDE

@@ -1,8 +1,8 @@
 """A timeline as one HTML page: nothing is fetched from elsewhere; it can be mailed and kept.
 
-Who may call: `timeline_command`. Invariants: text from a journal is data and is escaped; the page
-has a Content-Security-Policy that allows no connection; at most MOST_PARTITIONS are drawn, those
-with the most changes, and the others are counted.
+Who may call: `timeline_command`; `console`, which has a page of its own around it. Invariants: text
+from a journal is data and is escaped; the page has a Content-Security-Policy that allows no
+connection; at most MOST_PARTITIONS are drawn, those with the most changes, the others are counted.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,14 +19,18 @@ ROW = 18
 UNITS = 10_000
 """Width of the drawing in its own units; zooming changes which of them are seen."""
 
-STYLE = """
+PAGE_STYLE = """
 body{font:14px system-ui,sans-serif;margin:1.5em;color:#222;background:#fff}
 h1{font-size:1.3em}table{border-collapse:collapse}td,th{padding:.15em .8em .15em 0;text-align:left;
-vertical-align:top}th{border-bottom:1px solid #999}.t{white-space:nowrap;font-family:monospace}
+vertical-align:top}th{border-bottom:1px solid #999}button{margin-right:.4em}
+@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}}
+"""
+STYLE = """
+.t{white-space:nowrap;font-family:monospace}
 #w{display:flex}#n{flex:none;font:12px monospace;width:190px;overflow:hidden}
 #n div{height:18px;line-height:18px;white-space:nowrap}#n div.h{height:12px;line-height:12px}
-svg{flex:1;min-width:0;background:#f4f4f4;cursor:grab}button{margin-right:.4em}
-@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}svg{background:#242424}}
+svg{flex:1;min-width:0;background:#f4f4f4;cursor:grab}
+@media(prefers-color-scheme:dark){svg{background:#242424}}
 """
 SCRIPT = """
 const s=document.getElementById('s'),W=UNITS;let a=0,b=W;
@@ -48,14 +52,27 @@ for(const r of document.querySelectorAll('tr[data-x]'))r.onclick=()=>{const n=Ma
 
 def page(timeline: Timeline, session_timeouts_ms: Mapping[int, int], title: str) -> Iterator[str]:
     """Yield the page, piece by piece."""
-    drawing = _Drawing(timeline, session_timeouts_ms)
-    rows = list(drawing.rows())
-    height = max(drawing.height, ROW)
     yield (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
         "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">"
-        f"<title>{escape(title)}</title><style>{STYLE}</style><h1>{escape(title)}</h1>"
+        f"<title>{escape(title)}</title><style>{PAGE_STYLE}{STYLE}</style><h1>{escape(title)}</h1>"
+    )
+    yield from picture(timeline, session_timeouts_ms)
+    yield f"<script>{script()}</script></html>\n"
+
+
+def script() -> str:
+    """Return what a picture needs to be zoomed and moved."""
+    return SCRIPT.replace("UNITS", str(UNITS))
+
+
+def picture(timeline: Timeline, session_timeouts_ms: Mapping[int, int]) -> Iterator[str]:
+    """Yield the drawing with its tables; it needs STYLE, and `script` after it."""
+    drawing = _Drawing(timeline, session_timeouts_ms)
+    rows = list(drawing.rows())
+    height = max(drawing.height, ROW)
+    yield (
         f"<p>{time_text(timeline.start)} to {time_text(timeline.end)}. Turn the wheel to zoom, drag"
         " to move, point at a bar for the reason, click on a row of the table below to see that "
         'time. <button id="i">+</button><button id="o">&minus;</button></p>'
@@ -70,7 +87,6 @@ def page(timeline: Timeline, session_timeouts_ms: Mapping[int, int], title: str)
     if drawing.left:
         yield f"<p>{drawing.left:,} more partitions are not drawn: name a topic.</p>"
     yield from drawing.tables()
-    yield f"<script>{SCRIPT.replace('UNITS', str(UNITS))}</script></html>\n"
 
 
 class _Drawing:

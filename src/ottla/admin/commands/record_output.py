@@ -223,27 +223,13 @@ async def _consume(client: Client, wanted: Wanted, printer: Printer) -> None:
             return
         starts: Mapping[TopicPartition, int] = ends
     else:
-        starts = await _offsets(reading, chosen, wanted.start)
+        starts = await reading.offsets_at(chosen, wanted.start)
     for tp, offset in starts.items():
         reading.start_at_offset(tp, offset)
     if wanted.stop is not None:
-        for tp, offset in (await _offsets(reading, chosen, wanted.stop)).items():
+        for tp, offset in (await reading.offsets_at(chosen, wanted.stop)).items():
             reading.stop_at_offset(tp, offset)
     await reading.read(printer, idle_s)
-
-
-async def _offsets(
-    reader: Reader, partitions: Sequence[TopicPartition], place: Place
-) -> dict[TopicPartition, int]:
-    """Return the offset of a place in each partition."""
-    if place.timestamp is not None:
-        return await reader.offsets(partitions, place.timestamp)
-    if place.before_end is not None:
-        starts = await reader.offsets(partitions, EARLIEST)
-        ends = await reader.offsets(partitions, LATEST)
-        return {tp: max(starts[tp], ends[tp] - place.before_end) for tp in partitions}
-    assert place.offset is not None
-    return dict.fromkeys(partitions, place.offset)
 
 
 async def _tail(

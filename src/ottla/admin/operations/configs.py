@@ -119,7 +119,10 @@ async def settings(
         result = (await client.call(request, CONTROLLER, timeout_s=timeout_s)).results[0]
     if result.error_code:
         why = reason(result.error_code, result.error_message)
-        raise OttlaError(with_way_out(f"settings of {shown(kind, name)}: {why}", result.error_code))
+        raise OttlaError(
+            with_way_out(f"settings of {shown(kind, name)}: {why}", result.error_code),
+            ErrorCode(result.error_code),
+        )
     return [
         Setting(
             c.name,

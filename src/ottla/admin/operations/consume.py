@@ -12,6 +12,7 @@ from typing import Any
 
 from ottla.admin.error_texts import explained
 from ottla.admin.operations.offsets import by_leader, list_offsets_request, log_offsets
+from ottla.admin.operations.places import Place
 from ottla.admin.output import say
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
@@ -100,6 +101,19 @@ class Reader:
             if tp not in found:
                 found[tp] = await self._offset(tp, timestamp)
         return found
+
+    async def offsets_at(
+        self, partitions: Sequence[TopicPartition], place: Place
+    ) -> dict[TopicPartition, int]:
+        """Return the offset of a place in each partition."""
+        if place.timestamp is not None:
+            return await self.offsets(partitions, place.timestamp)
+        if place.before_end is not None:
+            starts = await self.offsets(partitions, EARLIEST)
+            ends = await self.offsets(partitions, LATEST)
+            return {tp: max(starts[tp], ends[tp] - place.before_end) for tp in partitions}
+        assert place.offset is not None
+        return dict.fromkeys(partitions, place.offset)
 
     async def _offset(self, tp: TopicPartition, timestamp: int) -> int:
         request = list_offsets_request([tp], timestamp, self._isolation)

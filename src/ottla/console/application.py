@@ -1,0 +1,127 @@
+"""The application: which page is where, behind the guard.
+
+Who may call: `server`, tests.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Collection
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from ottla.console.changes import acls, group_offsets, reassigning, setting, transactions, users
+from ottla.console.guard import Guard
+from ottla.console.live import stream
+from ottla.console.page import Handler, endpoint
+from ottla.console.pages import (
+    brokers,
+    chaos,
+    doctor,
+    groups,
+    messages,
+    overview,
+    producing,
+    session,
+    settings,
+    topics,
+    whatif,
+    why,
+)
+from ottla.console.rendering import environment
+from ottla.console.state import Console
+
+GETS: dict[str, Handler] = {
+    "/": overview.page,
+    "/topics": topics.listed,
+    "/topic": topics.one,
+    "/messages": messages.page,
+    "/message": messages.one,
+    "/produce": producing.page,
+    "/groups": groups.listed,
+    "/group": groups.one,
+    "/broker": brokers.one,
+    "/settings": settings.page,
+    "/transactions": transactions.listed,
+    "/transaction": transactions.one,
+    "/reassign": reassigning.page,
+    "/acls": acls.listed,
+    "/users": users.listed,
+    "/doctor": doctor.page,
+    "/whatif": whatif.page,
+    "/why": why.page,
+    "/chaos": chaos.page,
+}
+POSTS: dict[str, Handler] = {
+    "/produce": producing.write,
+    "/settings/alter": setting.alter,
+    "/group/reset": group_offsets.reset,
+    "/reassign/plan": reassigning.plan,
+    "/reassign/execute": reassigning.execute,
+    "/reassign/cancel": reassigning.cancel,
+    "/reassign/throttles": reassigning.remove_throttles,
+    "/transactions/abort": transactions.abort,
+    "/acls/change": acls.change,
+    "/users/put": users.put,
+    "/users/remove": users.remove,
+    "/chaos/do": chaos.do,
+    "/chaos/probe": chaos.probe,
+    "/leave": session.leave,
+}
+
+
+def application(
+    console: Console,
+    *,
+    names: Collection[str] = (),
+    cookie: str = "ottla-console",
+    entered: Callable[[], None] = lambda: None,
+) -> ASGIApp:
+    """Return the application of a console; `names` and `entered` are the guard's."""
+    made_by = environment()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        watching = asyncio.create_task(console.watcher.run())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+            await console.diagnosing.stop()
+            await console.probe.stop()
+            await console.chaos.stop()
+
+    async def not_found(request: Request, _error: Exception) -> Response:
+        session = getattr(request.state, "session", None)  # files are given without one
+        text = made_by.get_template("problem.html").render(
+            title="Not found", error="there is no such page", console=console,
+            form_token="" if session is None else session.form_token, here="",
+        )  # fmt: skip
+        return HTMLResponse(text, 404)
+
+    app = Starlette(
+        routes=[
+            Route("/static/timeline.css", why.style),
+            Route("/static/timeline.js", why.script),
+            Mount("/static", StaticFiles(packages=[("ottla.console", "static")])),
+            Route("/live", stream(made_by)),
+            *(Route(at, endpoint(made_by, page), methods=["GET"]) for at, page in GETS.items()),
+            *(Route(at, endpoint(made_by, page), methods=["POST"]) for at, page in POSTS.items()),
+        ],
+        lifespan=lifespan,
+        exception_handlers={404: not_found},
+    )
+    app.state.console = console
+    return Guard(
+        app,
+        console.sessions,
+        names=names,
+        cookie=cookie,
+        read_only=console.read_only,
+        entered=entered,
+    )

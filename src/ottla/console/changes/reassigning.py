@@ -1,0 +1,178 @@
+"""Replicas moved to other brokers: what goes on, a plan with its bytes, and the end of both.
+
+Who may call: `application`. Invariants: plans are those of `ottla reassign plan`; the plan of the
+preview is what is begun, and the way back is on its page before anything changes.
+"""
+
+from collections import Counter
+from typing import NamedTuple
+
+from starlette.responses import Response
+
+from ottla.admin.operations import drain, left_over_throttles, proposing, reassign
+from ottla.admin.operations.plans import (
+    MAX_PLAN_BYTES,
+    Assignment,
+    format_plan,
+    parse_brokers,
+    parse_plan,
+)
+from ottla.admin.output import plural
+from ottla.console.asked import Asked, BadRequestError
+from ottla.console.changes.preview import Preview, preview
+from ottla.console.page import Page, redirect
+from ottla.console.rendering import ids, number, path, size
+from ottla.console.state import Console
+from ottla.model.ids import TopicPartition
+from ottla.net.client import Client
+
+PLAN = "the plan"
+BACK = "/reassign"
+MOST_THROTTLE = (1 << 53) - 1
+MOST_FACTOR = 1000
+MOST_MOVES = 500
+
+
+class _Plan(NamedTuple):
+    current: Assignment
+    wanted: Assignment
+    copies: int
+
+
+async def page(console: Console, _asked: Asked) -> Page:
+    """Return what is being moved, and the form of a plan."""
+    look = await console.watcher.look()
+    moves = await reassign.in_progress(console.client)
+    left_over = () if moves else await left_over_throttles.forgotten(console.client)
+    values = {
+        "moves": list(moves.items())[:MOST_MOVES],
+        "count": len(moves),
+        "estimate": look.estimate if moves else None,
+        "brokers": sorted(look.brokers),
+        "left_over": left_over,
+    }
+    return Page("reassign.html", {"title": "Reassignments", **values})
+
+
+async def plan(console: Console, asked: Asked) -> Page:
+    """Return the preview of a plan."""
+    throttle = asked.number("throttle", 0, 0, MOST_THROTTLE)
+    found = await _proposed(console.client, asked)
+    changed = {tp: to for tp, to in found.wanted.items() if to != found.current.get(tp)}
+    if not changed:
+        raise BadRequestError("nothing would move: it is spread as evenly as that")
+    live = await reassign.racks(console.client)
+    sizes = await proposing.sizes(console.client, live)
+    copied, most = _bytes(found.current, changed, sizes)
+    moved = plural(len(changed), "partition")
+    lines = [f"{plural(found.copies, 'replica')} to copy, {size(copied)}; {moved} changed."]
+    if throttle:
+        lines.append(
+            f"With {number(throttle)} bytes/s for each broker it takes {most / throttle:,.0f} s at "
+            "least."
+        )
+    prepared = await reassign.prepare(
+        console.client, changed, PLAN, additional=False, throttle=throttle or None
+    )
+    return preview(
+        Preview(
+            "Plan",
+            lines,
+            ("partition", "replicas now", "replicas then", "bytes"),
+            [
+                (str(tp), ids(found.current.get(tp, ())), ids(to), size(sizes.get(tp)))
+                for tp, to in sorted(changed.items())
+            ],
+            "/reassign/execute",
+            [("plan", format_plan(changed)), ("throttle", str(throttle or ""))],
+            f"Begin to move {moved}",
+            BACK,
+            ("The way back: keep it", format_plan(prepared.rollback)),
+        )
+    )
+
+
+def _bytes(
+    current: Assignment, changed: Assignment, sizes: dict[TopicPartition, int]
+) -> tuple[int, int]:
+    """Return the bytes to copy in all, and the most that one broker has to take."""
+    taken: Counter[int] = Counter()
+    for tp, replicas in changed.items():
+        for broker in set(replicas) - set(current.get(tp, ())):
+            taken[broker] += sizes.get(tp, 0)
+    return sum(taken.values()), max(taken.values(), default=0)
+
+
+async def _proposed(client: Client, asked: Asked) -> _Plan:
+    drained = asked.number("drain", -1, 0, (1 << 31) - 1)
+    if drained >= 0:
+        current, wanted = await drain.plan(client, drained)
+        return _Plan(current, wanted, len(wanted))
+    named = [name.strip() for name in asked.text("topics", most=100_000).split(",")]
+    names = [name for name in dict.fromkeys(named) if name]
+    brokers = asked.text("brokers").strip()
+    try:
+        chosen = parse_brokers(brokers) if brokers else ()
+    except ValueError as error:
+        raise BadRequestError(f"brokers: {error}") from None
+    factor = asked.number("factor", 0, 1, MOST_FACTOR) or None
+    current, found = await proposing.propose(client, names or None, chosen, factor)
+    return _Plan(current, found.assignment, found.copies)
+
+
+async def execute(console: Console, asked: Asked) -> Response:
+    """Begin the plan of a preview."""
+    throttle = asked.number("throttle", 0, 0, MOST_THROTTLE) or None
+    wanted = parse_plan(asked.text("plan", most=MAX_PLAN_BYTES).encode(), PLAN)
+    prepared = await reassign.prepare(
+        console.client, wanted, PLAN, additional=False, throttle=throttle
+    )
+    await reassign.execute(console.client, prepared, throttle)
+    return redirect(BACK)
+
+
+async def cancel(console: Console, asked: Asked) -> Page | Response:
+    """Return what would be cancelled; with `do`, cancel it."""
+    if asked.has("do"):
+        wanted = parse_plan(asked.text("plan", most=MAX_PLAN_BYTES).encode(), PLAN)
+        await reassign.cancel(console.client, wanted.keys())
+        return redirect(BACK)
+    moves = await reassign.in_progress(console.client)
+    if not moves:
+        raise BadRequestError("nothing is being moved")
+    return preview(
+        Preview(
+            "Cancel",
+            ["New replicas are given up; those there were stay."],
+            ("partition", "adding", "removing"),
+            [(str(tp), ids(m.adding), ids(m.removing)) for tp, m in moves.items()],
+            "/reassign/cancel",
+            [("plan", format_plan({tp: m.replicas for tp, m in moves.items()}))],
+            f"Cancel {plural(len(moves), 'move')}",
+            BACK,
+        )
+    )
+
+
+async def remove_throttles(console: Console, asked: Asked) -> Page | Response:
+    """Return the throttles that are left over; with `do`, remove them."""
+    if asked.has("do"):
+        await left_over_throttles.remove(
+            console.client, await left_over_throttles.forgotten(console.client)
+        )
+        return redirect(BACK)
+    found = await left_over_throttles.forgotten(console.client)
+    if not found:
+        raise BadRequestError("no throttle is left over")
+    return preview(
+        Preview(
+            "Throttles that are left over",
+            ["Nothing is being moved; they slow down replicas that have to catch up."],
+            ("of", "name", "settings"),
+            [(t.kind, t.name, ", ".join(f"{k}={v}" for k, v in t.settings.items())) for t in found],
+            "/reassign/throttles",
+            [],
+            "Remove them",
+            path("reassign"),
+        )
+    )

@@ -1,0 +1,95 @@
+"""`ottla console`: a cluster in a browser.
+
+Who may call: `ottla.__main__`, which adds it to the others. Invariants: it listens on this machine
+alone unless another address is named; who has the printed link, and no one else, gets in.
+"""
+
+import contextlib
+import ipaddress
+import sys
+from typing import Annotated, Any
+
+from ottla.admin.arguments import Option, UsageError
+from ottla.admin.options import Bootstrap, Dir, ask
+from ottla.admin.output import print_line, say
+from ottla.model.errors import OttlaError
+
+REQUEST_TIMEOUT_S = 10.0
+"""For each request to a broker: a page that waits longer is no use."""
+LIBRARIES = ("starlette", "uvicorn", "jinja2")
+
+
+def console(
+    port: Annotated[
+        int, Option(metavar="PORT", help="Port of the page; 0 takes any", min=0, max=65535)
+    ] = 8090,
+    host: Annotated[str, Option(metavar="ADDRESS", help="Where it listens")] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None,
+        Option(
+            "--allow-host",
+            metavar="NAME",
+            help="A name by which browsers may ask for the page, besides localhost",
+        ),
+    ] = None,
+    read_only: Annotated[
+        bool, Option("--read-only", help="Show everything, refuse every change")
+    ] = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+) -> None:
+    """Show a cluster in a browser: topics, groups, records, settings, what happens and why.
+
+    Any Kafka, too. The printed link lets one browser in. It listens on this machine alone; from
+    another one: ssh -L 8090:localhost:8090. Example: ottla console --read-only
+    """
+    _check_libraries()
+    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
+    from ottla.admin.session import client_of  # noqa: PLC0415 - lazy
+    from ottla.console.server import Listening, serve  # noqa: PLC0415 - lazy
+
+    cluster = where(bootstrap_server, directory)
+    folder = cluster.folder if cluster.address is None else None
+    listening = Listening(host, port, tuple(allow_host or ()), read_only=read_only)
+    if not _is_loopback(host):
+        say(
+            f"ottla console: {host} is reached from other machines, and nothing is encrypted: "
+            "whoever sees the traffic can act as you do here"
+        )
+
+    def another() -> Any:
+        settings = cluster.settings
+        return client_of(
+            cluster.bootstrap(), client_id=settings.client_id, security=settings.security
+        )
+
+    async def question(client: Any) -> None:
+        await serve(client, another, folder, listening, _tell)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        ask(directory, bootstrap_server, question, timeout_s=REQUEST_TIMEOUT_S)
+
+
+def _tell(line: str) -> None:
+    print_line(line)
+    sys.stdout.flush()
+
+
+def _check_libraries() -> None:
+    from importlib.util import find_spec  # noqa: PLC0415 - only here
+
+    missing = [name for name in LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise OttlaError(
+            f"the console needs {', '.join(missing)}, not installed here: "
+            "pip install 'ottla[console]'"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        raise UsageError(f"--host {host}: write an IP address of this machine") from None

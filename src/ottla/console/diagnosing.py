@@ -1,0 +1,62 @@
+"""The doctor's findings, asked for in the background: a page never waits for them.
+
+Who may call: `state`, the pages. Invariants: what is found is `admin.diagnosis`'s; one diagnosis at
+a time, and one result is kept.
+"""
+
+import asyncio
+import time
+
+from ottla.admin.commands.doctor import judged
+from ottla.admin.diagnosis import asking
+from ottla.admin.diagnosis.asking import Asked
+from ottla.admin.diagnosis.facts import Finding
+from ottla.model.errors import OttlaError
+from ottla.net.client import Client
+
+WATCH_S = 3.0
+OLDER_THAN_MS = 900_000
+LONGEST_S = 120.0
+FRESH_S = 60.0
+
+
+class Diagnosing:
+    """The newest findings; None before the first ones are there."""
+
+    def __init__(self, client: Client) -> None:
+        self.findings: list[Finding] | None = None
+        self.not_asked: list[str] = []
+        self.problem = ""
+        self.clock = ""
+        """When the findings were complete."""
+        self._client = client
+        self._ended_s = float("-inf")
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def begin(self, *, again: bool = False) -> None:
+        """Ask for findings, unless that is done already; `again`: fresh ones are asked for, too."""
+        if self.running or (not again and time.monotonic() - self._ended_s < FRESH_S):
+            return
+        self._task = asyncio.create_task(self._ask())
+
+    async def _ask(self) -> None:
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                facts = await asking.ask(self._client, Asked(WATCH_S, OLDER_THAN_MS))
+            self.findings = await asyncio.to_thread(judged, facts)
+            self.not_asked, self.problem = facts.not_asked, ""
+        except (OttlaError, TimeoutError) as error:
+            self.problem = str(error) or f"not complete after {LONGEST_S:g} s"
+        finally:
+            self.clock = time.strftime("%H:%M:%S")
+            self._ended_s = time.monotonic()
+
+    async def stop(self) -> None:
+        """End what is being asked."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)

@@ -1,0 +1,184 @@
+"""The guard: every request passes it before a page is made, every response after.
+
+Who may call: `application`. Invariants: no request gets to a page without a session, under a
+foreign Host, or with more than MAX_FORM_BYTES; a POST has the token of a form that was made for its
+session, comes from a page of ours, and is refused where the console is read-only; every response
+has the headers that keep scripts, frames and caches out.
+"""
+
+from collections.abc import Callable, Collection
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ottla.console.hosts import is_allowed
+from ottla.console.sessions import Sessions, form_is_of
+
+MAX_FORM_BYTES = 4_194_304
+"""A record of 1 MiB in hexadecimal, and what is around it."""
+MOST_FIELDS = 2000
+FORM_TYPE = "application/x-www-form-urlencoded"
+TOKEN_FIELD = "form_token"  # noqa: S105 - a name, no secret
+LOGIN = "/login"
+STATIC = "/static/"
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS = (
+    ("content-security-policy", POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("cache-control", "no-store"),
+)
+
+ENTERED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ottla console</title>
+<meta http-equiv="refresh" content="0;url=/"><p><a href="/">Go on to the console</a></p></html>
+"""
+NO_SESSION = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ottla console</title>
+<h1>No session</h1><p>Open the link that <code>ottla console</code> printed. A link lets in once;
+after that it prints the next one.</p></html>
+"""
+
+
+class NotServedError(Exception):
+    """A request that is not served: the status, and why in one line."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class Guard:
+    """An ASGI application around another one."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        sessions: Sessions,
+        *,
+        names: Collection[str] = (),
+        cookie: str = "ottla-console",
+        read_only: bool = False,
+        entered: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`names`: host names besides localhost; `entered` is called after a link was used."""
+        self._app = app
+        self._sessions = sessions
+        self._names = {name.lower() for name in names}
+        self._cookie = cookie
+        self._read_only = read_only
+        self._entered = entered
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                ours = {name.encode() for name, _ in HEADERS}
+                kept = [h for h in message.get("headers", ()) if h[0].lower() not in ours]
+                message["headers"] = kept + [(n.encode(), v.encode()) for n, v in HEADERS]
+            await send(message)
+
+        try:
+            response = await self._admit(scope, receive)
+        except NotServedError as refused:
+            response = PlainTextResponse(f"{refused}\n", refused.status)
+        await (response or self._app)(scope, receive, send_with_headers)
+
+    async def _admit(self, scope: Scope, receive: Receive) -> Response | None:
+        """Return what is responded at once; None for a request that may go on to its page."""
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not is_allowed(hosts[0], self._names):
+            raise NotServedError(
+                421, "this Host is not served; start the console with --allow-host NAME"
+            )
+        method, path = scope["method"], scope["path"]
+        if method not in ("GET", "HEAD", "POST"):
+            raise NotServedError(405, "only GET, HEAD and POST are served")
+        if path == LOGIN and method == "GET":
+            return self._log_in(Request(scope))
+        if path.startswith(STATIC) and method != "POST":
+            return None
+        session = self._sessions.find(_cookie_of(headers, self._cookie))
+        if session is None:
+            return HTMLResponse(NO_SESSION, 401)
+        state = scope.setdefault("state", {})
+        state["session"] = session
+        if method == "POST":
+            if self._read_only:
+                raise NotServedError(403, "this console was started with --read-only")
+            _check_origin(headers, hosts[0])
+            form = await _form(headers, receive)
+            tokens = [value for name, value in form if name == TOKEN_FIELD]
+            if len(tokens) != 1 or not form_is_of(session, tokens[0]):
+                raise NotServedError(403, "this form is of another session; load its page again")
+            state["form"] = [pair for pair in form if pair[0] != TOKEN_FIELD]
+        return None
+
+    def _log_in(self, request: Request) -> Response:
+        session = self._sessions.enter(request.query_params.get("token", ""))
+        if session is None:
+            return HTMLResponse(NO_SESSION, 401)
+        # A redirect would be of whoever linked here, and a strict cookie not sent with it.
+        response = HTMLResponse(ENTERED)
+        response.set_cookie(self._cookie, session.key, httponly=True, samesite="strict", path="/")
+        self._entered()
+        return response
+
+
+def _cookie_of(headers: Headers, name: str) -> str:
+    try:
+        cookies = SimpleCookie(headers.get("cookie", ""))
+    except CookieError:
+        return ""
+    return cookies[name].value if name in cookies else ""
+
+
+def _check_origin(headers: Headers, host: str) -> None:
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        raise NotServedError(403, "this form was sent by another site")
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise NotServedError(403, "this form was sent by another site")
+
+
+async def _form(headers: Headers, receive: Receive) -> list[tuple[str, str]]:
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != FORM_TYPE:
+        raise NotServedError(415, f"a form is sent as {FORM_TYPE}")
+    too_large = NotServedError(
+        413, f"more than {MAX_FORM_BYTES:,} bytes are no form of this console"
+    )
+    length = headers.get("content-length", "")
+    if length.isdigit() and int(length) > MAX_FORM_BYTES:
+        raise too_large
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise NotServedError(400, "the connection ended amid a form")
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > MAX_FORM_BYTES:
+            raise too_large
+        if not message.get("more_body"):
+            break
+    try:
+        text = b"".join(parts).decode("ascii")
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
+    except ValueError:
+        raise NotServedError(400, "this is no form, or has too many fields") from None

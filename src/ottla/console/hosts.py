@@ -1,0 +1,36 @@
+"""Which Host a request may name: a page of elsewhere must not reach the console by its own name.
+
+Who may call: `guard`, tests. Pure. Invariants: an address cannot be rebound by a name server, so
+every IP address may be named; of names only localhost and those that were allowed.
+"""
+
+import ipaddress
+from collections.abc import Collection
+
+
+def host_name(header: str) -> str | None:
+    """Return the name or address of a Host header without its port, None for what is none."""
+    if header.startswith("["):
+        name, bracket, port = header[1:].partition("]")
+        if not bracket or (port and not port.startswith(":")):
+            return None
+        port = port.removeprefix(":")
+    else:
+        name, _, port = header.partition(":")
+    if port and not (port.isascii() and port.isdigit() and len(port) <= 5):
+        return None
+    return name.lower() or None
+
+
+def is_allowed(header: str, names: Collection[str]) -> bool:
+    """Return whether a request with this Host header is served."""
+    name = host_name(header)
+    if name is None:
+        return False
+    if name == "localhost" or name in names:
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

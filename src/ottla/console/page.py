@@ -1,0 +1,75 @@
+"""What a page is, and how any page is served: its time is bounded, what goes wrong is a page, too.
+
+Who may call: `application`, the pages. Invariants: an error of the cluster or of whoever asked is
+one line on a page with a status of its own; an error of ours is none of these and is raised.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from jinja2 import Environment
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from ottla.console.asked import Asked, BadRequestError
+from ottla.console.state import Console, console_of
+from ottla.model.errors import ErrorCode, OttlaError
+
+PAGE_S = 30.0
+NOT_FOUND = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND}
+
+
+class Page(NamedTuple):
+    """A template with its values."""
+
+    template: str
+    values: Mapping[str, Any]
+    status: int = 200
+
+
+Handler = Callable[[Console, Asked], Awaitable[Page | Response]]
+
+
+def redirect(url: str) -> Response:
+    """Return what sends a browser to another page of ours after a form."""
+    return RedirectResponse(url, 303)
+
+
+def endpoint(made_by: Environment, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    """Return what serves a page."""
+
+    async def serve(request: Request) -> Response:
+        console = console_of(request)
+        console.watcher.want()
+        posted = request.method == "POST"
+        fields = request.state.form if posted else request.query_params.multi_items()
+        try:
+            async with asyncio.timeout(PAGE_S):
+                page = await handler(console, Asked(fields))
+        except BadRequestError as error:
+            page = problem(400, "This cannot be meant so", error)
+        except OttlaError as error:
+            found = error.code not in NOT_FOUND
+            status, title = (502, "The cluster did not do it") if found else (404, "Not found")
+            page = problem(status, title, error)
+        except TimeoutError:
+            page = problem(504, "No response", f"not complete within {PAGE_S:g} s")
+        if isinstance(page, Response):
+            return page
+        text = made_by.get_template(page.template).render(
+            {
+                **page.values,
+                "console": console,
+                "form_token": request.state.session.form_token,
+                "here": request.url.path,
+            }
+        )
+        return HTMLResponse(text, page.status)
+
+    return serve
+
+
+def problem(status: int, title: str, error: object) -> Page:
+    """Return the page of what went wrong."""
+    return Page("problem.html", {"title": title, "error": str(error)}, status)

@@ -1,0 +1,81 @@
+"""The overview: brokers, the controller, what is wrong, what happened.
+
+Who may call: `application`, `live`.
+"""
+
+from typing import Any
+
+from ottla.admin.operations.status import BrokerStatus
+from ottla.console.asked import Asked
+from ottla.console.page import Page
+from ottla.console.state import Console
+
+EVENTS_SHOWN = 40
+
+
+async def page(console: Console, asked: Asked) -> Page:
+    """Return the whole page."""
+    found = await parts(console, asked)
+    values = {name: value for part in found.values() for name, value in part.values.items()}
+    return Page("overview.html", {"title": "Overview", **values})
+
+
+async def parts(console: Console, _asked: Asked) -> dict[str, Page]:
+    """Return what is updated live."""
+    look = await console.watcher.look()
+    console.diagnosing.begin()
+    changes = console.watcher.changes
+    newest = list(changes.events)[: -EVENTS_SHOWN - 1 : -1]
+    partitions = look.partitions.values()
+    counts = {
+        "topics": len({tp.topic for tp in look.partitions}),
+        "partitions": len(look.partitions),
+        "without_leader": sum(p.leader < 0 for p in partitions),
+        "under_replicated": sum(len(p.isr) < len(p.replicas) for p in partitions),
+        "moving": len(look.moves),
+        "groups": None if look.groups is None else len(look.groups),
+    }
+    return {
+        "health": Page("part_health.html", {"look": look, "counts": counts, **health(console)}),
+        "brokers": Page("part_brokers.html", {"look": look, "rows": _brokers(console)}),
+        "events": Page("part_events.html", {"events": newest}),
+    }
+
+
+def health(console: Console) -> dict[str, Any]:
+    """Return what the doctor found, in numbers."""
+    found = console.diagnosing.findings
+    return {
+        "diagnosis": console.diagnosing,
+        "problems": None if found is None else sum(f.severity != "risk" for f in found),
+        "risks": None if found is None else sum(f.severity == "risk" for f in found),
+    }
+
+
+def _brokers(console: Console) -> list[dict[str, Any]]:
+    processes = local_processes(console)
+    return [
+        {
+            "row": row,
+            "process": processes.get(row.broker),
+            "silent": console.watcher.silent.get(row.broker),
+        }
+        for row in console.watcher.changes.brokers()
+    ]
+
+
+def local_processes(console: Console) -> dict[int, BrokerStatus]:
+    """Return the processes of the brokers that `ottla up` started; none of any other cluster."""
+    cluster = None if console.folder is None else console.folder.load()
+    if console.folder is None or cluster is None:
+        return {}
+    found = {}
+    for broker in cluster.brokers:
+        running = broker.running
+        found[broker.id] = BrokerStatus(
+            broker.id, broker.address, alive=running,
+            pid=broker.process.pid if broker.process is not None and running else None,
+            paused=running and broker.paused,
+            reason=None if running else console.folder.why_down(broker),
+        )  # fmt: skip
+    return found

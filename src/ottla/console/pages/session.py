@@ -1,0 +1,20 @@
+"""The end of a session.
+
+Who may call: `application`.
+"""
+
+from starlette.responses import HTMLResponse, Response
+
+from ottla.console.asked import Asked
+from ottla.console.state import Console
+
+LEFT = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ottla console</title>
+<h1>All sessions have ended</h1><p>The next browser gets in by the link that
+<code>ottla console</code> printed last.</p></html>
+"""
+
+
+async def leave(console: Console, _asked: Asked) -> Response:
+    """End all sessions: whoever is still to look gets in by the next link."""
+    console.sessions.leave_all()
+    return HTMLResponse(LEFT)

@@ -1,0 +1,45 @@
+"""Settings of a topic, a broker, or all brokers: value, where it comes from, the default.
+
+Who may call: `application`. Invariants: what is sensitive has no value: no broker tells it.
+"""
+
+from ottla.admin.operations import configs
+from ottla.admin.operations.configs import Setting
+from ottla.console.asked import Asked, BadRequestError
+from ottla.console.page import Page
+from ottla.console.state import Console
+
+KINDS = {"topic": configs.TOPIC, "broker": configs.BROKER}
+DEFAULT = "default"
+
+
+def default_of(setting: Setting) -> str | None:
+    """Return the value there is if nothing is set; None where a broker does not tell."""
+    return next((s.value for s in setting.synonyms if s.source == DEFAULT), None)
+
+
+def resource(asked: Asked) -> tuple[int, str, str]:
+    """Return kind, name, and both as a person says them; an empty name is all brokers."""
+    kind = KINDS[asked.choice("kind", KINDS, "topic")]
+    name = asked.text("name")
+    if kind == configs.TOPIC and not name:
+        raise BadRequestError("name: no topic is given")
+    if kind == configs.BROKER and name and not (name.isascii() and name.isdigit()):
+        raise BadRequestError(f"name: {name[:40]} is no id of a broker")
+    return kind, name, configs.shown(kind, name)
+
+
+async def page(console: Console, asked: Asked) -> Page:
+    """Return the settings; `set` shows only what was set, `q` looks for a word."""
+    kind, name, shown = resource(asked)
+    wanted, only_set = asked.text("q"), asked.has("set")
+    rows = [
+        (setting, default_of(setting))
+        for setting in await configs.settings(console.client, kind, name)
+        if wanted in setting.key and not (only_set and setting.source == DEFAULT)
+    ]
+    values = {
+        "kind": asked.text("kind", "topic"), "name": name, "shown": shown, "rows": rows,
+        "q": wanted, "only_set": only_set,
+    }  # fmt: skip
+    return Page("settings.html", {"title": f"Settings of {shown}", **values})

@@ -1,0 +1,78 @@
+"""Topics: the list, page by page, and one topic with its partitions.
+
+Who may call: `application`. Invariants: the list is of the newest look; one topic is asked for
+when its page is.
+"""
+
+import asyncio
+from typing import Any
+
+from ottla.admin.operations import configs, offsets, reassign, topics
+from ottla.console.asked import Asked
+from ottla.console.page import Page
+from ottla.console.rendering import paged
+from ottla.console.state import Console
+from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.model.protocol import EARLIEST, LATEST
+
+PAGE_ROWS = 100
+ORDERS = {
+    "problems": None,
+    "name": lambda row: row.topic,
+    "partitions": lambda row: (-row.partitions, row.topic),
+    "records": lambda row: (-row.end, row.topic),
+    "written": lambda row: (-(row.written or 0.0), row.topic),
+}
+"""How the list may be sorted; None: as `ottla top` has it, what is wrong first."""
+
+
+async def listed(console: Console, asked: Asked) -> Page:
+    """Return a page of the list."""
+    look = await console.watcher.look()
+    wanted = asked.text("q")
+    by = asked.choice("by", ORDERS, "problems")
+    rows = [row for row in console.watcher.topics() if wanted in row.topic]
+    order = ORDERS[by]
+    if order is not None:
+        rows.sort(key=order)
+    shown, pages = paged(rows, asked.number("page", 1, 1, 1 << 31), PAGE_ROWS)
+    values = {"look": look, "rows": shown, "pages": pages, "q": wanted, "by": by, "orders": ORDERS}
+    return Page("topics.html", {"title": "Topics", **values})
+
+
+async def one(console: Console, asked: Asked) -> Page:
+    """Return one topic with a page of its partitions."""
+    name = asked.needed("name")
+    facts = await topics.describe_topic(console.client, name)
+    shown, pages = paged(facts.partitions, asked.number("page", 1, 1, 1 << 31), PAGE_ROWS)
+    tps = [TopicPartition(name, p.partition) for p in shown]
+    client = console.client
+    starts, ends, moves, own, sizes = await asyncio.gather(
+        offsets.log_offsets(client, tps, EARLIEST),
+        offsets.log_offsets(client, tps, LATEST),
+        reassign.in_progress(client),
+        configs.own(client, configs.TOPIC, name),
+        _sizes(console, name),
+    )
+    rows = [
+        {
+            "facts": p,
+            "start": starts.get(tp),
+            "end": ends.get(tp),
+            "rate": console.watcher.changes.rate(tp),
+            "move": moves.get(tp),
+            "sizes": sizes.get(tp, {}),
+        }
+        for p, tp in zip(shown, tps, strict=True)
+    ]
+    values = {"facts": facts, "rows": rows, "pages": pages, "settings": own}
+    return Page("topic.html", {"title": f"Topic {name}", **values})
+
+
+async def _sizes(console: Console, name: str) -> dict[TopicPartition, dict[int, Any]]:
+    """Return bytes by partition and broker; nothing where the brokers do not tell."""
+    try:
+        return await topics.sizes(console.client, [name])
+    except OttlaError:
+        return {}

@@ -1,0 +1,60 @@
+"""What if: brokers die, stop, restart or are drained; what would happen, before it does.
+
+Who may call: `application`. Invariants: nothing changes; what is computed is `explain.whatif`'s, on
+a snapshot that is taken for each question; one question at a time.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ottla.admin.operations import cluster_snapshot
+from ottla.admin.operations.snapshot_file import Snapshot
+from ottla.console.asked import Asked, BadRequestError
+from ottla.console.page import Page
+from ottla.console.state import Console
+from ottla.explain.whatif import Report, WhatIf
+
+MOST_BROKERS = 1000
+SHOWN = 100
+EVENTS: dict[str, tuple[str, Callable[[WhatIf, list[int]], None]]] = {
+    "kill": ("die at one moment", lambda what, ids: what.kill(ids, in_turn=False)),
+    "kill-in-turn": ("die one after the other", lambda what, ids: what.kill(ids, in_turn=True)),
+    "shutdown": ("are shut down, one after the other", lambda what, ids: what.shut_down(ids)),
+    "restart": ("restart, one after the other", lambda what, ids: what.rolling_restart(ids)),
+    "drain": ("are drained (one broker)", lambda what, ids: what.drain(ids[0])),
+}
+
+
+async def page(console: Console, asked: Asked) -> Page:
+    """Return the form, and what would happen if it was filled in."""
+    look = await console.watcher.look()
+    event = asked.choice("event", EVENTS, "kill")
+    chosen = asked.numbers("broker", MOST_BROKERS)
+    report = await outcome(console, event, chosen) if chosen else None
+    values = {
+        "brokers": sorted(look.brokers), "events": {k: words for k, (words, _) in EVENTS.items()},
+        "event": event, "chosen": chosen, "report": report, "shown": SHOWN, **_loads(report),
+    }  # fmt: skip
+    return Page("whatif.html", {"title": "What if", **values})
+
+
+async def outcome(console: Console, event: str, brokers: list[int]) -> Report:
+    """Return what an event would come to."""
+    if event == "drain" and len(brokers) != 1:
+        raise BadRequestError("drain: choose one broker")
+    snapshot = await cluster_snapshot.take(console.client)
+    return await console.alone(_compute, snapshot, event, brokers)
+
+
+def _compute(snapshot: Snapshot, event: str, brokers: list[int]) -> Report:
+    what = WhatIf(snapshot)
+    EVENTS[event][1](what, brokers)
+    return what.report()
+
+
+def _loads(report: Report | None) -> dict[str, Any]:
+    """Return each broker's load after, with that before."""
+    if report is None:
+        return {"loads": []}
+    before = {load.broker: load for load in report.before.brokers}
+    return {"loads": [(before.get(load.broker), load) for load in report.after.brokers]}

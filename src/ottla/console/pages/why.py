@@ -1,0 +1,91 @@
+"""Why a partition has the leader and ISR it has: every decision with its rule, as text and picture.
+
+Who may call: `application`. Invariants: only the journals of the cluster on this machine are read,
+in a thread, one question at a time; the newest changes are drawn, and what is left out is said.
+"""
+
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.console.asked import Asked, BadRequestError
+from ottla.console.page import Page, problem
+from ottla.console.state import Console
+from ottla.explain import commands, journals, timeline_html
+from ottla.explain.history import PartitionHistory
+from ottla.explain.rendering import UnknownPartitionError, history_as_json, unknown_partition
+from ottla.explain.spans import Timeline
+from ottla.explain.timeline_command import session_timeouts
+from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.model.journal_schema import partition_of
+
+MOST_ENTRIES = 200
+MOST_DRAWN = 2000
+NO_JOURNALS = (
+    "this console knows the cluster by its address; the controllers' journals are on the brokers' "
+    "machines: start it with --dir, or use `ottla why` there"
+)
+
+
+class _Explained(NamedTuple):
+    history: dict[str, Any]
+    picture: Markup
+    left_out: int
+
+
+async def page(console: Console, asked: Asked) -> Page:
+    """Return the story of the partition that was named; only the form where none was."""
+    name = asked.text("partition").strip()
+    values: dict[str, Any] = {"name": name, "found": None, "entries": (), "more": 0}
+    if name:
+        try:
+            tp = partition_of(name)
+        except ValueError as error:
+            raise BadRequestError(str(error)) from None
+        if console.folder is None:
+            raise OttlaError(NO_JOURNALS)
+        try:
+            found = await console.alone(_explain, console.folder, tp)
+        except (UnknownPartitionError, journals.NoJournalError) as error:
+            return problem(404, "Nothing is known", error)
+        entries = found.history["entries"][::-1]
+        values |= {
+            "found": found,
+            "entries": entries[:MOST_ENTRIES],
+            "more": max(0, len(entries) - MOST_ENTRIES),
+        }
+    return Page("why.html", {"title": f"Why {name}" if name else "Why", **values})
+
+
+def _explain(folder: ClusterDir, tp: TopicPartition) -> _Explained:
+    history, timeline = PartitionHistory(tp), Timeline()
+
+    def take(entry: Any) -> None:
+        history.take(entry)
+        timeline.take(entry)
+
+    damage = commands.take_all(journals.find([folder.path]), None, take)
+    if not history.seen:
+        raise unknown_partition(tp, history.cluster)
+    drawn = timeline.about(tp.topic, tp.partition)
+    changes = drawn.changes.get(tp, [])
+    left_out = max(0, len(changes) - MOST_DRAWN)
+    if left_out:
+        drawn = drawn.since(changes[-MOST_DRAWN].ts)
+    # It escapes what it draws.
+    picture = Markup("".join(timeline_html.picture(drawn, session_timeouts(folder.path))))  # noqa: S704
+    return _Explained(history_as_json(history, damage), picture, left_out)
+
+
+async def style(_request: Request) -> Response:
+    """Return the style of the picture."""
+    return Response(timeline_html.STYLE, media_type="text/css")
+
+
+async def script(_request: Request) -> Response:
+    """Return the script of the picture."""
+    return Response(timeline_html.script(), media_type="text/javascript")

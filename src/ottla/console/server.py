@@ -1,0 +1,94 @@
+"""The server of a console: a socket, uvicorn, and the link that lets a browser in.
+
+Who may call: `ottla console`. Invariants: connections, requests and headers are bounded; Ctrl-C
+ends streams first, then the server.
+"""
+
+import socket
+from collections.abc import Callable
+from typing import NamedTuple
+
+import uvicorn
+
+from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.console.application import application
+from ottla.console.state import console_for
+from ottla.model.errors import StartupError
+from ottla.model.ports import address_text
+from ottla.net.client import Client
+
+MOST_CONNECTIONS = 100
+BACKLOG = 64
+MAX_HEADER_BYTES = 16_384
+KEEP_ALIVE_S = 30
+END_S = 3
+
+
+class Listening(NamedTuple):
+    """Where a console listens, and the names besides localhost by which browsers may ask."""
+
+    host: str
+    port: int
+    names: tuple[str, ...] = ()
+    read_only: bool = False
+
+
+async def serve(
+    client: Client,
+    another: Callable[[], Client],
+    folder: ClusterDir | None,
+    listening: Listening,
+    tell: Callable[[str], None],
+) -> None:
+    """Serve until Ctrl-C; `tell` gets the link, and the next one whenever it was used.
+
+    `another` makes one more client of the cluster.
+    """
+    listener = _listen(listening.host, listening.port)
+    host, port = listener.getsockname()[:2]
+    shown = address_text("localhost" if host in ("127.0.0.1", "::1") else host, port)
+    console = console_for(client, another, folder, read_only=listening.read_only)
+
+    def tell_link() -> None:
+        tell(f"http://{shown}/login?token={console.sessions.token}")
+
+    def entered() -> None:
+        tell("the link was used; the next browser gets in by this one:")
+        tell_link()
+
+    app = application(
+        console, names=listening.names, cookie=f"ottla-console-{port}", entered=entered
+    )
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            backlog=BACKLOG,
+            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=END_S,
+        )
+    )
+    console.closing = lambda: server.should_exit
+    tell_link()
+    try:
+        await server.serve([listener])
+    finally:
+        listener.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise StartupError(
+            f"cannot listen on {address_text(host, port)}: {error.strerror}; --port names another"
+        ) from error

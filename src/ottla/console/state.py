@@ -1,0 +1,77 @@
+"""What all pages share: the cluster's client, the watcher, the local cluster's folder if it is one.
+
+Who may call: `server`, `application`, the pages, tests.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ParamSpec, TypeVar
+
+from starlette.requests import Request
+
+from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.admin.operations.status import metrics_of
+from ottla.console.chaos import Chaos
+from ottla.console.diagnosing import Diagnosing
+from ottla.console.probe import Probe
+from ottla.console.sessions import Sessions
+from ottla.console.watcher import Watcher
+from ottla.net.client import Client
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Console:
+    """One console. `folder`: of the cluster that `ottla up` started, None for any other."""
+
+    client: Client
+    folder: ClusterDir | None
+    watcher: Watcher
+    diagnosing: Diagnosing
+    probe: Probe
+    sessions: Sessions
+    read_only: bool = False
+    subscribers: int = 0
+    """Open streams of live updates."""
+    chaos: Chaos = field(default_factory=Chaos)
+    closing: Callable[[], bool] = field(default=lambda: False)
+    """Whether the server ends: streams end, too."""
+    _one: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+
+    async def alone(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do what takes long in a thread; one at a time, also where whoever asked has gone."""
+
+        async def run() -> T:
+            async with self._one:
+                return await asyncio.to_thread(work, *args, **kwargs)
+
+        return await asyncio.shield(run())
+
+
+def console_for(
+    client: Client,
+    another: Callable[[], Client],
+    folder: ClusterDir | None = None,
+    *,
+    read_only: bool = False,
+) -> Console:
+    """Return a console of a cluster; `another` makes one more client of it."""
+
+    def figures(broker: int) -> dict[str, dict[str, int | float]] | None:
+        if folder is None or broker in watcher.silent:  # one that is paused would be waited for
+            return None
+        return metrics_of(folder.metrics_socket(broker))
+
+    watcher = Watcher(client, figures)
+    probe = Probe(another)
+    return Console(client, folder, watcher, Diagnosing(client), probe, Sessions(), read_only)
+
+
+def console_of(request: Request) -> Console:
+    """Return the console that a request is for."""
+    found: Any = request.app.state.console
+    assert isinstance(found, Console)
+    return found

@@ -1,0 +1,27 @@
+"use strict";
+// Live updates: parts of the page, as the server renders them, take the place of older ones.
+const live = document.body.dataset.live;
+if (live) {
+  const state = document.getElementById("live-state");
+  const source = new EventSource(live);
+  source.addEventListener("open", () => { state.textContent = "· live"; });
+  source.addEventListener("error", () => {
+    state.textContent = source.readyState === EventSource.CLOSED
+      ? "· not live: load the page again" : "· the connection was lost, trying again";
+  });
+  source.addEventListener("part", (event) => {
+    const part = JSON.parse(event.data);
+    const element = document.getElementById(part.id);
+    if (element) element.innerHTML = part.html; // escaped by the template that made it
+  });
+  window.addEventListener("pagehide", () => source.close());
+}
+// "/" goes to the search field.
+document.addEventListener("keydown", (event) => {
+  const field = document.querySelector("input[type=search]");
+  const typing = event.target.closest("input, textarea, select");
+  if (event.key === "/" && field && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+    event.preventDefault();
+    field.focus();
+  }
+});
