@@ -14,9 +14,9 @@ from kazoo.exceptions import AuthFailedError, InvalidACLError, NoAuthError, NoNo
 from kazoo.security import ACL, Id, make_acl, make_digest_acl
 
 from ottla.zookeeper import jute
-from ottla.zookeeper.embedded import find_jars, find_java
 from ottla.zookeeper.errors import NoNodeError as OurNoNodeError
 from ottla.zookeeper.errors import NoWatcherError, UnimplementedError
+from ottla.zookeeper.jars import find_jars, find_java
 from support.own_zookeeper import kazoo
 
 

@@ -40,12 +40,11 @@ from ottla.model.ports import address_text
 from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.zookeeper.embedded import (
-    find_jars,
-    find_java,
     interrupts_deferred,
     start_own_zookeeper,
     start_zookeeper,
 )
+from ottla.zookeeper.jars import find_jars, find_java
 
 FIRST_PORT = 9092
 ZOOKEEPER_PORT = 2181
@@ -379,7 +378,7 @@ def up(
             folder.check_is_no_copy(known)
         cluster = _new_cluster(wanted) if known is None else _changed(known, wanted, folder)
         _check_advertised(cluster)
-        _check_can_start(cluster)
+        _check_can_start(cluster, tell)
         if cluster.secure:
             from ottla.admin.local import secure  # noqa: PLC0415 - lazy
 
@@ -451,7 +450,7 @@ def _start_adopted_zookeeper(
     adoption.remove_registrations(cluster.zookeeper.address)
 
 
-def _check_can_start(cluster: LocalCluster) -> None:
+def _check_can_start(cluster: LocalCluster, tell: Callable[[str], None]) -> None:
     """Say what would not work before anything is started."""
     zookeeper = cluster.zookeeper
     for broker in cluster.brokers:
@@ -467,7 +466,7 @@ def _check_can_start(cluster: LocalCluster) -> None:
     elif not zookeeper.running:
         if zookeeper.kind == EMBEDDED_JAVA:
             find_java()
-            find_jars()
+            find_jars(tell)
         problem = _port_problem(zookeeper.port, HOST, "ZooKeeper")
         if problem is not None:
             raise StartupError(f"{problem}; or use it with --zookeeper {zookeeper.address}")
