@@ -117,7 +117,9 @@ def _copy_file(files: Files, source: str, target: str) -> None:
     try:
         position = 0
         while part := reading.pread(READ_BYTES, position):
-            position += writing.pwrite([part], position)
+            if part.count(0) < len(part):  # a log's zeros were taken in advance
+                writing.pwrite([part], position)
+            position += len(part)
     finally:
         reading.close()
         writing.close()
