@@ -119,7 +119,7 @@ class OneJvm:
         """Run a tool. The test's own timeout bounds it."""
         if self._process is None:
             done = subprocess.run(
-                command(*jvm, tool, *arguments),
+                command(tool, *arguments),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
