@@ -111,6 +111,7 @@ offsets.topic.compression.codec codec of the records of `__consumer_offsets`, by
 offsets.topic.num.partitions partitions of `__consumer_offsets`; not to be changed once it is there
 offsets.topic.replication.factor its replicas
 offsets.topic.segment.bytes its `segment.bytes`
+password.encoder.cipher.algorithm how passwords of dynamic settings are encrypted in ZooKeeper: `AES/CBC/PKCS5Padding` or `AES/GCM/NoPadding` ([TLS](security/TLS.md#passwords-in-dynamic-settings))
 password.encoder.iterations of the key's derivation; at most 1,000,000 here
 password.encoder.key.length bits of the key: 128, 192 or 256
 password.encoder.keyfactory.algorithm `PBKDF2WithHmacSHA1`, …`SHA224`, …`SHA256`, …`SHA384` or …`SHA512`; nothing: the last

@@ -288,6 +288,21 @@ def run(
     return report
 
 
+def told(look, more=lambda _report: (), most=None) -> int:
+    """Run `look` in a folder of its own, print what differs and what is more; return the exit code.
+
+    `most`: so many differences are printed.
+    """
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report = look(Path(folder))
+    print("\n".join(report.differing[:most]))
+    for line in more(report):
+        print(line)
+    print(f"{report} ({time.monotonic() - started:.0f} s)")
+    return 1 if report.differing else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
@@ -295,16 +310,16 @@ def main() -> int:
     parser.add_argument("--named", default="", help="only what has this text in its name")
     parser.add_argument("--verbose", action="store_true", help="also masks used, slow answers")
     args = parser.parse_args()
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        slow = 0.4 if args.verbose else 0.0
-        report = run(Path(folder), args.brokers, only=args.key or (), named=args.named, slow=slow)
-    print("\n".join(report.differing))
-    if args.verbose:
-        for reason, count in sorted(report.reasons.items(), key=lambda p: -p[1]):
-            print(f"{count:6} {reason}")
-    print(f"{report} ({time.monotonic() - started:.0f} s)")
-    return 1 if report.differing else 0
+    slow = 0.4 if args.verbose else 0.0
+
+    def more(report):
+        counts = sorted(report.reasons.items(), key=lambda p: -p[1]) if args.verbose else ()
+        return [f"{count:6} {reason}" for reason, count in counts]
+
+    return told(
+        lambda folder: run(folder, args.brokers, only=args.key or (), named=args.named, slow=slow),
+        more,
+    )
 
 
 if __name__ == "__main__":

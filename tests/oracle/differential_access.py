@@ -16,9 +16,7 @@ The matrix is made of our table, so a need that the table lacks shows as an answ
 
 import argparse
 import sys
-import tempfile
 import threading
-import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 import acl_rows
 from access_requests import requests
-from differential import SETTINGS, differences, masked
+from differential import SETTINGS, differences, masked, told
 from differential_side import Side
 from minimal_client import MinimalClient, Outcome, body_of
 
@@ -310,12 +308,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--key", type=int, nargs="+", help="only these api keys")
     args = parser.parse_args()
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        report = run(Path(folder), args.key or ())
-    print("\n".join(report.differing[:200]))
-    print(f"{report} ({time.monotonic() - started:.0f} s)")
-    return 1 if report.differing else 0
+    return told(lambda folder: run(folder, args.key or ()), most=200)
 
 
 if __name__ == "__main__":

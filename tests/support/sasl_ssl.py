@@ -2,7 +2,7 @@
 
 from support.cluster import OttlaCluster, free_ports
 from support.sasl_clusters import BROKER, PLAIN, SCRAM, USERS, ottla
-from support.secret_scan import Secrets, leaks, process_leaks, znode_leaks
+from support.secret_scan import Secrets, all_leaks
 
 HOST, LISTENER, OPERATOR = "127.0.0.1", "SASL_SSL", "operator"
 PREFIX = "listener.name.sasl_ssl"
@@ -100,13 +100,5 @@ class SaslSslOttla(OttlaCluster):
     def leaks(self, secrets=None, folder=None):
         """Return where secrets stand that may not: files, znodes, arguments of processes."""
         secrets = self.secrets() if secrets is None else secrets
-        folder, allowed = folder or self.folder, self.where_secrets_belong()
-        found = leaks(secrets, folder, allowed)
-        secrets.add_scram(self.zookeeper)
-        of_zookeeper = (path for path in folder.rglob("*") if "zookeeper" in path.parts)
-        return [
-            *found,
-            *leaks(secrets, folder, [*allowed, *of_zookeeper]),
-            *znode_leaks(secrets, self.zookeeper),
-            *process_leaks(secrets),
-        ]
+        folder = folder or self.folder
+        return all_leaks(secrets, self.zookeeper, folder, self.where_secrets_belong())

@@ -109,6 +109,25 @@ def znode_leaks(secrets: Secrets, zookeeper: str) -> list[str]:
     ]
 
 
+def all_leaks(
+    secrets: Secrets, zookeeper: str, folder: Path, allowed: Iterable[Path] = ()
+) -> list[str]:
+    """Return where secrets stand that may not: files, znodes, arguments of processes.
+
+    SCRAM's credentials of the cluster, which are added here, may stand in ZooKeeper's own files.
+    """
+    belongs = [*allowed]
+    found = leaks(secrets, folder, belongs)
+    secrets.add_scram(zookeeper)
+    of_zookeeper = (path for path in folder.rglob("*") if "zookeeper" in path.parts)
+    return [
+        *found,
+        *leaks(secrets, folder, [*belongs, *of_zookeeper]),
+        *znode_leaks(secrets, zookeeper),
+        *process_leaks(secrets),
+    ]
+
+
 def znodes(zookeeper: str) -> list[tuple[str, bytes]]:
     """Return path and data of every znode, read with kazoo."""
     client = KazooClient(zookeeper, read_only=True)

@@ -114,7 +114,7 @@ async def _listening_socket(host: str, port: int) -> socket.socket:
         return socket.create_server(
             ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG
         )
-    wanted = host or "0.0.0.0"  # noqa: S104 - asked for by an empty host
+    wanted = host or "0.0.0.0"  # noqa: S104 - asked for by an empty host # nosec B104
     found = await asyncio.get_running_loop().getaddrinfo(wanted, port, type=socket.SOCK_STREAM)
     if not found:
         raise OSError(errno.EADDRNOTAVAIL, f"{host} has no address")

@@ -15,7 +15,7 @@ from pathlib import Path
 from ottla.model.errors import StartupError
 
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
-PINNED_TOKEN_PROVIDER = "4.0.0"  # noqa: S105 - a version
+PINNED_TOKEN_PROVIDER = "4.0.0"  # noqa: S105 - a version # nosec B105
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 MAVEN_TIMEOUT_S = 300
 POM = Path(__file__).parent / "connector-pom.xml"

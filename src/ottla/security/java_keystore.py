@@ -70,7 +70,7 @@ def read_java_keystore(data: bytes, password: str | None, key_password: str | No
     if version not in (1, 2):
         raise WireError(f"a JKS keystore of version {version}")
     if password is not None:
-        digest = hashlib.sha1(_utf16(password) + WHITENER + data[:-DIGEST_BYTES])  # noqa: S324
+        digest = hashlib.sha1(_utf16(password) + WHITENER + data[:-DIGEST_BYTES])  # noqa: S324 - the format's # nosec B324
         if not hmac.compare_digest(digest.digest(), data[-DIGEST_BYTES:]):
             raise WrongPasswordError("wrong password, or the file is damaged")
     found = JavaKeystore()
@@ -105,9 +105,9 @@ def _recovered(protected: bytes, password: str) -> bytes:
     plain = bytearray()
     body = encrypted[SALT_BYTES:-DIGEST_BYTES]
     for begin in range(0, len(body), DIGEST_BYTES):
-        digest = hashlib.sha1(secret + digest).digest()  # noqa: S324 - the format's
+        digest = hashlib.sha1(secret + digest).digest()  # noqa: S324 - the format's # nosec B324
         plain += bytes(a ^ b for a, b in zip(body[begin:], digest, strict=False))
-    check = hashlib.sha1(secret + plain).digest()  # noqa: S324
+    check = hashlib.sha1(secret + plain).digest()  # noqa: S324 - the format's # nosec B324
     if not hmac.compare_digest(check, encrypted[-DIGEST_BYTES:]):
         raise WrongPasswordError("wrong key password")
     return bytes(plain)

@@ -84,7 +84,7 @@ class Internet:
 
     def resolve(self, asker: str, name: str) -> str | None:
         """Return the host a name or address means to `asker`."""
-        if name in ("127.0.0.1", "localhost", "::1", "0.0.0.0", ""):  # noqa: S104 - compared
+        if name in ("127.0.0.1", "localhost", "::1", "0.0.0.0", ""):  # noqa: S104 - compared # nosec B104
             return asker
         if name in self._addresses:
             return name

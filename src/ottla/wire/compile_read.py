@@ -99,7 +99,7 @@ class _ReadSource:
         self._line(f"return {made}, p")
         source = "def read(b, p):\n" + "\n".join(self._lines) + "\n"
         name = f"<read {layout.name} v{self._version}>"
-        exec(compile(source, name, "exec"), self._env)  # noqa: S102 - our own source, see above
+        exec(compile(source, name, "exec"), self._env)  # noqa: S102 - our own source, see above # nosec B102
         return self._env["read"]
 
     # -- emitting ---------------------------------------------------------------------------

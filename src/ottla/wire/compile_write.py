@@ -73,7 +73,7 @@ class _WriteSource:
         self._flush()
         source = "def write(o, parts):\n" + "\n".join(self._lines) + "\n"
         name = f"<write {layout.name} v{self._version}>"
-        exec(compile(source, name, "exec"), self._env)  # noqa: S102 - our own source, see above
+        exec(compile(source, name, "exec"), self._env)  # noqa: S102 - our own source, see above # nosec B102
         return self._env["write"]
 
     # -- emitting ---------------------------------------------------------------------------

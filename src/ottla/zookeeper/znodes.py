@@ -48,7 +48,7 @@ PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURE = "/feature"
 CONSUMERS = "/consumers"
 TOKENS = "/delegation_token/tokens"
-TOKEN_CHANGES = "/delegation_token/token_changes"  # noqa: S105 - a path
+TOKEN_CHANGES = "/delegation_token/token_changes"  # noqa: S105 - a path # nosec B105
 MIGRATION = "/migration"
 
 CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips")

@@ -5,7 +5,7 @@ is changed by --dry-run; `check` decides by the same rules as a broker.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, DryRun, Output, Yes, agreed, ask, needs_yes, usage
@@ -34,31 +34,36 @@ Principal = Annotated[str, Argument(metavar="PRINCIPAL", help="User:NAME, or Use
 HEADS = ("principal", "permission", "operation", "host", "resource", "name", "pattern")
 
 
-def _resource(resources: Sequence[tuple[int, str | None]], *, cluster: bool) -> tuple[int, str]:
-    from ottla.admin.operations import acls  # noqa: PLC0415 - lazy
+class Named(NamedTuple):
+    """The resources that options named."""
 
-    try:
-        return acls.resource_of(resources, cluster=cluster)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    topic: str | None
+    group: str | None
+    transactional_id: str | None
+    delegation_token: str | None
+    user: str | None
+    cluster: bool
 
+    def there(self) -> bool:
+        return self.cluster or any(name is not None for name in self[:5])
 
-def _kinds(
-    topic: str | None,
-    group: str | None,
-    transactional_id: str | None,
-    token: str | None,
-    user: str | None,
-) -> list[tuple[int, str | None]]:
-    from ottla.security import acls  # noqa: PLC0415 - lazy
+    def one(self) -> tuple[int, str]:
+        """Return type and name of the resource; UsageError unless one was named."""
+        from ottla.admin.operations.acls import resource_of  # noqa: PLC0415 - lazy
+        from ottla.security import acls  # noqa: PLC0415 - lazy
 
-    return [
-        (acls.TOPIC, topic),
-        (acls.GROUP, group),
-        (acls.TRANSACTIONAL_ID, transactional_id),
-        (acls.DELEGATION_TOKEN, token),
-        (acls.USER, user),
-    ]
+        kinds = (acls.TOPIC, acls.GROUP, acls.TRANSACTIONAL_ID, acls.DELEGATION_TOKEN, acls.USER)
+        try:
+            return resource_of(list(zip(kinds, self[:5], strict=True)), cluster=self.cluster)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+    def narrowed(self, wanted: Any, pattern_type: int) -> Any:
+        """Return a filter for what was named; as it is, if nothing was."""
+        if not self.there():
+            return wanted
+        kind, name = self.one()
+        return wanted._replace(resource_type=kind, name=name, pattern_type=pattern_type)
 
 
 def _principal(text: str) -> Any:
@@ -107,13 +112,8 @@ def list_command(
     from ottla.admin.operations import acls  # noqa: PLC0415 - lazy
     from ottla.security.acls import ANY, MATCH, AclFilter  # noqa: PLC0415 - lazy
 
-    kinds = _kinds(topic, group, transactional_id, delegation_token, user)
-    wanted = AclFilter(principal=principal)
-    if cluster or any(name is not None for _, name in kinds):
-        kind, name = _resource(kinds, cluster=cluster)
-        wanted = wanted._replace(
-            resource_type=kind, name=name, pattern_type=ANY if exact else MATCH
-        )
+    named = Named(topic, group, transactional_id, delegation_token, user, cluster)
+    wanted = named.narrowed(AclFilter(principal=principal), ANY if exact else MATCH)
     found = ask(directory, bootstrap_server, lambda c: acls.find(c, wanted))
     _print(output, found)
 
@@ -156,8 +156,8 @@ def add(
         Pattern,
     )
 
-    kinds = _kinds(topic, group, transactional_id, delegation_token, user)
-    kind, name = _resource(kinds, cluster=cluster)
+    named = Named(topic, group, transactional_id, delegation_token, user, cluster)
+    kind, name = named.one()
     if prefixed and (cluster or name == "*"):
         raise UsageError("--prefixed goes with the beginning of a name")
     operations = usage(acls.operation_of, operation or ["All"], "--operation")
@@ -204,13 +204,11 @@ def remove(
     from ottla.admin.operations import acls  # noqa: PLC0415 - lazy
     from ottla.security.acls import LITERAL, PREFIXED, AclFilter  # noqa: PLC0415 - lazy
 
-    kinds = _kinds(topic, group, transactional_id, delegation_token, user)
-    wanted = AclFilter(principal=principal, host=host)
-    if cluster or any(name is not None for _, name in kinds):
-        kind, name = _resource(kinds, cluster=cluster)
-        pattern_type = PREFIXED if prefixed else LITERAL
-        wanted = wanted._replace(resource_type=kind, name=name, pattern_type=pattern_type)
-    elif principal is None:
+    named = Named(topic, group, transactional_id, delegation_token, user, cluster)
+    wanted = named.narrowed(
+        AclFilter(principal=principal, host=host), PREFIXED if prefixed else LITERAL
+    )
+    if principal is None and not named.there():
         raise UsageError("name what to remove: a resource, --principal or both")
     operations = usage(acls.operation_of, operation or [], "--operation")
     found = [
@@ -260,16 +258,14 @@ def check(
     Example: ottla acls check User:app Read --topic orders --host 10.0.0.7
     """
     from ottla.admin.operations import acls  # noqa: PLC0415 - lazy
-    from ottla.security.acls import OPERATIONS, Acl, Pattern  # noqa: PLC0415 - lazy
+    from ottla.security.acls import OPERATIONS, Acl, AclFilter, Pattern  # noqa: PLC0415 - lazy
     from ottla.security.authorizer import AclAuthorizer  # noqa: PLC0415 - lazy
     from ottla.security.nearest_acl import allowing, nearest  # noqa: PLC0415 - lazy
 
-    kinds = _kinds(topic, group, transactional_id, delegation_token, user)
-    kind, name = _resource(kinds, cluster=cluster)
+    named = Named(topic, group, transactional_id, delegation_token, user, cluster)
+    kind, name = named.one()
     (wanted,) = usage(acls.operation_of, [operation], "OPERATION")
     who = _principal(principal)
-    from ottla.security.acls import AclFilter  # noqa: PLC0415 - lazy
-
     found = ask(directory, bootstrap_server, lambda c: acls.find(c, AclFilter(resource_type=kind)))
     supers = [_principal(text.strip()) for text in super_users.split(";") if text.strip()]
     authorizer = AclAuthorizer(supers, allow_if_no_acl=allow_if_no_acl)

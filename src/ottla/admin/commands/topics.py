@@ -106,7 +106,17 @@ def create(
         "exists": f"topic {name} exists already; nothing was changed",
     }
     say(texts[result])
-    print_results(output, [{"topic": name, "result": result}])
+    _print_results(output, [(name, result)])
+
+
+def _print_results(output: Format, results: Sequence[tuple[str, str]]) -> None:
+    """Print what became of topics, by name."""
+    print_results(output, [{"topic": name, "result": result} for name, result in results])
+
+
+def _patterns(names: list[str] | None, *, regex: bool) -> Any:
+    """Return names as regular expressions, None where they are names; UsageError for a bad one."""
+    return usage(parse_pattern, names or [], "NAME") if regex else None
 
 
 def _settings(pairs: list[str] | None) -> dict[str, str]:
@@ -141,7 +151,7 @@ def list_command(
     """
     from ottla.admin.operations import configs, topics  # noqa: PLC0415 - lazy
 
-    patterns = usage(parse_pattern, names or [], "NAME") if regex else None
+    patterns = _patterns(names, regex=regex)
 
     async def question(client: Any) -> tuple[list[Any], dict[Any, dict[int, int]]]:
         found = await topics.list_topics(client)
@@ -219,7 +229,7 @@ def describe(
             "name a topic, or say what to look for: --under-replicated, --leaderless, "
             "--under-min-isr, --at-min-isr"
         )
-    patterns = usage(parse_pattern, names or [], "NAME") if regex else None
+    patterns = _patterns(names, regex=regex)
 
     async def question(client: Any) -> list[topics.TopicFacts]:
         wanted = await _named(client, names or [], patterns)
@@ -327,7 +337,7 @@ def alter(
         ),
     )
     say(f"topic {name}: valid; nothing was changed" if dry_run else f"topic {name} altered")
-    print_results(output, [{"topic": name, "result": "valid" if dry_run else "altered"}])
+    _print_results(output, [(name, "valid" if dry_run else "altered")])
 
 
 def delete(
@@ -346,7 +356,7 @@ def delete(
     """
     from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
 
-    patterns = usage(parse_pattern, names, "NAME") if regex else None
+    patterns = _patterns(names, regex=regex)
     wanted = list(dict.fromkeys(names))
     needs_yes(yes or dry_run, f"{', '.join(wanted)} would be gone with all records")
     missing: list[str] = []
@@ -374,4 +384,4 @@ def delete(
         )  # fmt: skip
         say(f"{plural(len(there), 'topic')} deleted")
         results += [(name, "deleted") for name in there]
-    print_results(output, [{"topic": t, "result": result} for t, result in results])
+    _print_results(output, results)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ottla.security.client import ClientSecurity
 
 HOST = "127.0.0.1"
-ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - recognized, never the default
+ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - recognized, never the default # nosec B104
 DEFAULT_DIR = "ottla-data"
 CLUSTER_FILE = "cluster.json"
 CLIENT_PROPERTIES = "admin.properties"

@@ -5,6 +5,7 @@ Who may call: the admin room. Invariants: nothing but what is named is added or 
 """
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 from ottla.admin.error_texts import explained, with_way_out
 from ottla.model.errors import ErrorCode, OttlaError
@@ -40,19 +41,33 @@ def _failure(what: str, code: int, message: str | None) -> OttlaError:
     return OttlaError(with_way_out(f"{what}: {message or explained(code)}", code), ErrorCode(code))
 
 
+class _Filter(TypedDict):
+    """What DescribeAcls and DeleteAcls both say of a filter."""
+
+    resource_type_filter: int
+    resource_name_filter: str | None
+    pattern_type_filter: int
+    principal_filter: str | None
+    host_filter: str | None
+    operation: int
+    permission_type: int
+
+
+def _filter(wanted: AclFilter) -> _Filter:
+    return {
+        "resource_type_filter": wanted.resource_type,
+        "resource_name_filter": wanted.name,
+        "pattern_type_filter": wanted.pattern_type,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission,
+    }
+
+
 async def find(client: Client, wanted: AclFilter) -> list[Acl]:
     """Return the ACLs that a filter selects, in order."""
-    response = await client.call(
-        DescribeAclsRequest(
-            resource_type_filter=wanted.resource_type,
-            resource_name_filter=wanted.name,
-            pattern_type_filter=wanted.pattern_type,
-            principal_filter=wanted.principal,
-            host_filter=wanted.host,
-            operation=wanted.operation,
-            permission_type=wanted.permission,
-        )
-    )
+    response = await client.call(DescribeAclsRequest(**_filter(wanted)))
     if response.error_code:
         raise _failure("acls not listed", response.error_code, response.error_message)
     return sorted(
@@ -88,15 +103,7 @@ async def add(client: Client, acls: Sequence[Acl]) -> None:
 async def remove(client: Client, acls: Sequence[Acl]) -> int:
     """Remove exactly these ACLs; return how many were there."""
     filters = [
-        DeleteAclsRequest.DeleteAclsFilter(
-            resource_type_filter=acl.pattern.resource_type,
-            resource_name_filter=acl.pattern.name,
-            pattern_type_filter=acl.pattern.pattern_type,
-            principal_filter=acl.entry.principal,
-            host_filter=acl.entry.host,
-            operation=acl.entry.operation,
-            permission_type=acl.entry.permission,
-        )
+        DeleteAclsRequest.DeleteAclsFilter(**_filter(AclFilter(*acl.pattern, *acl.entry)))
         for acl in acls
     ]
     response = await client.call(DeleteAclsRequest(filters=filters))

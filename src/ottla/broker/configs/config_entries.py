@@ -37,7 +37,7 @@ TYPE_NUMBERS = {
     "double": 6,
     "list": 7,
     "class": 8,
-    "password": 9,
+    "password": 9,  # a number - the type's # nosec B105
 }
 
 _FAMILIES = (

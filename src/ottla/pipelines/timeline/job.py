@@ -9,7 +9,7 @@ at which brokers wrote (`gathered.SIGNS`).
 """
 
 import itertools
-import pickle
+import pickle  # of what our own tasks return # nosec B403
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -176,7 +176,7 @@ def _leads(pieces: "RDD[Piece]") -> tuple[list[clocks.Lead], "Gathered"]:
     most: dict[tuple[int, int], int] = {}
     for reported, some in pieces.mapPartitions(_leading).collect():
         for one in some:
-            gathered.merge(pickle.loads(one))  # noqa: S301 - of our own tasks
+            gathered.merge(pickle.loads(one))  # noqa: S301 - of our own tasks # nosec B301
         for key, ms in reported.items():
             most[key] = max(most.get(key, ms), ms)
     return [clocks.Lead(*key, ms) for key, ms in most.items()], gathered

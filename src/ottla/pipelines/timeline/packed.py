@@ -7,7 +7,7 @@ is first asked for.
 """
 
 import itertools
-import pickle
+import pickle  # of what our own tasks return # nosec B403
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, overload
@@ -181,7 +181,7 @@ def unpacked(some: Iterable[bytes]) -> tuple[Table, Texts]:
     texts = Texts()
     found = []
     for piece in some:
-        count, names, columns = pickle.loads(piece)  # noqa: S301 - of our own tasks
+        count, names, columns = pickle.loads(piece)  # noqa: S301 - of our own tasks # nosec B301
         numbers = np.array([*(texts.number(name) for name in names), NO_TEXT], np.int32)
         found.append((count, numbers, columns))
 

@@ -51,7 +51,7 @@ _CLIENT_FINAL = re.compile(
 )
 _SERVER_FINAL = re.compile(rf"(?:e=(?P<error>{_VALUE})|v=(?P<signature>{_BASE64})){_EXTENSIONS}")
 
-_TOKEN_AUTH = "tokenauth"  # noqa: S105 - an extension's name
+_TOKEN_AUTH = "tokenauth"  # noqa: S105 - an extension's name # nosec B105
 _MAX_CLIENT_ITERATIONS = 1_000_000
 """A server that asks for more keeps its client busy, no more."""
 

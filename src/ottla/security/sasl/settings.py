@@ -49,7 +49,7 @@ BETWEEN_BROKERS = "sasl.mechanism.inter.broker.protocol"
 UNSIGNED = "ottla.sasl.oauthbearer.unsigned.tokens.for.tests"
 JWKS_URL = "sasl.oauthbearer.jwks.endpoint.url"
 ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
-TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 - a key
+TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 - a key # nosec B105
 VALIDATOR = (
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
