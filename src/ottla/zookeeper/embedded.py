@@ -16,7 +16,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -337,6 +336,8 @@ def _fetch_with_maven(target: Path) -> None:
             f"Maven to fetch them, or set {JARS_VARIABLE} to a folder that has them"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
+    import tempfile  # noqa: PLC0415 - only to bring jars
+
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         pom = Path(scratch) / "pom.xml"
         pom.write_bytes((Path(__file__).parent / "pom.xml").read_bytes())
