@@ -33,8 +33,6 @@ from ottla.admin.local.cluster_dir import (
     LocalCluster,
     LocalZooKeeper,
 )
-from ottla.model.config import BrokerConfig
-from ottla.model.config_keys import ConfigKey, broker_keys, our_keys
 from ottla.model.errors import ConfigError, ConnectionLostError, OttlaError, StartupError
 from ottla.model.ports import address_text
 from ottla.zookeeper.embedded import (
@@ -47,6 +45,7 @@ from ottla.zookeeper.embedded import (
 from ottla.zookeeper.jars import find_jars, find_java
 
 if TYPE_CHECKING:
+    from ottla.model.config_keys import ConfigKey
     from ottla.net.client import Client
 
 FIRST_PORT = 9092
@@ -86,6 +85,10 @@ class Wanted:
 def parse_settings(pairs: list[str]) -> dict[str, str]:
     """Parse `key=value` of `--set`; ConfigError for what no broker of ours would read."""
     settings: dict[str, str] = {}
+    if not pairs:
+        return settings
+    from ottla.model.config import BrokerConfig  # noqa: PLC0415 - lazy
+
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
@@ -100,7 +103,9 @@ def parse_settings(pairs: list[str]) -> dict[str, str]:
     return settings
 
 
-def _settable() -> dict[str, ConfigKey]:
+def _settable() -> "dict[str, ConfigKey]":
+    from ottla.model.config_keys import broker_keys, our_keys  # noqa: PLC0415 - lazy
+
     return broker_keys() | our_keys()
 
 

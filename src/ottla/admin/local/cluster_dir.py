@@ -25,7 +25,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import secrets
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -301,7 +300,7 @@ class ClusterDir:
         """Replace cluster.json whole; OttlaError if that fails, the former one is kept then."""
         file = self.path / CLUSTER_FILE
         part = file.with_suffix(".tmp")
-        cluster.id = cluster.id or secrets.token_hex(8)
+        cluster.id = cluster.id or os.urandom(8).hex()
         cluster.folder = str(self.path.resolve())
         try:
             part.unlink(missing_ok=True)
