@@ -13,6 +13,7 @@ from ottla.model.errors import StartupError
 from ottla.model.ports import Files, World
 from ottla.zookeeper import snapshot_file, txn_log, znodes
 from ottla.zookeeper.database import READ_BYTES, Database
+from ottla.zookeeper.errors import MalformedZnodeError
 from ottla.zookeeper.snapshot_file import Snapshot
 
 VERSION_DIR = "version-2"
@@ -20,12 +21,13 @@ _SCRATCH = "ottla-copy.tmp"
 
 
 class Contents(NamedTuple):
-    """What a server's files hold. `cluster_id`: of Kafka's cluster, empty if there is none."""
+    """What a server's files hold; the last two: of Kafka's cluster, "" and 0 if there is none."""
 
     zxid: int
     znodes: int
     sessions: int
     cluster_id: str
+    controller_epoch: int
 
 
 def has_znodes(files: Files, data_dir: str) -> bool:
@@ -93,9 +95,13 @@ def _copy(world: World, source: str, target: str) -> Contents:
 
 def _contents(database: Database) -> Contents:
     tree = database.tree
-    node = tree.nodes.get(znodes.CLUSTER_ID)
-    cluster_id = znodes.decode_cluster_id(node.data or b"") if node is not None else ""
-    return Contents(tree.zxid, len(tree.nodes), len(database.sessions), cluster_id)
+    cluster, epoch = (tree.nodes.get(p) for p in (znodes.CLUSTER_ID, znodes.CONTROLLER_EPOCH))
+    try:
+        cluster_id = "" if cluster is None else znodes.decode_cluster_id(cluster.data or b"")
+        number = 0 if epoch is None else znodes.decode_controller_epoch(epoch.data or b"")
+    except MalformedZnodeError:
+        cluster_id, number = "", 0  # of another program
+    return Contents(tree.zxid, len(tree.nodes), len(database.sessions), cluster_id, number)
 
 
 def _names(files: Files, folder: str) -> list[str]:

@@ -38,7 +38,7 @@ def go_on_with(
 def _leave_own(data: Path, ours: str, address: str, tell: Callable[[str], None]) -> None:
     copy = f"copy them while that server is stopped: ottla zookeeper copy {data} ITS-DATADIR"
     left = _contents(data)
-    there, zxid = asked(address, _cluster_id_there)
+    there, epoch, zxid = asked(address, _found_there)
     if there != ours:
         what = f"those of cluster {there}" if there else "no znodes of a cluster"
         raise StartupError(
@@ -46,10 +46,11 @@ def _leave_own(data: Path, ours: str, address: str, tell: Callable[[str], None])
         )
     if left is None:
         return
-    if zxid < left.zxid:
+    # Each start of the cluster elects a controller; sessions alone let the zxid grow, too.
+    if epoch < left.controller_epoch or zxid < left.zxid:
         raise StartupError(
-            f"the znodes of this cluster at {address} are older (zxid {zxid:#x}) than those in "
-            f"{data} ({left.zxid:#x}); {copy}"
+            f"the znodes of this cluster at {address} are older (controller epoch {epoch}, zxid "
+            f"{zxid:#x}) than those in {data} ({left.controller_epoch}, {left.zxid:#x}); {copy}"
         )
     kept = data.with_name(f"data.left-at-{left.zxid:x}")
     data.rename(kept)
@@ -89,10 +90,15 @@ def _cluster_id(folder: ClusterDir, cluster: LocalCluster) -> str:
     raise OttlaError(f"no broker of {folder} has ever started; use another --dir")
 
 
-async def _cluster_id_there(session: Session) -> tuple[str, int]:
-    """Return the cluster id that a ZooKeeper holds, empty if none, and its last zxid."""
+async def _found_there(session: Session) -> tuple[str, int, int]:
+    """Return cluster id and controller epoch of a ZooKeeper ("" and 0: none), and its zxid."""
     try:
-        found, _ = await session.get(znodes.CLUSTER_ID)
+        cluster, _ = await session.get(znodes.CLUSTER_ID)
+        epoch, _ = await session.get(znodes.CONTROLLER_EPOCH)
     except NoNodeError:
-        return "", session.last_zxid
-    return znodes.decode_cluster_id(found or b""), session.last_zxid
+        return "", 0, session.last_zxid
+    return (
+        znodes.decode_cluster_id(cluster or b""),
+        znodes.decode_controller_epoch(epoch or b""),
+        session.last_zxid,
+    )
