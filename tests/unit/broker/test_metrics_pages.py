@@ -125,6 +125,7 @@ def test_the_catalogue_has_all_that_is_shown_and_nothing_else(pair):
     pair.ask(1, MetadataRequest(topics=[]), 9)
     broker = pair.brokers["b1"]
     broker.services.controller.crash_times.note(0.1)
+    broker.logs.flush_times.note(0.1)
     pages = pages_of(broker, "partition")
     families = {f.name for f in text_string_to_metric_families(text_of(get(pair, "b1", pages)))}
     families = {name.removesuffix("_total") for name in families}
