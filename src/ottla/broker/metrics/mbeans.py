@@ -383,19 +383,28 @@ class Metrics:
     def _of_replicas(self) -> Figures:
         server, broker = self._broker.services, self._broker
         replicas = server.replicas
-        led = [p for p in replicas.partitions.values() if p.is_leader]
         damaged = replicas.damaged.statistics()
         manager = "kafka.server:type=ReplicaManager,name="
+        led = under_replicated = under_min = at_min = reassigning = 0
+        for partition in replicas.partitions.values():  # one pass: there may be thousands
+            state, log = partition.state, partition.log
+            if not state.is_leader or log is None:
+                continue
+            led += 1
+            in_sync = len(state.isr.committed)
+            least = state.min_isr(log.config.min_insync_replicas)
+            under_replicated += in_sync < len(state.replicas)
+            under_min += in_sync < least
+            at_min += in_sync == least
+            reassigning += bool(state.adding or state.removing)
         gauges = {
-            f"{manager}LeaderCount": len(led),
+            f"{manager}LeaderCount": led,
             f"{manager}PartitionCount": len(replicas.partitions),
             f"{manager}OfflineReplicaCount": len(replicas.offline),
-            f"{manager}UnderReplicatedPartitions": sum(
-                len(p.isr.committed) < len(p.replicas) for p in led
-            ),
-            f"{manager}UnderMinIsrPartitionCount": sum(p.under_min_isr for p in led),
-            f"{manager}AtMinIsrPartitionCount": sum(len(p.isr.committed) == p.min_isr for p in led),
-            f"{manager}ReassigningPartitions": sum(bool(p.adding or p.removing) for p in led),
+            f"{manager}UnderReplicatedPartitions": under_replicated,
+            f"{manager}UnderMinIsrPartitionCount": under_min,
+            f"{manager}AtMinIsrPartitionCount": at_min,
+            f"{manager}ReassigningPartitions": reassigning,
             "kafka.log:type=LogManager,name=OfflineLogDirectoryCount": len(
                 broker.logs.offline_dirs
             ),
