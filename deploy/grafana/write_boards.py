@@ -99,6 +99,10 @@ BOARDS = {
                 graph("memory", "bytes", (total("process_resident_memory_bytes", OF), "{{instance}}")),
                 graph("processor", "percentunit",
                       (rate("process_cpu_seconds_total", OF), "{{instance}}")),
+                graph("ZooKeeper responds within", "ms",
+                      (f'max by (instance) (kafka_server_zookeeperclientmetrics_'
+                       f'zookeeperrequestlatencyms{{{OF}, quantile="0.99"}})',
+                       "{{instance}} 99 of 100")),
                 graph("state of the ZooKeeper session", "short",
                       (f'ottla_server_zookeepersession_state{{{OF}, state="connected"}}',
                        "{{instance}} connected")),
@@ -156,6 +160,9 @@ BOARDS = {
                       (total("ottla_log_logmanager_damagedlogcount", ONE), "{{instance}} damaged"),
                       (total("ottla_log_logmanager_setasidelogcount", ONE), "{{instance}} set aside"),
                       (total("ottla_log_logmanager_corruptreads", ONE), "{{instance}} corrupt reads")),
+                graph("time of a flush", "ms",
+                      (f'max by (instance) (kafka_log_logflushstats_logflushrateandtimems{{{ONE}, '
+                       f'quantile="0.99"}})', "{{instance}} 99 of 100")),
                 graph("file descriptors", "short",
                       (total("process_open_fds", ONE), "{{instance}} open"),
                       (total("process_max_fds", ONE), "{{instance}} most")),

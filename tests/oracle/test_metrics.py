@@ -41,7 +41,60 @@ WITHIN_S = 60
 NOT_HERE = {
     r"kafka:type=kafka\.Log4jController.*": "loggers of Java",
     r"kafka\.server:type=app-info.*": "version of Java's build",
-    r".*type=kafka-metrics-count.*": "a count of Java's metrics",
+    r".*type=kafka-metrics-count.*|.*name=yammer-metrics-count": "a count of Java's metrics",
+    r".*name=linux-disk-(read|write)-bytes": "of the process in /proc, for node exporters",
+    r"kafka\.server:type=KafkaServer,name=ClusterId": "a text",
+    r"kafka\.server:type=SessionExpireListener,name=SessionState": (
+        "a text; ottla_server_zookeepersession_state"
+    ),
+    r"kafka\.server:type=SessionExpireListener,name=ZooKeeper(AuthFailures|ReadOnlyConnects|"
+    r"SaslAuthentications)PerSec": "no SASL with ZooKeeper, no read-only servers",
+    r"kafka\.network:type=(Acceptor|Processor),.*": "there are no such threads",
+    r"kafka\.network:type=SocketServer,name=(ControlPlane.*|ExpiredConnectionsKilledCount)": (
+        "one loop for all listeners"
+    ),
+    r"kafka\.network:type=RequestChannel,name=ControlPlane.*": "the same",
+    r"kafka\.network:type=RequestMetrics,name=(RequestQueueTimeMs|ResponseQueueTimeMs|"
+    r"ResponseSendTimeMs|ThrottleTimeMs|RequestBytes|TemporaryMemoryBytes|"
+    r"MessageConversionsTimeMs|ErrorsPerSec),.*": "not measured",
+    r"kafka\.server:type=BrokerTopicMetrics,name=(Remote.*|BuildRemoteLogAuxState.*)": (
+        "no tiered storage"
+    ),
+    r"kafka\.server:type=BrokerTopicMetrics,name=(Fetch|Produce)MessageConversionsPerSec.*": (
+        "no old record formats"
+    ),
+    r"kafka\.server:type=BrokerTopicMetrics,name=(Invalid.*|NoKeyCompacted.*|Reassignment.*)": (
+        "not counted"
+    ),
+    r"kafka\.server:type=(DelayedFetchMetrics|DelayedRemoteFetchMetrics|FetcherStats),.*": (
+        "not counted"
+    ),
+    r"kafka\.server:type=Replica(Fetcher|AlterLogDirs)Manager,name=(DeadThreadCount|MinFetchRate|"
+    r"MaxLag|FailedPartitionsCount),.*": "a fetcher is a task; moves: not shown",
+    r"kafka\.server:type=ReplicaManager,name=(ProducerIdCount|PartitionsWithLateTrans.*)": (
+        "not shown"
+    ),
+    r"kafka\.server:type=(AddPartitionsToTxnManager|DelayedOperation|TransferQueue|"
+    r"ZkMigration.*|BrokerFeatures|MetadataLoader|raft.*|node-metrics).*": "inside of Kafka's",
+    r"kafka\.server:type=[a-zA-Z-]+-metrics.*": "of Kafka's own clients",
+    r"kafka\.server:type=(Fetch|Produce|Request|ControllerMutation|LeaderReplication|"
+    r"FollowerReplication|AlterLogDirsReplication|group-.*|txn-.*|Throttle.*|replica-.*)(,.*)?": (
+        "quotas: not shown"
+    ),
+    r"kafka\.controller:type=ControllerChannelManager,name=RequestRateAndQueueTimeMs,.*": (
+        "not measured"
+    ),
+    r"kafka\.controller:type=ControllerEventManager,name=EventQueueTimeMs": "not measured",
+    r"kafka\.controller:type=KafkaController,name=(ControllerState|FencedBrokerCount|"
+    r"ReplicasToDeleteCount|(Replicas|Topics)IneligibleToDeleteCount|.*Migration.*|"
+    r"ActiveBrokerCount)": "not shown",
+    r"kafka\.controller:type=ControllerStats,name=(ControllerShutdown|UncleanLeaderElectionEnable|"
+    r"UpdateFeatures|.*)RateAndTimeMs": "tests/oracle/test_controller_metrics.py has the reasons",
+    r"kafka\.coordinator\.group:type=GroupMetadataManager,name=NumGroupsDead": "they are gone",
+    r"kafka\.coordinator\.(group|transaction):type=.*": "not shown",
+    r"kafka\.log:type=LogCleaner(Manager)?,.*": "not shown",
+    r"kafka\.log:type=LogManager,name=remaining.*": "not shown",
+    r"kafka\.log\.remote:.*|org\.apache.*": "no tiered storage",
     r"kafka\.utils:.*": "threads of Java's pools",
 }
 
@@ -215,6 +268,8 @@ OTHER_COUNTS = {
     "kafka_server_sessionexpirelistener_zookeepersyncconnects": "Kafka's client connects once more",
     "kafka_server_socket_server_metrics_": "the controller's connections to brokers",
     "kafka_server_kafkarequesthandlerpool_": "time",
+    "kafka_log_logflushstats_": "each flushes when it will",
+    "kafka_server_zookeeperclientmetrics_": "each asks ZooKeeper in its own way",
 }
 SENT = ("ApiVersions", "CreateTopics", "Produce", "Fetch", "FetchConsumer")
 

@@ -20,7 +20,14 @@ from itertools import zip_longest
 from ottla.broker.broker import Broker
 from ottla.broker.metrics.mbeans import Metrics
 from ottla.broker.process_log import ProcessLogHandler
-from ottla.broker.program import EXIT_FAILED, EXIT_OK, EXIT_USAGE, LEVELS, set_up_logging
+from ottla.broker.program import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    LEVELS,
+    LOG_FORMATS,
+    set_up_logging,
+)
 from ottla.broker.state_change_log import FILE_NAME, write_state_changes
 from ottla.log.files import OsFiles, raise_descriptor_limit
 from ottla.log.predecessors import keep_of
@@ -47,6 +54,7 @@ class Arguments:
     state_change_log: str | None = None
     metrics_socket: str | None = None
     log_level: str = "info"
+    log_format: str = "text"
 
 
 def parse_arguments(argv: Sequence[str]) -> Arguments:
@@ -69,7 +77,8 @@ def _parse_plain(argv: Sequence[str]) -> Arguments | None:
             setattr(found, _TEXTS[name], value)
         else:
             return None
-    return found if found.config and found.log_level in LEVELS else None
+    known = found.log_level in LEVELS and found.log_format in LOG_FORMATS
+    return found if found.config and known else None
 
 
 _TEXTS = {
@@ -78,6 +87,7 @@ _TEXTS = {
     "--state-change-log": "state_change_log",
     "--metrics-socket": "metrics_socket",
     "--log-level": "log_level",
+    "--log-format": "log_format",
 }
 
 
@@ -106,6 +116,11 @@ def _parse_any(argv: Sequence[str]) -> Arguments:
         help="a Unix socket that tells this user how the broker fares: `nc -U FILE` [none]",
     )
     parser.add_argument("--log-level", choices=LEVELS)
+    parser.add_argument(
+        "--log-format",
+        choices=LOG_FORMATS,
+        help="json: each line of the log is one object, for programs that collect logs [text]",
+    )
     return parser.parse_args(argv, Arguments())
 
 
@@ -219,7 +234,7 @@ def main(argv: Sequence[str], make_world: Callable[[], World] = _real_world) -> 
             sys.stderr.write(f"ottla broker: --override {override!r} is not KEY=VALUE\n")
             return EXIT_USAGE
     try:
-        set_up_logging(arguments.log_file, arguments.log_level)
+        set_up_logging(arguments.log_file, arguments.log_level, arguments.log_format)
         config = load_config(arguments.config, arguments.override)
     except OSError as error:
         sys.stderr.write(f"ottla broker: {error.filename}: {error.strerror}\n")

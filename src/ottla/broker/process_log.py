@@ -1,11 +1,15 @@
 """The process's own log, by --log-file: a line is written at once, a full file is set aside.
 
 Who may call: `process`. Invariants: what is kept of full files is `log.predecessors`'; a file that
-cannot be renamed grows on, and lines are still written.
+cannot be renamed grows on, and lines are still written. With `--log-format json` each line is one
+object, whatever a message contains.
 """
 
 import logging
+import re
 import time
+
+import msgspec
 
 from ottla.log.predecessors import Keep, Predecessors
 from ottla.model.ports import Files
@@ -14,6 +18,35 @@ from ottla.model.ports import Files
 def wall_ms() -> int:
     """Return milliseconds since 1970."""
     return time.time_ns() // 1_000_000
+
+
+FIELD = re.compile(r"(?:^|\s)([a-zA-Z_][\w.]*)=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\S*)")
+"""`key=value` in a line of a log; a value with spaces stands between quotation marks."""
+
+
+class JsonFormatter(logging.Formatter):
+    """Each record as one line of JSON.
+
+    `time` (RFC 3339, UTC), `level`, `logger`, `message`: the whole text; `event`: what stands
+    before the first `key=value`; `fields`: these pairs, as text; `exception`: a traceback, if any.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        # A name of a file may hold what is no text in UTF-8.
+        message = record.getMessage().encode("utf-8", "backslashreplace").decode()
+        first = FIELD.search(message)
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, object] = {
+            "time": f"{seconds}.{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "message": message,
+            "event": (message if first is None else message[: first.start()]).strip(),
+            "fields": {key: value.strip("'\"") for key, value in FIELD.findall(message)},
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line).decode()
 
 
 class ProcessLogHandler(logging.FileHandler):

@@ -6,14 +6,12 @@ oracle tests compare. From an event's begin until its procedure has ended, waits
 included, as in Kafka.
 """
 
-from collections import deque
 from collections.abc import Iterator, Mapping
 
 from ottla.controller import events as happened
 from ottla.controller.events import Event
+from ottla.model.recent_times import RecentTimes
 
-KEPT = 256
-"""Times kept of each kind: percentiles are of these."""
 LEADER_ELECTION = "LeaderElectionRateAndTimeMs"
 
 METRICS: Mapping[type[Event], str] = {
@@ -39,22 +37,6 @@ METRICS: Mapping[type[Event], str] = {
     happened.LeaderAndIsrResponseReceived: "LeaderAndIsrResponseReceivedRateAndTimeMs",
 }
 """Events without a metric are not Kafka's, or Kafka's `Idle`."""
-
-
-class RecentTimes:
-    """How often something happened, and how long it took the last times."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._kept: deque[float] = deque(maxlen=KEPT)
-
-    def note(self, seconds: float) -> None:
-        self.count += 1
-        self._kept.append(round(seconds * 1000, 3))
-
-    def times(self) -> list[float]:
-        """Return the last times in ms, sorted."""
-        return sorted(self._kept)
 
 
 class EventTimes:

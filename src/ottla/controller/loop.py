@@ -20,7 +20,7 @@ from ottla.controller.channels import Channels, Connect
 from ottla.controller.context import Context
 from ottla.controller.crash_detection import CRASH_DETECTION, OFF, CrashDetector
 from ottla.controller.elections import ElectionKind
-from ottla.controller.event_times import EventTimes, RecentTimes
+from ottla.controller.event_times import EventTimes
 from ottla.controller.events import Event, RequestReceived
 from ottla.controller.handlers import handle, on_controller_failover
 from ottla.controller.journal import Journal
@@ -35,6 +35,7 @@ from ottla.model.errors import ControllerMovedError, ErrorCode, NotControllerErr
 from ottla.model.ids import TopicPartition
 from ottla.model.journal_schema import JOURNAL_NAME, Elected, Resigned
 from ottla.model.ports import World
+from ottla.model.recent_times import RecentTimes
 from ottla.model.time_slices import yield_to_loop
 from ottla.net.client import PeerConnection
 from ottla.net.garbage import growing

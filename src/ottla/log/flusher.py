@@ -18,7 +18,8 @@ from ottla.log.disk_errors import is_shortage
 from ottla.log.flush import FlushJob
 from ottla.log.log import Log
 from ottla.model.errors import OutOfDescriptorsError, StorageError
-from ottla.model.ports import Files, Workers
+from ottla.model.ports import Clock, Files, Workers
+from ottla.model.recent_times import RecentTimes
 
 _SCAN = 256
 """logs checked per call"""
@@ -44,7 +45,11 @@ class Flusher:
         files: Files,
         logs: Callable[[], list[Log]],
         dir_failed: Callable[[str, OSError], None],
+        clock: Clock,
     ) -> None:
+        self.times = RecentTimes()
+        """how long the flush of one log took"""
+        self._clock = clock
         self._files = files
         self._logs = logs
         self._dir_failed = dir_failed
@@ -117,10 +122,12 @@ class Flusher:
 
     async def _flush(self, workers: Workers, due: Due) -> int:
         error: OSError | None = None
+        began_s = self._clock.monotonic()
         try:
             await workers.run(due.job.run)
         except OSError as failure:
             error = failure
+        self.times.note(self._clock.monotonic() - began_s)
         return _complete(due, error)
 
     async def _flush_small(self, workers: Workers, folder: str, dues: list[Due]) -> int:

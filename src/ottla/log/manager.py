@@ -68,7 +68,9 @@ class LogManager:
             world.files,
             self.all_logs,
             lambda path, error: self._dir_failed(self._dirs[path], error),
+            world.clock,
         )
+        self.flush_times = self._flusher.times
         self._topic_configs: Callable[[str], TopicConfig] = _no_topic_config
         self._expiration_ms = config.integer("producer.id.expiration.ms")
         self.meta: MetaProperties | None = None

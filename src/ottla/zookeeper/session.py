@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ottla.model.errors import WireError
 from ottla.model.ports import World
+from ottla.model.recent_times import RecentTimes
 from ottla.zookeeper import jute
 from ottla.zookeeper.addresses import ConnectString, check_path
 from ottla.zookeeper.connection import Wire
@@ -126,6 +127,8 @@ class Session:
         self._timer: asyncio.TimerHandle | None = None
         self._reattaching: asyncio.Task[None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
+        self.latencies = RecentTimes()
+        """how long requests took; whoever has one session after the other sets one for all"""
         self.server = ""
         self.has_multi_read = True
         """Whether no server has said yet that it does not know multiRead."""
@@ -402,6 +405,7 @@ class Session:
             self._last_zxid = zxid
         _, future, read, sent_s, path, watches, watch = self._pending.popleft()
         self._responded(sent_s)
+        self.latencies.note(self.world.clock.monotonic() - sent_s)
         if err == 0:
             if watch is not None and watches is not None and path is not None:
                 watches.setdefault(path, []).append(watch)

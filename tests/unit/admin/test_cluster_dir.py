@@ -174,3 +174,31 @@ def test_settings_may_be_passwords_so_their_files_are_the_owners_alone(tmp_path)
     for file in files:
         assert "s3cret" in file.read_text()
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def metrics_ports(described, monkeypatch, taken=()):
+    monkeypatch.setattr(local_cluster, "port_is_free", lambda port, _host="": port not in taken)
+    for broker in described.brokers:
+        local_cluster._choose_metrics_port(described, broker)
+    return [broker.metrics_port for broker in described.brokers]
+
+
+def test_metrics_have_a_port_that_is_free_and_keep_it(tmp_path, monkeypatch):
+    described = cluster(brokers=3)
+    assert metrics_ports(described, monkeypatch) == [9192, 9193, 9194]
+    assert metrics_ports(described, monkeypatch, taken={9193})[0::2] == [9192, 9194]
+    elsewhere = described.brokers[1].metrics_port
+    assert elsewhere not in {9192, 9193, 9194, 9092, 9093, 9094}
+    assert metrics_ports(described, monkeypatch) == [9192, elsewhere, 9194], "scrapers know it"
+    file = local_cluster.write_properties(ClusterDir(tmp_path), described, described.brokers[0])
+    assert "ottla.metrics.listener=127.0.0.1:9192\n" in file.read_text()
+    assert described.brokers[0].metrics_address == "127.0.0.1:9192"
+
+
+def test_whoever_sets_the_listener_of_metrics_has_it(tmp_path, monkeypatch):
+    described = cluster(brokers=2)
+    described.settings["ottla.metrics.listener"] = ""
+    assert metrics_ports(described, monkeypatch) == [0, 0]
+    file = local_cluster.write_properties(ClusterDir(tmp_path), described, described.brokers[0])
+    assert "ottla.metrics.listener=\n" in file.read_text()
+    assert described.brokers[0].metrics_address is None

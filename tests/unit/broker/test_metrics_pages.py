@@ -125,6 +125,7 @@ def test_the_catalogue_has_all_that_is_shown_and_nothing_else(pair):
     pair.ask(1, MetadataRequest(topics=[]), 9)
     broker = pair.brokers["b1"]
     broker.services.controller.crash_times.note(0.1)
+    broker.logs.flush_times.note(0.1)
     pages = pages_of(broker, "partition")
     families = {f.name for f in text_string_to_metric_families(text_of(get(pair, "b1", pages)))}
     families = {name.removesuffix("_total") for name in families}
@@ -174,6 +175,17 @@ def test_a_replica_that_is_not_in_sync_is_a_reason(pair):
     known[0] = type(known[0])(0, 1, 1, (1,), (1, 2), (), 1, 1)
     response = get(pair, "b2", pages, "/readyz")
     assert response.body == (b"not ready: 1 replicas are not in sync: t-0\n",)
+
+
+def test_a_broker_that_has_not_started_yet_lives_and_is_not_ready(scene):
+    name = scene.boot(1, zookeeper_connect="zk:9999", zookeeper_connection_timeout_ms="60000")
+    scene.wait(lambda: name in scene.brokers)
+    pages = pages_of(scene.brokers[name], "partition")
+    assert text_of(get(scene, name, pages, "/healthz")) == "ok\n"
+    assert get(scene, name, pages, "/readyz").status == 503
+    read = samples(text_of(get(scene, name, pages)))
+    assert read["kafka_server_kafkaserver_brokerstate", ()] == 1
+    assert read["kafka_server_replicamanager_partitioncount", ()] == 0
 
 
 def test_a_page_is_made_once_for_all_who_ask_at_once(pair):

@@ -23,6 +23,7 @@ HEAVY = ("argparse", "gettext", "pathlib", "urllib.parse", "ipaddress")
         "--config f --override a=b --override c=d=e",
         "--log-level debug --config f --log-file l --state-change-log none --metrics-socket m",
         "--config f --config g",
+        "--config f --log-format json",
     ],
 )
 def test_plain_arguments_are_read_as_argparse_reads_them(words, monkeypatch):
@@ -44,7 +45,8 @@ def test_other_ways_to_write_them_mean_the_same(words):
 
 @pytest.mark.parametrize(
     "words",
-    ["", "--config", "--log-file l", "--config f --log-level loud", "--config f x", "--config -f",
+    ["", "--config", "--log-file l", "--config f --log-level loud", "--config f --log-format xml",
+     "--config f x", "--config -f",
      "--config f --none n"],
 )  # fmt: skip
 def test_a_mistake_is_one_line(words, capsys):

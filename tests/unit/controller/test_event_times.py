@@ -1,7 +1,8 @@
 """How long the controller's events took, by the names of Kafka's metrics."""
 
 from ottla.controller import events as happened
-from ottla.controller.event_times import KEPT, LEADER_ELECTION, METRICS, EventTimes
+from ottla.controller.event_times import LEADER_ELECTION, METRICS, EventTimes
+from ottla.model.recent_times import KEPT
 
 
 def test_times_are_kept_within_a_bound_and_counted_without_one():

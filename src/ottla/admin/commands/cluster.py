@@ -118,7 +118,7 @@ def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
                 "zookeeper_server": cluster.zookeeper.server,
                 "client_settings": str(folder.clients_dir) if cluster.secure else None,
                 "brokers": [
-                    {"id": b.id, "address": b.address, "metrics": b.metrics_url}
+                    {"id": b.id, "address": b.address, "metrics": b.metrics_address}
                     for b in cluster.brokers
                 ],
             },
@@ -129,7 +129,7 @@ def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
         f"bootstrap.servers={cluster.bootstrap}",
         f"zookeeper.connect={cluster.zookeeper.address}",
     )
-    pages = [b.metrics_url for b in cluster.brokers if b.metrics_url is not None]
+    pages = [b.metrics_address for b in cluster.brokers if b.metrics_address is not None]
     if pages:
         lines = (*lines, f"metrics={','.join(pages)}")
     if cluster.secure and started:

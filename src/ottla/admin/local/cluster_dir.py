@@ -72,9 +72,9 @@ class LocalBroker(msgspec.Struct):
         return address_text(self.advertised or self.host, self.port)
 
     @property
-    def metrics_url(self) -> str | None:
-        """Return where its metrics are, as `ottla up` has it; None where it has not."""
-        return f"http://{HOST}:{self.metrics_port}/metrics" if self.metrics_port else None
+    def metrics_address(self) -> str | None:
+        """Return where it serves /metrics, None where `ottla up` does not know."""
+        return address_text(HOST, self.metrics_port) if self.metrics_port else None
 
     @property
     def near_address(self) -> tuple[str, int]:

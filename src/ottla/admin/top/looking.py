@@ -20,6 +20,8 @@ from ottla.net.client import Client
 GROUPS_EVERY_S = 5.0
 MOST_GROUPS = 200
 REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,"
+COUNTED_TWICE = (f"{REQUESTS}request=FetchConsumer", f"{REQUESTS}request=FetchFollower")
+"""Each of these is counted as a Fetch, too."""
 TIMES = "kafka.network:type=RequestMetrics,name=TotalTimeMs,request=Produce"
 
 Metrics = dict[str, dict[str, int | float]]
@@ -81,7 +83,7 @@ class Looking:
         requests = sum(
             values.get("OneMinuteRate", 0.0)
             for name, values in found.items()
-            if name.startswith(REQUESTS)
+            if name.startswith(REQUESTS) and not name.startswith(COUNTED_TWICE)
         )
         return Broker(
             address, rack, requests, found.get(TIMES, {}).get("99thPercentile"),

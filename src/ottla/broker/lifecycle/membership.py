@@ -20,6 +20,7 @@ from ottla.broker.metadata.metadata_cache import NO_CONTROLLER, Change, TopicSta
 from ottla.controller.crash_detection import CRASH_DETECTION, OFF
 from ottla.model.cluster import BrokerInfo
 from ottla.model.errors import ErrorCode, OttlaError, StartupError
+from ottla.model.recent_times import RecentTimes
 from ottla.net.tls_world import tls_world
 from ottla.replication.partition import Partition
 from ottla.replication.strays import stop_deleted
@@ -74,6 +75,8 @@ class Membership:
         self._zookeeper_security = zookeeper_security(server.config, read_bytes)
         self.session_counts = dict.fromkeys(SessionState, 0)
         """how often the session came into each state: also one that continues is connected anew"""
+        self.latencies = RecentTimes()
+        """how long ZooKeeper took to respond"""
         self._previous_session_id = 0
         self._lost = asyncio.Event()
         self._leaving = False
@@ -114,6 +117,7 @@ class Membership:
             self._session.timeout_ms,
         )
         self.session_counts[SessionState.CONNECTED] += 1
+        self._session.latencies = self.latencies
         self._server.current_store = self._new_store(self._session)
         return self._server.current_store
 

@@ -58,6 +58,8 @@ kafka.server:type=KafkaServer,name=BrokerState | gauge | number of the state | 0
 kafka.server:type=SessionExpireListener,name=ZooKeeperSyncConnectsPerSec | meter | events | connections to ZooKeeper that were made, also anew within a session
 kafka.server:type=SessionExpireListener,name=ZooKeeperDisconnectsPerSec | meter | events | connections to ZooKeeper that were lost
 kafka.server:type=SessionExpireListener,name=ZooKeeperExpiresPerSec | meter | events | sessions that ended though this broker lived
+kafka.server:type=ZooKeeperClientMetrics,name=ZooKeeperRequestLatencyMs | times | ms | how long ZooKeeper took to respond, of the last 256 requests
+kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs | times | ms | how long it took to write a log to its disk (fsync), of the last 256 times; many small files are written in another way, and do not count
 kafka.log:type=LogManager,name=OfflineLogDirectoryCount | gauge | log dirs | log dirs that failed
 kafka.log:type=LogManager,name=LogDirectoryOffline,logDirectory | gauge | 0 or 1 | whether a log dir failed
 kafka.log:type=Log,name=Size,topic,partition | gauge | bytes | bytes of a replica's segments

@@ -27,6 +27,7 @@ from ottla.broker.metrics.series import TOPIC_BEAN, TOPIC_METRICS
 from ottla.controller.loop import Controller
 from ottla.coordinators.group_coordinator import GroupCoordinator
 from ottla.log.manager import LogManager
+from ottla.model.recent_times import RecentTimes
 from ottla.net.server import Server
 from ottla.replication.delayed_produce import DelayedProduce
 from ottla.replication.fetching import DelayedFetch
@@ -46,6 +47,9 @@ WINDOW = 12
 FRESH_S = 1.0
 EVENT_TIMES = "kafka.controller:type=ControllerStats,name="
 REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request="
+CRASHES = "ottla.controller:type=CrashDetection,name=ProofTimeMs"
+FLUSHES = "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs"
+LATENCIES = "kafka.server:type=ZooKeeperClientMetrics,name=ZooKeeperRequestLatencyMs"
 SESSIONS = "kafka.server:type=SessionExpireListener,name="
 PURGATORY = "ottla.server:type=Purgatory,name="
 
@@ -69,6 +73,9 @@ class SessionCounts(Protocol):
 
     @property
     def session_state(self) -> SessionState: ...
+
+    @property
+    def latencies(self) -> RecentTimes: ...
 
 
 class Measured(Protocol):
@@ -235,14 +242,17 @@ class Metrics:
             found[name] = {"Count": count, "OneMinuteRate": rate}
         for name, kept in self._broker.services.controller.times.times():
             found[f"{EVENT_TIMES}{name}"] = summary(kept) | found[f"{EVENT_TIMES}{name}"]
-        crashes = self._broker.services.controller.crash_times
-        if crashes.count:
-            name = "ottla.controller:type=CrashDetection,name=ProofTimeMs"
-            found[name] = summary(crashes.times()) | {"Count": crashes.count}
+        for name, times in (
+            (CRASHES, self._broker.services.controller.crash_times),
+            (FLUSHES, self._broker.logs.flush_times),
+            (LATENCIES, self._broker.membership.latencies),
+        ):
+            found[name] = summary(times.times()) if times.count else {}
+            found[name] |= {"Count": times.count}
         requests = self._requests_of_kind()
-        for kind, name, times in self._broker.times.figures():
+        for kind, name, figures in self._broker.times.figures():
             bean = f"kafka.network:type=RequestMetrics,name={name},request={_kind_name(kind)}"
-            found[bean] = times | {"Count": requests[kind]}
+            found[bean] = figures | {"Count": requests[kind]}
         return dict(sorted(found.items()))
 
     def watch(self) -> None:
@@ -373,19 +383,28 @@ class Metrics:
     def _of_replicas(self) -> Figures:
         server, broker = self._broker.services, self._broker
         replicas = server.replicas
-        led = [p for p in replicas.partitions.values() if p.is_leader]
         damaged = replicas.damaged.statistics()
         manager = "kafka.server:type=ReplicaManager,name="
+        led = under_replicated = under_min = at_min = reassigning = 0
+        for partition in replicas.partitions.values():  # one pass: there may be thousands
+            state, log = partition.state, partition.log
+            if not state.is_leader or log is None:
+                continue
+            led += 1
+            in_sync = len(state.isr.committed)
+            least = state.min_isr(log.config.min_insync_replicas)
+            under_replicated += in_sync < len(state.replicas)
+            under_min += in_sync < least
+            at_min += in_sync == least
+            reassigning += bool(state.adding or state.removing)
         gauges = {
-            f"{manager}LeaderCount": len(led),
+            f"{manager}LeaderCount": led,
             f"{manager}PartitionCount": len(replicas.partitions),
             f"{manager}OfflineReplicaCount": len(replicas.offline),
-            f"{manager}UnderReplicatedPartitions": sum(
-                len(p.isr.committed) < len(p.replicas) for p in led
-            ),
-            f"{manager}UnderMinIsrPartitionCount": sum(p.under_min_isr for p in led),
-            f"{manager}AtMinIsrPartitionCount": sum(len(p.isr.committed) == p.min_isr for p in led),
-            f"{manager}ReassigningPartitions": sum(bool(p.adding or p.removing) for p in led),
+            f"{manager}UnderReplicatedPartitions": under_replicated,
+            f"{manager}UnderMinIsrPartitionCount": under_min,
+            f"{manager}AtMinIsrPartitionCount": at_min,
+            f"{manager}ReassigningPartitions": reassigning,
             "kafka.log:type=LogManager,name=OfflineLogDirectoryCount": len(
                 broker.logs.offline_dirs
             ),
