@@ -34,6 +34,25 @@ def test_a_kill_is_seen_within_a_second_and_the_broker_comes_back(tmp_path):
         assert (code, said) == (0, "")
 
 
+def test_a_secured_cluster_and_none_of_its_secrets(tmp_path):
+    with up(tmp_path / "data", 1, "--secure") as folder:
+        properties = folder.client_properties()
+        bootstrap = folder.bootstrap()
+        with served("-b", bootstrap, "--command-config", properties) as console:
+            console.enter()
+            console.until("/", "/broker?id=0", 20)
+            text = console.get("/settings?kind=broker&name=0")
+            assert "ssl.keystore" in text
+            lines = [
+                line.partition("=")[2].strip()
+                for file in (properties, folder.properties_file(0))
+                for line in file.read_text().splitlines()
+                if "password" in line.partition("=")[0]
+            ]
+            assert not [secret for secret in lines if secret and secret in text]
+            console.end()
+
+
 def test_what_stands_in_the_way_is_one_line(tmp_path):
     with served("-b", "127.0.0.1:9") as console:
         console.enter()

@@ -25,10 +25,10 @@ def run(*words):
 
 
 @contextmanager
-def up(path, brokers=3):
+def up(path, brokers=3, *more):
     """Start a cluster in a folder, and end it."""
     for _ in range(5):
-        done = run("up", "-n", brokers, "--dir", path, "--port-base", free_ports(1)[0])
+        done = run("up", "-n", brokers, "--dir", path, "--port-base", free_ports(1)[0], *more)
         if done.returncode == 0 or "in use" not in done.stderr:
             break
     try:
