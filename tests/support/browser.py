@@ -53,7 +53,7 @@ def chromium(width=1200, height=900, dark=False):
 
 def axe_script():
     """Return axe-core, which checks accessibility; None where it is not installed."""
-    found = importlib.util.find_spec("axe_selenium_python")
+    found = importlib.util.find_spec("axe_playwright_python")
     if found is None or found.origin is None:
         return None
     for file in sorted(Path(found.origin).parent.rglob("axe*.js")):
