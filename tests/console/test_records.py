@@ -39,7 +39,7 @@ def contents(cluster):
 def rows(text):
     """Return (partition, offset, key, value) of the records on a page."""
     found = re.findall(
-        r'<tr><td class="n">(\d+)</td><th.*?>(\d+)</a></th><td>.*?</td>\n'
+        r'<tr><td class="n">(\d+)</td><th.*?>(\d+)</a></th><td class="t">.*?</td>\n'
         r'<td class="value">(.*?)</td>\n<td class="value">(.*?)</td>',
         text, re.DOTALL,
     )  # fmt: skip

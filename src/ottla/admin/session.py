@@ -78,18 +78,22 @@ class _TellingClient(_Client):
         return response
 
 
+def addresses_of(bootstrap: str) -> list[tuple[str, int]]:
+    """Return the addresses of --bootstrap-server; OttlaError for what is none."""
+    try:
+        return parse_bootstrap(bootstrap)
+    except ValueError as error:
+        raise OttlaError(f"--bootstrap-server: {error}") from None
+
+
 def client_of(
-    bootstrap: str,
+    addresses: list[tuple[str, int]],
     *,
     timeout_s: float = CALL_TIMEOUT_S,
     client_id: str = "ottla-cli",
     security: "ClientSecurity | None" = None,
 ) -> Client:
-    """Return a client of the cluster behind `bootstrap`; whoever asks for it closes it."""
-    try:
-        addresses = parse_bootstrap(bootstrap)
-    except ValueError as error:
-        raise OttlaError(f"--bootstrap-server: {error}") from None
+    """Return a client of the cluster at these addresses; whoever asks for it closes it."""
     return (_TellingClient if output.verbose else _Client)(
         world(),
         addresses,
@@ -110,9 +114,10 @@ def connected(
     security: "ClientSecurity | None" = None,
 ) -> T:
     """Run `ask` with a client of the cluster behind `bootstrap`; return its result."""
+    addresses = addresses_of(bootstrap)
 
     async def conversation() -> T:
-        client = client_of(bootstrap, timeout_s=timeout_s, client_id=client_id, security=security)
+        client = client_of(addresses, timeout_s=timeout_s, client_id=client_id, security=security)
         try:
             return await ask(client)
         except (NotABrokerError, BrokerNotAliveError, ServerRefusedError):

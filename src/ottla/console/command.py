@@ -45,7 +45,7 @@ def console(
     """
     _check_libraries()
     from ottla.admin.connection import where  # noqa: PLC0415 - lazy
-    from ottla.admin.session import client_of  # noqa: PLC0415 - lazy
+    from ottla.admin.session import addresses_of, client_of  # noqa: PLC0415 - lazy
     from ottla.console.server import Listening, serve  # noqa: PLC0415 - lazy
 
     cluster = where(bootstrap_server, directory)
@@ -60,7 +60,9 @@ def console(
     def another() -> Any:
         settings = cluster.settings
         return client_of(
-            cluster.bootstrap(), client_id=settings.client_id, security=settings.security
+            addresses_of(cluster.bootstrap()),
+            client_id=settings.client_id,
+            security=settings.security,
         )
 
     async def question(client: Any) -> None:

@@ -18,6 +18,8 @@ WATCH_S = 3.0
 OLDER_THAN_MS = 900_000
 LONGEST_S = 120.0
 FRESH_S = 60.0
+PAUSES = 20
+"""Findings are fresh for so many times as long as it took to ask for them, and FRESH_S at least."""
 
 
 class Diagnosing:
@@ -31,6 +33,7 @@ class Diagnosing:
         """When the findings were complete."""
         self._client = client
         self._ended_s = float("-inf")
+        self._fresh_s = FRESH_S
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -39,11 +42,12 @@ class Diagnosing:
 
     def begin(self, *, again: bool = False) -> None:
         """Ask for findings, unless that is done already; `again`: fresh ones are asked for, too."""
-        if self.running or (not again and time.monotonic() - self._ended_s < FRESH_S):
+        if self.running or (not again and time.monotonic() - self._ended_s < self._fresh_s):
             return
         self._task = asyncio.create_task(self._ask())
 
     async def _ask(self) -> None:
+        began_s = time.monotonic()
         try:
             async with asyncio.timeout(LONGEST_S):
                 facts = await asking.ask(self._client, Asked(WATCH_S, OLDER_THAN_MS))
@@ -54,6 +58,7 @@ class Diagnosing:
         finally:
             self.clock = time.strftime("%H:%M:%S")
             self._ended_s = time.monotonic()
+            self._fresh_s = max(FRESH_S, PAUSES * (self._ended_s - began_s - WATCH_S))
 
     async def stop(self) -> None:
         """End what is being asked."""

@@ -1,0 +1,61 @@
+"""Draws docs/console-*.png: pages of `ottla console` on a real cluster, as Chromium shows them.
+
+    python docs/draw_console.py
+
+It starts three brokers, kills one and looks. Needs chromium, chromedriver and selenium (docs/TESTING.md).
+"""
+
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS.parent / "tests"))
+
+from support.browser import chromium, why_not
+from support.console_process import run, served, up
+
+PICTURES = {
+    "overview": ("/", 760),
+    "chaos": ("/chaos", 900),
+    "why": ("/why?partition=flights-0", 760),
+}
+"""Name: page, and how many points of it are shown."""
+WIDTH = 1200
+
+
+def main() -> int:
+    missing = why_not()
+    if missing:
+        print(f"docs/draw_console.py: {missing}", file=sys.stderr)  # noqa: T201
+        return 1
+    folder = Path(tempfile.mkdtemp(prefix="ottla-console-"))
+    try:
+        with up(folder / "data") as cluster, served("--dir", cluster.path) as console:
+            where = ["--dir", cluster.path]
+            run("topics", "create", "flights", "--assignment", "0:1:2,1:2:0,2:0:1", *where)
+            with chromium(WIDTH, 800) as browser:
+                browser.get(console.link)
+                time.sleep(1)
+                browser.get(f"http://{console.address}/chaos")
+                browser.find_element("css selector", "form[action='/chaos/probe'] button").click()
+                time.sleep(20)
+                run("broker", "kill", "0", *where)
+                time.sleep(12)
+                for name, (page, height) in PICTURES.items():
+                    size = {"width": WIDTH, "height": height, "deviceScaleFactor": 1}
+                    browser.execute_cdp_cmd(
+                        "Emulation.setDeviceMetricsOverride", {**size, "mobile": False}
+                    )
+                    browser.get(f"http://{console.address}{page}")
+                    time.sleep(2)
+                    browser.save_screenshot(str(DOCS / f"console-{name}.png"))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

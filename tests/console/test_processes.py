@@ -1,0 +1,70 @@
+"""`ottla console` as a process, beside a cluster of processes: a kill, and Ctrl-C."""
+
+import signal
+
+import pytest
+
+from support.console_process import run, served, up
+
+pytestmark = pytest.mark.processes
+
+
+def test_a_kill_is_seen_within_a_second_and_the_broker_comes_back(tmp_path):
+    with up(tmp_path / "data") as folder, served("--dir", folder.path) as console:
+        console.enter()
+        assert console.request("GET", console.path)[0] == 401, "the link let in once"
+        console.until("/chaos", "/broker?id=2", 20)
+        console.post("/chaos/do", deed="kill", broker="2")
+        took = console.until("/", '<span class="bad">down</span>', 5)
+        assert took < 1.0
+        console.until("/", "broker 2 is gone", 10)
+        assert not folder.existing().broker(2).running
+        console.until("/chaos", "broker 2 killed", 5)
+        console.until_gone("/chaos", "goes on", 10)
+        console.post("/chaos/do", deed="start", broker="2")
+        console.until("/chaos", "broker 2 started", 30)
+        console.until("/", "broker 2 is here", 10)
+        console.until_gone("/chaos", "goes on", 10)
+        console.post("/chaos/do", deed="pause", broker="1")
+        console.until("/", '<span class="bad">paused</span>', 5)
+        console.until_gone("/chaos", "goes on", 10)
+        console.post("/chaos/do", deed="resume", broker="1")
+        console.until("/chaos", "broker 1 resumed", 5)
+        code, said = console.end()
+        assert (code, said) == (0, "")
+
+
+def test_a_secured_cluster_and_none_of_its_secrets(tmp_path):
+    with up(tmp_path / "data", 1, "--secure") as folder:
+        properties = folder.client_properties()
+        bootstrap = folder.bootstrap()
+        with served("-b", bootstrap, "--command-config", properties) as console:
+            console.enter()
+            console.until("/", "/broker?id=0", 20)
+            text = console.get("/settings?kind=broker&name=0")
+            assert "ssl.keystore" in text
+            lines = [
+                line.partition("=")[2].strip()
+                for file in (properties, folder.properties_file(0))
+                for line in file.read_text().splitlines()
+                if "password" in line.partition("=")[0]
+            ]
+            assert not [secret for secret in lines if secret and secret in text]
+            console.end()
+
+
+def test_what_stands_in_the_way_is_one_line(tmp_path):
+    with served("-b", "127.0.0.1:9") as console:
+        console.enter()
+        assert "cannot reach 127.0.0.1:9" in console.get("/")
+        assert "cannot reach 127.0.0.1:9" in console.get("/groups", 502)
+        port = console.address.rpartition(":")[2]
+        taken = run("console", "-b", "127.0.0.1:9", "--port", port)
+        assert taken.returncode == 1
+        assert taken.stderr.count("\n") == 1
+        assert "cannot listen on" in taken.stderr
+        code, said = console.end(signal.SIGTERM)
+        assert code in (0, 130)
+        assert "Traceback" not in said
+    wrong = run("console", "--host", "nowhere", "-b", "127.0.0.1:9")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
