@@ -25,7 +25,13 @@ programs outside Ottla, and may change.
 `import ottla` gives `ottla.Cluster` and `ottla.SyncCluster`; it imports them at their first use. All errors are `ottla.model.errors.OttlaError`: one line.
 A `Target` is the id of a broker, or `"all"`, `"brokers"`, `"clients"` or `"zookeeper"`.
 """
-FIXTURES = ("ottla_cluster", "ottla_cluster_module", "ottla_cluster_session", "kafka_bootstrap", "chaos")
+FIXTURES = (
+    "ottla_cluster",
+    "ottla_cluster_module",
+    "ottla_cluster_session",
+    "kafka_bootstrap",
+    "chaos",
+)
 
 
 def signature(function: Any) -> str:

@@ -77,7 +77,13 @@ there are JMX's: `Value` of a gauge; `Count` and `OneMinuteRate` of a meter; `Co
 """
 
 DETAILED = {"topic", "partition"}
-KINDS = {"attributes": "gauge, counter", "times": "summary", "timer": "summary", "share": "gauge", "meter": "counter"}
+KINDS = {
+    "attributes": "gauge, counter",
+    "times": "summary",
+    "timer": "summary",
+    "share": "gauge",
+    "meter": "counter",
+}
 
 
 def section(title: str, rows: list[Described], note: str = "") -> str:

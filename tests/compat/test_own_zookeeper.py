@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from ottla.admin.local.cluster import port_is_free
+from ottla.admin.local.ports import port_is_free
 from ottla.zookeeper.embedded import start_zookeeper
 from support.clients import Load, admin_client, create_topic, read_to_end
 from support.cluster import free_ports

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from ottla.admin.local import cluster as local_cluster
-from ottla.admin.local import processes
+from ottla.admin.local import ports, processes
 from ottla.admin.local.cluster_dir import (
     ClusterDir,
     LocalBroker,
@@ -177,9 +177,9 @@ def test_settings_may_be_passwords_so_their_files_are_the_owners_alone(tmp_path)
 
 
 def metrics_ports(described, monkeypatch, taken=()):
-    monkeypatch.setattr(local_cluster, "port_is_free", lambda port, _host="": port not in taken)
+    monkeypatch.setattr(ports, "port_is_free", lambda port, _host="": port not in taken)
     for broker in described.brokers:
-        local_cluster._choose_metrics_port(described, broker)
+        ports.choose_metrics_port(described, broker)
     return [broker.metrics_port for broker in described.brokers]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from ottla.admin.local import cluster as local_cluster
-from ottla.admin.local import processes
+from ottla.admin.local import ports, processes
 from ottla.admin.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster
 from ottla.admin.output import plural
 from ottla.admin.session import connected
@@ -126,7 +126,7 @@ def _start(folder: ClusterDir, cluster: LocalCluster, brokers: Sequence[LocalBro
     if problem is not None:
         raise StartupError(problem)
     for broker in brokers:
-        problem = local_cluster.port_problem(broker)
+        problem = ports.port_problem(broker)
         if problem is not None:
             raise StartupError(problem)
     children = {b.id: local_cluster.start_broker(folder, cluster, b) for b in brokers}

@@ -7,9 +7,6 @@ What speaks to brokers is imported when their processes are there: they start me
 """
 
 import contextlib
-import errno
-import itertools
-import os
 import shutil
 import signal
 import socket
@@ -33,6 +30,14 @@ from ottla.admin.local.cluster_dir import (
     LocalCluster,
     LocalZooKeeper,
 )
+from ottla.admin.local.ports import (
+    METRICS_LISTENER,
+    choose_metrics_port,
+    choose_ports,
+    in_the_way,
+    next_ports,
+    port_problem,
+)
 from ottla.model.errors import ConfigError, ConnectionLostError, OttlaError, StartupError
 from ottla.model.ports import address_text
 from ottla.zookeeper.embedded import (
@@ -48,10 +53,6 @@ if TYPE_CHECKING:
     from ottla.model.config_keys import ConfigKey
     from ottla.net.client import Client
 
-FIRST_PORT = 9092
-ZOOKEEPER_PORT = 2181
-FIRST_QUIET_PORT, QUIET_PORTS = 19_000, 10_000
-METRICS_LISTENER, METRICS_ABOVE = "ottla.metrics.listener", 100
 DEFAULT_BROKERS = 3
 MAX_BROKERS = 50
 LEAST_FREE_BYTES = 2 * 1024 * 1024
@@ -119,79 +120,8 @@ def _like(key: str) -> str:
 # -- addresses ----------------------------------------------------------------------------------
 
 
-def port_is_free(port: int, host: str = HOST) -> bool:
-    return _bind_error(port, host) is None
-
-
-def _bind_error(port: int, host: str) -> OSError | None:
-    """Try to bind a port; return what is in the way, or None."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            return error
-        return None
-
-
-def port_problem(broker: LocalBroker) -> str | None:
-    """Return why a broker cannot listen on its port and what to do about it; None if it can."""
-    return _port_problem(broker.port, broker.host, f"broker {broker.id}")
-
-
-def _port_problem(port: int, host: str, what: str) -> str | None:
-    """Return why `what` cannot listen on a port and what to do about it; None if it can."""
-    error = _bind_error(port, host)
-    if error is None:
-        return None
-    if error.errno == errno.EACCES:
-        return (
-            f"port {port} for {what}: ports below 1024 are for root only; choose others with "
-            "--port-base"
-        )
-    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
-        return f"{what} cannot listen on {host}: this machine has no such address; see --listen"
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"port {port} for {what} is in use by another program; stop it, or choose other ports "
-            "with --port-base"
-        )
-    return f"port {port} for {what} cannot be used: {error.strerror}"
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return free ports below those the system gives to outgoing connections.
-
-    A broker that was killed finds its port free again: no client took it meanwhile.
-    """
-    start = os.getpid() * 13 % QUIET_PORTS
-    found: list[int] = []
-    for step in range(QUIET_PORTS):
-        port = FIRST_QUIET_PORT + (start + step) % QUIET_PORTS
-        if len(found) < count and port_is_free(port):
-            found.append(port)
-        if len(found) == count:
-            return found
-    raise StartupError("no free ports found; name some with --port-base")
-
-
-def _choose_ports(
-    brokers: int, base: int | None, *, any_ports: bool = False
-) -> tuple[list[int], int]:
-    """Return the brokers' ports and ZooKeeper's: from `base` on, the usual ones, or free ones."""
-    if base is not None:
-        if not 0 < base <= 65535 - brokers:
-            raise OttlaError(f"--port-base {base}: choose a port from 1 to {65535 - brokers}")
-        return list(range(base, base + brokers)), base + brokers
-    usual = [*range(FIRST_PORT, FIRST_PORT + brokers), ZOOKEEPER_PORT]
-    if any_ports or not all(map(port_is_free, usual)):
-        usual = _free_ports(brokers + 1)
-    return usual[:-1], usual[-1]
-
-
 def _new_cluster(wanted: Wanted) -> LocalCluster:
-    ports, zookeeper_port = _choose_ports(
+    ports, zookeeper_port = choose_ports(
         wanted.brokers or DEFAULT_BROKERS, wanted.port_base, any_ports=wanted.any_ports
     )
     zookeeper = (
@@ -206,19 +136,6 @@ def _new_cluster(wanted: Wanted) -> LocalCluster:
     return LocalCluster(zookeeper, brokers, dict(wanted.settings), secure=wanted.secure)
 
 
-def _next_ports(cluster: LocalCluster, count: int) -> list[int]:
-    """Return ports for more brokers: those after the last broker's, as far as they are free."""
-    taken = {b.port for b in cluster.brokers}
-    if not cluster.zookeeper.external:
-        taken.add(cluster.zookeeper.port)
-    after = (p for p in range(cluster.brokers[-1].port + 1, 65536) if p not in taken)
-    found = list(itertools.islice(after, count))
-    host = cluster.brokers[-1].host
-    if len(found) == count and all(port_is_free(p, host) for p in found):
-        return found
-    return _free_ports(count)
-
-
 def _adopt(cluster: LocalCluster, folder: ClusterDir) -> None:
     """Make a copied folder a cluster of its own: no processes, ports that are free."""
     for broker in cluster.brokers:
@@ -230,7 +147,7 @@ def _adopt(cluster: LocalCluster, folder: ClusterDir) -> None:
             f"the cluster in {folder} lives in ZooKeeper {cluster.zookeeper.address}, as the "
             "original does: two clusters cannot share it"
         )
-    *ports, zookeeper_port = _free_ports(len(cluster.brokers) + 1)
+    *ports, zookeeper_port = free_ports(len(cluster.brokers) + 1)
     for broker, port in zip(cluster.brokers, ports, strict=True):
         broker.port = port
     cluster.zookeeper.address = f"{HOST}:{zookeeper_port}"
@@ -243,9 +160,9 @@ def _other_zookeeper(cluster: LocalCluster, wanted: Wanted) -> LocalZooKeeper | 
         return None
     if other not in KINDS:
         return LocalZooKeeper(other, external=True)
-    port = ZOOKEEPER_PORT if port_is_free(ZOOKEEPER_PORT) else _free_ports(1)[0]
+    port = ZOOKEEPER_PORT if port_is_free(ZOOKEEPER_PORT) else free_ports(1)[0]
     if wanted.port_base is not None:
-        _, port = _choose_ports(len(cluster.brokers), wanted.port_base)
+        _, port = choose_ports(len(cluster.brokers), wanted.port_base)
     return LocalZooKeeper(f"{HOST}:{port}", kind=other)
 
 
@@ -282,7 +199,7 @@ def _changed(cluster: LocalCluster, wanted: Wanted, folder: ClusterDir) -> Local
             raise OttlaError(
                 f"the cluster in {folder} runs on port {ports[0]} and up; stop it first: ottla down"
             )
-        ports, zookeeper_port = _choose_ports(count, wanted.port_base)
+        ports, zookeeper_port = choose_ports(count, wanted.port_base)
         if not cluster.zookeeper.external:
             cluster.zookeeper.address = f"{HOST}:{zookeeper_port}"
     for option, values, value in (
@@ -320,29 +237,12 @@ def _changed(cluster: LocalCluster, wanted: Wanted, folder: ClusterDir) -> Local
     next_id = max(b.id for b in cluster.brokers) + 1
     cluster.brokers += [
         LocalBroker(next_id + i, port, host=last.host, advertised=last.advertised)
-        for i, port in enumerate(_next_ports(cluster, extra))
+        for i, port in enumerate(next_ports(cluster, extra))
     ]
     return cluster
 
 
 # -- up -----------------------------------------------------------------------------------------
-
-
-def _choose_metrics_port(cluster: LocalCluster, broker: LocalBroker) -> None:
-    """Keep the port of a broker's metrics if it is free; else choose the one 100 above its own.
-
-    Metrics are no reason for a broker not to start: where that one is not free, any is taken.
-    """
-    if METRICS_LISTENER in cluster.settings:
-        broker.metrics_port = 0
-        return
-    others = {port for b in cluster.brokers for port in (b.port, b.metrics_port) if b is not broker}
-    for port in (broker.metrics_port, broker.port + METRICS_ABOVE):
-        if 0 < port < 65536 and port not in others and port_is_free(port):
-            broker.metrics_port = port
-            return
-    free = _free_ports(len(others) + 1)
-    broker.metrics_port = next(port for port in free if port not in others)
 
 
 def _listener(folder: ClusterDir, cluster: LocalCluster, broker: LocalBroker) -> dict[str, str]:
@@ -398,7 +298,7 @@ def start_broker(
     folder: ClusterDir, cluster: LocalCluster, broker: LocalBroker
 ) -> "subprocess.Popen[bytes]":
     """Start one broker's process and write it down; it is not ready yet."""
-    _choose_metrics_port(cluster, broker)
+    choose_metrics_port(cluster, broker)
     properties = write_properties(folder, cluster, broker)
     command = [sys.executable, "-m", "ottla", "broker", "--config", str(properties)]
     command += ["--state-change-log", str(folder.state_change_log(broker.id))]
@@ -552,7 +452,7 @@ def _check_can_start(cluster: LocalCluster, tell: Callable[[str], None]) -> None
         if zookeeper.kind == EMBEDDED_JAVA:
             find_java()
             find_jars(tell, sasl=cluster.secure)
-        problem = _port_problem(zookeeper.port, HOST, "ZooKeeper")
+        problem = in_the_way(zookeeper.port, HOST, "ZooKeeper")
         if problem is not None:
             raise StartupError(f"{problem}; or use it with --zookeeper {zookeeper.address}")
 

@@ -3,14 +3,14 @@
 Who may call: `cluster.up`, before anything is started. Invariants: nothing runs; the other server
 has the cluster's znodes (its cluster id), and none that are older than those it lives in now, for a
 leader of an older epoch would lose records; what the cluster leaves is moved away, so that
-nobody goes back to it by mistake. The znodes come by `ottla zookeeper copy`.
+no one goes back to it by mistake. The znodes come by `ottla zookeeper copy`.
 """
 
 from collections.abc import Callable
 from pathlib import Path
 
 from ottla.admin.local.cluster_dir import ClusterDir, LocalCluster, LocalZooKeeper
-from ottla.admin.zookeeper_session import asked
+from ottla.admin.zookeeper_session import ZooKeeper, asked
 from ottla.log.checkpoints import META_PROPERTIES, CheckpointError, decode_meta_properties
 from ottla.log.files import OsFiles
 from ottla.model.errors import OttlaError, StartupError
@@ -28,17 +28,19 @@ def go_on_with(
     data = folder.zookeeper_dir / "data"
     ours = _cluster_id(folder, cluster)
     if other.external:
-        _leave_own(data, ours, other.address, tell)
+        settings = {**folder.zookeeper_settings(), **cluster.settings}
+        _leave_own(data, ours, ZooKeeper(other.address, settings), tell)
     else:
         _return_to_own(data, ours, other.server)
     cluster.zookeeper = other
     folder.save(cluster)
 
 
-def _leave_own(data: Path, ours: str, address: str, tell: Callable[[str], None]) -> None:
+def _leave_own(data: Path, ours: str, other: ZooKeeper, tell: Callable[[str], None]) -> None:
+    address = other.address
     copy = f"copy them while that server is stopped: ottla zookeeper copy {data} ITS-DATADIR"
     left = _contents(data)
-    there, epoch, zxid = asked(address, _found_there)
+    there, epoch, zxid = asked(other, _found_there)
     if there != ours:
         what = f"those of cluster {there}" if there else "no znodes of a cluster"
         raise StartupError(
