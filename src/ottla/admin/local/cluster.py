@@ -32,10 +32,13 @@ from ottla.admin.local.cluster_dir import (
 )
 from ottla.admin.local.ports import (
     METRICS_LISTENER,
+    ZOOKEEPER_PORT,
     choose_metrics_port,
     choose_ports,
+    free_ports,
     in_the_way,
     next_ports,
+    port_is_free,
     port_problem,
 )
 from ottla.model.errors import ConfigError, ConnectionLostError, OttlaError, StartupError
