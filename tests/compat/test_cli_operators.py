@@ -5,6 +5,7 @@ refused (F42): each step on three brokers of ours and of Apache Kafka 3.9, with 
 """
 
 import asyncio
+import io
 import json
 import os
 import signal
@@ -14,12 +15,12 @@ import time
 
 import pytest
 
+from ottla.admin.cli import main
 from ottla.admin.session import world
 from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 from support.cluster import FEW, OttlaCluster
-from support.command_line import here
 from support.kafka39 import Kafka39Cluster
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(180)]
@@ -59,8 +60,19 @@ def wait_for_brokers(cluster):
 
 
 def call(cluster, *arguments, stdin=""):
-    at = ("--bootstrap-server", cluster.address(cluster.asked))
-    return here([*map(str, arguments), *at], stdin)
+    """Run a command in this process: the start of an interpreter is most of what it costs."""
+    words = [*map(str, arguments), "--bootstrap-server", cluster.address(cluster.asked)]
+    streams = [io.TextIOWrapper(io.BytesIO(data)) for data in (stdin.encode(), b"", b"")]
+    kept = sys.stdin, sys.stdout, sys.stderr
+    sys.stdin, sys.stdout, sys.stderr = streams
+    try:
+        code = main(words)
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = kept
+    for stream in streams:
+        stream.flush()
+    out, err = (stream.buffer.getvalue().decode() for stream in streams[1:])
+    return subprocess.CompletedProcess(words, code, out, err)
 
 
 def ok(cluster, *arguments, **options):

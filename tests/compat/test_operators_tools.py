@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.admin.output_schemas import SCHEMAS
-from support import command_line
 from support.clients import admin_client, fresh, named
 from support.kafka39 import Kafka39Cluster
 from support.schemas import problems
@@ -32,7 +31,10 @@ def cluster(request, tmp_path_factory):
 
 def call(cluster, *arguments, stdin="", address=True):
     where = ["--bootstrap-server", cluster.bootstrap] if address else []
-    return command_line.run(*arguments, *where, stdin=stdin)
+    return subprocess.run(
+        [sys.executable, "-m", "ottla", *map(str, arguments), *where],
+        input=stdin, capture_output=True, text=True, timeout=90, check=False,
+    )  # fmt: skip
 
 
 def ok(cluster, *arguments, code=0, **more):

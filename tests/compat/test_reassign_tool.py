@@ -18,7 +18,6 @@ import pytest
 from ottla.model.throttle_settings import RATES
 from support import kafka_tools
 from support.cluster import OttlaCluster
-from support.command_line import call
 from support.kafka39 import Kafka39Cluster
 from support.reassigning import ShortLeases
 from support.waiting import until
@@ -45,6 +44,13 @@ def cluster(request, tmp_path_factory, kafka_tools):
 def words(cluster, *arguments):
     at = ["--bootstrap-server", cluster.bootstrap]
     return [sys.executable, "-m", "ottla", *map(str, arguments), *at]
+
+
+def call(cluster, *arguments, stdin=""):
+    return subprocess.run(
+        words(cluster, *arguments),
+        input=stdin, capture_output=True, text=True, timeout=90, check=False,
+    )  # fmt: skip
 
 
 def ok(cluster, *arguments, **options):

@@ -132,9 +132,10 @@ def test_librdkafka(secured, mechanism):
 
 
 def _poll(consumer, seen):
-    message = consumer.poll(0.5)
-    if message is not None and not message.error():
-        seen.add(message.value())
+    # All that has come: `until` pauses after each look.
+    while (message := consumer.poll(0.5)) is not None:
+        if not message.error():
+            seen.add(message.value())
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

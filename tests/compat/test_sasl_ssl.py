@@ -53,9 +53,10 @@ def read(config, topic, count):
     seen = []
 
     def enough():
-        message = consumer.poll(0.5)
-        if message is not None and not message.error():
-            seen.append(message.value())
+        # All that has come: `until` pauses after each look.
+        while len(seen) < count and (message := consumer.poll(0.5)) is not None:
+            if not message.error():
+                seen.append(message.value())
         return len(seen) >= count
 
     try:

@@ -19,19 +19,16 @@ def cluster(tmp_path_factory, kafka_tools):
         yield cluster
 
 
-@pytest.fixture(scope="module")
-def jvm(kafka_tools):
-    with kafka_tools.OneJvm() as one:
-        yield one
-
-
 @pytest.fixture
-def run(cluster, kafka_tools, jvm):
-    def call(tool, *arguments, check=True):
-        at = ("--bootstrap-server", cluster.bootstrap)
-        code, out = jvm.call(getattr(kafka_tools, tool), *at, *arguments)
-        assert code == 0 or not check, out
-        return out
+def run(cluster, kafka_tools):
+    def call(tool, *arguments, **options):
+        return kafka_tools.run(
+            getattr(kafka_tools, tool),
+            "--bootstrap-server",
+            cluster.bootstrap,
+            *arguments,
+            **options,
+        )
 
     return call
 

@@ -19,7 +19,7 @@ from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
 from support.sasl_clusters import USERS
 
-WAIT_S = 5.0
+WAIT_S = 15.0
 ILLEGAL = b"\0\x22"
 Script = tuple[str, ...]
 

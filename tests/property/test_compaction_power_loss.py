@@ -178,8 +178,11 @@ def sequences(log: Log) -> dict[int, int]:
     return {p.id: p.last_sequence for p in producers.producers.values() if p.batches}
 
 
+# Each seed takes four seconds; the last two are run with `pytest -m alone`.
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.alone) for seed in (2, 3))]
+)
 def test_death_at_every_file_operation_of_a_cleaning(seed):
     begun = Machine(seed)
     begun.fill(22)
