@@ -65,6 +65,15 @@ def _filter(wanted: AclFilter) -> _Filter:
     }
 
 
+def _exactly(acl: Acl) -> AclFilter:
+    """Return the filter that selects this ACL and no other."""
+    pattern, entry = acl
+    return AclFilter(
+        pattern.resource_type, pattern.name, pattern.pattern_type, entry.principal, entry.host,
+        entry.operation, entry.permission,
+    )  # fmt: skip
+
+
 async def find(client: Client, wanted: AclFilter) -> list[Acl]:
     """Return the ACLs that a filter selects, in order."""
     response = await client.call(DescribeAclsRequest(**_filter(wanted)))
@@ -102,10 +111,7 @@ async def add(client: Client, acls: Sequence[Acl]) -> None:
 
 async def remove(client: Client, acls: Sequence[Acl]) -> int:
     """Remove exactly these ACLs; return how many were there."""
-    filters = [
-        DeleteAclsRequest.DeleteAclsFilter(**_filter(AclFilter(*acl.pattern, *acl.entry)))
-        for acl in acls
-    ]
+    filters = [DeleteAclsRequest.DeleteAclsFilter(**_filter(_exactly(acl))) for acl in acls]
     response = await client.call(DeleteAclsRequest(filters=filters))
     removed = 0
     for acl, result in zip(acls, response.filter_results, strict=True):
