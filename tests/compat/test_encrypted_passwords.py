@@ -25,20 +25,15 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from kazoo.client import KazooClient
 
+from ottla.zookeeper.embedded import start_own_zookeeper
 from support import kafka_tools
 from support.certificates import Authority
 from support.sasl_clusters import ottla
-from support.secret_scan import Secrets, leaks, znode_leaks
+from support.secret_scan import Secrets, all_leaks
 from support.secured import HOST, SecuredCluster, SecuredKafka
 from support.waiting import until
 
-pytestmark = [
-    pytest.mark.java,
-    pytest.mark.processes,
-    pytest.mark.alone,
-    pytest.mark.timeout(400),
-    pytest.mark.skipif(bool(kafka_tools.why_not()), reason=kafka_tools.why_not() or ""),
-]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 OURS, JVM = 0, 10
 PREFIX = "listener.name.clients.ssl.keystore"
 SECRET, PASSWORD = "planted-encoder-secret", "planted-store-password"
@@ -92,6 +87,44 @@ def stored(zookeeper, broker):
     return json.loads(zookeeper.get(f"/config/brokers/{broker}")[0])["config"]
 
 
+class Small(SecuredCluster):
+    def start_zookeeper(self, port):
+        return start_own_zookeeper(self.folder / "zookeeper", port)
+
+
+def test_a_store_and_its_password_change_while_a_broker_runs(tmp_path):
+    authority = Authority(tmp_path / "ca")
+    alice = authority.issue("alice", common_name="alice")
+    secret = {"password.encoder.secret": SECRET}
+    with Small(tmp_path / "c", authority, 1, **secret) as cluster:
+        path, number = store(authority, OURS)
+        file = tmp_path / "settings.properties"
+        file.write_text(
+            f"{PREFIX}.type=PKCS12\n{PREFIX}.location={path}\n{PREFIX}.password={PASSWORD}\n"
+        )
+        at = ("-b", cluster.address(OURS))
+        broker = ("--broker", str(OURS))
+        done = ottla("configs", "alter", *broker, "--set-file", str(file), *at)
+        assert done.returncode == 0, done.stderr
+        until(
+            lambda: served(authority, cluster, OURS, alice) == number,
+            20,
+            "the certificate of the new store is served",
+        )
+        for more in ((), ("--output", "json")):
+            shown = ottla("configs", "describe", *broker, *more, *at)
+            assert f"{PREFIX}.password" in shown.stdout
+            assert PASSWORD not in done.stdout + done.stderr + shown.stdout + shown.stderr
+        cluster.kill(OURS)
+        cluster.start_broker(OURS)
+        assert served(authority, cluster, OURS, alice) == number
+        secrets = Secrets({"password": PASSWORD, "secret": SECRET})
+        assert all_leaks(secrets, cluster.zookeeper, tmp_path, tmp_path.rglob("*.properties")) == []
+
+
+@pytest.mark.java
+@pytest.mark.alone
+@pytest.mark.skipif(bool(kafka_tools.why_not()), reason=kafka_tools.why_not() or "")
 def test_each_reads_what_the_other_encrypted(tmp_path):
     authority = Authority(tmp_path / "ca")
     alice = authority.issue("alice", common_name="alice")
@@ -163,6 +196,4 @@ def test_each_reads_what_the_other_encrypted(tmp_path):
         until(all_serve, 30, "both have read what the other encrypted")
 
         secrets = Secrets({"password": PASSWORD, "secret": SECRET})
-        belongs = [secret_file, *tmp_path.rglob("*.properties")]
-        assert znode_leaks(secrets, ours.zookeeper) == []
-        assert leaks(secrets, tmp_path, belongs) == []
+        assert all_leaks(secrets, ours.zookeeper, tmp_path, tmp_path.rglob("*.properties")) == []

@@ -196,6 +196,7 @@ def test_a_secret_among_options_is_redacted_and_who_has_no_right_is_told(cluster
         [lake]
         path = "{tmp_path}/lake"
         topics = ["{TOPIC}"]
+        source = "kafka"
         """,
         "--verify",
     )

@@ -7,6 +7,7 @@ JSON's and URL's escapes; of private keys and SCRAM's credentials any long piece
 
 import base64
 import json
+import os
 import re
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
@@ -88,14 +89,21 @@ def leaks(secrets: Secrets, folder: Path, allowed: Iterable[Path] = ()) -> list[
 
 
 def process_leaks(secrets: Secrets) -> list[str]:
-    """Return which processes have secrets in their arguments, as `ps` shows them to everyone."""
+    """Return which processes have secrets in their arguments, as `ps` shows them to everyone.
+
+    Looked at are those that this one started, whatever became of who started them: each has the
+    folder in its environment that `conftest` makes for one run of tests.
+    """
+    ours = f"XDG_STATE_HOME={os.environ['XDG_STATE_HOME']}\0".encode()
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in Path("/proc").glob("[0-9]*"):
         try:
-            data = path.read_bytes()
+            if ours not in (path / "environ").read_bytes() + b"\0":
+                continue
+            data = (path / "cmdline").read_bytes()
         except OSError:  # it has ended
             continue
-        found += [f"process {path.parent.name}: {name}" for name in sorted(secrets.found_in(data))]
+        found += [f"process {path.name}: {name}" for name in sorted(secrets.found_in(data))]
     return found
 
 

@@ -66,16 +66,12 @@ def _filter(wanted: AclFilter) -> _Filter:
 
 
 def _exactly(acl: Acl) -> AclFilter:
-    """Return the filter that selects this ACL alone."""
+    """Return the filter that selects this ACL and no other."""
+    pattern, entry = acl
     return AclFilter(
-        acl.pattern.resource_type,
-        acl.pattern.name,
-        acl.pattern.pattern_type,
-        acl.entry.principal,
-        acl.entry.host,
-        acl.entry.operation,
-        acl.entry.permission,
-    )
+        pattern.resource_type, pattern.name, pattern.pattern_type, entry.principal, entry.host,
+        entry.operation, entry.permission,
+    )  # fmt: skip
 
 
 async def find(client: Client, wanted: AclFilter) -> list[Acl]:

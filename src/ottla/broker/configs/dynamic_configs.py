@@ -24,7 +24,7 @@ from ottla.broker.configs.config_entries import (
 )
 from ottla.model.config import LISTENER_PREFIX, BrokerConfig, base_name
 from ottla.model.config_keys import broker_keys
-from ottla.model.errors import ConfigError, ErrorCode, OttlaError
+from ottla.model.errors import ConfigError, ControllerMovedError, ErrorCode, OttlaError
 from ottla.replication.throttle import UNBOUNDED
 from ottla.security.password_encoder import OLD_SECRET, PasswordEncoder, password_encoder
 
@@ -174,7 +174,10 @@ class DynamicConfigs:
         found = await store.get_entities_configs("brokers", [CLUSTER_DEFAULT, own])
         renewed = self._renewed(found[own])
         if renewed != found[own]:
-            await store.set_or_create_first_entity_configs("brokers", own, renewed)
+            try:
+                await store.set_or_create_first_entity_configs("brokers", own, renewed)
+            except ControllerMovedError as error:  # the next session tries again
+                logger.warning("dynamic passwords not encrypted anew error=%s", error)
         self._take(found[CLUSTER_DEFAULT], self.from_stored(renewed))
 
     async def refresh(self, store: "Store", name: str) -> None:
