@@ -416,9 +416,27 @@ def test_after_a_kill_9_of_owner_and_fork_server_no_broker_is_left():
         subprocess.run(["rm", "-rf", folder], check=False)
 
 
+@pytest.mark.processes
+def test_clusters_are_forked_from_one_program_and_another_one_where_it_has_ended():
+    programs = []
+    for _ in range(2):
+        with SyncCluster(1) as cluster:
+            programs.append(parent(cluster._host._server.pid))
+    assert programs[0] == programs[1] != os.getpid()
+    os.kill(programs[0], signal.SIGKILL)
+    with SyncCluster(1) as cluster:
+        assert parent(cluster._host._server.pid) not in {*programs, os.getpid()}
+        cluster.create_topic("orders")
+        assert cluster.isr_of("orders-0") == [1]
+
+
+def parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 OTHER_SYSTEM = """
-    from ottla.testing import process_host
-    process_host.PROGRAM = process_host.PROGRAM.replace("main()", "sys.platform = 'other'; main()")
+    from ottla.testing import preloaded
+    preloaded.PROGRAM = preloaded.PROGRAM.replace("main()", "sys.platform = 'other'; main()")
 """
 
 

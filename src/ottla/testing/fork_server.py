@@ -1,12 +1,12 @@
 """Fork server: the process that starts a cluster's processes, and ends them with their owner.
 
-Who may call: `process_host` starts it as a program. Invariants: it has one thread and no event
-loop, so that a fork is a clean process; every child closes what it inherits; once the owner's end
-of the control socket is closed, by whichever death, all children are killed and the cluster's
-folder is removed if the owner said so. A broker ends by itself when its owner is gone, and by the
-kernel (Linux) when this process is.
-
-Everything is imported once, here: a broker then starts in a few milliseconds.
+Who may call: `preloaded` starts it as a program, once for each process that owns clusters. The
+program imports everything and forks a fork server for each cluster, which forks the cluster's
+processes: a cluster and a broker then start in a few milliseconds. Invariants: both have one thread
+and no event loop, so that a fork is a clean process; every child closes what it inherits; once the
+owner's end of a cluster's control socket is closed, by whichever death, all its processes are
+killed and its folder is removed if the owner said so. A broker ends by itself when its owner is
+gone, and by the kernel (Linux) when its fork server is.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import msgspec
@@ -36,6 +36,17 @@ REAP_S = 0.05
 DONE = b"."
 """What a broker says once its faults are in force."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+
+
+class Cluster(msgspec.Struct):
+    """What the owner asks the program for: the fork server of one cluster."""
+
+    log: str
+    """Where it writes, if it ever does."""
+    directory: str
+    """The owner's working directory."""
+    remove: str = ""
+    """The folder that goes when the cluster ends, whichever way."""
 
 
 class Command(msgspec.Struct):
@@ -58,36 +69,72 @@ class Reply(msgspec.Struct):
 
 
 def main() -> None:
-    """Serve the owner at the socket that the first argument names, until it is gone."""
+    """Fork a fork server for each cluster of the owner, at the socket that the argument names."""
     control = socket.socket(fileno=int(sys.argv[1]))
-    folder = sys.argv[2] if len(sys.argv) > 2 else ""
     gc.collect()
     gc.freeze()  # so that children share these pages for longer
+    servers: set[int] = set()
+    for data, fds in _requests(control, os.getppid(), servers):
+        cluster = msgspec.json.decode(data, type=Cluster)
+        ours = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            control.close()
+            _serve(cluster, socket.socket(fileno=fds[0]), ours)
+        _started(pid, servers, fds, control)
+    # The fork servers see by themselves that the owner, or this process, is gone.
+
+
+def _serve(cluster: Cluster, control: socket.socket, parent: int) -> NoReturn:
+    """Be the fork server of one cluster until its owner, or the program, is gone."""
+    code = 1
     children: set[int] = set()
-    owner = os.getppid()
+    try:
+        os.setsid()
+        _write_to(cluster.log)
+        os.chdir(cluster.directory)
+        for data, fds in _requests(control, parent, children):
+            command = msgspec.json.decode(data, type=Command)
+            ours = os.getpid()
+            pid = os.fork()
+            if pid == 0:
+                control.close()
+                _child(command, fds, ours)
+            _started(pid, children, fds, control)
+        _end(children, cluster.remove)
+        code = 0
+    except BaseException:  # noqa: BLE001 - it never runs its parent's code
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _requests(
+    control: socket.socket, owner: int, children: set[int]
+) -> Iterator[tuple[bytes, list[int]]]:
+    """Yield what is asked for, with descriptors, until whoever asks or the parent is gone."""
     while True:
         ready, _, _ = select.select([control], [], [], REAP_S)
         _reap(children)
         if not ready:
             if os.getppid() != owner:
-                break
+                return
             continue
         try:
             data, fds, _, _ = socket.recv_fds(control, COMMAND_BYTES, 1)
         except OSError:
-            break
+            return
         if not data:
-            break
-        command = msgspec.json.decode(data, type=Command)
-        pid = os.fork()
-        if pid == 0:
-            control.close()
-            _child(command, fds, os.getppid())
-        children.add(pid)
-        for fd in fds:
-            os.close(fd)
+            return
+        yield data, fds
+
+
+def _started(pid: int, children: set[int], fds: list[int], control: socket.socket) -> None:
+    children.add(pid)
+    for fd in fds:
+        os.close(fd)
+    with contextlib.suppress(OSError):  # who asked is gone: the next request says so
         control.sendall(msgspec.json.encode(Reply(pid)))
-    _end(children, folder)
 
 
 def _reap(children: set[int]) -> None:
@@ -136,16 +183,20 @@ def _child(command: Command, fds: list[int], parent: int) -> NoReturn:
 
 def _become(command: Command, parent: int) -> None:
     os.setsid()
-    out = os.open(command.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    os.dup2(out, 1)
-    os.dup2(out, 2)
-    os.close(out)
+    _write_to(command.log)
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None).prctl
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         prctl(_PR_SET_NAME, command.name.encode()[:15])
         if os.getppid() != parent:
             os._exit(1)
+
+
+def _write_to(log: str) -> None:
+    out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    os.close(out)
 
 
 async def _coordinate(port: int, owner: socket.socket) -> None:

@@ -6,37 +6,24 @@ started. A broker's faults are sent through its control socket, which also shows
 process lives.
 """
 
-import contextlib
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
 import msgspec
 
-import ottla
 from ottla.admin.local import processes
 from ottla.admin.local.processes import ProcessId
 from ottla.model.errors import OttlaError, StartupError
+from ottla.testing import preloaded
 from ottla.testing.faults import Rules
-from ottla.testing.fork_server import COMMAND_BYTES, Command, Reply
+from ottla.testing.fork_server import COMMAND_BYTES, Cluster, Command, Reply
 
 REPLY_S = 30.0
-"""The first command waits until everything is imported."""
 END_S = 10.0
 POLL_S = 0.002
-PROGRAM = """
-import sys
-sys.path.insert(0, sys.argv.pop(1))
-import ottla
-del sys.path[0]
-from ottla.testing.fork_server import main
-main()
-"""
-"""This very ottla, wherever it was found; nothing else comes from its folder before its turn."""
 
 
 class _Child:
@@ -56,20 +43,16 @@ class ProcessHost:
         """`remove`: the folder that goes when the cluster ends, whichever way."""
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair()
-        source = str(Path(ottla.__file__).parents[1])
         self._control.settimeout(REPLY_S)
-        command = [sys.executable, "-c", PROGRAM, source, str(theirs.fileno())]
-        if remove is not None:
-            command.append(str(remove))
-        with log.open("ab") as out, theirs:
-            self._server = subprocess.Popen(  # noqa: S603 - our own program
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
+        wanted = Cluster(
+            str(log.absolute()), str(Path.cwd()), str(remove.absolute()) if remove else ""
+        )
+        try:
+            with theirs:
+                self._server = preloaded.fork_server(wanted, theirs)
+        except BaseException:
+            self._control.close()
+            raise
         self._log = log
         self._children: dict[int, _Child] = {}
 
@@ -111,7 +94,7 @@ class ProcessHost:
     def _forget(self, number: int) -> None:
         child = self._children.pop(number, None)
         if child is not None:
-            _end(child.control)
+            preloaded.end(child.control)
 
     def kill(self, broker: int, timeout_s: float) -> None:
         self._signal(broker, signal.SIGKILL)
@@ -138,14 +121,12 @@ class ProcessHost:
 
     def close(self) -> None:
         """End everything that still runs, by force; bounded."""
-        _end(self._control)
+        preloaded.end(self._control)
         for number in list(self._children):
             self._forget(number)
-        try:
-            self._server.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self._server.kill()
-            self._server.wait(END_S)
+        if processes.wait_gone([self._server], END_S):
+            processes.send_signal(self._server, signal.SIGKILL)
+            processes.wait_gone([self._server], END_S)
 
     # --- what is so -------------------------------------------------------------------------
 
@@ -176,10 +157,3 @@ class ProcessHost:
 
     def _signal(self, broker: int, number: int) -> None:
         processes.send_signal(self._children[broker].process, number)
-
-
-def _end(control: socket.socket) -> None:
-    """Have the other end see that it is over, also while a fork of this process has a copy."""
-    with contextlib.suppress(OSError):
-        control.shutdown(socket.SHUT_RDWR)
-    control.close()
