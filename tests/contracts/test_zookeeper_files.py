@@ -23,7 +23,8 @@ from ottla.log.files import OsFiles
 from ottla.net.runtime import real_world
 from ottla.zookeeper import jute
 from ottla.zookeeper.database import Database
-from ottla.zookeeper.embedded import JARS_VARIABLE, find_jars, start_zookeeper
+from ottla.zookeeper.embedded import start_zookeeper
+from ottla.zookeeper.jars import JARS_VARIABLE, find_jars
 from ottla.zookeeper.session import Session, SessionState
 from support import kafka_tools
 from support.own_zookeeper import OwnZooKeeper, kazoo, whole_tree

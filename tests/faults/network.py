@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 from faults.relay import Relay
-from ottla.zookeeper import embedded
+from ottla.zookeeper import embedded, jars
 from support.cluster import OttlaCluster
 
 BROKERS = 4
@@ -151,9 +151,9 @@ class ScatteredZooKeeper:
         )
         self._command = [
             *("ip", "netns", "exec", network.name(ZOOKEEPER)),
-            *(str(embedded.find_java()), "-Xmx256m", "-XX:+UseSerialGC"),
+            *(str(jars.find_java()), "-Xmx256m", "-XX:+UseSerialGC"),
             *("-Dzookeeper.jmx.log4j.disable=true", "-cp"),
-            *(os.pathsep.join(map(str, embedded.find_jars())), embedded.MAIN_CLASS, str(config)),
+            *(os.pathsep.join(map(str, jars.find_jars())), embedded.MAIN_CLASS, str(config)),
         ]
         self.start()
 

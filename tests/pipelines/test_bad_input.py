@@ -23,7 +23,7 @@ from ottla.pipelines.landing.landing import Landing
 from ottla.pipelines.rebalancing import asking as rebalance_asking
 from ottla.pipelines.replica_files import cluster as replica_asking
 from ottla.pipelines.timeline import command as timeline
-from ottla.zookeeper import embedded
+from ottla.zookeeper import jars
 from support import planted, replayed
 from support.cluster import OttlaCluster
 from support.drill_world import TOPIC, World
@@ -472,7 +472,7 @@ def segments(tmp_path):
 def test_no_java(segments, refused, monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(embedded, "_package_folder", lambda _: None)
+    monkeypatch.setattr(jars, "_package_folder", lambda _: None)
     refused(replicas.main, *segments, says="no Java found, which Spark needs")
 
 

