@@ -14,9 +14,10 @@ from kazoo.exceptions import AuthFailedError, InvalidACLError, NoAuthError, NoNo
 from kazoo.security import ACL, Id, make_acl, make_digest_acl
 
 from ottla.zookeeper import jute
-from ottla.zookeeper.embedded import find_jars, find_java
+from ottla.zookeeper.embedded import start_own_zookeeper, start_zookeeper
 from ottla.zookeeper.errors import NoNodeError as OurNoNodeError
 from ottla.zookeeper.errors import NoWatcherError, UnimplementedError
+from ottla.zookeeper.jars import find_jars, find_java
 from support.own_zookeeper import kazoo
 
 
@@ -330,14 +331,44 @@ def test_four_letter_words(kept_server):
         server = kept_server.zookeeper
         figures = dict(line.split("\t") for line in word(address, b"mntr").splitlines())
         assert figures["zk_server_state"] == "standalone"
-        assert int(figures["zk_znode_count"]) == len(server.tree.nodes)
+        assert int(figures["zk_znode_count"]) == len(server.tree.nodes) + 1
         srvr = dict(line.split(": ", 1) for line in word(address, b"srvr").splitlines())
         assert int(srvr["Zxid"], 16) == server.tree.zxid
         assert srvr["Mode"] == "standalone"
         assert f"clientPort={server.port}" in word(address, b"conf")
         assert f"sid={client.client_id[0]:#x}" in word(address, b"cons")
         assert "Clients:" in word(address, b"stat")
-        assert word(address, b"wchp\0\0") == ""  # not on the list: no request either
+        assert word(address, b"srst\0\0") == ""  # not on the list: no request either
+
+
+def words_of_sessions_and_watches(address: str) -> list[str]:
+    """Return what is told of one session, without its number and end, and its connection."""
+    root = "/told"
+    with kazoo(address) as client:
+        for path in (root, f"{root}/1", f"{root}/2"):
+            client.create(path, ephemeral=path != root)
+        for path in (root, f"{root}/1"):
+            client.get(path, watch=lambda _: None)
+        client.get_children(root, watch=lambda _: None)
+        found = [word(address, w) for w in (b"dump", b"wchs", b"wchp", b"wchc")]
+        text = "\n".join(found).replace(f"{client.client_id[0]:#x}", "SESSION")
+    text = re.sub(r"expire at .*:", "expire at TIME:", text)
+    return sorted(re.sub(r"Connections dump:.*?\n\n", "\n", text, flags=re.DOTALL).splitlines())
+
+
+@pytest.mark.java
+def test_what_is_told_of_sessions_and_watches(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dzookeeper.4lw.commands.whitelist=*")
+    told = []
+    for start in (start_own_zookeeper, start_zookeeper):
+        server = start(tmp_path / start.__name__, 0)
+        try:
+            told.append(words_of_sessions_and_watches(server.connect_string))
+        finally:
+            server.kill()
+    assert told[0] == told[1]
+    assert "1 expire at TIME:" in told[0]
+    assert told[0].count("\t/told/1") == 2
 
 
 def test_too_many_connections_are_refused(tmp_path):

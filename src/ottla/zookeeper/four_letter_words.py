@@ -1,14 +1,18 @@
 """ZooKeeper's four-letter words: what a server says of itself to whoever connects and writes one.
 
 Who may call: `memory`. Invariants: only words of the list are answered; none changes anything.
-ZooKeeper: `org.apache.zookeeper.server.command`.
+What ZooKeeper's words would change (crst, srst, stmk), and what is of its files or its JVM alone
+(dirs, gtmk, hash, lsnp), is not on the list. ZooKeeper: `org.apache.zookeeper.server.command`.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
+from ottla.model.ports import World
 from ottla.zookeeper.memory_tree import Tree
-from ottla.zookeeper.server_connection import Connection, Limits
+from ottla.zookeeper.server_connection import Connection, Limits, ServerSession
+from ottla.zookeeper.server_watches import ServerWatches
 
 VERSION = "3.9.0-ottla"
 """What protocol and files are compatible with; clients read the number."""
@@ -26,7 +30,9 @@ class Latency(NamedTuple):
 class Described(Protocol):
     """What is said of a server."""
 
+    world: World
     tree: Tree
+    watches: ServerWatches[Connection]
     latency: Latency
     limits: Limits | None
     port: int
@@ -35,10 +41,7 @@ class Described(Protocol):
     max_session_timeout_ms: int
 
     @property
-    def sessions(self) -> Sized: ...
-
-    @property
-    def watches(self) -> Sized: ...
+    def sessions(self) -> Mapping[int, ServerSession]: ...
 
     @property
     def connections(self) -> Collection[Connection]: ...
@@ -65,7 +68,7 @@ def _figures(server: Described) -> list[tuple[str, object]]:
         ("packets_sent", sum(c.sent for c in server.connections)),
         ("num_alive_connections", len(server.connections)),
         ("outstanding_requests", server.statistics()["outstanding"]),
-        ("znode_count", len(nodes)),
+        ("znode_count", len(nodes) + 1),  # ZooKeeper counts the root twice
         ("watch_count", len(server.watches)),
         ("ephemerals_count", sum(map(len, server.tree.ephemerals.values()))),
         ("global_sessions", len(server.sessions)),
@@ -110,6 +113,54 @@ def _conf(server: Described) -> str:
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
+def _dump(server: Described) -> str:
+    ends: dict[float, list[int]] = {}
+    for session in server.sessions.values():
+        ends.setdefault(session.expires_s, []).append(session.id)
+    owned = {number: sorted(paths) for number, paths in server.tree.ephemerals.items() if paths}
+    ahead_s = server.world.clock.wall_ms() / 1000 - server.world.clock.monotonic()
+    lines = ["SessionTracker dump:", f"Session Sets ({len(ends)})/({len(server.sessions)}):"]
+    for end_s, numbers in sorted(ends.items()):
+        at = datetime.fromtimestamp(end_s + ahead_s, UTC).strftime("%a %b %d %H:%M:%S UTC %Y")
+        lines += [f"{len(numbers)} expire at {at}:", *_indented(f"{n:#x}" for n in numbers)]
+    lines += ["ephemeral nodes dump:", f"Sessions with Ephemerals ({len(owned)}):"]
+    for number, paths in owned.items():
+        lines += [f"{number:#x}:", *_indented(paths)]
+    return "\n".join(lines) + "\n"
+
+
+def _indented(names: Iterable[str]) -> list[str]:
+    return [f"\t{name}" for name in names]
+
+
+def _data_watches(server: Described) -> list[tuple[str, str]]:
+    """Return path and session of each watch on data, which are those that ZooKeeper tells."""
+    return [
+        (path, f"{c.session.id:#x}")
+        for path, watchers in server.watches.data.items()
+        for c in watchers
+        if c.session is not None
+    ]
+
+
+def _wchs(server: Described) -> str:
+    found = _data_watches(server)
+    sessions, paths = {s for _, s in found}, {p for p, _ in found}
+    return f"{len(sessions)} connections watching {len(paths)} paths\nTotal watches:{len(found)}\n"
+
+
+def _grouped(pairs: Iterable[tuple[str, str]]) -> str:
+    groups: dict[str, list[str]] = {}
+    for group, name in pairs:
+        groups.setdefault(group, []).append(name)
+    lines = [line for group, names in groups.items() for line in (group, *_indented(names))]
+    return "\n".join([*lines, "\n"])
+
+
+def _wchc(server: Described) -> str:
+    return _grouped((session, path) for path, session in _data_watches(server))
+
+
 _WORDS: dict[bytes, Callable[[Described], str]] = {
     b"ruok": lambda _: "imok",
     b"isro": lambda _: "rw",
@@ -118,5 +169,9 @@ _WORDS: dict[bytes, Callable[[Described], str]] = {
     b"stat": _stat,
     b"cons": _cons,
     b"conf": _conf,
+    b"dump": _dump,
+    b"wchs": _wchs,
+    b"wchp": lambda server: _grouped(_data_watches(server)),
+    b"wchc": _wchc,
     b"mntr": lambda server: "".join(f"zk_{k}\t{v}\n" for k, v in _figures(server)),
 }
