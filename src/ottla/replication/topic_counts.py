@@ -107,7 +107,8 @@ class BrokerTopicCounts:
     def refused(self, topic: str, code: ErrorCode, size: int, *, expected: bool) -> None:
         """Note that a batch of so many bytes was not appended.
 
-        One for a topic that the cluster does not have counts nowhere, as with Kafka. `expected`: it happens in the normal course of things, and is no failure.
+        One for a topic that the cluster does not have counts nowhere, as with Kafka. `expected`:
+        it happens in the normal course of things, and is no failure.
         """
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return
