@@ -151,7 +151,7 @@ async def _serve_pages(broker: Broker, metrics: Metrics, steps: contextlib.Async
     """
     if not broker.config.text("ottla.metrics.listener"):
         return
-    from ottla.broker.metrics.listener import open_pages  # noqa: PLC0415 - 1 MB
+    from ottla.broker.metrics.listener import open_pages  # noqa: PLC0415 - only where it is on
 
     server = await open_pages(broker.config, broker.services, metrics)
     if server is not None:

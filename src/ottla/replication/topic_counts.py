@@ -107,8 +107,11 @@ class BrokerTopicCounts:
     def refused(self, topic: str, code: ErrorCode, size: int, *, expected: bool) -> None:
         """Note that a batch of so many bytes was not appended.
 
-        `expected`: it happens in the normal course of things, and is no failure.
+        One for a topic that the cluster does not have counts nowhere, as with Kafka. `expected`:
+        it happens in the normal course of things, and is no failure.
         """
+        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return
         counts = self._topics.get(topic, self._forgotten)  # its metrics need a topic that is here
         counts.produces += 1
         counts.failed_produces += not expected
