@@ -41,10 +41,12 @@ HEADERS = (
 )
 
 ENTERED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ottla console</title>
-<link rel="icon" href="data:,"><meta http-equiv="refresh" content="0;url=/"><p><a href="/">Go on to the console</a></p></html>
+<link rel="icon" href="data:,"><meta http-equiv="refresh" content="0;url=/">
+<p><a href="/">Go on to the console</a></p></html>
 """
 NO_SESSION = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ottla console</title>
-<link rel="icon" href="data:,"><h1>No session</h1><p>Open the link that <code>ottla console</code> printed. A link lets in once;
+<link rel="icon" href="data:,"><h1>No session</h1>
+<p>Open the link that <code>ottla console</code> printed. A link lets in once;
 after that it prints the next one.</p></html>
 """
 

@@ -26,15 +26,7 @@ async def parts(console: Console, _asked: Asked) -> dict[str, Page]:
     console.diagnosing.begin()
     changes = console.watcher.changes
     newest = list(changes.events)[: -EVENTS_SHOWN - 1 : -1]
-    partitions = look.partitions.values()
-    counts = {
-        "topics": len({tp.topic for tp in look.partitions}),
-        "partitions": len(look.partitions),
-        "without_leader": sum(p.leader < 0 for p in partitions),
-        "under_replicated": sum(len(p.isr) < len(p.replicas) for p in partitions),
-        "moving": len(look.moves),
-        "groups": None if look.groups is None else len(look.groups),
-    }
+    counts = console.watcher.counts()
     return {
         "health": Page("part_health.html", {"look": look, "counts": counts, **health(console)}),
         "brokers": Page("part_brokers.html", {"look": look, "rows": _brokers(console)}),
@@ -60,7 +52,7 @@ def _brokers(console: Console) -> list[dict[str, Any]]:
             "process": processes.get(row.broker),
             "silent": console.watcher.silent.get(row.broker),
         }
-        for row in console.watcher.changes.brokers()
+        for row in console.watcher.brokers()
     ]
 
 
