@@ -59,7 +59,7 @@ def test_the_overview_agrees_with_ottla_status(cluster, page):
     assert f"Cluster {found.cluster_id}" in text
     assert re.search(r'<a href="/broker\?id=1">1</a> <span class="tag">controller', text)
     assert broker.address in text
-    cards = dict(re.findall(r"<dt>(.+?)</dt><dd>(.*?)</dd>", text))
+    cards = dict(re.findall(r"<dt>(.+?)</dt><dd>(.*?)</dd>", text, re.DOTALL))
     assert re.sub("<.*?>", "", cards["Partitions"]) == f"{found.partitions:,}"
     assert cards["Without leader"] == cards["Under-replicated"] == "0"
 

@@ -23,10 +23,11 @@ async def page(console: Console, asked: Asked) -> Page:
 async def parts(console: Console, _asked: Asked) -> dict[str, Page]:
     """Return what is updated live."""
     look = await console.watcher.look()
-    console.diagnosing.begin()
     changes = console.watcher.changes
     newest = list(changes.events)[: -EVENTS_SHOWN - 1 : -1]
     counts = console.watcher.counts()
+    wrong = counts.without_leader, counts.under_replicated
+    console.diagnosing.begin(about=(look.controller, frozenset(look.brokers), wrong))
     return {
         "health": Page("part_health.html", {"look": look, "counts": counts, **health(console)}),
         "brokers": Page("part_brokers.html", {"look": look, "rows": _brokers(console)}),
