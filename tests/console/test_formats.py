@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.diagnosing import Diagnosing
 from ottla.console.formats import FORMS, formed
+from ottla.console.pages.overview import shortened
 from ottla.console.rendering import block, environment, paged, path, size
 
 
@@ -149,3 +150,12 @@ def test_findings_about_something_else_are_not_fresh(monkeypatch):
         return [at_s - 1000 for at_s in asked]
 
     assert asyncio.run(run()) == [0, 20, 26, 90, 91]
+
+
+def test_a_broker_that_dies_is_not_lost_among_its_partitions():
+    lines = [f"12:00:02  t-{n}: in sync 1,2 → 1" for n in range(60)]
+    lines += ["12:00:02  controller 2 → 1", "12:00:02  broker 2 is gone", "12:00:01  t-0 is gone"]
+    assert shortened(lines) == [
+        *lines[:5], "12:00:02  controller 2 → 1", "12:00:02  broker 2 is gone",
+        "12:00:02  and 55 changes of partitions more", "12:00:01  t-0 is gone",
+    ]  # fmt: skip
