@@ -41,9 +41,9 @@ def main() -> int:
                 time.sleep(1)
                 browser.get(f"http://{console.address}/chaos")
                 browser.find_element("css selector", "form[action='/chaos/probe'] button").click()
-                time.sleep(20)
+                time.sleep(8)
                 run("broker", "kill", "0", *where)
-                time.sleep(12)
+                time.sleep(8)
                 for name, (page, height) in PICTURES.items():
                     size = {"width": WIDTH, "height": height, "deviceScaleFactor": 1}
                     browser.execute_cdp_cmd(

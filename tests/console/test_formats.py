@@ -1,5 +1,6 @@
 """How bytes are shown, and the fields of a request: bounded whatever they are."""
 
+import asyncio
 import time
 
 import pytest
@@ -7,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.console.asked import Asked, BadRequestError
+from ottla.console.diagnosing import Diagnosing
 from ottla.console.formats import FORMS, formed
+from ottla.console.pages.overview import shortened
 from ottla.console.rendering import block, environment, paged, path, size
 
 
@@ -120,3 +123,39 @@ def test_every_template_compiles_and_escapes():
     text = made_by.from_string("{{ a }}|{{ b }}|{{ c }}|{{ d }}|{{ e }}")
     shown = text.render(a="<\x1b\u2028>", b=None, c=True, d=1.25, e=0)
     assert shown == "&lt;\\x1b\\u2028&gt;|-|yes|1.2|0"
+
+
+def test_findings_about_something_else_are_not_fresh(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("ottla.console.diagnosing.time.monotonic", lambda: now[0])
+
+    async def run():
+        asked = []
+        diagnosing = Diagnosing(None)
+
+        async def ask():
+            asked.append(now[0])
+            diagnosing._ended_s = now[0]
+
+        diagnosing._ask = ask
+
+        async def begin(at_s, about, **more):
+            now[0] = at_s
+            diagnosing.begin(about=about, **more)
+            await asyncio.sleep(0)
+
+        for at_s, about in ((0, "a"), (10, "a"), (20, "b"), (24, "c"), (26, "c"), (90, "c")):
+            await begin(1000.0 + at_s, about)
+        await begin(1091.0, "c", again=True)
+        return [at_s - 1000 for at_s in asked]
+
+    assert asyncio.run(run()) == [0, 20, 26, 90, 91]
+
+
+def test_a_broker_that_dies_is_not_lost_among_its_partitions():
+    lines = [f"12:00:02  t-{n}: in sync 1,2 → 1" for n in range(60)]
+    lines += ["12:00:02  controller 2 → 1", "12:00:02  broker 2 is gone", "12:00:01  t-0 is gone"]
+    assert shortened(lines) == [
+        *lines[:5], "12:00:02  controller 2 → 1", "12:00:02  broker 2 is gone",
+        "12:00:02  and 55 changes of partitions more", "12:00:01  t-0 is gone",
+    ]  # fmt: skip

@@ -59,7 +59,7 @@ def test_the_overview_agrees_with_ottla_status(cluster, page):
     assert f"Cluster {found.cluster_id}" in text
     assert re.search(r'<a href="/broker\?id=1">1</a> <span class="tag">controller', text)
     assert broker.address in text
-    cards = dict(re.findall(r"<dt>(.+?)</dt><dd>(.*?)</dd>", text))
+    cards = dict(re.findall(r"<dt>(.+?)</dt><dd>(.*?)</dd>", text, re.DOTALL))
     assert re.sub("<.*?>", "", cards["Partitions"]) == f"{found.partitions:,}"
     assert cards["Without leader"] == cards["Under-replicated"] == "0"
 
@@ -82,6 +82,10 @@ def test_a_topic_with_its_partitions(cluster, page):
     rows = re.findall(r'<tr><th scope="row">(\d)</th>\n<td>(\d)</td>', text)
     assert rows == [(str(p.partition), str(p.leader)) for p in facts.partitions]
     assert text.count('<td class="n">10</td>') == 3, "each ends at 10"
+    sizes = ask(cluster, lambda client: topics.sizes(client, ["orders"]))
+    assert len(sizes) == 3
+    for by_broker in sizes.values():
+        assert f"1 <small>({by_broker[1]:,} B)</small>" in text
     assert re.search(r"<dt>min.insync.replicas</dt><dd>1</dd>", text)
     assert "does not exist" in page("/topic", 404, name="missing")
     page("/topic", 400)

@@ -1,10 +1,13 @@
 """`ottla console` as a process, beside a cluster of processes: a kill, and Ctrl-C."""
 
 import signal
+import socket
 
 import pytest
 
+from ottla.console.server import MOST_CONNECTIONS
 from support.console_process import run, served, up
+from support.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -32,6 +35,32 @@ def test_a_kill_is_seen_within_a_second_and_the_broker_comes_back(tmp_path):
         console.until("/chaos", "broker 1 resumed", 5)
         code, said = console.end()
         assert (code, said) == (0, "")
+
+
+def test_damaged_requests_and_too_many_connections(tmp_path):
+    with served("-b", "127.0.0.1:9") as console:
+        host, _, port = console.address.partition(":")
+
+        def status(data):
+            with socket.create_connection((host, int(port)), 5) as connection:
+                connection.sendall(data)
+                return int(connection.recv(100).split()[1])
+
+        ours = b"Host: localhost\r\n"
+        assert status(b"GET / HTTP/1.1\r\n" + ours + b"\r\n") == 401
+        assert status(b"GET / HTTP/1.1\r\nHost: evil\r\n\r\n") == 421
+        assert status(b"GET / HTTP/1.0\r\n\r\n") == 421
+        assert status(b"GET / HTTP/1.1\r\n" + ours * 2 + b"\r\n") == 400
+        assert status(b"\x16\x03\x01\x00\r\n\r\n") == 400
+        assert status(b"GET / HTTP/1.1\r\n" + ours + b"X: " + b"a" * 200_000) == 400
+        upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+        assert status(b"GET /live HTTP/1.1\r\n" + ours + upgrade) == 401
+        many = [socket.create_connection((host, int(port)), 5) for _ in range(MOST_CONNECTIONS)]
+        assert status(b"GET /login HTTP/1.1\r\n" + ours + b"\r\n") == 503
+        for connection in many:
+            connection.close()
+        until(lambda: status(b"GET /login HTTP/1.1\r\n" + ours + b"\r\n") == 401, 10, "room")
+        assert console.end() == (0, "")
 
 
 def test_a_secured_cluster_and_none_of_its_secrets(tmp_path):

@@ -17,6 +17,8 @@ from ottla.net.client import Client
 WATCH_S = 3.0
 OLDER_THAN_MS = 900_000
 LONGEST_S = 120.0
+LEAST_S = 5.0
+"""Between two diagnoses, whatever happens."""
 FRESH_S = 60.0
 PAUSES = 20
 """Findings are fresh for so many times as long as it took to ask for them, and FRESH_S at least."""
@@ -32,6 +34,7 @@ class Diagnosing:
         self.clock = ""
         """When the findings were complete."""
         self._client = client
+        self._about: object = None
         self._ended_s = float("-inf")
         self._fresh_s = FRESH_S
         self._task: asyncio.Task[None] | None = None
@@ -40,10 +43,15 @@ class Diagnosing:
     def running(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    def begin(self, *, again: bool = False) -> None:
-        """Ask for findings, unless that is done already; `again`: fresh ones are asked for, too."""
-        if self.running or (not again and time.monotonic() - self._ended_s < self._fresh_s):
+    def begin(self, *, again: bool = False, about: object = None) -> None:
+        """Ask for findings, unless that is done already; `again`: fresh ones are asked for, too.
+
+        `about`: what is known of the cluster; findings about something else are not fresh.
+        """
+        fresh_s = self._fresh_s if about in (None, self._about) else LEAST_S
+        if self.running or (not again and time.monotonic() - self._ended_s < fresh_s):
             return
+        self._about = about
         self._task = asyncio.create_task(self._ask())
 
     async def _ask(self) -> None:

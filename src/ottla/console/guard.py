@@ -34,17 +34,19 @@ HEADERS = (
     ("content-security-policy", POLICY),
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "DENY"),
-    ("referrer-policy", "no-referrer"),
+    ("referrer-policy", "same-origin"),  # without a referrer, browsers name no Origin of a form
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
     ("cache-control", "no-store"),
 )
 
 ENTERED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ottla console</title>
-<link rel="icon" href="data:,"><meta http-equiv="refresh" content="0;url=/"><p><a href="/">Go on to the console</a></p></html>
+<link rel="icon" href="data:,"><meta http-equiv="refresh" content="0;url=/">
+<p><a href="/">Go on to the console</a></p></html>
 """
 NO_SESSION = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ottla console</title>
-<link rel="icon" href="data:,"><h1>No session</h1><p>Open the link that <code>ottla console</code> printed. A link lets in once;
+<link rel="icon" href="data:,"><h1>No session</h1>
+<p>Open the link that <code>ottla console</code> printed. A link lets in once;
 after that it prints the next one.</p></html>
 """
 

@@ -66,6 +66,7 @@ async def serve(
             ws="none",
             lifespan="on",
             log_config=None,
+            log_level="error",  # what damaged requests bring about is no line
             access_log=False,
             server_header=False,
             proxy_headers=False,

@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from typing import NamedTuple, TypeVar, cast
 
 from ottla.admin.session import CONNECT_TIMEOUT_S
-from ottla.admin.top.changes import Changes, Look, TopicRow
+from ottla.admin.top.changes import BrokerRow, Changes, Look, TopicRow
 from ottla.admin.top.looking import Looking, Metrics
 from ottla.model.errors import OttlaError
 from ottla.net.client import Client
@@ -24,6 +25,34 @@ PING_EVERY_S = 0.3
 PING_TIMEOUT_S = 1.0
 IDLE_S = 30.0
 """So long after the last request of a browser the cluster is asked no more."""
+
+
+T = TypeVar("T")
+
+
+class Counts(NamedTuple):
+    """Of one look. `groups` is None while they have not been asked for."""
+
+    topics: int
+    partitions: int
+    without_leader: int
+    under_replicated: int
+    moving: int
+    groups: int | None
+
+
+def _counted(look: Look | None) -> Counts:
+    if look is None:
+        return Counts(0, 0, 0, 0, 0, None)
+    partitions = look.partitions.values()
+    return Counts(
+        len({tp.topic for tp in look.partitions}),
+        len(partitions),
+        sum(p.leader < 0 for p in partitions),
+        sum(len(p.isr) < len(p.replicas) for p in partitions),
+        len(look.moves),
+        None if look.groups is None else len(look.groups),
+    )
 
 
 class Watcher:
@@ -38,7 +67,8 @@ class Watcher:
         self.version = 0
         self.seen_s = float("-inf")
         """When the newest look was complete, by the monotonic clock."""
-        self._topics: tuple[Look | None, list[TopicRow]] | None = None
+        self._worked_out_of: Look | None = None
+        self._worked_out: dict[str, object] = {}
         self._client = client
         self._looking = Looking(client, metrics_of)
         self._changed = asyncio.Condition()
@@ -49,9 +79,23 @@ class Watcher:
 
     def topics(self) -> list[TopicRow]:
         """Return the topics of the newest look, what is wrong first; worked out once for each."""
-        if self._topics is None or self._topics[0] is not self.changes.look:
-            self._topics = self.changes.look, self.changes.topics()
-        return self._topics[1]
+        return self._once("topics", self.changes.topics)
+
+    def brokers(self) -> list[BrokerRow]:
+        """Return the brokers of the newest look; worked out once for each."""
+        return self._once("brokers", self.changes.brokers)
+
+    def counts(self) -> Counts:
+        """Return how many there are of what, in the newest look; worked out once for each."""
+        return self._once("counts", lambda: _counted(self.changes.look))
+
+    def _once(self, name: str, work: Callable[[], T]) -> T:
+        if self._worked_out_of is not self.changes.look:
+            self._worked_out_of = self.changes.look
+            self._worked_out.clear()
+        if name not in self._worked_out:
+            self._worked_out[name] = work()
+        return cast("T", self._worked_out[name])
 
     def want(self) -> None:
         """Have the cluster watched for a while."""

@@ -68,15 +68,28 @@ class Placed(NamedTuple):
 
 
 async def describe(
-    client: Client, brokers: Iterable[int], topics: Collection[str] = ()
+    client: Client,
+    brokers: Iterable[int],
+    topics: Collection[str] = (),
+    *,
+    only: Mapping[str, Collection[int]] | None = None,
 ) -> Described:
-    """Ask brokers for their log dirs, and for replicas of these topics (none named: of all)."""
+    """Ask brokers for their log dirs, and for replicas of these topics (none named: of all).
+
+    `only`: partitions by topic; brokers are asked for no others then.
+    """
+    wanted = None
+    if only is not None:
+        wanted = [
+            DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=sorted(numbers))
+            for name, numbers in only.items()
+        ]
     dirs: list[LogDir] = []
     replicas: list[Lying] = []
     silent = []
     for broker in sorted(brokers):
         try:
-            response = await client.call(DescribeLogDirsRequest(topics=None), broker)
+            response = await client.call(DescribeLogDirsRequest(topics=wanted), broker)
         except ConnectionLostError:
             silent.append(broker)
             continue

@@ -323,12 +323,21 @@ async def delete_topics(
         raise OttlaError("; ".join(problems))
 
 
-async def sizes(client: Client, names: Collection[str]) -> dict[TopicPartition, dict[int, int]]:
-    """Return how many bytes each replica of some topics has, by broker; silent brokers left out."""
+async def sizes(
+    client: Client,
+    names: Collection[str] = (),
+    *,
+    only: Mapping[str, Collection[int]] | None = None,
+) -> dict[TopicPartition, dict[int, int]]:
+    """Return how many bytes each replica of some topics has, by broker; silent brokers left out.
+
+    Of `only` these partitions by topic, if it is given.
+    """
     from ottla.admin.operations import log_dirs  # noqa: PLC0415 - few commands need it
 
     found: dict[TopicPartition, dict[int, int]] = {}
-    for lying in (await log_dirs.describe(client, await client.broker_ids(), names)).replicas:
+    brokers = await client.broker_ids()
+    for lying in (await log_dirs.describe(client, brokers, names, only=only)).replicas:
         if not lying.is_future:
             found.setdefault(lying.partition, {})[lying.broker] = lying.size
     return found

@@ -15,7 +15,7 @@ async def one(console: Console, asked: Asked) -> Page:
     """Return one broker, a dead one too if it has replicas."""
     broker = asked.number("id", -1, 0, (1 << 31) - 1)
     look = await console.watcher.look()
-    row = next((r for r in console.watcher.changes.brokers() if r.broker == broker), None)
+    row = next((r for r in console.watcher.brokers() if r.broker == broker), None)
     if row is None:
         known = ", ".join(map(str, sorted(look.brokers)))
         raise BrokerNotAliveError(f"there is no broker {broker}; there are {known}")

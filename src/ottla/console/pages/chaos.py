@@ -99,8 +99,8 @@ def _view(console: Console) -> dict[str, Any]:
     for lane in console.probe.lanes:
         drawn = [
             (
-                round(begin * WIDTH, 1),
-                round(max(1.0, (end - begin) * WIDTH), 1),
+                f"{begin * WIDTH:.1f}",
+                f"{max(1.0, (end - begin) * WIDTH):.1f}",
                 "late" if took >= LATE_S else "slow" if took >= SLOW_S else "quick",
                 took,
             )

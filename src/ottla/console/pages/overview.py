@@ -3,14 +3,18 @@
 Who may call: `application`, `live`.
 """
 
+from itertools import groupby
 from typing import Any
 
 from ottla.admin.operations.status import BrokerStatus
+from ottla.admin.output import plural
 from ottla.console.asked import Asked
 from ottla.console.page import Page
 from ottla.console.state import Console
 
 EVENTS_SHOWN = 40
+PARTITIONS_SHOWN = 5
+"""In one second."""
 
 
 async def page(console: Console, asked: Asked) -> Page:
@@ -23,23 +27,37 @@ async def page(console: Console, asked: Asked) -> Page:
 async def parts(console: Console, _asked: Asked) -> dict[str, Page]:
     """Return what is updated live."""
     look = await console.watcher.look()
-    console.diagnosing.begin()
     changes = console.watcher.changes
-    newest = list(changes.events)[: -EVENTS_SHOWN - 1 : -1]
-    partitions = look.partitions.values()
-    counts = {
-        "topics": len({tp.topic for tp in look.partitions}),
-        "partitions": len(look.partitions),
-        "without_leader": sum(p.leader < 0 for p in partitions),
-        "under_replicated": sum(len(p.isr) < len(p.replicas) for p in partitions),
-        "moving": len(look.moves),
-        "groups": None if look.groups is None else len(look.groups),
-    }
+    newest = shortened(list(changes.events)[::-1])[:EVENTS_SHOWN]
+    counts = console.watcher.counts()
+    wrong = counts.without_leader, counts.under_replicated
+    console.diagnosing.begin(about=(look.controller, frozenset(look.brokers), wrong))
     return {
         "health": Page("part_health.html", {"look": look, "counts": counts, **health(console)}),
         "brokers": Page("part_brokers.html", {"look": look, "rows": _brokers(console)}),
         "events": Page("part_events.html", {"events": newest}),
     }
+
+
+def shortened(lines: list[str]) -> list[str]:
+    """Return lines of events with the partitions of one second in few of them.
+
+    A broker that dies changes all its partitions: what happened to it must not be lost among them.
+    """
+    found: list[str] = []
+    for clock, group in groupby(lines, key=lambda line: line.partition("  ")[0]):
+        shown = left = 0
+        for line in group:
+            if line.partition("  ")[2].startswith(("broker ", "controller ")):
+                found.append(line)
+            elif shown < PARTITIONS_SHOWN:
+                shown += 1
+                found.append(line)
+            else:
+                left += 1
+        if left:
+            found.append(f"{clock}  and {plural(left, 'change')} of partitions more")
+    return found
 
 
 def health(console: Console) -> dict[str, Any]:
@@ -60,7 +78,7 @@ def _brokers(console: Console) -> list[dict[str, Any]]:
             "process": processes.get(row.broker),
             "silent": console.watcher.silent.get(row.broker),
         }
-        for row in console.watcher.changes.brokers()
+        for row in console.watcher.brokers()
     ]
 
 

@@ -9,7 +9,8 @@ from ottla.console.asked import Asked
 from ottla.console.state import Console
 
 LEFT = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ottla console</title>
-<link rel="icon" href="data:,"><h1>All sessions have ended</h1><p>The next browser gets in by the link that
+<link rel="icon" href="data:,"><h1>All sessions have ended</h1>
+<p>The next browser gets in by the link that
 <code>ottla console</code> printed last.</p></html>
 """
 

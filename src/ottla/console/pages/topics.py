@@ -53,7 +53,7 @@ async def one(console: Console, asked: Asked) -> Page:
         offsets.log_offsets(client, tps, LATEST),
         reassign.in_progress(client),
         configs.own(client, configs.TOPIC, name),
-        _sizes(console, name),
+        _sizes(console, tps),
     )
     rows = [
         {
@@ -70,9 +70,12 @@ async def one(console: Console, asked: Asked) -> Page:
     return Page("topic.html", {"title": f"Topic {name}", **values})
 
 
-async def _sizes(console: Console, name: str) -> dict[TopicPartition, dict[int, Any]]:
+async def _sizes(
+    console: Console, tps: list[TopicPartition]
+) -> dict[TopicPartition, dict[int, Any]]:
     """Return bytes by partition and broker; nothing where the brokers do not tell."""
     try:
-        return await topics.sizes(console.client, [name])
+        only = {tps[0].topic: [tp.partition for tp in tps]} if tps else {}
+        return await topics.sizes(console.client, only=only)
     except OttlaError:
         return {}
