@@ -42,12 +42,14 @@ class GapBound:
     `on_disk`: what the file says, None without one. Only logs that are compacted have a file.
     """
 
-    __slots__ = ("_job", "on_disk", "upto", "wanted")
+    __slots__ = ("_job", "gap_before", "on_disk", "upto", "wanted")
 
     def __init__(self, upto: int, on_disk: int | None = None, *, wanted: bool) -> None:
         self.upto = upto
         self.on_disk = on_disk
         self.wanted = wanted or on_disk is not None
+        self.gap_before: int | None = None
+        """a log end before which offsets may be missing, since the log was truncated to it"""
         self._job = 0
         """number of the job that wrote the file last"""
 
@@ -57,17 +59,16 @@ class GapBound:
         return self.wanted and self.on_disk != self.upto
 
     def raise_to(self, offset: int) -> None:
-        """Allow gaps up to `offset`; write the file before there are any."""
+        """Allow gaps up to `offset`, below which all is flushed; to be written before there is one."""
         self.upto = max(self.upto, offset)
 
     def on_truncated(self, log_end_offset: int, end_of_batches: int | None) -> None:
-        """Lower the bound after a truncation; `end_of_batches`: where the last batch ends.
+        """Lower the bound after a truncation; `end_of_batches`: where the last batch ends, if known.
 
-        Offsets may be missing between the two: the next segment begins at the log end all the same.
-        None if it is not known.
+        Where offsets are missing between the two, a segment that begins now begins behind a gap.
         """
-        dense = end_of_batches == log_end_offset
-        self.upto = min(self.upto, log_end_offset) if dense else log_end_offset
+        self.upto = min(self.upto, log_end_offset)
+        self.gap_before = None if end_of_batches == log_end_offset else log_end_offset
 
     def add_to(self, job: FlushJob, folder: str) -> None:
         """Add the file to a job that has its number by now or gets it next."""

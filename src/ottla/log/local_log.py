@@ -326,7 +326,9 @@ class LocalLog:
 
         Mostly a flush has done so before: only here the event loop waits for the disk.
         """
-        if base_offset > self.log_end_offset:  # too far away for one segment
+        if base_offset > self.log_end_offset or base_offset == self.gaps.gap_before:
+            if self.gaps.wanted:
+                self.flush()
             self.gaps.raise_to(base_offset)
         if self.gaps.unwritten:
             self._run(self.prepare_write(gap_bound.NAME, gap_bound.encode(self.gaps.upto)))

@@ -15,9 +15,12 @@ COMPACTED = {"segment_bytes": 400, "cleanup_policy": "compact"}
 TP = TopicPartition("t", 0)
 
 
-def filled(kit, batches=12):
+BATCHES = 16
+
+
+def filled(kit):
     log = kit.open(**COMPACTED)
-    kit.fill(log, batches)
+    kit.fill(log, BATCHES)
     return log, [s.base_offset for s in log.segments]
 
 
@@ -34,7 +37,7 @@ def lose_the_last_batches(kit, base, count, batch_bytes):
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_compacted_log_ends_where_a_segment_lost_its_end(kit, lost, count):
     log, bases = filled(kit)
-    batch_bytes = log.size // 12
+    batch_bytes = log.size // BATCHES
     log.abandon()
     lose_the_last_batches(kit, bases[lost], count, batch_bytes)
     log = kit.open(**COMPACTED)
@@ -65,7 +68,7 @@ def test_the_bound_is_durable_before_the_second_segment_is_there(kit, monkeypatc
         return create(files, folder, base, now_ms)
 
     monkeypatch.setattr(Segment, "create", look)
-    kit.fill(log, 12)
+    kit.fill(log, 20)
     assert len(seen) > 2
     assert {bound for _, bound in seen} == {0}
     assert kit.files.calls.count("write_durable") == 1, "once for all"
@@ -125,12 +128,12 @@ def test_a_log_that_becomes_compacted_gets_one(kit):
 def test_a_file_that_is_garbage_proves_nothing(kit, data):
     """As without it: a log that a JVM broker wrote may have gaps anywhere."""
     log, bases = filled(kit)
-    batch_bytes = log.size // 12
+    batch_bytes = log.size // BATCHES
     log.abandon()
     lose_the_last_batches(kit, bases[0], 1, batch_bytes)
     (kit.folder / gap_bound.NAME).write_bytes(data)
     log = kit.open(**COMPACTED)
-    assert log.log_end_offset == 12
+    assert log.log_end_offset == BATCHES
     log.flush()
     assert bound_on_disk(kit) == bases[-1], "from here on it is known"
     kit.fill(log, 12)
@@ -140,11 +143,12 @@ def test_a_file_that_is_garbage_proves_nothing(kit, data):
     assert kit.open(**COMPACTED).log_end_offset == newer[1] - 1
 
 
-@pytest.mark.parametrize("flipped", range(8 * len(gap_bound.encode(120))))
-def test_a_flipped_bit_is_not_believed(flipped):
-    data = bytearray(gap_bound.encode(120))
-    data[flipped // 8] ^= 1 << flipped % 8
-    assert gap_bound.decode(bytes(data)) is None
+def test_a_flipped_bit_is_not_believed():
+    whole = gap_bound.encode(120)
+    for flipped in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[flipped // 8] ^= 1 << flipped % 8
+        assert gap_bound.decode(bytes(data)) is None
 
 
 def test_what_is_encoded_is_decoded():
