@@ -59,13 +59,14 @@ class GapBound:
         return self.wanted and self.on_disk != self.upto
 
     def raise_to(self, offset: int) -> None:
-        """Allow gaps up to `offset`, below which all is flushed; to be written before there is one."""
+        """Allow gaps up to `offset`, below which all is flushed; write the file before."""
         self.upto = max(self.upto, offset)
 
     def on_truncated(self, log_end_offset: int, end_of_batches: int | None) -> None:
-        """Lower the bound after a truncation; `end_of_batches`: where the last batch ends, if known.
+        """Lower the bound after a truncation; `end_of_batches`: where the last batch ends.
 
         Where offsets are missing between the two, a segment that begins now begins behind a gap.
+        None if the end is not known.
         """
         self.upto = min(self.upto, log_end_offset)
         self.gap_before = None if end_of_batches == log_end_offset else log_end_offset

@@ -527,9 +527,7 @@ class Cluster:
             for consumer in self._consumers:
                 group.create_task(consumer.run())
 
-    def _producer(
-        self, kind: type[Producer], world: World, name: str, pause_s: float
-    ) -> Producer:
+    def _producer(self, kind: type[Producer], world: World, name: str, pause_s: float) -> Producer:
         keyed = self.plan.compacted
         return kind(world, self.bootstrap, name, self.tps, self.history, pause_s, keyed=keyed)
 

@@ -1,4 +1,4 @@
-"""F5: which gaps of a compacted log are the cleaner's, and which are records that a power loss took."""
+"""F5: which gaps of a compacted log are the cleaner's, and which a power loss left."""
 
 import asyncio
 
@@ -124,7 +124,10 @@ def test_a_log_that_becomes_compacted_gets_one(kit):
     assert kit.open(**COMPACTED).log_end_offset == last - 1
 
 
-@pytest.mark.parametrize("data", [b"", b"gaps_upto=0\n", b"gaps_upto=0\ncrc32c=00000000\n", b"\xff"])
+GARBAGE = [b"", b"gaps_upto=0\n", b"gaps_upto=0\ncrc32c=00000000\n", b"\xff"]
+
+
+@pytest.mark.parametrize("data", GARBAGE)
 def test_a_file_that_is_garbage_proves_nothing(kit, data):
     """As without it: a log that a JVM broker wrote may have gaps anywhere."""
     log, bases = filled(kit)
@@ -212,7 +215,7 @@ def test_batches_that_are_too_far_apart_for_one_segment(kit):
 
 
 def cleaned_manager(kit):
-    """Return a manager whose log has segments of which the cleaner left nothing but the last key."""
+    """Return a manager and its log, of which the cleaner leaves one record of each segment."""
     manager = kit.manager(
         **{
             "log.segment.bytes": "400",
