@@ -15,6 +15,9 @@ import contextlib
 from google_crc32c import value as crc32c
 
 from ottla.log.flush import FlushJob
+from ottla.log.segment import Segment
+from ottla.model.errors import CorruptRecordError
+from ottla.model.steps import drain
 
 NAME = ".ottla-gaps.deleted"
 """In a partition's folder: `encode`'s text."""
@@ -62,14 +65,21 @@ class GapBound:
         """Allow gaps up to `offset`, below which all is flushed; write the file before."""
         self.upto = max(self.upto, offset)
 
-    def on_truncated(self, log_end_offset: int, end_of_batches: int | None) -> None:
-        """Lower the bound after a truncation; `end_of_batches`: where the last batch ends.
+    def on_truncated(self, log_end_offset: int, active: Segment) -> None:
+        """Lower the bound after a truncation; OSError if the active segment cannot be read.
 
-        Where offsets are missing between the two, a segment that begins now begins behind a gap.
-        None if the end is not known.
+        Where offsets are missing before the log end, a segment that begins now begins behind a gap.
         """
         self.upto = min(self.upto, log_end_offset)
-        self.gap_before = None if end_of_batches == log_end_offset else log_end_offset
+        self.gap_before = log_end_offset
+        end: int | None = None
+        with contextlib.suppress(CorruptRecordError):
+            if not active.size:
+                end = active.base_offset
+            elif self.wanted:
+                end = drain(active.finding_end())
+        if end == log_end_offset:
+            self.gap_before = None
 
     def add_to(self, job: FlushJob, folder: str) -> None:
         """Add the file to a job that has its number by now or gets it next."""

@@ -6,7 +6,6 @@ offset is one step. Invariants: log_start <= last_stable <= high_watermark <= lo
 disk only grow. What a log is made of (segments, flushes, failure) is in `local_log`.
 """
 
-import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -562,9 +561,9 @@ class Log(LocalLog):
             offset = min(offset, max(began, self.log_start_offset))
             self._write_pending_snapshots()
             self._drop_snapshots(lambda at: at <= offset)
+            self.gaps.on_truncated(offset, self._active)
         except OSError as error:
             raise self._fail(error, "truncation") from error
-        self.gaps.on_truncated(offset, self._end_of_batches())
         self._after_truncation(offset)
         self.epochs.truncate_from_end(offset)
         self._latest_epoch = self.epochs.latest
@@ -587,18 +586,11 @@ class Log(LocalLog):
             raise self._fail(error, "truncation") from error
         self.epochs.clear()
         self._latest_epoch = self.epochs.latest
-        self.gaps.on_truncated(offset, offset)
+        self.gaps.on_truncated(offset, self._active)
         self._after_truncation(offset)
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
         self.producers.clear()
         self.set_high_watermark(offset)
-
-    def _end_of_batches(self) -> int | None:
-        if not self.gaps.wanted:
-            return None
-        with contextlib.suppress(CorruptRecordError):
-            return drain(self._active.finding_end())
-        return None
 
     def _after_truncation(self, offset: int) -> None:
         self.log_end_offset = offset
