@@ -50,6 +50,13 @@ def test_a_compacted_log_ends_where_a_segment_lost_its_end(kit, lost, count):
     assert kit.reopen(log, **COMPACTED).log_end_offset == bases[lost + 1] - count + 5
 
 
+def test_and_where_nothing_but_a_segments_name_is_left(kit):
+    log, bases = filled(kit)
+    log.abandon()
+    (kit.folder / f"{bases[1]:020d}.log").write_bytes(b"")
+    assert kit.open(**COMPACTED, cleaned_offset=bases[2]).log_end_offset == bases[1]
+
+
 def test_and_where_a_segment_is_not_there_at_all(kit):
     log, bases = filled(kit)
     log.abandon()
