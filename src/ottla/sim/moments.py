@@ -447,7 +447,7 @@ def power_loss_after_roll(hand: Hand) -> str | None:
             state is not None
             and number in state[1]
             and target.started(victim)
-            and ends.get(number) == max(ends.values())
+            and ends.get(number) == max(ends.values(), default=-1)
         )
 
     def let_it_lead() -> None:
