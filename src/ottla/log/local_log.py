@@ -132,14 +132,18 @@ class LocalLog:
         self._rules = ValidationRules(config)
         self._index_interval = config.index_interval_bytes
         self._segment_bytes = config.segment_bytes
-        self._segment_ms = config.segment_ms
         self.gaps.wanted = self.gaps.wanted or config.compact
-        if config.compact:  # what must be compacted in time may not stay in the active segment
-            self._segment_ms = min(self._segment_ms, config.max_compaction_lag_ms)
         self._max_index_entries = max(config.segment_index_bytes // _TIME_INDEX_ENTRY, 1)
         self._active.index_limit = self._max_index_entries
         self._flush_messages = config.flush_messages
         self._roll_timestamp = _UNKNOWN
+
+    @property
+    def _segment_ms(self) -> int:
+        config = self.config
+        if config.compact:  # what must be compacted in time may not stay in the active segment
+            return min(config.segment_ms, config.max_compaction_lag_ms)
+        return config.segment_ms
 
     # Failure ---------------------------------------------------------------------------
 
