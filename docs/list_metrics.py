@@ -23,7 +23,7 @@ A broker shows the metrics of a JVM broker, and a few of its own, in two ways:
 
 `ottla up` opens both for each broker: HTTP on 127.0.0.1, 100 above the broker's own port where that is free, and prints the addresses.
 A broker by itself has neither unless asked. Decisions: [adr/0006](adr/0006-metrics-by-a-socket-in-the-folder.md),
-[adr/0022](adr/0023-metrics-over-http-in-the-loop.md).
+[adr/0023](adr/0023-metrics-over-http-in-the-loop.md).
 
 ```sh
 curl http://127.0.0.1:9192/metrics
