@@ -8,7 +8,7 @@ modules, test items and Hypothesis alone made that 0.13 s of CPU, about 400 time
 frozen once they are all there, and what later modules leave behind is frozen after each of them
 (some tests call `gc.unfreeze()` at their end).
 
-Files with slow tests come first where several processes share the tests.
+Files with slow tests come first where several processes share the files (scripts/test).
 """
 
 import gc
@@ -46,13 +46,13 @@ def pytest_collection(session):
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items):
-    """Put files with slow tests first, then those with many tests, for `--dist loadfile`.
+def pytest_collection_modifyitems(config, items):
+    """With --no-loadscope-reorder put files with slow tests first, then those with many tests.
 
     A worker takes the next files while two tests are left to it: if these took a minute each at the
     end, the other worker would have nothing to do meanwhile.
     """
-    if "PYTEST_XDIST_WORKER" not in os.environ:
+    if getattr(config.option, "loadscopereorder", True):
         return
     count = Counter(item.path for item in items)
     slow = {

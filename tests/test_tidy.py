@@ -469,7 +469,8 @@ def our_bases() -> frozenset[str]:
     return frozenset(known)
 
 
-def used_names() -> set[str]:
+@functools.cache
+def used_names() -> frozenset[str]:
     """Return every name that src reads, and the words of texts that may be names."""
     found: set[str] = set()
     for path in MODULES:
@@ -486,7 +487,7 @@ def used_names() -> set[str]:
                 and re.fullmatch(r"[\w.:]+", node.value)
             ):  # found by name, as in getattr
                 found |= set(re.split(r"[.:]", node.value))
-    return found
+    return frozenset(found)
 
 
 def test_no_dead_functions():
