@@ -70,6 +70,7 @@ def run(cluster, tmp_path):
         events.mkdir()
         settings = {
             "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
             "spark.eventLog.dir": events.as_uri(),
             "spark.eventLog.logBlockUpdates.enabled": "true",
             "spark.log.level": "INFO",
@@ -161,7 +162,7 @@ def test_lake_by_sparks_connector_with_dead_letters_and_replay(cluster, run, tmp
 
     events = [path for path in tmp_path.rglob("*") if path.is_file() and "events" in str(path)]
     assert sum(path.stat().st_size for path in events) > 100_000, "Spark wrote its event logs"
-    assert any(b"lander.properties" in path.read_bytes() for path in events)
+    assert any(b"SparkListenerSQLExecutionStart" in path.read_bytes() for path in events)
     assert leaks(cluster.secrets(), tmp_path) == []
     assert cluster.leaks() == []
 
