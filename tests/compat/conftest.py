@@ -1,4 +1,4 @@
-"""Fixtures for tests with real processes: a cluster of ours on a real ZooKeeper."""
+"""Fixtures for tests with real processes: clusters of ours."""
 
 import pytest
 

@@ -427,7 +427,7 @@ def test_the_same_answers_and_the_same_records(tmp_path, kafka_tools):
 
     both = (
         Kafka39Cluster(tmp_path / "kafka", brokers=1, heap_mb=320, **SETTINGS),
-        OttlaCluster(tmp_path / "ours", brokers=1, **SETTINGS),
+        OttlaCluster(tmp_path / "ours", brokers=1, zookeeper_server="java", **SETTINGS),
     )
     with ThreadPoolExecutor(2) as at_once:  # most of it is waiting
         (theirs, their_records), (ours, our_records) = at_once.map(told, both)

@@ -50,7 +50,7 @@ def sides(tmp_path_factory):
     settings = {"auto_leader_rebalance_enable": "false"}
     with (
         tools.OneJvm() as jvm,
-        OttlaCluster(folder / "ours", brokers=3, **settings) as ours,
+        OttlaCluster(folder / "ours", brokers=3, zookeeper_server="java", **settings) as ours,
         Kafka39Cluster(folder / "kafka", brokers=3, heap_mb=256, **settings) as kafka,
     ):
         yield Side(ours, jvm), Side(kafka, jvm)

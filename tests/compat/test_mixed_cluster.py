@@ -79,7 +79,7 @@ def test_a_jvm_broker_follows_leads_and_dies(tmp_path, kafka_tools):
     from support.cluster import OttlaCluster
     from support.kafka39 import Kafka39Cluster
 
-    with OttlaCluster(tmp_path / "ours", brokers=3) as ours:
+    with OttlaCluster(tmp_path / "ours", brokers=3, zookeeper_server="java") as ours:
         with Kafka39Cluster(
             tmp_path / "theirs", ids=[JVM], zookeeper=ours.zookeeper, heap_mb=384
         ) as theirs:

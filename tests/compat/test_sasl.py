@@ -18,8 +18,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokenProvider
 
-from ottla.zookeeper.embedded import start_zookeeper
-from support.cluster import free_ports
+from support.cluster import free_ports, start_test_zookeeper
 from support.sasl_clusters import (
     BROKER,
     BROKER_PASSWORD,
@@ -80,7 +79,7 @@ def secured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sasl")
     issuer = Issuer(folder)
     port = free_ports(1)[0]
-    zookeeper = start_zookeeper(folder / "zookeeper", port, heap_mb=256)
+    zookeeper = start_test_zookeeper(folder / "zookeeper", port)
     try:
         address = f"127.0.0.1:{port}"
         for name, password in {BROKER: BROKER_PASSWORD, **USERS}.items():

@@ -13,7 +13,9 @@ def cluster(tmp_path_factory):
     from support.cluster import OttlaCluster
 
     folder = tmp_path_factory.mktemp("three")
-    with OttlaCluster(folder, brokers=3, min_insync_replicas="2") as cluster:
+    with OttlaCluster(
+        folder, brokers=3, zookeeper_server="java", min_insync_replicas="2"
+    ) as cluster:
         yield cluster
 
 

@@ -48,7 +48,12 @@ def authority(tmp_path):
 @pytest.fixture
 def clusters(tmp_path, authority):
     with SecuredCluster(
-        tmp_path / "ours", authority, 2, session_timeout_ms=4000, **SETTINGS
+        tmp_path / "ours",
+        authority,
+        2,
+        zookeeper_server="java",
+        session_timeout_ms=4000,
+        **SETTINGS,
     ) as ours:
         kafka = SecuredKafka(
             tmp_path / "kafka", authority, [JVM], zookeeper=ours.zookeeper, heap_mb=320,

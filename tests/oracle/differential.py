@@ -250,7 +250,7 @@ def run(
     report = Report()
     of = {**SETTINGS, **(OF_SEVERAL if brokers > 1 else {})}
     with (
-        FirstOttla(folder / "ours", brokers, **of) as ours,
+        FirstOttla(folder / "ours", brokers, zookeeper_server="java", **of) as ours,
         FirstKafka(folder / "theirs", brokers, heap_mb=384, **of) as theirs,
     ):
         sides = (

@@ -241,7 +241,7 @@ def test_both_controllers_write_the_same_states_as_often(tmp_path):
         return seen, sequences(cluster.folder / "zookeeper", script.role)
 
     both = (
-        OttlaCluster(tmp_path / "ours", brokers=3, **settings),
+        OttlaCluster(tmp_path / "ours", brokers=3, zookeeper_server="java", **settings),
         Kafka39Cluster(tmp_path / "theirs", brokers=3, heap_mb=320, **settings),
     )
     with ThreadPoolExecutor(2) as at_once:  # most of it is waiting

@@ -32,7 +32,9 @@ pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    with OttlaCluster(tmp_path_factory.mktemp("cluster"), brokers=3) as cluster:
+    with OttlaCluster(
+        tmp_path_factory.mktemp("cluster"), brokers=3, zookeeper_server="java"
+    ) as cluster:
         yield cluster
 
 

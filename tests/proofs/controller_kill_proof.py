@@ -36,7 +36,7 @@ from kafka.errors import KafkaError
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from proofs.kill_proof import Writer, longest_silence, problems, read_back
-from support.cluster import OttlaCluster  # tests are no package
+from support.cluster import OttlaCluster, add_zookeeper_option  # tests are no package
 from support.seen import REASSIGN_ZNODE, Znodes, disagreements
 from support.waiting import until
 
@@ -255,13 +255,20 @@ class Proof:
 
 
 def run(
-    folder: Path, rounds: int, seed: int, partitions: int, rate: int, session_ms: int = 6000
+    folder: Path,
+    rounds: int,
+    seed: int,
+    partitions: int,
+    rate: int,
+    session_ms: int = 6000,
+    zookeeper_server: str = "own",
 ) -> int:
     """Run the proof; return how many kills came amid the work. AssertionError if it fails."""
     amid = 0
     with OttlaCluster(
         folder,
         brokers=BROKERS,
+        zookeeper_server=zookeeper_server,
         session_timeout_ms=session_ms,
         auto_leader_rebalance_enable="false",
         auto_create_topics_enable="false",
@@ -297,11 +304,15 @@ def main() -> int:
     parser.add_argument("--partitions", type=int, default=150)
     parser.add_argument("--rate", type=int, default=200, help="records a second")
     parser.add_argument("--dir", type=Path, help="keep the cluster's files here")
+    add_zookeeper_option(parser)
     args = parser.parse_args()
     seed = random.randrange(10**6) if args.seed is None else args.seed
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        amid = run(args.dir or Path(folder), args.rounds, seed, args.partitions, args.rate)
+        amid = run(
+            args.dir or Path(folder), args.rounds, seed, args.partitions, args.rate,
+            zookeeper_server=args.zookeeper,
+        )  # fmt: skip
     print(f"{args.rounds} rounds, {2 * args.rounds} kills, {amid} of them amid the work; all held")
     return 0
 

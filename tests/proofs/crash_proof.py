@@ -41,7 +41,7 @@ from proofs.kill_proof import (
     wait_for_full_isr,
 )
 from support.clients import admin_client  # tests are no package
-from support.cluster import OttlaCluster
+from support.cluster import OttlaCluster, add_zookeeper_option
 from support.seen import Znodes
 from support.waiting import until
 
@@ -213,6 +213,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=10, help="of each kind")
     parser.add_argument("--minutes", type=float, default=10.0, help="of what is no death")
     parser.add_argument("--rate", type=int, default=200)
+    add_zookeeper_option(parser)
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -224,7 +225,12 @@ def main() -> int:
     }
     with (
         tempfile.TemporaryDirectory(prefix="ottla-crash-") as folder,
-        OttlaCluster(Path(folder), session_timeout_ms=SESSION_MS, **settings) as cluster,
+        OttlaCluster(
+            Path(folder),
+            zookeeper_server=args.zookeeper,
+            session_timeout_ms=SESSION_MS,
+            **settings,
+        ) as cluster,
         Znodes(cluster.zookeeper) as znodes,
     ):
         admin = admin_client(cluster.bootstrap)

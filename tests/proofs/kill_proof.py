@@ -29,7 +29,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.clients import Load, admin_client, create_topics  # tests are no package
-from support.cluster import OttlaCluster
+from support.cluster import OttlaCluster, add_zookeeper_option
 from support.waiting import until
 
 TOPIC = "proof"
@@ -249,11 +249,13 @@ def main() -> int:
     parser.add_argument("--before", type=float, default=2.0, help="seconds before the kill")
     parser.add_argument("--down", type=float, default=10.0, help="seconds of producing after it")
     parser.add_argument("--dir", type=Path, help="keep the cluster's files here")
+    add_zookeeper_option(parser)
     args = parser.parse_args()
     args.numbers = Counter()
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
-        with OttlaCluster(args.dir or Path(folder), brokers=3) as cluster:
+        where = args.dir or Path(folder)
+        with OttlaCluster(where, brokers=3, zookeeper_server=args.zookeeper) as cluster:
             admin = admin_client(cluster.bootstrap)
             create_topic(admin)
             wait_for_full_isr(admin, 3)

@@ -27,7 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from ottla.wire.messages.metadata import MetadataRequest
-from support.cluster import OttlaCluster
+from support.cluster import OttlaCluster, add_zookeeper_option
 from support.delta_readers import by_delta_rs, by_protocol
 from support.landed import (
     Produced,
@@ -303,10 +303,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--records", type=int, default=4_000, help="for each round")
     parser.add_argument("--format", choices=("parquet", "delta"), default="parquet")
+    add_zookeeper_option(parser)
     args = parser.parse_args()
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
-        with OttlaCluster(Path(folder) / "cluster", brokers=3) as cluster:
+        with OttlaCluster(Path(folder) / "cluster", zookeeper_server=args.zookeeper) as cluster:
             create_topic(cluster, TOPIC, PARTITIONS, 3)
             produced = Produced(cluster.bootstrap, TOPIC)
             path = Path(folder) / "lake"

@@ -25,7 +25,7 @@ from ottla.model.protocol import LATEST
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.options import parse_options
 from support.clients import named
-from support.cluster import OttlaCluster
+from support.cluster import OttlaCluster, add_zookeeper_option
 from support.replayed import command, differences, kill_when, origin, read_all, settings_of
 
 SOURCE, TARGET = "proof", "proof-copy"
@@ -118,11 +118,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--records", type=int, default=3_000, help="for each round")
     parser.add_argument("--minutes", type=float, default=20, help="no round begins after that")
+    add_zookeeper_option(parser)
     args = parser.parse_args()
     until_s = time.monotonic() + 60 * args.minutes
     bad = done = sent = 0
     with tempfile.TemporaryDirectory() as name:
-        with OttlaCluster(Path(name) / "cluster", brokers=3, **SETTINGS) as cluster:
+        with OttlaCluster(
+            Path(name) / "cluster", zookeeper_server=args.zookeeper, **SETTINGS
+        ) as cluster:
             folder = Path(name) / "map"
             create(cluster, SOURCE)
             create(cluster, TARGET)

@@ -37,7 +37,7 @@ from support.clients import (  # tests are no package
     named,
     read_ended,
 )
-from support.cluster import OttlaCluster
+from support.cluster import OttlaCluster, add_zookeeper_option
 from support.waiting import until
 
 SOURCE, TARGET, GROUP = "proof-in", "proof-out", "proof-copiers"
@@ -297,7 +297,11 @@ def wait_for_full_isr(admin: AdminClient) -> None:
 
 def prove(args: argparse.Namespace, folder: Path) -> int:
     with OttlaCluster(
-        folder, brokers=3, session_timeout_ms=args.session_timeout, **SETTINGS
+        folder,
+        brokers=3,
+        zookeeper_server=args.zookeeper,
+        session_timeout_ms=args.session_timeout,
+        **SETTINGS,
     ) as cluster:
         admin = admin_client(cluster.bootstrap)
         config = {"min.insync.replicas": "2"}
@@ -366,6 +370,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="folder for logs and data; kept")
     parser.add_argument("--copier", help=argparse.SUPPRESS)
     parser.add_argument("--bootstrap", help=argparse.SUPPRESS)
+    add_zookeeper_option(parser)
     args = parser.parse_args()
     if args.copier:
         return copy(args.bootstrap, args.copier, args.abort_every)

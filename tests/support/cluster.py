@@ -1,10 +1,12 @@
-"""A real cluster for tests: a real ZooKeeper and broker processes that can be killed.
+"""A real cluster for tests: a ZooKeeper server and broker processes that can be killed.
 
-With OTTLA_TEST_ZOOKEEPER=own in the environment it is our ZooKeeper server instead.
+The ZooKeeper server is our own (0.1 s to start), or a real one where a test asks for it
+(`zookeeper_server="java"`). OTTLA_TEST_ZOOKEEPER=own or =java chooses for all of them.
 
 Everything stops with the `with` block, also when the test fails. Servers listen on 127.0.0.1.
 """
 
+import argparse
 import itertools
 import os
 import signal
@@ -17,7 +19,7 @@ from typing import Any, Self
 from ottla.admin.local.cluster import port_is_free
 from ottla.model.errors import OttlaError
 from ottla.wire.messages.metadata import MetadataRequest
-from ottla.zookeeper.embedded import start_own_zookeeper, start_zookeeper
+from ottla.zookeeper.embedded import ZooKeeperProcess, start_own_zookeeper, start_zookeeper
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.seen import ask  # tests are no package
@@ -25,6 +27,8 @@ from support.waiting import until
 
 FIRST_TEST_PORT, TEST_PORTS = 10_000, 9_000
 """Below those that the system gives to outgoing connections, and below those of `ottla up`."""
+SERVERS = ("own", "java")
+"""The ZooKeeper servers: ours, a real one."""
 _next_port = itertools.count(os.getpid() * 613)
 
 
@@ -42,6 +46,22 @@ def free_ports(count: int) -> list[int]:
         if len(found) == count:
             return found
     raise AssertionError(f"no {count} free ports from {FIRST_TEST_PORT} on")
+
+
+def start_test_zookeeper(folder: Path, port: int, server: str = "own") -> ZooKeeperProcess:
+    """Start our ZooKeeper server, or with "java" a real one; the environment may say which."""
+    server = os.environ.get("OTTLA_TEST_ZOOKEEPER") or server
+    assert server in SERVERS, f"OTTLA_TEST_ZOOKEEPER={server}: {' or '.join(SERVERS)}"
+    if server == "own":
+        return start_own_zookeeper(folder, port)
+    return start_zookeeper(folder, port, heap_mb=256)
+
+
+def add_zookeeper_option(parser: argparse.ArgumentParser) -> None:
+    """Let a program's user choose the server: `--zookeeper own` or `java`."""
+    parser.add_argument(
+        "--zookeeper", choices=SERVERS, default="java", help="our server, or a real one [java]"
+    )
 
 
 class BrokerProcesses:
@@ -207,10 +227,12 @@ class OttlaCluster(BrokerProcesses):
         brokers: int = 3,
         *,
         zookeeper: str = "",
+        zookeeper_server: str = "own",
         session_timeout_ms: int = 6000,
         **settings: str,
     ) -> None:
         super().__init__(folder, list(range(brokers)), zookeeper, session_timeout_ms, settings)
+        self.zookeeper_server = zookeeper_server
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -229,10 +251,7 @@ class OttlaCluster(BrokerProcesses):
         return self
 
     def start_zookeeper(self, port: int) -> Any:
-        folder = self.folder / "zookeeper"
-        if os.environ.get("OTTLA_TEST_ZOOKEEPER") == "own":
-            return start_own_zookeeper(folder, port)
-        return start_zookeeper(folder, port, heap_mb=256)
+        return start_test_zookeeper(self.folder / "zookeeper", port, self.zookeeper_server)
 
     def command(self, broker: int, config: Path) -> list[str]:
         """Return what starts a broker with this file of settings."""

@@ -49,7 +49,11 @@ class MixedCluster:
         self._folder = folder
         self._jvm_first = jvm_first
         self.ours = OttlaCluster(
-            folder / "ours", brokers=ours, session_timeout_ms=SESSION_MS, **settings
+            folder / "ours",
+            brokers=ours,
+            zookeeper_server="java",
+            session_timeout_ms=SESSION_MS,
+            **settings,
         )
         self.theirs = Kafka39Cluster(
             folder / "theirs",
