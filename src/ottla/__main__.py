@@ -42,6 +42,10 @@ def _run() -> int:
         from ottla.broker.process import main as broker_main  # noqa: PLC0415
 
         return broker_main(sys.argv[3:] if sys.argv[2:3] == ["run"] else sys.argv[2:])
+    if sys.argv[1:3] == ["zookeeper", "copy"]:
+        from ottla.broker.zookeeper_copy import main as copy_main  # noqa: PLC0415
+
+        return copy_main(sys.argv[3:])
     if sys.argv[1:2] == ["zookeeper"]:
         gc.disable()
         from ottla.broker.zookeeper_process import main as zookeeper_main  # noqa: PLC0415

@@ -49,7 +49,8 @@ BROKER = Group(
     ),
     HERE,
     "`ottla broker run --config FILE` runs one broker in the foreground, `ottla zookeeper run "
-    "--data-dir FOLDER` our ZooKeeper server.",
+    "--data-dir FOLDER` our ZooKeeper server, `ottla zookeeper copy FROM TO` takes its znodes to "
+    "another server.",
 )
 TOPICS = Group(
     "Create, list, describe, alter, measure and delete topics.",

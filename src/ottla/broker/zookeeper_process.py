@@ -34,7 +34,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         prog="ottla zookeeper run",
         description="Run a ZooKeeper server for one machine in the foreground. It keeps "
         "ZooKeeper's own files: a real ZooKeeper 3.8 or 3.9 opens the folder, and the other way "
-        "round.",
+        "round; `ottla zookeeper copy FROM TO` copies one's znodes for the other.",
     )
     add = parser.add_argument
     add("--data-dir", required=True, metavar="FOLDER", help="ZooKeeper's dataDir")

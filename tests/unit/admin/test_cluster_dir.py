@@ -127,12 +127,19 @@ def test_bad_settings_are_named(pair, says):
     ("wanted", "says"),
     [
         (local_cluster.Wanted(brokers=2), "3 brokers"),
-        (local_cluster.Wanted(zookeeper="elsewhere:2181"), "lives in ZooKeeper"),
     ],
 )
 def test_what_an_existing_cluster_cannot_become(tmp_path, wanted, says):
     with pytest.raises(OttlaError, match=says):
         local_cluster._changed(cluster(), wanted, ClusterDir(tmp_path))
+
+
+def test_one_zookeeper_elsewhere_is_not_exchanged_for_another(tmp_path):
+    external = cluster()
+    external.zookeeper = LocalZooKeeper("here:2181", external=True)
+    wanted = local_cluster.Wanted(zookeeper="elsewhere:2181")
+    with pytest.raises(OttlaError, match="lives in ZooKeeper here:2181, not elsewhere:2181"):
+        local_cluster._changed(external, wanted, ClusterDir(tmp_path))
 
 
 def test_a_stopped_cluster_can_change(tmp_path):

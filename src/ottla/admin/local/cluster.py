@@ -40,12 +40,11 @@ from ottla.model.ports import address_text
 from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.zookeeper.embedded import (
-    find_jars,
-    find_java,
     interrupts_deferred,
     start_own_zookeeper,
     start_zookeeper,
 )
+from ottla.zookeeper.jars import find_jars, find_java
 
 FIRST_PORT = 9092
 ZOOKEEPER_PORT = 2181
@@ -228,6 +227,19 @@ def _adopt(cluster: LocalCluster, folder: ClusterDir) -> None:
     cluster.zookeeper.address = f"{HOST}:{zookeeper_port}"
 
 
+def _other_zookeeper(cluster: LocalCluster, wanted: Wanted) -> LocalZooKeeper | None:
+    """Return the ZooKeeper that the cluster is to go on with; None: the one that it has."""
+    now, other = cluster.zookeeper, wanted.zookeeper
+    if not other or other == now.address or (other in KINDS and not now.external):
+        return None
+    if other not in KINDS:
+        return LocalZooKeeper(other, external=True)
+    port = ZOOKEEPER_PORT if port_is_free(ZOOKEEPER_PORT) else _free_ports(1)[0]
+    if wanted.port_base is not None:
+        _, port = _choose_ports(len(cluster.brokers), wanted.port_base)
+    return LocalZooKeeper(f"{HOST}:{port}", kind=other)
+
+
 def _changed(cluster: LocalCluster, wanted: Wanted, folder: ClusterDir) -> LocalCluster:
     """Apply what is asked for to a cluster that exists, or say why that cannot be."""
     runs = bool(cluster.processes())
@@ -244,11 +256,17 @@ def _changed(cluster: LocalCluster, wanted: Wanted, folder: ClusterDir) -> Local
                 f"{cluster.zookeeper.kind}; stop it first: ottla down"
             )
         cluster.zookeeper.kind = wanted.zookeeper or OWN
-    elif wanted.zookeeper and wanted.zookeeper != cluster.zookeeper.address:
-        raise OttlaError(
-            f"the cluster in {folder} lives in ZooKeeper {cluster.zookeeper.address}, not "
-            f"{wanted.zookeeper}; use another --dir"
-        )
+    elif _other_zookeeper(cluster, wanted) is not None:
+        if runs:
+            raise OttlaError(
+                f"--zookeeper {wanted.zookeeper}: the cluster in {folder} runs on ZooKeeper "
+                f"{cluster.zookeeper.address}; stop it first: ottla down"
+            )
+        if cluster.zookeeper.external and wanted.zookeeper not in KINDS:
+            raise OttlaError(
+                f"the cluster in {folder} lives in ZooKeeper {cluster.zookeeper.address}, not "
+                f"{wanted.zookeeper}; use another --dir"
+            )
     ports = [b.port for b in cluster.brokers]
     if wanted.port_base is not None and wanted.port_base != ports[0]:
         if runs:
@@ -379,7 +397,16 @@ def up(
             folder.check_is_no_copy(known)
         cluster = _new_cluster(wanted) if known is None else _changed(known, wanted, folder)
         _check_advertised(cluster)
-        _check_can_start(cluster)
+        other = None if known is None else _other_zookeeper(cluster, wanted)
+        if other is not None:
+            if copied is not None:
+                raise OttlaError("--adopt: leave --zookeeper to the next `ottla up`")
+            from ottla.admin.local import other_zookeeper  # noqa: PLC0415 - lazy
+
+            if other.external:
+                _check_reachable(other.address)
+            other_zookeeper.go_on_with(folder, cluster, other, tell)
+        _check_can_start(cluster, tell)
         if cluster.secure:
             from ottla.admin.local import secure  # noqa: PLC0415 - lazy
 
@@ -451,7 +478,7 @@ def _start_adopted_zookeeper(
     adoption.remove_registrations(cluster.zookeeper.address)
 
 
-def _check_can_start(cluster: LocalCluster) -> None:
+def _check_can_start(cluster: LocalCluster, tell: Callable[[str], None]) -> None:
     """Say what would not work before anything is started."""
     zookeeper = cluster.zookeeper
     for broker in cluster.brokers:
@@ -467,7 +494,7 @@ def _check_can_start(cluster: LocalCluster) -> None:
     elif not zookeeper.running:
         if zookeeper.kind == EMBEDDED_JAVA:
             find_java()
-            find_jars()
+            find_jars(tell)
         problem = _port_problem(zookeeper.port, HOST, "ZooKeeper")
         if problem is not None:
             raise StartupError(f"{problem}; or use it with --zookeeper {zookeeper.address}")
