@@ -2,8 +2,8 @@
 
 Who may call: `cluster.up`, before anything is started. Invariants: nothing runs; the other server
 has the cluster's znodes (its cluster id), and none that are older than those it lives in now, for a
-leader of an older epoch would lose records; what the cluster leaves is moved away, so that
-nobody goes back to it by mistake. The znodes come by `ottla zookeeper copy`.
+leader of an older epoch would lose records; what the cluster leaves is moved away, so that no
+later `up` goes back to it by mistake. The znodes come by `ottla zookeeper copy`.
 """
 
 from collections.abc import Callable
