@@ -1,6 +1,6 @@
 """A real cluster for tests: a ZooKeeper server and broker processes that can be killed.
 
-The ZooKeeper server is our own (0.1 s to start), or a real one where a test asks for it
+The ZooKeeper server is our own, which starts sooner, or a real one where a test asks for it
 (`zookeeper_server="java"`). OTTLA_TEST_ZOOKEEPER=own or =java chooses for all of them.
 
 Everything stops with the `with` block, also when the test fails. Servers listen on 127.0.0.1.
