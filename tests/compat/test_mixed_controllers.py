@@ -234,7 +234,9 @@ class Story:
         self.mixed.wait_full(TOPIC)
         found = read_back(self.mixed.bootstrap, topic=TOPIC, count=len(self.pairs | self.grown))
         assert not writer.failed
-        wrong = problems(writer.acks, found)
+        sent_anew = {n for p in self.pairs | self.grown for n in self.mixed.sent_anew(TOPIC, p)}
+        self.note(f"{len(sent_anew)} records were sent anew by a new producer epoch")
+        wrong = problems(writer.acks, found, sent_anew)
         assert not wrong, wrong[:5]
         silence = longest_silence(writer.acks, writer.acks[0].at, writer.acks[-1].at)
         self.note(f"{len(writer.acks)} acknowledged, longest silence {silence:.1f} s")

@@ -34,6 +34,8 @@ SETTINGS = {
     "default_replication_factor": "3",
     "min_insync_replicas": "2",
     "offsets_topic_replication_factor": "3",
+    # A JVM broker that started before the topic was there goes by its own setting ever after.
+    "offsets_topic_num_partitions": "3",
     "auto_leader_rebalance_enable": "false",
 }
 

@@ -19,6 +19,7 @@ from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from ottla.wire.records import iter_batches, iter_records
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.cluster import OttlaCluster  # tests are no package
@@ -40,6 +41,9 @@ class MixedCluster:
             "log_segment_delete_delay_ms": "1000",
             "controlled_shutdown_retry_backoff_ms": "500",
             "auto_create_topics_enable": "false",
+            # One number for all: a JVM broker that started before the topic was there goes by its
+            # own setting ever after, and would name another coordinator than the others.
+            "offsets_topic_num_partitions": "3",
             **more,
         }
         self._folder = folder
@@ -192,6 +196,27 @@ class MixedCluster:
     def log_bytes(self, broker: int, topic: str, partition: int) -> bytes:
         segments = sorted((self.folder(broker) / f"{topic}-{partition}").glob("*.log"))
         return b"".join(p.read_bytes() for p in segments)
+
+    def sent_anew(self, topic: str, partition: int) -> set[tuple[str, int]]:
+        """Return the (key, number) of records that their client sent once more by a new epoch.
+
+        A leader that is being replaced answers the first of several requests of a connection with
+        NOT_LEADER_OR_FOLLOWER, is elected again and refuses the next as out of order. librdkafka
+        then raises its producer epoch (KIP-360), and sends anew all that it has not heard of, on
+        every partition: also what another leader had appended and could not acknowledge any more.
+        Brokers cannot know such a record again. One that is there twice by *one* epoch is theirs.
+        """
+        epochs: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        log = self.log_bytes(self.znodes.assignment(topic)[partition][0], topic, partition)
+        for position, header in iter_batches(log, allow_partial=True):
+            for record in iter_records(log, position):
+                named = ((record.key or b"").decode(), int(record.value or 0))
+                epochs.setdefault(named, []).append((header.producer_id, header.producer_epoch))
+        return {
+            named
+            for named, found in epochs.items()
+            if len(found) > 1 and len(set(found)) == len(found) and len({p for p, _ in found}) == 1
+        }
 
     def replica_differences(self, topic: str) -> list[str]:
         """Compare the log bytes of all replicas (call it when the brokers are stopped)."""
