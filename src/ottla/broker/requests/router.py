@@ -17,7 +17,7 @@ from types import CoroutineType
 from typing import Any, Generic, Protocol, TypeVar
 
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer
-from ottla.broker.metrics.request_times import MASK, VERSION_BITS, RequestTimes
+from ottla.broker.metrics.request_times import FETCH, MASK, VERSION_BITS, RequestTimes
 from ottla.broker.quotas.client_quotas import (
     PRODUCER_RATE,
     REQUEST_PERCENTAGE,
@@ -126,7 +126,8 @@ class Router(Generic[ServerT]):
             return self._handle(route, conn, frame)
         started_s = self.times.begin()
         outcome = self._handle(route, conn, frame)
-        self.times.end(api_key, started_s, outcome, from_broker=conn.is_from_broker)
+        from_broker = api_key == FETCH and conn.is_from_broker
+        self.times.end(api_key, started_s, outcome, from_broker=from_broker)
         return outcome
 
     def error_response(self, frame: memoryview, error: OttlaError) -> Parts | None:
