@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from ottla.admin.operations import acls, reassign, scram_users
+from ottla.admin.operations import acls, configs, reassign, scram_users
 from ottla.admin.session import connected
 from ottla.security.acls import AclFilter
 from ottla.testing.sync_cluster import SyncCluster
@@ -128,6 +128,23 @@ def test_offsets_that_cannot_be_meant(http):
     post(http, "/group/reset", 404, name=GROUP, to="latest", topic="missing")
     post(http, "/group/reset", 502, name=GROUP, do="1", plan="orders,0,x")
     post(http, "/group/reset", 502, name=GROUP, do="1", plan="orders,99,1")
+
+
+def test_a_throttle_that_is_left_over_is_removed(secured, http):
+    rate = {"leader.replication.throttled.rate": "1000"}
+
+    async def throttle(client):
+        await configs.alter(client, configs.BROKER, "1", rate)
+        await configs.wait_in_force(client, 1, rate)
+
+    connected(secured.bootstrap, throttle)
+    until_text(lambda path: get(http, path), "left over", "/reassign")
+    preview = post(http, "/reassign/throttles")
+    assert "leader.replication.throttled.rate=1000" in preview
+    agree(http, preview)
+    until(lambda: "left over" not in get(http, "/reassign"), 10, "removed")
+    found = connected(secured.bootstrap, lambda c: configs.own(c, configs.BROKER, "1"))
+    assert not found.keys() & rate.keys()
 
 
 def test_replicas_are_moved_by_a_plan(secured, http):
