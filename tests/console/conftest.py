@@ -6,13 +6,13 @@ from ottla.testing.sync_cluster import SyncCluster
 from support.console import console_on, form_token
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster():
     with SyncCluster(1, in_process=True) as found:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def page(cluster):
     """Return what gets a page as text; its status must be `status`."""
     with console_on(cluster.bootstrap) as http:

@@ -133,10 +133,33 @@ def test_a_kill_is_seen_within_a_second_without_a_reload(console, browser, folde
     assert complaints(browser) == []
 
 
+def test_a_topic_is_live(console, browser):
+    browser.get(f"http://{console.address}/topic?name=orders")
+    until(lambda: "live" in browser.find_element("id", "live-state").text, 10)
+    end = "#partitions tbody td:nth-child(7)"
+    before = browser.find_element("css selector", end).text
+    fields = {"topic": "orders", "partition": "0", "value": "x", "do": "1"}
+    browser.execute_script(
+        "const form = new URLSearchParams(arguments[0]);"
+        "form.set('form_token', document.querySelector('[name=form_token]').value);"
+        "fetch('/produce', {method: 'POST', body: form})",
+        fields,
+    )
+    until(lambda: browser.find_element("css selector", end).text != before, 10)
+    assert int(browser.find_element("css selector", end).text) == int(before) + 1
+    assert complaints(browser) == []
+
+
 def test_chaos_by_its_buttons_with_a_clients_view(console, browser, folder):
     browser.get(f"http://{console.address}/chaos")
     browser.find_element("css selector", "form[action='/chaos/probe'] button").click()
     until(lambda: browser.find_elements("css selector", ".strip rect.quick"), 20)
+    browser.execute_script(
+        "window.link = document.querySelector('#brokers tbody a'); window.link.focus()"
+    )
+    until(lambda: browser.execute_script("return !window.link.isConnected"), 20)
+    focus = "return document.activeElement.getAttribute('href')"
+    assert browser.execute_script(focus) == "/broker?id=0", "the focus is where it was"
     browser.find_element("css selector", "select[name=broker] option:nth-child(2)").click()
     browser.find_element("css selector", "button[value=kill]").click()
     until(lambda: "broker 1 killed" in browser.find_element("id", "deeds").text, 10)

@@ -43,16 +43,24 @@ async def listed(console: Console, asked: Asked) -> Page:
 
 async def one(console: Console, asked: Asked) -> Page:
     """Return one topic with a page of its partitions."""
+    found = await parts(console, asked)
+    values = {name: value for part in found.values() for name, value in part.values.items()}
+    name = asked.needed("name")
+    own = await configs.own(console.client, configs.TOPIC, name)
+    return Page("topic.html", {"title": f"Topic {name}", **values, "settings": own})
+
+
+async def parts(console: Console, asked: Asked) -> dict[str, Page]:
+    """Return what of one topic's page is updated live."""
     name = asked.needed("name")
     facts = await topics.describe_topic(console.client, name)
     shown, pages = paged(facts.partitions, asked.number("page", 1, 1, 1 << 31), PAGE_ROWS)
     tps = [TopicPartition(name, p.partition) for p in shown]
     client = console.client
-    starts, ends, moves, own, sizes = await asyncio.gather(
+    starts, ends, moves, sizes = await asyncio.gather(
         offsets.log_offsets(client, tps, EARLIEST),
         offsets.log_offsets(client, tps, LATEST),
         reassign.in_progress(client),
-        configs.own(client, configs.TOPIC, name),
         _sizes(console, tps),
     )
     rows = [
@@ -66,8 +74,11 @@ async def one(console: Console, asked: Asked) -> Page:
         }
         for p, tp in zip(shown, tps, strict=True)
     ]
-    values = {"facts": facts, "rows": rows, "pages": pages, "settings": own}
-    return Page("topic.html", {"title": f"Topic {name}", **values})
+    of_all = {"facts": facts, "pages": pages, "explained": console.folder is not None}
+    return {
+        "counts": Page("part_topic.html", of_all),
+        "partitions": Page("part_partitions.html", {**of_all, "rows": rows}),
+    }
 
 
 async def _sizes(

@@ -1,5 +1,19 @@
 "use strict";
 // Live updates: parts of the page, as the server renders them, take the place of older ones.
+function replace(element, html) {
+  // Where a reader is stays: the link or table that has the focus, and how far a table is scrolled.
+  const active = element.contains(document.activeElement) ? document.activeElement : null;
+  const left = element.querySelector(".wide")?.scrollLeft ?? 0;
+  element.innerHTML = html; // escaped by the template that made it
+  const wide = element.querySelector(".wide");
+  if (wide) wide.scrollLeft = left;
+  if (active) {
+    const href = active.getAttribute("href");
+    const links = [...element.querySelectorAll("a")];
+    const again = href ? links.find((link) => link.getAttribute("href") === href) : wide;
+    if (again) again.focus({ preventScroll: true });
+  }
+}
 const live = document.body.dataset.live;
 if (live) {
   const state = document.getElementById("live-state");
@@ -12,7 +26,7 @@ if (live) {
   source.addEventListener("part", (event) => {
     const part = JSON.parse(event.data);
     const element = document.getElementById(part.id);
-    if (element) element.innerHTML = part.html; // escaped by the template that made it
+    if (element) replace(element, part.html);
   });
   window.addEventListener("pagehide", () => source.close());
 }
