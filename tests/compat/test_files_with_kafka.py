@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.log import unreplicated
+from ottla.log import gap_bound, unreplicated
 from ottla.log.files import OsFiles
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
@@ -79,8 +79,9 @@ def kafka(tmp_path, kafka_tools):
 
 def manager_of(kafka) -> LogManager:
     config = folder_config(
-        kafka.data(0), broker_id=0, log_segment_bytes=2000, log_index_interval_bytes=100
-    )
+        kafka.data(0), broker_id=0, log_segment_bytes=2000, log_index_interval_bytes=100,
+        log_cleanup_policy="compact",  # so that there is a gap bound; nothing cleans
+    )  # fmt: skip
     manager = LogManager(world(), config)
     manager.startup(lambda _: config.topic_config({}))
     return manager
@@ -147,11 +148,14 @@ def test_one_folder_opened_by_kafka_and_by_us_in_turn(kafka, kafka_tools):
     manager.shutdown()
     marks = [Path(log.dir) / UNCLEAN_MARK, Path(log.dir) / unreplicated.NAME]
     assert all(mark.exists() for mark in marks)
+    bound = Path(log.dir) / gap_bound.NAME
+    assert bound.exists()
 
     kafka.start_broker(0)  # after our clean stop
     told = kafka.log(0).read_text()
     assert "ERROR" not in told, told
     assert all(mark.exists() for mark in marks)
+    assert not bound.exists(), "Kafka writes segments that begin behind gaps"
     assert consume(kafka_tools, kafka, len(want)) == want
     committed = [v for v in want if v != "transaction 1"]
     assert (
@@ -176,9 +180,12 @@ def test_one_folder_opened_by_kafka_and_by_us_in_turn(kafka, kafka_tools):
     want.append("last")
     log.set_high_watermark(log.log_end_offset)
     manager.checkpoint_high_watermarks()
+    log.flush()
+    assert bound.exists()
     manager.abandon()  # as kill -9 of ours
 
     with Znodes(kafka.zookeeper) as znodes:  # a killed broker's lives as long as its session
         until(lambda: not znodes.brokers(), 30, "the broker is forgotten")
     kafka.start_broker(0)
+    assert not bound.exists(), "nor does it outlive a start of Kafka after a crash"
     assert consume(kafka_tools, kafka, len(want)) == want

@@ -16,6 +16,7 @@ from ottla.log import checkpoints, log_dir_files, segment
 from ottla.log.checkpoint_writer import CheckpointWriter
 from ottla.log.flush import FlushJob, FolderGuard
 from ottla.log.manager import LogManager
+from ottla.log.recovery import Loader
 from ottla.model.errors import ErrorCode
 from ottla.replication.fetcher import LeaderFetcher
 from ottla.sim.cluster import run
@@ -142,6 +143,11 @@ def r14_a_refusal_of_a_former_epoch_ends_the_next_one(patch):
     patch.setattr(LeaderFetcher, "_on_partition_errors", blindly)
 
 
+def f5_any_gap_in_a_compacted_log_is_the_cleaners(patch):
+    """F5, R18: as in Kafka; the gap bound is not looked at."""
+    patch.setattr(Loader, "_read_gap_bound", lambda *_: None)
+
+
 def r14_a_replaced_move_drops_whoever_is_in_sync(patch):
     """R14: as Kafka in ZooKeeper mode, but for the very last one in sync."""
     patch.setattr(reassignment, "_min_isr_where_dropped", reads_nothing)
@@ -203,6 +209,10 @@ BUGS = {
     f20_nobody_checks_what_is_read_from_a_disk: (
         {**PLAIN, "seconds": 15.0, "mean_gap_s": 1.5, "faults": ("flipped-bit",)},
         ("client: audit got ",), range(6),
+    ),
+    f5_any_gap_in_a_compacted_log_is_the_cleaners: (
+        {**PLAIN, "seconds": 20.0, "mean_gap_s": 1.0, "hard": True, "compacted": True,
+         "partitions": 2, "pause_s": 0.1, "faults": ("power-loss-after-roll",)}, LOST, range(20),
     ),
     r14_a_replaced_move_drops_whoever_is_in_sync: (
         {**PLAIN, "seconds": 30.0, "mean_gap_s": 2.0, "hard": True, "brokers": 4, "replicas": 2,

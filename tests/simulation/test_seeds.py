@@ -20,7 +20,7 @@ def undetected(seed, **more):
     """Return what a seed drew before refused connections proved that a process is gone."""
     plan = drawn(seed, **more)
     faults = tuple(name for name in plan.faults if name not in OF_CRASHES)
-    return replace(plan, crash_detection=False, faults=faults)
+    return replace(plan, crash_detection=False, compacted=False, faults=faults)
 
 
 # What a kept seed's fault once was is told by its id; fixes may have changed its course since.

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ottla.log import compaction
+from ottla.log import compaction, gap_bound
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.cleaner_batches import (
     RetainedRecords,
@@ -186,6 +186,7 @@ class LogCleaner:
             end = offsets.latest_offset + 1
             transactions = CleanedTransactionMetadata()
             segments = [s for s in log.segments[:-1] if s.base_offset < end]
+            await self._allow_gaps(work)
             sizes = [await self._size_of(work, s) for s in segments]
             at = 0
             for count in compaction.group_segments(
@@ -238,6 +239,17 @@ class LogCleaner:
             # Offsets may be missing at the segment's end; they are done with, too.
             following = segments[number + 1].base_offset if number + 1 < len(segments) else upto
             offsets.latest_offset = max(offsets.latest_offset, following - 1)
+
+    async def _allow_gaps(self, work: _Work) -> None:
+        """Raise the gap bound, durably, to where the cleaned segments end."""
+        log, gaps = work.log, work.log.gaps
+        gaps.raise_to(work.dirt.first_uncleanable)
+        if gaps.unwritten:
+            data = gap_bound.encode(gaps.upto)
+            await self._logs.write_beside(self._world.workers, log, gap_bound.NAME, data)
+            work.check()
+        if gaps.unwritten:  # descriptors have run out
+            raise CleaningAbortedError
 
     async def _clean_group(self, work: _Work, transactions: CleanedTransactionMetadata) -> None:
         log, group = work.log, work.segments

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from google_crc32c import value as crc32c
 
-from ottla.log import checkpoints, damage, unreplicated
+from ottla.log import checkpoints, damage, gap_bound, unreplicated
 from ottla.log.aborted_file import file_name
 from ottla.log.damaged_range import damaged_range
 from ottla.log.disk_errors import is_shortage
@@ -75,6 +75,7 @@ class LocalLog:
         self.failed: StorageError | None = None
         self.segments = loaded.segments
         self._active = loaded.segments[-1]
+        self.gaps = loaded.gaps
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self._snapshots = loaded.snapshots
@@ -131,13 +132,18 @@ class LocalLog:
         self._rules = ValidationRules(config)
         self._index_interval = config.index_interval_bytes
         self._segment_bytes = config.segment_bytes
-        self._segment_ms = config.segment_ms
-        if config.compact:  # what must be compacted in time may not stay in the active segment
-            self._segment_ms = min(self._segment_ms, config.max_compaction_lag_ms)
+        self.gaps.wanted = self.gaps.wanted or config.compact
         self._max_index_entries = max(config.segment_index_bytes // _TIME_INDEX_ENTRY, 1)
         self._active.index_limit = self._max_index_entries
         self._flush_messages = config.flush_messages
         self._roll_timestamp = _UNKNOWN
+
+    @property
+    def _segment_ms(self) -> int:
+        config = self.config
+        if config.compact:  # what must be compacted in time may not stay in the active segment
+            return min(config.segment_ms, config.max_compaction_lag_ms)
+        return config.segment_ms
 
     # Failure ---------------------------------------------------------------------------
 
@@ -282,6 +288,7 @@ class LocalLog:
         if self._truncated:
             # A new file could outlive a power loss that brings truncated records back.
             self.flush()
+        self._allow_gap_before(base)
         try:
             segment = Segment.create(self._files, self.dir, base, self._world.clock.wall_ms())
         except OSError as error:
@@ -300,6 +307,7 @@ class LocalLog:
         old = self.segments[-1]
         assert old.size == 0, old
         assert old.base_offset != base_offset, old  # both would have the same file
+        self._allow_gap_before(base_offset)
         try:
             segment = Segment.create(
                 self._files, self.dir, base_offset, self._world.clock.wall_ms()
@@ -316,6 +324,18 @@ class LocalLog:
         self._roll_timestamp = _UNKNOWN
         self._unsynced_folders = [self.dir]
         return segment
+
+    def _allow_gap_before(self, base_offset: int) -> None:
+        """Make the gap bound durable before a segment is created.
+
+        Mostly a flush has done so before: only here the event loop waits for the disk.
+        """
+        if base_offset > self.log_end_offset or base_offset == self.gaps.gap_before:
+            if self.gaps.wanted:
+                self.flush()
+            self.gaps.raise_to(base_offset)
+        if self.gaps.unwritten:
+            self._run(self.prepare_write(gap_bound.NAME, gap_bound.encode(self.gaps.upto)))
 
     def _take_snapshot(self, offset: int) -> None:
         """Keep the producers as they are at `offset`, unless there is such a snapshot."""
@@ -443,6 +463,7 @@ class LocalLog:
             raise self.failed
         at = self._segment_index(old[0].base_offset)
         assert self.segments[at : at + len(old)] == old, old
+        assert self.range_of(old[-1])[1] <= (self.gaps.on_disk or 0), self.gaps.on_disk
         new = Segment.open(
             self._files, self.dir, old[0].base_offset, size, max(s.created_ms for s in old)
         )
@@ -485,6 +506,7 @@ class LocalLog:
             or self._metadata_unsynced
             or bool(self._unsynced_folders)
             or bool(self._pending_snapshots)
+            or self.gaps.unwritten
             or any(s.unsynced for s in self.segments)
         )
 
@@ -528,6 +550,8 @@ class LocalLog:
             job.to_write.append((path, checkpoints.encode_partition_metadata(self.topic_id)))
             self._metadata_unsynced = False
         job.folders, self._unsynced_folders = self._unsynced_folders, []
+        if self.gaps.unwritten:
+            self.gaps.add_to(job, self.dir)
         self._number(job)
 
     def _number(self, job: FlushJob) -> None:
@@ -548,6 +572,7 @@ class LocalLog:
             raise self._fail(error, "flush") from error
         if self.place.gone:
             return
+        self.gaps.written_by(job)
         for offset in job.snapshots:
             if offset not in self._snapshots:  # written after it was dropped
                 with contextlib.suppress(FileNotFoundError):
@@ -586,6 +611,8 @@ class LocalLog:
         except OSError as error:
             raise self._fail(error, "open after a truncation") from error
         job.folders.append(self.dir)
+        if self.gaps.unwritten:
+            self.gaps.add_to(job, self.dir)
         self._number(job)
         self.flushing += 1
         return job
@@ -604,8 +631,10 @@ class LocalLog:
     def flush(self, upto: int | None = None) -> None:
         """Make everything below `upto` durable, here and now; for workers see `prepare_flush`."""
         job = self.prepare_flush(upto)
-        if job is None:
-            return
+        if job is not None:
+            self._run(job)
+
+    def _run(self, job: FlushJob) -> None:
         try:
             job.run()
         except OSError as error:
@@ -651,11 +680,7 @@ class LocalLog:
         """Close cleanly: after it, and with the clean marker, a start needs no recovery."""
         job = self.prepare_close()
         if job is not None:
-            try:
-                job.run()
-            except OSError as error:
-                self.complete_flush(job, error)
-            self.complete_flush(job)
+            self._run(job)
         self.abandon()
 
     def abandon(self) -> None:

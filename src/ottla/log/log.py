@@ -561,6 +561,7 @@ class Log(LocalLog):
             offset = min(offset, max(began, self.log_start_offset))
             self._write_pending_snapshots()
             self._drop_snapshots(lambda at: at <= offset)
+            self.gaps.on_truncated(offset, self._active)
         except OSError as error:
             raise self._fail(error, "truncation") from error
         self._after_truncation(offset)
@@ -585,6 +586,7 @@ class Log(LocalLog):
             raise self._fail(error, "truncation") from error
         self.epochs.clear()
         self._latest_epoch = self.epochs.latest
+        self.gaps.on_truncated(offset, self._active)
         self._after_truncation(offset)
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
         self.producers.clear()

@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from google_crc32c import extend
 from google_crc32c import value as crc32c
 
-from ottla.log import checkpoints, damage, unreplicated
+from ottla.log import checkpoints, damage, gap_bound, unreplicated
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.aborted_file import file_name
 from ottla.log.damage import Range
 from ottla.log.epochs import EpochCache
 from ottla.log.flush import TEMPORARY_SUFFIX
+from ottla.log.gap_bound import GapBound
 from ottla.log.producers import CRC_COVERS_FROM, Producers, decode_snapshot
 from ottla.log.segment import Segment
 from ottla.log.segment_check import checking
@@ -63,6 +64,7 @@ class Loaded:
     producers: Producers
     epochs: EpochCache
     snapshots: list[int]
+    gaps: GapBound
     topic_id: bytes = ZERO_UUID
     log_start_offset: int = 0
     log_end_offset: int = 0
@@ -99,6 +101,10 @@ def offset_of(name: str) -> int | None:
     if len(digits) == _DIGITS and digits.isascii() and digits.isdigit() and name[20:21] == ".":
         return int(digits)
     return None
+
+
+def _is_leftover(name: str) -> bool:
+    return name.endswith((".deleted", ".cleaned", ".swap")) and name != gap_bound.NAME
 
 
 class Loader:
@@ -143,6 +149,7 @@ class Loader:
             Producers(producer_expiration_ms),
             EpochCache(),
             [],
+            GapBound(0, wanted=compact),
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
         )
@@ -172,11 +179,13 @@ class Loader:
             ).ranges
             loaded.marked = True
         epochs_known = self._read_epochs(names)
+        self._read_gap_bound(names)
         if not self._clean:
             yield from self._recover()
         else:
             yield from self._rebuild_indexes(loaded.segments)
         yield from self._find_log_end()
+        self._settle_gap_bound()
         yield from self._settle_epochs(epochs_known)
         self._settle_snapshots()
         if not self._producers_known:
@@ -195,7 +204,7 @@ class Loader:
         for name in [n for n in names if n.endswith(TEMPORARY_SUFFIX)]:
             self._remove(name)
             names.remove(name)
-        if any(n.endswith((".deleted", ".cleaned", ".swap")) for n in names):
+        if any(_is_leftover(n) for n in names):
             yield from self._finish_swaps(names)
             names = self._files.listdir(self._folder)
         found = _Names()
@@ -231,7 +240,7 @@ class Loader:
         for name in names:
             if name.endswith(".cleaned"):
                 self._remove(name)
-            elif name.endswith(".deleted"):
+            elif name.endswith(".deleted") and _is_leftover(name):
                 self._loaded.deleted_files.append(self._path(name))
                 self._replaced.add(offset_of(name) or 0)
         swapped_logs = [n for n in swaps if n.endswith(".log.swap")]
@@ -308,6 +317,21 @@ class Loader:
             return False
         return True
 
+    def _read_gap_bound(self, names: _Names) -> None:
+        if gap_bound.NAME in names.others:
+            upto = gap_bound.decode(self._files.read_bytes(self._path(gap_bound.NAME)))
+            if upto is None:
+                _log.warning("gap bound ignored partition=%s", self._tp)
+            else:
+                self._loaded.gaps = GapBound(upto, upto, wanted=True)
+
+    def _settle_gap_bound(self) -> None:
+        """Trust the segments that are there; where records went, the bound goes down, too."""
+        loaded, gaps = self._loaded, self._loaded.gaps
+        if gaps.on_disk is None:
+            gaps.raise_to(loaded.segments[-1].base_offset)
+        gaps.upto = min(gaps.upto, loaded.log_end_offset)
+
     # Batches ---------------------------------------------------------------------------
 
     def _recover(self) -> Steps[None]:
@@ -352,13 +376,18 @@ class Loader:
 
         If not, unflushed records were lost at a power loss while later ones were kept. Gaps are
         right only where compaction may have been, or offsets are too far apart for one segment
-        (see `LocalLog.roll`). A segment that another follows had records; only compaction leaves
-        none of them (simulator's seed 22000165: a power loss had kept nothing but its name).
+        (see `LocalLog.roll`): up to the gap bound, where it is known. A segment that another
+        follows had records; only compaction leaves none of them (simulator's seed 22000165: a power
+        loss had kept nothing but its name).
         """
         if segment.base_offset > end:
+            bounded = self._loaded.gaps.on_disk is not None
+            if bounded and segment.base_offset > self._loaded.gaps.upto:
+                return False
             base = before.base_offset
             cleaned = before.size or base < self._cleaned_offset or base in self._replaced
-            return (self._compact and bool(cleaned)) or segment.base_offset > before.max_offset
+            far = segment.base_offset > before.max_offset
+            return far or ((self._compact or bounded) and bool(cleaned))
         return segment.base_offset == end
 
     def _drop_from(self, index: int, reason: str) -> None:
@@ -369,6 +398,7 @@ class Loader:
             "log cut partition=%s reason=%s later_segments=%d", self._tp, reason, len(later)
         )
         for gone in later:
+            self._loaded.cut_bytes += gone.size
             self._loaded.deleted_files += gone.mark_deleted()
         del segments[index:]
 

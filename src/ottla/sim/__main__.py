@@ -54,6 +54,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--no-interleave", action="store_true", help="workers' calls are atomic")
     parser.add_argument("--evicted", type=float, default=0.0, help="how often reads are cold")
     parser.add_argument("--small-fetches", action="store_true", help="followers fetch little")
+    parser.add_argument("--compacted", action="store_true", help="the topic is compacted")
     parser.add_argument("--in-order", action="store_true", help="power losses keep a prefix")
     parser.add_argument(
         "--faults", default=",".join(NAMES), help=f"'none' or any of {','.join(ALL_NAMES)}"
@@ -126,6 +127,7 @@ def plan_of(arguments: argparse.Namespace, seed: int) -> Plan:
         crash_detection=arguments.crash_detection,
         evicted=arguments.evicted,
         small_fetches=arguments.small_fetches,
+        compacted=arguments.compacted,
         in_order=arguments.in_order,
         hard=arguments.hard,
         careless=arguments.careless,

@@ -108,13 +108,17 @@ class Producer:
         tps: Sequence[TopicPartition],
         history: History,
         pause_s: float,
+        *,
+        keyed: bool = False,
     ) -> None:
+        """`keyed`: each record has a key that no other has, so compaction removes none."""
         self.world = world
         self.client = Client(world, bootstrap, name, timeout_s=REQUEST_TIMEOUT_S)
         self.name = name
         self.tps = tps
         self.history = history
         self.pause_s = pause_s
+        self.keyed = keyed
         self.stopping = False
         self.ended = False
         self._count = 0
@@ -136,7 +140,7 @@ class Producer:
                 await asyncio.sleep(rng.expovariate(1.0 / self.pause_s))
                 write = self._next_write(tp, acks=-1)
                 batch = build_batch(
-                    [Record(-1, self.world.clock.wall_ms(), None, v) for v in write.values],
+                    self._records(write),
                     producer_id=producer_id,
                     producer_epoch=epoch,
                     base_sequence=sequence,
@@ -145,6 +149,10 @@ class Producer:
                 if not await self._see_through(write, batch):
                     break
                 sequence += len(write.values)
+
+    def _records(self, write: Write) -> list[Record]:
+        now_ms = self.world.clock.wall_ms()
+        return [Record(-1, now_ms, v if self.keyed else None, v) for v in write.values]
 
     def _next_write(self, tp: TopicPartition, acks: int) -> Write:
         values = []
@@ -222,8 +230,8 @@ class NoRetryProducer(Producer):
         while not self.stopping:
             await asyncio.sleep(self.world.random.expovariate(1.0 / self.pause_s))
             write = self._next_write(tp, acks=1)
-            records = [Record(-1, self.world.clock.wall_ms(), None, v) for v in write.values]
-            response = await self._attempt(write, build_batch(records), refresh=refresh)
+            batch = build_batch(self._records(write))
+            response = await self._attempt(write, batch, refresh=refresh)
             refresh = response is None or response.error_code != ErrorCode.NONE
             if refresh:
                 write.abandoned = True

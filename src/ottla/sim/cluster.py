@@ -302,6 +302,9 @@ class Cluster:
         state = json.loads(entry.data)
         return int(state["leader"]), [int(b) for b in state["isr"]]
 
+    def segment_paths(self, node: Node, tp: TopicPartition) -> list[str]:
+        return self.replicas.paths(node, tp)
+
     def replica_ends(self, tp: TopicPartition) -> dict[int, int]:
         return self.replicas.ends(tp)
 
@@ -470,7 +473,8 @@ class Cluster:
         client = Client(world, self.bootstrap, "admin", timeout_s=5.0)
         plan = self.plan
         firm = {"min.insync.replicas": str(plan.min_isr)}
-        await create_topic(client, plan.topic, plan.partitions, plan.replicas, firm)
+        kept = {**firm, "cleanup.policy": "compact"} if plan.compacted else firm
+        await create_topic(client, plan.topic, plan.partitions, plan.replicas, kept)
         if plan.unclean_partitions:
             loose = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
             await create_topic(client, UNCLEAN, plan.unclean_partitions, plan.replicas, loose)
@@ -481,15 +485,10 @@ class Cluster:
             await self.coordination.begin_groups(world, client)
         await client.close()
         for i in range(self.plan.producers):
-            self._producers.append(
-                Producer(world, self.bootstrap, f"p{i}", self.tps, self.history, plan.pause_s)
-            )
+            self._producers.append(self._producer(Producer, world, f"p{i}", plan.pause_s))
         for i in range(self.plan.no_retry_producers):
-            self._producers.append(
-                NoRetryProducer(
-                    world, self.bootstrap, f"h{i}", self.tps, self.history, 1.5 * plan.pause_s
-                )
-            )
+            slow_s = 1.5 * plan.pause_s
+            self._producers.append(self._producer(NoRetryProducer, world, f"h{i}", slow_s))
         for i in range(self.plan.consumers):
             self._consumers.append(
                 Consumer(world, self.bootstrap, f"c{i}", [*self.firm, *self.copies], self.history)
@@ -527,6 +526,10 @@ class Cluster:
                 group.create_task(producer.run())
             for consumer in self._consumers:
                 group.create_task(consumer.run())
+
+    def _producer(self, kind: type[Producer], world: World, name: str, pause_s: float) -> Producer:
+        keyed = self.plan.compacted
+        return kind(world, self.bootstrap, name, self.tps, self.history, pause_s, keyed=keyed)
 
     def _settle(self, nemesis: Healer) -> list[str]:
         """Heal everything; the cluster has to come back by itself, and catch up."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from ottla.model.ids import TRANSACTION_STATE_TOPIC, TopicPartition
+from ottla.sim.pages import Inode
 from ottla.sim.target import Target
 from ottla.sim.world import Node, Simulation
 
@@ -403,6 +404,62 @@ def target_replaced_at_disk_loss(hand: Hand) -> str | None:
     return f"{tp}: {leader.name}, {others[0].name} instead of it, {follower.name} dead"
 
 
+def power_loss_after_roll(hand: Hand) -> str | None:
+    """Take a broker's power when it has just rolled: the old segment loses its end, no more (F5).
+
+    Nothing of the new segment is lost, so the log ends where it did. The broker is back soon; once
+    it is in sync, another leader dies, so that it may lead.
+    """
+    if not hand.hard:
+        return None
+    target, nodes = hand.target, hand.target.broker_nodes()
+    led = hand.led_partitions()
+    led.sort(key=lambda one: not one[0].topic.startswith("__"))  # compacted ones first
+    chosen = next(((t, leader, isr) for t, leader, isr in led if len(isr) > 1), None)
+    if chosen is None:
+        return None
+    tp, leader, isr = chosen
+    victim = hand.rng.choice(isr)
+    number = nodes.index(victim)
+
+    def newest() -> list[Inode]:
+        return [victim.disk.inodes[path] for path in target.segment_paths(victim, tp)[-2:]]
+
+    def rolled() -> bool:
+        inodes = newest()
+        return victim.up and len(inodes) == 2 and all(inode.dirty for inode in inodes)
+
+    def act() -> None:
+        if not hand.may_lose([victim]):
+            return
+        sealed, active = newest()
+        sealed.keep_first(hand.rng.randrange(len(sealed.dirty)))
+        active.sync()
+        victim.disk.commit()
+        victim.crash(power_loss=True)
+        hand.boot_later(victim, 0.05, 1.0)
+        hand.watch(in_sync, let_it_lead, 10.0)
+
+    def in_sync() -> bool:
+        state = target.leader_and_isr(tp)
+        ends = target.replica_ends(tp)
+        return (
+            state is not None
+            and number in state[1]
+            and target.started(victim)
+            and ends.get(number) == max(ends.values(), default=-1)
+        )
+
+    def let_it_lead() -> None:
+        if leader is not victim and leader.running:
+            leader.crash()
+            target.expire_session(leader)
+            hand.boot_later(leader, 0.5, 3.0)
+
+    hand.watch(rolled, act, 10.0)
+    return f"{tp}: {victim.name} of {leader.name}"
+
+
 MOMENTS: dict[str, Callable[[Hand], str | None]] = {
     "leader-dies-amid-catch-up": leader_dies_amid_catch_up,
     "power-loss-at-rejoin": power_loss_at_rejoin,
@@ -411,4 +468,5 @@ MOMENTS: dict[str, Callable[[Hand], str | None]] = {
     "slow-recovery": slow_recovery,
     "flipped-bit": flipped_bit,
     "target-replaced-at-disk-loss": target_replaced_at_disk_loss,
+    "power-loss-after-roll": power_loss_after_roll,
 }

@@ -78,6 +78,7 @@ FAULTS = (
     Fault("slow-recovery", 4, "F9 F19"),
     Fault("flipped-bit", 6, "F20"),
     Fault("target-replaced-at-disk-loss", 4, "F11 F24"),
+    Fault("power-loss-after-roll", 4, "F5"),
     Fault("refused", 6, "F44"),
     Fault("refused-briefly", 3, "F44"),
     Fault("killed-behind-proxy", 2, "F44"),

@@ -46,6 +46,12 @@ class Inode:
             apply(self.durable, offset, data)
         self.dirty.clear()
 
+    def keep_first(self, count: int) -> None:
+        """Settle what a power loss is to leave: so many operations since the last sync."""
+        for offset, data in self.dirty[:count]:
+            apply(self.durable, offset, data)
+        self.dirty.clear()
+
     def fail_sync(self) -> None:
         """Drop what a failed fsync could not write: the kernel calls it clean (fsyncgate).
 

@@ -80,6 +80,8 @@ class Plan:
     small_fetches: bool = False
     """Whether followers fetch a few kilobytes at a time, so that catching up takes many
     responses."""
+    compacted: bool = False
+    """Whether the topic is compacted; each record has a key of its own, so all records stay."""
     in_order: bool = False
     """Whether a power loss keeps what was written in its order (F5 with an old disk)."""
     hard: bool = False
@@ -141,6 +143,8 @@ class Plan:
             parts.append(f"--evicted {self.evicted:g}")
         if self.small_fetches:
             parts.append("--small-fetches")
+        if self.compacted:
+            parts.append("--compacted")
         if self.in_order:
             parts.append("--in-order")
         if self.hard:
@@ -194,6 +198,7 @@ def drawn(seed: int, *, coordinated: bool = False) -> Plan:
         short_turns=random.Random(f"{seed}/turns").random() < 0.3,  # noqa: S311
         crash_detection=crash_detection,
         evicted=extra.choice((0.0, 0.01, 0.2)),
+        compacted=random.Random(f"{seed}/compacted").random() < 0.25,  # noqa: S311
         in_order=extra.random() < 0.2,
         hard=extra.random() < 0.5,
         small_fetches=extra.random() < 0.3,

@@ -90,6 +90,7 @@ SWITCHES = (
     "operators",
     "cooperative",
     "careless",
+    "compacted",
     "hard",
     "in_order",
     "interleave",

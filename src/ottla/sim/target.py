@@ -51,6 +51,10 @@ class Target(Protocol):
         """Return what ZooKeeper says of a partition."""
         ...
 
+    def segment_paths(self, node: Node, tp: TopicPartition) -> list[str]:
+        """Return the segment files of a replica on a broker's disk, sorted."""
+        ...
+
     def replica_ends(self, tp: TopicPartition) -> dict[int, int]:
         """Return the offset after the last record on each broker's disk."""
         ...
