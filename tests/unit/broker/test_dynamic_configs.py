@@ -303,7 +303,7 @@ def test_a_password_without_a_secret_is_refused_as_by_kafka(cluster):
     where = "ConfigResource(type=BROKER, name='1')"
     why = f"Invalid config value for resource {where}: Password encoder secret not configured"
     refused = change(cluster, "1", (PASSWORD_KEY, SET, PASSWORD))
-    assert refused == (ErrorCode.INVALID_REQUEST, why)
+    assert refused == (ErrorCode.INVALID_CONFIG, why)
     assert cluster.znode(CONFIGS_OF_1) is None
     # Kafka finds that out when it writes, so a dry run says nothing of it.
     assert change(cluster, "1", (PASSWORD_KEY, SET, PASSWORD), validate_only=True)[0] == 0

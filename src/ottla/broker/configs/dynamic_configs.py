@@ -211,7 +211,7 @@ class DynamicConfigs:
     def to_stored(self, settings: Mapping[str, str]) -> dict[str, str]:
         """Return settings as they are to stand in ZooKeeper, passwords encrypted anew.
 
-        BadDynamicConfigError if there is a password, and no secret.
+        ConfigError if there is a password, and no secret.
         """
         try:
             return {
@@ -222,9 +222,7 @@ class DynamicConfigs:
             }
         except ConfigError as error:
             where = f"ConfigResource(type=BROKER, name='{self._config.broker_id}')"
-            raise BadDynamicConfigError(
-                f"Invalid config value for resource {where}: {error}"
-            ) from error
+            raise ConfigError(f"Invalid config value for resource {where}: {error}") from error
 
     def _needed(self) -> PasswordEncoder:
         if self._encoder is None:
