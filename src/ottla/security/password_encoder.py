@@ -102,21 +102,22 @@ def password_encoder(config: BrokerConfig, key: str = SECRET) -> PasswordEncoder
     secret = config.text(key)
     if not secret:
         return None
-    prefix = "password.encoder."
-    factory = config.text(f"{prefix}keyfactory.algorithm") or DEFAULT_KEY_FACTORY
-    cipher = config.text(f"{prefix}cipher.algorithm")
-    length = config.integer(f"{prefix}key.length")
+    factory = config.text("password.encoder.keyfactory.algorithm") or DEFAULT_KEY_FACTORY
+    cipher = config.text("password.encoder.cipher.algorithm")
+    length = config.integer("password.encoder.key.length")
     for name, value, served in (
-        ("keyfactory.algorithm", factory, KEY_FACTORIES),
-        ("cipher.algorithm", cipher, (CBC, GCM)),
-        ("key.length", length, KEY_LENGTHS),
+        ("password.encoder.keyfactory.algorithm", factory, KEY_FACTORIES),
+        ("password.encoder.cipher.algorithm", cipher, (CBC, GCM)),
+        ("password.encoder.key.length", length, KEY_LENGTHS),
     ):
         if value not in served:
             listed = ", ".join(map(str, served))
-            raise ConfigError(f"{prefix}{name}={value} is not served here; write one of {listed}")
-    iterations = config.integer(f"{prefix}iterations")
+            raise ConfigError(f"{name}={value} is not served here; write one of {listed}")
+    iterations = config.integer("password.encoder.iterations")
     if iterations > MOST_ITERATIONS:
-        raise ConfigError(f"{prefix}iterations={iterations}: at most {MOST_ITERATIONS:,} here")
+        raise ConfigError(
+            f"password.encoder.iterations={iterations}: at most {MOST_ITERATIONS:,} here"
+        )
     return PasswordEncoder(secret, factory, cipher, length, iterations)
 
 

@@ -31,7 +31,7 @@ GOOD = [
         ("value.format=raw", "format raw has no schema"),
         ("layout.date_column=_x", "date_column '_x' is no name for a folder's column"),
         ("lake.topic=t", "[lake]: there is no setting `topic`"),
-        ("cluster.options={'security.protocol' = 'SSL'}", "asked for over PLAINTEXT alone"),
+        ("cluster.options={'security.protocol' = 'TLS'}", "security.protocol=TLS is not one of"),
         ("cluster.bootstrap_servers=nonsense", "bootstrap_servers: 'nonsense' is no address"),
         ("lake.poll_seconds=1", "cannot reach 127.0.0.1:1"),
     ],
