@@ -67,11 +67,20 @@ def test_the_folder_given_must_have_them_all(bare, monkeypatch):
 
 
 def test_the_cache_is_checked_at_each_start(bare, published):
-    folder = put_jars(cache_of(bare), *SERVER)
+    folder = put_jars(cache_of(bare), *jars.FETCHED)
     assert {jar.parent for jar in jars.find_jars()} == {folder}
     (folder / SERVER[0]).write_bytes(b"another")
     with pytest.raises(StartupError, match=rf"{SERVER[0]} has not the SHA-256.*remove {folder}"):
         jars.find_jars()
+
+
+def test_a_server_with_sasl_needs_one_more(bare, monkeypatch):
+    folder = put_jars(bare / "jars", *SERVER)
+    monkeypatch.setenv(jars.JARS_VARIABLE, str(folder))
+    with pytest.raises(StartupError, match="netty-handler"):
+        jars.find_jars(sasl=True)
+    put_jars(folder, "netty-handler-4.1.105.Final.jar")
+    assert "netty-handler-4.1.105.Final.jar" in [jar.name for jar in jars.find_jars(sasl=True)]
 
 
 def test_what_is_fetched_is_announced_and_checked(bare, published):
@@ -80,7 +89,7 @@ def test_what_is_fetched_is_announced_and_checked(bare, published):
     found = jars.find_jars(said.append)
     assert [jar.name for jar in found] == list(jars.FETCHED)
     assert all(jar.exists() for jar in found)
-    assert said[0].startswith(f"fetching the 5 jars of ZooKeeper {jars.VERSION} by Maven")
+    assert said[0].startswith(f"fetching the 6 jars of ZooKeeper {jars.VERSION} by Maven")
     assert str(cache_of(bare)) in said[0]
     assert "SHA-256" in said[1]
     (bare / "bin" / "mvn").unlink()
