@@ -28,7 +28,7 @@ def test_each_exception_from_bandit_names_its_check_and_a_reason():
     marked = []
     for path in sorted((ROOT / "src").rglob("*.py")):
         for number, line in enumerate(path.read_text().splitlines(), 1):
-            if "nosec" in line:
+            if "# nosec" in line:
                 marked.append(line)
                 before, _, ids = line.partition("# nosec")
                 where = f"{path}:{number}"

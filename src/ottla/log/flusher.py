@@ -18,7 +18,7 @@ from ottla.log.disk_errors import is_shortage
 from ottla.log.flush import FlushJob
 from ottla.log.log import Log
 from ottla.model.errors import OutOfDescriptorsError, StorageError
-from ottla.model.ports import Clock, Files, Workers
+from ottla.model.ports import Files, Workers, World
 from ottla.model.recent_times import RecentTimes
 
 _SCAN = 256
@@ -42,15 +42,13 @@ class Flusher:
 
     def __init__(
         self,
-        files: Files,
+        world: World,
         logs: Callable[[], list[Log]],
         dir_failed: Callable[[str, OSError], None],
-        clock: Clock,
     ) -> None:
         self.times = RecentTimes()
         """how long the flush of one log took"""
-        self._clock = clock
-        self._files = files
+        self._clock, self._files = world.clock, world.files
         self._logs = logs
         self._dir_failed = dir_failed
         self._queue: list[Log] = []

@@ -89,7 +89,6 @@ class Log(LocalLog):
         self._idle_since_s = world.clock.monotonic()
         self._idle_at_offset = self.log_end_offset
         self._cold_reads = 0
-        self._budget = budget
         self._appends = 0
 
     @classmethod
@@ -409,7 +408,6 @@ class Log(LocalLog):
         if tail.used:
             cached = tail.read(offset, max_bytes, upto_offset, min_one)
             if cached is not None:
-                self._budget.hits += 1
                 return LogRead(cached.parts, cached.size, offset, cached.too_small)
         return self._read_disk(offset, max_bytes, upto_offset, min_one, now)
 
@@ -426,7 +424,7 @@ class Log(LocalLog):
                         raise CorruptRecordError(f"{segment} of {self.tp} leaps over its end")
                     parts: list[Buffer] = [found.data] if len(found.data) else []
                     self._cold_reads += 1
-                    self._budget.misses += 1
+                    self._tail.budget.misses += 1
                     return LogRead(parts, len(found.data), offset, found.too_small, from_file=True)
         except OSError as error:
             raise self._fail(error, "read") from error

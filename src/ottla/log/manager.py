@@ -65,10 +65,7 @@ class LogManager:
         self._futures: dict[TopicPartition, Log] = {}
         """copies in other dirs that will replace the current logs"""
         self._flusher = Flusher(
-            world.files,
-            self.all_logs,
-            lambda path, error: self._dir_failed(self._dirs[path], error),
-            world.clock,
+            world, self.all_logs, lambda path, error: self._dir_failed(self._dirs[path], error)
         )
         self.flush_times = self._flusher.times
         self._topic_configs: Callable[[str], TopicConfig] = _no_topic_config

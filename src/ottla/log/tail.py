@@ -58,10 +58,10 @@ class TailBudget:
 class TailCache:
     """The last batches of one log."""
 
-    __slots__ = ("_bases", "_budget", "_charges", "_ends", "_head", "_parts", "limit", "used")
+    __slots__ = ("_bases", "_charges", "_ends", "_head", "_parts", "budget", "limit", "used")
 
     def __init__(self, budget: TailBudget, limit: int = DEFAULT_LOG_BYTES) -> None:
-        self._budget = budget
+        self.budget = budget
         self.limit = limit
         self.used = 0
         self._bases: list[int] = []
@@ -85,7 +85,7 @@ class TailCache:
         charge += _ENTRY_OVERHEAD
         ends = self._ends
         if not ends:
-            self._budget.admit(self)
+            self.budget.admit(self)
             ends.append(size)
         else:
             ends.append(ends[-1] + size)
@@ -93,7 +93,7 @@ class TailCache:
         self._parts.append(batch)
         self._charges.append(charge)
         used = self.used = self.used + charge
-        budget = self._budget
+        budget = self.budget
         budget.used += charge
         if used > self.limit:
             self._drop_to(self.limit)
@@ -108,6 +108,7 @@ class TailCache:
         first = bisect_right(bases, offset, self._head) - 1
         if first < self._head:
             return None
+        self.budget.hits += 1
         ends = self._ends
         stop = len(bases)
         if bases[-1] >= upto_offset:
@@ -147,7 +148,7 @@ class TailCache:
             self._parts[head] = b""
             head += 1
         self.used = used - freed
-        self._budget.used -= freed
+        self.budget.used -= freed
         self._head = head
         if head == len(charges):
             self._bases.clear()
@@ -155,7 +156,7 @@ class TailCache:
             charges.clear()
             self._ends.clear()
             self._head = 0
-            self._budget.leave(self)
+            self.budget.leave(self)
         elif head >= _COMPACT_AT and head * 2 >= len(charges):
             for column in (self._bases, self._parts, charges, self._ends):
                 del column[:head]
