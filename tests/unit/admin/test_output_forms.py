@@ -39,7 +39,7 @@ ROOT = all_commands()
 ROOT = ROOT._replace(children={**ROOT.children, **of_other_rooms()})
 COMMANDS = dict(every_command(ROOT))
 WITHOUT_OUTPUT = {"demo", "completion", "man", "schema", "merge-state-changes",
-                  "sim scenario"}  # fmt: skip
+                  "sim scenario", "console"}  # fmt: skip
 
 
 def test_every_command_has_an_output_and_a_schema():

@@ -32,6 +32,7 @@ class Client:
 
     listener = "PLAINTEXT"
     closed = False
+    is_from_broker = False
 
     def __init__(self, broker, name="app", address="10.0.0.7"):
         self.broker = broker
