@@ -20,6 +20,7 @@ from kazoo.client import KazooClient
 
 from ottla.admin.local import adoption
 from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.admin.zookeeper_session import ZooKeeper
 from ottla.zookeeper.embedded import start_zookeeper
 from support.cluster import free_ports
 from support.waiting import until
@@ -149,7 +150,7 @@ def test_what_is_true_of_the_original_alone_is_removed_from_a_copy(here, tmp_pat
     try:
         client.start()
         assert client.get_children("/brokers/ids"), "their sessions have not ended here yet"
-        adoption.remove_registrations(f"127.0.0.1:{port}")
+        adoption.remove_registrations(ZooKeeper(f"127.0.0.1:{port}"))
         assert client.get_children("/brokers/ids") == []
         assert client.exists("/controller") is None
     finally:
