@@ -167,7 +167,9 @@ def test_what_commands_print_is_as_documented(cluster, tmp_path):
     check("topics delete", topic, "nosuch", "--if-exists", "--dry-run")
     check("topics delete", topic, "nosuch", "--if-exists", "--yes")
     # A drain needs several brokers: tests/compat/test_broker_commands.py, test_whatif.py.
-    assert set(SCHEMAS) - LOCAL - {"broker drain", "whatif drain", "txn abort", "users rotate"} <= seen
+    assert (
+        set(SCHEMAS) - LOCAL - {"broker drain", "whatif drain", "txn abort", "users rotate"} <= seen
+    )
 
 
 def test_yaml_and_tabs_say_what_json_says(cluster):

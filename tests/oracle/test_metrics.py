@@ -29,6 +29,7 @@ from support.cluster import OttlaCluster, free_ports
 from support.kafka_mbeans import KafkaWithMBeans
 
 pytestmark = [
+    pytest.mark.alone,  # it has not run to its end yet: see docs/TESTING.md
     pytest.mark.java,
     pytest.mark.processes,
     pytest.mark.timeout(170),
