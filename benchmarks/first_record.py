@@ -11,8 +11,6 @@ three brokers to the same record; heaps of 512 MB. Goal: a median of 0.8 s at mo
 """
 
 import argparse
-import asyncio
-import contextlib
 import os
 import re
 import statistics
@@ -24,12 +22,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from ottla.admin.operations import topics
-from ottla.admin.operations.new_record import NewRecord
-from ottla.admin.operations.produce import Writer
-from ottla.admin.session import connected, world
-from ottla.model.errors import OttlaError
-from ottla.model.protocol import ACKS_ALL
+import quick
+
 from support.kafka39 import Kafka39Cluster
 
 GOAL_S = 0.8
@@ -103,24 +97,8 @@ def kafka():
 
 
 def first_record(bootstrap, replicas):
-    """Create a topic and have one record acknowledged by all replicas, trying until it works."""
-
-    async def write(client):
-        deadline = time.monotonic() + 60
-        while True:
-            with contextlib.suppress(OttlaError):
-                await topics.create_topic(
-                    client, "first", partitions=1, replication_factor=replicas,
-                    settings={"min.insync.replicas": str(replicas)},
-                )  # fmt: skip
-                break
-            assert time.monotonic() < deadline, "no topic within a minute"
-            await asyncio.sleep(0.01)
-        writer = Writer(client, world(), "first", acks=ACKS_ALL, timeout_s=60)
-        await writer.open(1)
-        await writer.send([NewRecord(None, b"the first")])
-
-    connected(bootstrap, write)
+    settings = {"min.insync.replicas": str(replicas)}
+    quick.first_record(bootstrap, replicas, settings=settings, pause_s=0.01)
 
 
 if __name__ == "__main__":

@@ -179,17 +179,28 @@ PARTS = ("data", "consume", "control")
 # -- measuring ----------------------------------------------------------------------------------
 
 
-def first_record(bootstrap: str) -> None:
-    """Create a topic and have one record acknowledged by all replicas, trying until it works."""
+def first_record(
+    bootstrap: str,
+    replicas: int = 3,
+    *,
+    settings: dict[str, str] | None = None,
+    pause_s: float = 0.02,
+) -> None:
+    """Create a topic and have one record acknowledged by all replicas, trying until it works.
+
+    `settings` are the topic's; `pause_s` is what a refused creation waits before the next.
+    """
 
     async def try_once(client: object) -> None:
         deadline = time.monotonic() + 60
         while True:
             with contextlib.suppress(OttlaError):
-                await topics.create_topic(client, "first", partitions=1, replication_factor=3)
+                await topics.create_topic(
+                    client, "first", partitions=1, replication_factor=replicas, settings=settings
+                )
                 break
             assert time.monotonic() < deadline, "no topic within a minute"
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(pause_s)
         writer = Writer(client, world(), "first", acks=ACKS_ALL, timeout_s=60)
         await writer.open(1)
         await writer.send([NewRecord(None, b"first light")])
