@@ -20,7 +20,9 @@ from ottla.admin.arguments.declaring import parameters
 from ottla.admin.arguments.tree import Group
 from ottla.admin.cli import asks_cluster
 from ottla.admin.command_table import all_commands
+from ottla.console import server
 from ottla.explain.entries import of_other_rooms
+from ottla.model.errors import OttlaError
 from ottla.net import client
 from support.certificates import Authority
 
@@ -152,6 +154,17 @@ def example(name, function):
     return found[1] or ""
 
 
+async def ask_once(client, another, *_arguments):
+    """Ask as a page of `console` does: it has one client and makes others."""
+    other = another()
+    try:
+        with contextlib.suppress(OttlaError):
+            await other.broker_ids()
+    finally:
+        await other.close()
+    await client.broker_ids()
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", CONNECTING)
 def test_a_command_that_is_told_tls_speaks_it(name, config, listener, files, monkeypatch, capsys):
@@ -160,6 +173,7 @@ def test_a_command_that_is_told_tls_speaks_it(name, config, listener, files, mon
     monkeypatch.setattr(client, "RETRIES", 1)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"x\n")))
     monkeypatch.delenv("OTTLA_DIR", raising=False)
+    monkeypatch.setattr(server, "serve", ask_once)  # `console` listens until it is told to end
     text = ARGUMENTS.get(name)
     text = example(name, commands()[name].function()) if text is None else text
     arguments = shlex.split(text.replace("@", f"{files}/"))
