@@ -22,7 +22,7 @@ MAX_FORM_BYTES = 4_194_304
 """A record of 1 MiB in hexadecimal, and what is around it."""
 MOST_FIELDS = 2000
 FORM_TYPE = "application/x-www-form-urlencoded"
-TOKEN_FIELD = "form_token"  # noqa: S105 - a name, no secret
+TOKEN_FIELD = "form_token"  # noqa: S105  # a name, no secret  # nosec B105
 LOGIN = "/login"
 STATIC = "/static/"
 

@@ -1,0 +1,10 @@
+"""A command line is one process for users; here many share one."""
+
+import pytest
+
+from ottla.admin import connection
+
+
+@pytest.fixture(autouse=True)
+def nothing_typed_before(monkeypatch):
+    monkeypatch.setattr(connection, "typed", connection.Typed())
