@@ -37,6 +37,11 @@ def _open_standard_streams() -> None:
 
 
 def _run() -> int:
+    if sys.argv[1:3] == ["broker", "fork"]:
+        gc.disable()
+        from ottla.broker.forked import main as fork_main  # noqa: PLC0415
+
+        return fork_main(sys.argv[3:])
     if sys.argv[1:3] == ["broker", "run"] or _is_server(sys.argv[1:]):
         gc.disable()  # what modules make stays; `net.garbage` enables it when they are loaded
         from ottla.broker.process import main as broker_main  # noqa: PLC0415

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +75,23 @@ def quiet_ports(count):
                 one.close()
         return base
     raise AssertionError("no free ports")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each broker is started alone")
+def test_brokers_that_were_forked_are_processes_of_their_own(folder):
+    brokers = [b.process.pid for b in ClusterDir(folder).existing().brokers]
+    for number, pid in enumerate(brokers):
+        typed = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode().split("\0")
+        assert typed[1:5] == ["-m", "ottla", "broker", "--config"]
+        assert typed[5].endswith(f"broker-{number}/server.properties")
+        assert os.getsid(pid) == pid, "Ctrl-C in a terminal does not reach it"
+        fds = {int(f.name): str(f.readlink()) for f in Path(f"/proc/{pid}/fd").iterdir()}
+        logs = [str(ClusterDir(folder).log_file(n)) for n in range(3)]
+        assert fds[0] == os.devnull
+        assert {n: fds[n] for n in fds if fds[n] in logs} == {1: logs[number], 2: logs[number]}
+        assert not [name for name in fds.values() if name.endswith("(deleted)")], "inherited"
+    running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not [line for line in running if b"broker\0fork\0" in line], "what forked has ended"
 
 
 def test_up_again_starts_nothing(folder):

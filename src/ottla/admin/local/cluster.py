@@ -10,8 +10,6 @@ import contextlib
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +28,7 @@ from ottla.admin.local.cluster_dir import (
     LocalCluster,
     LocalZooKeeper,
 )
+from ottla.admin.local.forking import Running, Start, alone, forking
 from ottla.admin.local.ports import (
     METRICS_LISTENER,
     ZOOKEEPER_PORT,
@@ -298,15 +297,15 @@ def write_properties(folder: ClusterDir, cluster: LocalCluster, broker: LocalBro
 
 
 def start_broker(
-    folder: ClusterDir, cluster: LocalCluster, broker: LocalBroker
-) -> "subprocess.Popen[bytes]":
+    folder: ClusterDir, cluster: LocalCluster, broker: LocalBroker, start: Start = alone
+) -> Running:
     """Start one broker's process and write it down; it is not ready yet."""
     choose_metrics_port(cluster, broker)
     properties = write_properties(folder, cluster, broker)
-    command = [sys.executable, "-m", "ottla", "broker", "--config", str(properties)]
-    command += ["--state-change-log", str(folder.state_change_log(broker.id))]
-    command += ["--metrics-socket", str(folder.metrics_socket(broker.id))]
-    process = processes.spawn(command, folder.log_file(broker.id))
+    arguments = ["broker", "--config", str(properties)]
+    arguments += ["--state-change-log", str(folder.state_change_log(broker.id))]
+    arguments += ["--metrics-socket", str(folder.metrics_socket(broker.id))]
+    process = start(arguments, folder.log_file(broker.id))
     broker.process = processes.identify(process.pid)
     broker.ended = ""
     folder.save(cluster)
@@ -372,19 +371,20 @@ def _start_all(
     started: list[processes.ProcessId],
     tell: Callable[[str], None],
 ) -> None:
-    children: dict[int, subprocess.Popen[bytes]] = {}
-    # First, since brokers wait for it; where there are few cores they would take them.
-    zookeeper = None
-    if not cluster.zookeeper.running:
-        zookeeper = _start_zookeeper(folder, cluster, started, tell)
-    if cluster.secure and not cluster.has_users:
-        if zookeeper is not None:
-            wait_ready(zookeeper)
-        _create_users(folder, cluster)
-    for broker in cluster.brokers:
-        if not broker.running:
+    children: dict[int, Running] = {}
+    stopped = [broker for broker in cluster.brokers if not broker.running]
+    with forking(len(stopped)) as start:
+        # First, since brokers wait for it; where there are few cores they would take them.
+        zookeeper = None
+        if not cluster.zookeeper.running:
+            zookeeper = _start_zookeeper(folder, cluster, started, tell)
+        if cluster.secure and not cluster.has_users:
+            if zookeeper is not None:
+                wait_ready(zookeeper)
+            _create_users(folder, cluster)
+        for broker in stopped:
             with interrupts_deferred():
-                children[broker.id] = start_broker(folder, cluster, broker)
+                children[broker.id] = start_broker(folder, cluster, broker, start)
                 assert broker.process is not None
                 started.append(broker.process)
     if children:
@@ -499,7 +499,7 @@ def _check_reachable(addresses: str) -> None:
 def wait_until_serving(
     folder: ClusterDir,
     cluster: LocalCluster,
-    children: "Mapping[int, subprocess.Popen[bytes]]",
+    children: Mapping[int, Running],
     timeout_s: float = START_TIMEOUT_S,
 ) -> None:
     """Wait until a broker lists all of them and a controller; StartupError with the reason."""
