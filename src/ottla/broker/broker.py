@@ -37,6 +37,7 @@ from ottla.broker.metrics.request_times import RequestTimes
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
 from ottla.broker.requests.records.batch_checks import BatchChecks
+from ottla.broker.requests.request_log import request_log
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.routes import ROUTES
 from ottla.broker.requests.security.listeners import SaslListeners
@@ -231,7 +232,7 @@ class Broker:
         self._set_up_security()
         metadata.on_change(self._metadata_changed)
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
-        self.router = Router(self.services, ROUTES.values(), world.clock.monotonic)
+        self.router = self._new_router()
         self.membership = Membership(self.services, self.broker_info, self._serve_requests)
 
     def _set_up_security(self) -> None:
@@ -245,6 +246,11 @@ class Broker:
         if acls is not None:
             self.services.authorizer = RequestAuthorizer(acls, self.world.clock)
             self.services.acl_cache = AclCache(self.world, self.tasks, acls)
+
+    def _new_router(self) -> Router[BrokerServices]:
+        monotonic = self.world.clock.monotonic
+        log = request_log(self.config.integer("ottla.slow.request.ms"), monotonic)
+        return Router(self.services, ROUTES.values(), monotonic, log)
 
     def _new_controller(self) -> Controller:
         return Controller(
@@ -507,7 +513,7 @@ class Broker:
                 responses=responses,
                 broker_responses=broker_responses,
                 turn=turn,
-                responded=self.router.times.responded,
+                sent=self.router.times.sent,
                 between_brokers=endpoint.listener in between_brokers,
                 held=True,
                 tls=None if self._tls is None else self._tls.listeners.get(endpoint.listener),

@@ -28,10 +28,32 @@ logger = logging.getLogger(__name__)
 
 NOTHING_SENT: deque[int] = deque()
 """Shared by all connections that never had a large response."""
+NOTHING_TIMED: list["Timed"] = []
+"""Shared by all connections that have no measured response to send."""
 
 
 class CloseConnection(OttlaError):  # noqa: N818 - a decision, not a failure
     """Raised by a dispatch function to close this connection; the text is the reason."""
+
+
+class Timed:
+    """When what happened to one request, in seconds of the monotonic clock."""
+
+    __slots__ = ("arrived_s", "head", "kind", "responded_s", "returned_s", "started_s")
+
+    def __init__(self, kind: int, started_s: float, head: bytes) -> None:
+        self.kind = kind
+        """Its API key, or what whoever times it tells apart beside these."""
+        self.arrived_s = started_s
+        """When all of it had come."""
+        self.started_s = started_s
+        """When it was dispatched."""
+        self.returned_s = started_s
+        """When its handler returned."""
+        self.responded_s = started_s
+        """When its response was complete."""
+        self.head = head
+        """The first bytes of its frame, as many as whoever times it wants to keep."""
 
 
 class Pending:
@@ -47,9 +69,8 @@ class Pending:
         self.pipelined = pipelined
         self.done = False
         self.parts: Sequence[Buffer] | None = None
-        self.timed: tuple[int, float, float] | None = None
-        """of a request whose duration is measured: its kind, its start, and when its handler
-        returned, in seconds"""
+        self.timed: Timed | None = None
+        """of a request that is measured"""
 
     def complete(self, parts: Sequence[Buffer] | None) -> None:
         """Respond with these parts (None: no response). Ignored when the client is gone."""
@@ -82,8 +103,8 @@ class Pending:
         self.done = True
 
 
-OnResponded = Callable[[Pending], None]
-"""Called with each `Pending` whose duration is measured (`timed`) when its response is there."""
+OnSent = Callable[["Connection", Sequence[Timed]], None]
+"""Called with the requests that are measured when their responses were handed to the system."""
 
 
 Unread = Callable[[asyncio.BaseTransport], int | None]
@@ -108,7 +129,8 @@ class ConnectionHost(Protocol):
     dispatch: Callable[["Connection", memoryview], Sequence[Buffer] | Pending | None]
     authentication: Callable[[float], Authentication] | None
     """makes a connection's authentication, at a monotonic time; None: clients are anonymous"""
-    responded: OnResponded
+    sent: OnSent
+    monotonic: Callable[[], float]
     unread: Unread
 
     def admit(self, connection: "Connection") -> bool:
@@ -160,6 +182,7 @@ class Connection(asyncio.BufferedProtocol):
         "_stalled_since",
         "_transport",
         "_turn",
+        "_unsent",
         "_waiting",
         "_write_paused",
         "authentication",
@@ -170,6 +193,7 @@ class Connection(asyncio.BufferedProtocol):
         "local",
         "peer",
         "principal",
+        "timed",
     )
 
     def __init__(self, server: ConnectionHost, connection_id: int) -> None:
@@ -195,7 +219,10 @@ class Connection(asyncio.BufferedProtocol):
         self._rules = server.rules
         self._max_pipelined = limits.max_pipelined
         self._high_bytes = limits.outbound_high_bytes
-        self._waiting: deque[memoryview] = deque()
+        self._waiting: deque[tuple[memoryview, float]] = deque()
+        self.timed: Timed | None = None
+        """of the request that was just dispatched, if the dispatch function measures it"""
+        self._unsent: list[Timed] = NOTHING_TIMED
         self._open: deque[Pending] = deque()
         self._barrier = False
         self._out: list[Buffer] = []
@@ -303,7 +330,7 @@ class Connection(asyncio.BufferedProtocol):
         waiting = self._waiting
         for frame in frames:
             if waiting or not self._may_dispatch(frame):
-                waiting.append(frame)
+                waiting.append((frame, self._server.monotonic()))
             else:
                 self._dispatch(frame)
         if self._out:
@@ -356,7 +383,8 @@ class Connection(asyncio.BufferedProtocol):
             return False
         return True
 
-    def _dispatch(self, frame: memoryview) -> None:
+    def _dispatch(self, frame: memoryview, arrived_s: float | None = None) -> None:
+        """Hand a frame to the dispatch function; `arrived_s`: since when it waited, if it did."""
         if self.closed:
             return
         try:
@@ -368,6 +396,10 @@ class Connection(asyncio.BufferedProtocol):
             logger.exception("request failed peer=%s:%d listener=%s", *self.peer, self.listener)
             self.refuse("internal error")
             return
+        if self.timed is not None:
+            if arrived_s is not None:
+                self.timed.arrived_s = arrived_s
+            response = self._time(self.timed, response)
         if response is None:
             return
         if isinstance(response, Pending):
@@ -384,10 +416,39 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._emit(response)
 
+    def _time(
+        self, timed: Timed, response: Sequence[Buffer] | Pending | None
+    ) -> Sequence[Buffer] | Pending | None:
+        """Have a request measured until its response is sent; return the response."""
+        self.timed = None
+        if isinstance(response, Pending) and not response.done:
+            response.timed = timed
+            return response
+        timed.responded_s = timed.returned_s
+        parts = response.parts if isinstance(response, Pending) else response
+        if parts is None:
+            self._server.sent(self, (timed,))
+            return response
+        if not self._open:
+            self._sends(timed)
+            return response
+        if isinstance(response, Pending):
+            done = response
+        else:
+            done = Pending(self, pipelined=True)
+            done.done, done.parts = True, parts
+        done.timed = timed
+        return done
+
+    def _sends(self, timed: Timed) -> None:
+        if self._unsent is NOTHING_TIMED:
+            self._unsent = []
+        self._unsent.append(timed)
+
     def completed(self, pending: Pending) -> None:
         """Move what is answered and next in line to the output. `Pending.complete` calls it."""
         if pending.timed is not None:
-            self._server.responded(pending)
+            pending.timed.responded_s = self._server.monotonic()
         open_ones = self._open
         if not open_ones or open_ones[0] is not pending or self.closed:
             return
@@ -398,6 +459,10 @@ class Connection(asyncio.BufferedProtocol):
             if first.parts is not None:
                 self._emit(first.parts)
                 first.parts = None  # a purgatory may hold it for longer
+                if first.timed is not None:
+                    self._sends(first.timed)
+            elif first.timed is not None:
+                self._server.sent(self, (first.timed,))
         if self._out_bytes > JOIN_BYTES:  # others may be answered before this is written
             self._responses.settle(
                 self, max(self._stalled_bytes, self._sent_bytes) + self._out_bytes
@@ -416,8 +481,8 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed:
             return
         waiting = self._waiting
-        while waiting and self._may_dispatch(waiting[0]):
-            self._dispatch(waiting.popleft())
+        while waiting and self._may_dispatch(waiting[0][0]):
+            self._dispatch(*waiting.popleft())
         self.flush()
         self._adjust()
 
@@ -439,10 +504,14 @@ class Connection(asyncio.BufferedProtocol):
             return
         if size <= JOIN_BYTES:
             transport.write(b"".join(out))
+            if self._unsent is not NOTHING_TIMED:
+                self._were_sent()
             if self._write_paused:
                 self._note_outbound()
             return
         transport.writelines(out)
+        if self._unsent is not NOTHING_TIMED:
+            self._were_sent()
         if self._write_paused or self._sent_bytes or transport.get_write_buffer_size():
             if self._sent is NOTHING_SENT:
                 self._sent = deque()
@@ -452,6 +521,10 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._stalled_bytes = 0
             self._responses.settle(self, 0)
+
+    def _were_sent(self) -> None:
+        unsent, self._unsent = self._unsent, NOTHING_TIMED
+        self._server.sent(self, unsent)
 
     # Bounds.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from ottla.model.ports import Buffer, Listener, World
 from ottla.net import runtime
-from ottla.net.connection import CloseConnection, Connection, OnResponded, Pending, Unread
+from ottla.net.connection import CloseConnection, Connection, OnSent, Pending, Unread
 from ottla.net.frame_memory import FrameMemory
 from ottla.net.handshakes import Handshakes, ListenerTls
 from ottla.net.limits import (
@@ -57,7 +57,7 @@ class Server:
         responses: ResponseMemory | None = None,
         broker_responses: ResponseMemory | None = None,
         turn: DispatchTimeSlice | None = None,
-        responded: OnResponded = lambda _: None,
+        sent: OnSent = lambda *_: None,
         between_brokers: bool = False,
         held: bool = False,
         tls: ListenerTls | None = None,
@@ -72,7 +72,8 @@ class Server:
         self.limits = limits or ServerLimits()
         self.rules = rules or FrameRules()
         self.dispatch = dispatch
-        self.responded = responded
+        self.sent = sent
+        self.monotonic = world.clock.monotonic
         self.listener = listener
         self.unread: Unread = runtime.unread_bytes
         self.held = held

@@ -62,9 +62,9 @@ def decompressed_at_once(monkeypatch):
         sums[-1] += len(found)
         return found
 
-    def dispatched(self, frame):
+    def dispatched(self, frame, *waited):
         sums.append(0)
-        dispatch(self, frame)
+        dispatch(self, frame, *waited)
         sums.append(0)
 
     monkeypatch.setattr(validate, "decompress", counted)

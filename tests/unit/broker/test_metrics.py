@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.metrics.mbeans import SAMPLE_S, WINDOW, Metrics, ThreadTimes
-from ottla.broker.metrics.request_times import EVERY, FETCH_CONSUMER, RequestTimes
+from ottla.broker.metrics.request_times import EVERY
 from ottla.model.errors import ErrorCode
-from ottla.net.connection import Pending
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.metadata import MetadataRequest
@@ -206,33 +205,6 @@ def test_counts_of_topics_are_those_of_records_and_bytes(pair):
     pair.ask(1, DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 3)
     pair.wait(lambda: not len(counts))
     assert counts.total().messages_in == 5, "totals do not go back"
-
-
-class Line:
-    def __init__(self, times):
-        self.times = times
-
-    def completed(self, pending):
-        if pending.timed is not None:
-            self.times.responded(pending)
-
-
-def test_a_response_that_comes_later_is_timed_until_it_is_there():
-    hand = Hand()
-    times = RequestTimes(lambda: hand.now)
-    pending = Pending(Line(times), pipelined=True)
-    times.end(1, times.begin(), pending)
-    assert list(times.figures()) == []
-    hand.now += 0.5
-    pending.complete([b""])
-    found = {(kind, name): figures for kind, name, figures in times.figures()}
-    assert {kind for kind, _ in found} == {FETCH_CONSUMER, 1}, "a fetch is a fetch of a kind, too"
-    assert found[1, "TotalTimeMs"]["Max"] == found[1, "RemoteTimeMs"]["Max"] == 500.0
-    assert (found[1, "LocalTimeMs"]["Max"], found[1, "TotalTimeMs"]["Count"]) == (0, 1)
-    dropped = Pending(Line(times), pipelined=True)
-    times.end(1, times.begin(), dropped)
-    dropped.drop()
-    assert {figures["Count"] for _, _, figures in times.figures()} == {1}, "nobody was answered"
 
 
 def test_the_loops_busy_time_is_that_of_the_thread():

@@ -18,9 +18,11 @@ BEANS = """\
 kafka.network:type=RequestChannel,name=RequestQueueSize | gauge | requests | requests read and not dispatched: each waits for those before it on its connection, since there is no queue across connections ([REQUESTS.md](REQUESTS.md))
 kafka.network:type=RequestChannel,name=ResponseQueueSize | gauge | responses | answers that are there and not handed to the socket: they wait for an answer before them, or for the end of this turn of the loop
 kafka.network:type=RequestMetrics,name=RequestsPerSec,request,version | meter | requests | requests by kind and version; a fetch counts as Fetch, and as FetchConsumer or FetchFollower
-kafka.network:type=RequestMetrics,name=TotalTimeMs,request | times | ms | from the dispatch until the answer is complete; percentiles are of the last 256 that were timed, each 64th of its kind and version. Waiting before the dispatch and sending are not in it, parked time is
-kafka.network:type=RequestMetrics,name=LocalTimeMs,request | times | ms | the part of it until the handler returned
+kafka.network:type=RequestMetrics,name=TotalTimeMs,request | times | ms | from when all of a request had come until its response was handed to the system: the sum of the next four; percentiles are of the last 256 that were timed, each 64th of its kind and version
+kafka.network:type=RequestMetrics,name=RequestQueueTimeMs,request | times | ms | the part of it until the dispatch. A request waits for those before it on its connection, which Kafka would not have read yet, and for a loop that was busy for long
+kafka.network:type=RequestMetrics,name=LocalTimeMs,request | times | ms | the part of it after that, until the handler returned
 kafka.network:type=RequestMetrics,name=RemoteTimeMs,request | times | ms | the part of it after that: waiting for followers, for records, for a worker
+kafka.network:type=RequestMetrics,name=ResponseSendTimeMs,request | times | ms | the part of it after that: waiting for an earlier response of the connection and for the end of the loop's turn, until the system has taken the response or keeps it for a client that reads slowly. Kafka tells ResponseQueueTimeMs from it
 kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent | share | share of time, 0 to 1 | share of the last minute in which the loop's thread neither ran nor waited for a core (`/proc/thread-self/schedstat`). Elsewhere than on Linux, waiting for a core counts as idle. Time in which a disk lets the loop wait counts as idle, too: `event loop stalled` in server.log reports that
 kafka.network:type=SocketServer,name=MemoryPoolUsed | gauge | bytes | of `queued.max.request.bytes`, for frames over 64 KiB
 kafka.network:type=SocketServer,name=MemoryPoolAvailable | gauge | bytes | what is left of it

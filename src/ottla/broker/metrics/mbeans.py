@@ -21,6 +21,7 @@ from ottla.broker.metrics.request_times import (
     FETCH_CONSUMER,
     FETCH_FOLLOWER,
     RequestTimes,
+    kind_name,
     summary,
 )
 from ottla.broker.metrics.series import TOPIC_BEAN, TOPIC_METRICS
@@ -32,7 +33,6 @@ from ottla.net.server import Server
 from ottla.replication.delayed_produce import DelayedProduce
 from ottla.replication.fetching import DelayedFetch
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.wire.codec import APIS
 from ottla.zookeeper.session import SessionState
 
 SAMPLE_S = 5.0
@@ -251,7 +251,7 @@ class Metrics:
             found[name] |= {"Count": times.count}
         requests = self._requests_of_kind()
         for kind, name, figures in self._broker.times.figures():
-            bean = f"kafka.network:type=RequestMetrics,name={name},request={_kind_name(kind)}"
+            bean = f"kafka.network:type=RequestMetrics,name={name},request={kind_name(kind)}"
             found[bean] = figures | {"Count": requests[kind]}
         return dict(sorted(found.items()))
 
@@ -317,13 +317,13 @@ class Metrics:
         for name, read in TOPIC_METRICS.items():
             found[f"{TOPIC_BEAN}{name}"] = read(total)
         for key, version, count in self._broker.times.counts():
-            found[f"{REQUESTS}{_kind_name(key)},version={version}"] = count
+            found[f"{REQUESTS}{kind_name(key)},version={version}"] = count
         for kind, counts in (
             (FETCH_CONSUMER, replicas.fetches.consumer_requests),
             (FETCH_FOLLOWER, replicas.fetches.follower_requests),
         ):
             for version, count in counts.items():
-                found[f"{REQUESTS}{_kind_name(kind)},version={version}"] = count
+                found[f"{REQUESTS}{kind_name(kind)},version={version}"] = count
         return found
 
     def _of_logs(self) -> Figures:
@@ -465,11 +465,3 @@ class Metrics:
         for state, count in said["states"].items():
             found[f"{prefix}Groups{state}"] = count
         return {name: _gauge(value) for name, value in found.items()}
-
-
-_FETCHES = {FETCH_CONSUMER: "FetchConsumer", FETCH_FOLLOWER: "FetchFollower"}
-
-
-def _kind_name(kind: int) -> str:
-    """Return what Kafka calls a kind of request."""
-    return _FETCHES.get(kind) or APIS[kind].name

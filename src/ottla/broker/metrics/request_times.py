@@ -1,15 +1,17 @@
 """Request times: how many requests of each kind came, and how long a few of them took.
 
-Who may call: `router` counts, `mbeans` looks. Invariants: every request costs one addition to a
-list; only every `EVERY`th of a kind and version is timed, from its dispatch until its response is
-complete. Kafka: `RequestMetrics`, which times all.
+Who may call: `router` counts, connections say when a response was sent, `mbeans` looks. Invariants:
+every request costs one addition to a list; only every `EVERY`th of a kind and version is timed,
+unless there is a log of requests. Kafka: `RequestMetrics`, which times all.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-from ottla.net.connection import Pending
+from ottla.net.connection import Connection, Timed
 from ottla.wire.api_keys import ApiKey
+from ottla.wire.codec import APIS
 
 EVERY = 64
 """A power of two; the first of a kind is timed, too."""
@@ -17,6 +19,8 @@ MASK = EVERY - 1
 KEPT = 256
 """Times kept of each kind: percentiles are of these."""
 KEYS, VERSION_BITS = 128, 5
+HEAD_BYTES = 96
+"""Kept of a frame for a log of requests: the key, the version, the number, the client's id."""
 FETCH = int(ApiKey.FETCH)
 FETCH_CONSUMER, FETCH_FOLLOWER = -1, -2
 """Kinds beside the API keys: a fetch is one of them, too, as with Kafka."""
@@ -30,7 +34,40 @@ PERCENTILES = {
     "999thPercentile": 0.999,
 }
 
-TOTAL, LOCAL, REMOTE = "TotalTimeMs", "LocalTimeMs", "RemoteTimeMs"
+TOTAL, QUEUE, LOCAL, REMOTE, SEND = (
+    "TotalTimeMs",
+    "RequestQueueTimeMs",
+    "LocalTimeMs",
+    "RemoteTimeMs",
+    "ResponseSendTimeMs",
+)
+
+
+class Took(NamedTuple):
+    """What one request took, in milliseconds."""
+
+    queue: float
+    """From when all of it had come until its dispatch."""
+    local: float
+    """Until its handler returned."""
+    remote: float
+    """Until its response was complete."""
+    send: float
+    """Until that was handed to the system."""
+
+    @property
+    def total(self) -> float:
+        return self.queue + self.local + self.remote + self.send
+
+
+def took(timed: Timed, sent_s: float) -> Took:
+    """Return what a request took whose response was sent at a time."""
+    return Took(
+        round((timed.started_s - timed.arrived_s) * 1000, 3),
+        round((timed.returned_s - timed.started_s) * 1000, 3),
+        round((timed.responded_s - timed.returned_s) * 1000, 3),
+        round((sent_s - timed.responded_s) * 1000, 3),
+    )
 
 
 class RequestTimes:
@@ -39,38 +76,38 @@ class RequestTimes:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self.of = [0] * (KEYS << VERSION_BITS)
         """requests by `api_key << VERSION_BITS | version`: the router adds to it"""
+        self.each: Callable[[Connection, Timed, Took], None] | None = None
+        """called with each request, where there is a log of requests: then all of them are timed"""
         self._monotonic = monotonic
-        self._kept: dict[int, deque[tuple[float, float]]] = {}
-        """by kind: milliseconds in the handler, and from its return until the response"""
+        self._kept: dict[int, deque[Took]] = {}
 
-    def begin(self) -> float:
-        return self._monotonic()
-
-    def end(
-        self, api_key: int, started_s: float, outcome: object, *, from_broker: bool = False
-    ) -> None:
-        """Note a request's time now or, if its response is still to come, when it comes."""
+    def begin(self, api_key: int, conn: Connection, frame: memoryview) -> Timed:
+        """Time a request that is dispatched now."""
         kind = api_key
         if api_key == FETCH:
-            kind = FETCH_FOLLOWER if from_broker else FETCH_CONSUMER
-        returned_s = self._monotonic()
-        if isinstance(outcome, Pending) and not outcome.done:
-            outcome.timed = kind, started_s, returned_s
-        else:
-            self._note(kind, started_s, returned_s, returned_s)
+            kind = FETCH_FOLLOWER if conn.is_from_broker else FETCH_CONSUMER
+        head = b"" if self.each is None else bytes(frame[:HEAD_BYTES])
+        return Timed(kind, self._monotonic(), head)
 
-    def responded(self, pending: Pending) -> None:
-        """Note the time of a request whose response came later."""
-        if pending.timed is not None:
-            self._note(*pending.timed, self._monotonic())
+    def returned(self, timed: Timed, conn: Connection) -> None:
+        """Note that its handler has returned; the connection does the rest."""
+        timed.returned_s = self._monotonic()
+        if timed.kind == FETCH_CONSUMER and conn.is_from_broker:  # the first one says so
+            timed.kind = FETCH_FOLLOWER
+        conn.timed = timed
 
-    def _note(self, kind: int, started_s: float, returned_s: float, ended_s: float) -> None:
-        times = round((returned_s - started_s) * 1000, 3), round((ended_s - returned_s) * 1000, 3)
-        for one in (kind,) if kind >= 0 else (kind, FETCH):
-            kept = self._kept.get(one)
-            if kept is None:
-                kept = self._kept[one] = deque(maxlen=KEPT)
-            kept.append(times)
+    def sent(self, conn: Connection, requests: Sequence[Timed]) -> None:
+        """Note the times of requests whose responses were just handed to the system."""
+        now_s = self._monotonic()
+        for timed in requests:
+            times = took(timed, now_s)
+            for one in (timed.kind,) if timed.kind >= 0 else (timed.kind, FETCH):
+                kept = self._kept.get(one)
+                if kept is None:
+                    kept = self._kept[one] = deque(maxlen=KEPT)
+                kept.append(times)
+            if self.each is not None:
+                self.each(conn, timed, times)
 
     def counts(self) -> Iterator[tuple[int, int, int]]:
         """Yield (api key, version, requests) of what was ever asked."""
@@ -84,9 +121,17 @@ class RequestTimes:
         `Count` is of the requests that were timed.
         """
         for kind, kept in sorted(self._kept.items()):
-            yield kind, TOTAL, summary(sorted(local + remote for local, remote in kept))
-            yield kind, LOCAL, summary(sorted(local for local, _ in kept))
-            yield kind, REMOTE, summary(sorted(remote for _, remote in kept))
+            yield kind, TOTAL, summary(sorted(times.total for times in kept))
+            for place, name in enumerate((QUEUE, LOCAL, REMOTE, SEND)):
+                yield kind, name, summary(sorted(times[place] for times in kept))
+
+
+def kind_name(kind: int) -> str:
+    """Return what Kafka calls a kind of request."""
+    return _FETCHES.get(kind) or APIS[kind].name
+
+
+_FETCHES = {FETCH_CONSUMER: "FetchConsumer", FETCH_FOLLOWER: "FetchFollower"}
 
 
 def summary(times: Sequence[float]) -> dict[str, float]:

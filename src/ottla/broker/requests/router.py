@@ -17,7 +17,7 @@ from types import CoroutineType
 from typing import Any, Generic, Protocol, TypeVar
 
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer
-from ottla.broker.metrics.request_times import FETCH, MASK, VERSION_BITS, RequestTimes
+from ottla.broker.metrics.request_times import MASK, VERSION_BITS, RequestTimes
 from ottla.broker.quotas.client_quotas import (
     PRODUCER_RATE,
     REQUEST_PERCENTAGE,
@@ -36,6 +36,7 @@ from ottla.broker.requests.api import (
 from ottla.broker.requests.guards import guarded, guarded_in_slices
 from ottla.broker.requests.large_requests import NOTICEABLE_BYTES, LargeRequests
 from ottla.broker.requests.portions import InPortions, is_to_be_cut
+from ottla.broker.requests.request_log import RequestLog
 from ottla.broker.requests.responses import error_response, hold_back, respond_later
 from ottla.broker.tasks import Tasks
 from ottla.model.errors import OttlaError, WireError
@@ -91,12 +92,15 @@ class Router(Generic[ServerT]):
         server: ServerT,
         apis: Iterable[Api[ServerT, Any]],
         monotonic: Callable[[], float] = time.monotonic,
+        log: RequestLog | None = None,
     ) -> None:
         self._server = server
         routes = {int(api.key): _Route(api, server.authorizer) for api in apis}
         self._routes = dict(sorted(routes.items()))
         self.frame_rules = _frame_rules([route.api for route in self._routes.values()])
         self.times = RequestTimes(monotonic)
+        self.times.each = log
+        self._mask = MASK if log is None else 0
         self._large = LargeRequests(server, monotonic)
         self._counts = self.times.of
         server.served = tuple(
@@ -122,12 +126,11 @@ class Router(Generic[ServerT]):
         slot = api_key << VERSION_BITS | version
         count = self._counts[slot]
         self._counts[slot] = count + 1
-        if count & MASK:
+        if count & self._mask:
             return self._handle(route, conn, frame)
-        started_s = self.times.begin()
+        timed = self.times.begin(api_key, conn, frame)
         outcome = self._handle(route, conn, frame)
-        from_broker = api_key == FETCH and conn.is_from_broker
-        self.times.end(api_key, started_s, outcome, from_broker=from_broker)
+        self.times.returned(timed, conn)
         return outcome
 
     def error_response(self, frame: memoryview, error: OttlaError) -> Parts | None:
