@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -284,6 +285,11 @@ class Broker:
     def state(self) -> BrokerState:
         return self.services.state
 
+    @cached_property
+    def cleaner(self) -> LogCleaner:
+        """What compacts the logs."""
+        return LogCleaner(self.world, self.config, self.logs)
+
     @property
     def times(self) -> RequestTimes:
         return self.router.times
@@ -396,7 +402,7 @@ class Broker:
         await self.membership.through(lambda _: self.membership.join())
         self.tasks.start(run_log_tasks(self.world, self.config, self.logs), "log-tasks")
         self.tasks.start(remove_deleted(self.world, self.logs), "removal")
-        self.tasks.start(LogCleaner(self.world, self.config, self.logs).run(), "cleaner")
+        self.tasks.start(self.cleaner.run(), "cleaner")
         self.tasks.start(self.membership.run(), "membership")
         if self._tls is not None:
             self.tasks.start(self._tls.run(), "certificates")

@@ -103,6 +103,21 @@ class _Work:
             raise CleaningAbortedError
 
 
+@dataclass(slots=True)
+class CleanerFigures:
+    """What Kafka tells of its cleaner, of the last cleaning and the last look at all logs."""
+
+    recopied_percent: int = 0
+    """Bytes that were kept, of those that were read."""
+    cleaning_s: float = 0.0
+    buffer_percent: int = 0
+    """How full the map of keys was."""
+    dirty_percent: int = 0
+    """The largest part of a log that could be cleaned."""
+    looked_s: float | None = None
+    """The monotonic clock at the last look."""
+
+
 class LogCleaner:
     """Cleans the logs of one manager, one at a time."""
 
@@ -117,6 +132,7 @@ class LogCleaner:
         """uncleanable logs: something unexpected was found; skipped until the next start"""
         self.cleanings = 0
         self.aborted = 0
+        self.last = CleanerFigures()
 
     async def run(self) -> None:
         """Clean until cancelled. A loop root."""
@@ -149,11 +165,21 @@ class LogCleaner:
             logger.error("log cannot be cleaned partition=%s error=%s", log.tp, error)  # noqa: TRY400
         return False
 
+    def uncleanable_bytes(self) -> dict[str, tuple[int, int]]:
+        """Return of each log dir how many of its logs cannot be cleaned, and their bytes."""
+        found = dict.fromkeys(self._logs.live_dirs, (0, 0))
+        for log in self.uncleanable.values():
+            if log.parent_dir in found:
+                logs, size = found[log.parent_dir]
+                found[log.parent_dir] = logs + 1, size + log.size
+        return found
+
     # Choosing --------------------------------------------------------------------------
 
     async def _dirtiest(self) -> tuple[Log, LogToClean] | None:
         best: tuple[Log, LogToClean] | None = None
         now_ms = self._ages.now_ms()
+        most = 0.0
         for log in self._logs.logs():
             config = log.config
             if not config.compact or log.failed is not None:
@@ -163,11 +189,14 @@ class LogCleaner:
             if self._logs.future(log.tp) is not None:
                 continue
             dirt = log_to_clean_of(log, now_ms)
+            most = max(most, dirt.ratio)
             if not dirt.should_clean(config.min_cleanable_dirty_ratio):
                 continue
             if best is None or dirt.ratio > best[1].ratio:
                 best = log, dirt
             await self._yield_to_loop()
+        self.last.dirty_percent = round(100 * most)
+        self.last.looked_s = self._world.clock.monotonic()
         if best is None or best[0].failed is not None:
             return None
         return best[0], log_to_clean_of(best[0], now_ms)
@@ -180,6 +209,7 @@ class LogCleaner:
             float(str(self._config["log.cleaner.io.buffer.load.factor"])),
         )
         now_ms = self._ages.now_ms()
+        began_s = self._world.clock.monotonic()
         work = _Work(self._logs, log, dirt, offsets, now_ms, log.truncations, [])
         try:
             await self._map_keys(work)
@@ -203,6 +233,9 @@ class LogCleaner:
         log.cleaned_offset = end
         await self._logs.write_cleaned_offsets(self._world.workers, log)
         self.cleanings += 1
+        self.last.cleaning_s = self._world.clock.monotonic() - began_s
+        self.last.buffer_percent = round(100 * len(offsets) / offsets.limit)
+        self.last.recopied_percent = round(100 * work.bytes_written / max(1, work.bytes_read))
         logger.info(
             "log cleaned partition=%s offsets=%d..%d keys=%d bytes=%d->%d",
             log.tp,

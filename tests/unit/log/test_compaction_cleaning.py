@@ -452,3 +452,27 @@ def test_a_start_finishes_a_complete_swap_and_undoes_a_part(bench, whole):
     left = [("b", "1"), ("c", "1")]
     assert bench.pairs() == (left if whole else [("a", "1"), *left])
     assert not [p for p in folder.iterdir() if p.suffix in (".swap", ".cleaned")]
+
+
+def test_what_the_cleaner_says_of_its_last_cleaning(bench):
+    """Beside the bytes of the log's own files, before and after."""
+    assert bench.cleaner.last.looked_s is None
+    for number in range(30):
+        bench.put((f"k{number % 10}", "x" * 50))
+    bench.log.roll()
+    bench.settle()
+    before = sum(segment.size for segment in bench.log.segments)
+    bench.kit.clock.now_s += 5.0
+    began_s = bench.kit.clock.now_s
+    assert asyncio.run(bench.cleaner.clean_dirtiest())
+    after = sum(segment.size for segment in bench.log.segments)
+    last = bench.cleaner.last
+    assert last.dirty_percent == 100, "nothing was clean"
+    assert 30 < last.recopied_percent == round(100 * after / before) < 70
+    assert began_s <= last.looked_s <= bench.kit.clock.now_s
+    assert last.buffer_percent == 0, "ten keys of a map for hundreds of thousands"
+    assert bench.cleaner.uncleanable_bytes() == {bench.log.parent_dir: (0, 0)}
+    asyncio.run(bench.cleaner.clean_dirtiest())
+    assert last.dirty_percent == 0, "all is clean now"
+    bench.cleaner.uncleanable[TP] = bench.log
+    assert bench.cleaner.uncleanable_bytes() == {bench.log.parent_dir: (1, after)}

@@ -62,6 +62,13 @@ kafka.server:type=SessionExpireListener,name=ZooKeeperDisconnectsPerSec | meter 
 kafka.server:type=SessionExpireListener,name=ZooKeeperExpiresPerSec | meter | events | sessions that ended though this broker lived
 kafka.server:type=ZooKeeperClientMetrics,name=ZooKeeperRequestLatencyMs | times | ms | how long ZooKeeper took to respond, of the last 256 requests
 kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs | times | ms | how long it took to write a log to its disk (fsync), of the last 256 times; many small files are written in another way, and do not count
+kafka.log:type=LogCleaner,name=cleaner-recopy-percent | gauge | % | of the bytes that the last cleaning read, how many were kept
+kafka.log:type=LogCleaner,name=max-clean-time-secs | gauge | s | how long the last cleaning took
+kafka.log:type=LogCleaner,name=max-buffer-utilization-percent | gauge | % | how full its map of keys was (`log.cleaner.dedupe.buffer.size`): at 100 a log is cleaned in several passes
+kafka.log:type=LogCleanerManager,name=max-dirty-percent | gauge | % | of the compacted log that is dirtiest, the part that can be cleaned, when the cleaner looked last
+kafka.log:type=LogCleanerManager,name=time-since-last-run-ms | gauge | ms | since the cleaner looked last; while it cleans, that grows
+kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count,logDirectory | gauge | replicas | compacted logs that the cleaner leaves alone, because it found damage there (`log cannot be cleaned` in the log)
+kafka.log:type=LogCleanerManager,name=uncleanable-bytes,logDirectory | gauge | bytes | bytes of these; Kafka counts only what would be cleaned
 kafka.log:type=LogManager,name=OfflineLogDirectoryCount | gauge | log dirs | log dirs that failed
 kafka.log:type=LogManager,name=LogDirectoryOffline,logDirectory | gauge | 0 or 1 | whether a log dir failed
 kafka.log:type=Log,name=Size,topic,partition | gauge | bytes | bytes of a replica's segments

@@ -27,6 +27,7 @@ from ottla.broker.metrics.request_times import (
 from ottla.broker.metrics.series import TOPIC_BEAN, TOPIC_METRICS
 from ottla.controller.loop import Controller
 from ottla.coordinators.group_coordinator import GroupCoordinator
+from ottla.log.cleaner import LogCleaner
 from ottla.log.manager import LogManager
 from ottla.model.recent_times import RecentTimes
 from ottla.net.server import Server
@@ -46,6 +47,7 @@ WINDOW = 12
 """Samples kept: rates are of the last minute."""
 FRESH_S = 1.0
 EVENT_TIMES = "kafka.controller:type=ControllerStats,name="
+CLEANER = "kafka.log:type=LogCleaner"
 REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request="
 CRASHES = "ottla.controller:type=CrashDetection,name=ProofTimeMs"
 FLUSHES = "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs"
@@ -82,6 +84,9 @@ class Measured(Protocol):
     """A broker, as far as its figures go."""
 
     logs: LogManager
+
+    @property
+    def cleaner(self) -> LogCleaner: ...
 
     @property
     def membership(self) -> SessionCounts: ...
@@ -236,7 +241,7 @@ class Metrics:
             idle = round(min(1.0, max(0.0, 1.0 - busy)), 3)
         said = self._broker.services.controller.statistics()
         found = self._of_network(idle) | self._of_replicas() | self._of_controller(said)
-        found |= self._of_groups() | self._of_logs()
+        found |= self._of_groups() | self._of_logs() | self._of_cleaner()
         for name, count in self._counts(said).items():
             rate = round((count - then.get(name, 0)) / span_s, 3) if span_s > 0 else 0.0
             found[name] = {"Count": count, "OneMinuteRate": rate}
@@ -347,6 +352,22 @@ class Metrics:
         for one in SessionState:
             name = f"ottla.server:type=ZooKeeperSession,name=State,state={one.value}"
             found[name] = int(one is state)
+        return {name: _gauge(value) for name, value in found.items()}
+
+    def _of_cleaner(self) -> Figures:
+        cleaner, last = self._broker.cleaner, self._broker.cleaner.last
+        since_s = 0.0 if last.looked_s is None else self._monotonic() - last.looked_s
+        found: dict[str, float] = {
+            f"{CLEANER},name=cleaner-recopy-percent": last.recopied_percent,
+            f"{CLEANER},name=max-clean-time-secs": round(last.cleaning_s),
+            f"{CLEANER},name=max-buffer-utilization-percent": last.buffer_percent,
+            f"{CLEANER}Manager,name=max-dirty-percent": last.dirty_percent,
+            f"{CLEANER}Manager,name=time-since-last-run-ms": round(since_s * 1000),
+        }
+        for path, (logs, size) in cleaner.uncleanable_bytes().items():
+            of = f"{CLEANER}Manager,name=uncleanable-"
+            found[f"{of}partitions-count,logDirectory={path}"] = logs
+            found[f"{of}bytes,logDirectory={path}"] = size
         return {name: _gauge(value) for name, value in found.items()}
 
     def _of_network(self, idle: float) -> Figures:
