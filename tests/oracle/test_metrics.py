@@ -55,8 +55,8 @@ NOT_HERE = {
         "one loop for all listeners"
     ),
     r"kafka\.network:type=RequestChannel,name=ControlPlane.*": "the same",
-    r"kafka\.network:type=RequestMetrics,name=(RequestQueueTimeMs|ResponseQueueTimeMs|"
-    r"ResponseSendTimeMs|ThrottleTimeMs|RequestBytes|TemporaryMemoryBytes|"
+    r"kafka\.network:type=RequestMetrics,name=(ResponseQueueTimeMs|"
+    r"ThrottleTimeMs|RequestBytes|TemporaryMemoryBytes|"
     r"MessageConversionsTimeMs|ErrorsPerSec),.*": "not measured",
     r"kafka\.server:type=BrokerTopicMetrics,name=(Remote.*|BuildRemoteLogAuxState.*)": (
         "no tiered storage"
@@ -93,7 +93,7 @@ NOT_HERE = {
     r"UpdateFeatures|.*)RateAndTimeMs": "tests/oracle/test_controller_metrics.py has the reasons",
     r"kafka\.coordinator\.group:type=GroupMetadataManager,name=NumGroupsDead": "they are gone",
     r"kafka\.coordinator\.(group|transaction):type=.*": "not shown",
-    r"kafka\.log:type=LogCleaner(Manager)?,.*": "not shown",
+    r"kafka\.log:type=LogCleaner,name=(DeadThreadCount|max-compaction-delay-secs)": "not shown",
     r"kafka\.log:type=LogManager,name=remaining.*": "not shown",
     r"kafka\.log\.remote:.*|org\.apache.*": "no tiered storage",
     r"kafka\.utils:.*": "threads of Java's pools",
