@@ -1,6 +1,15 @@
-"""The range assignor of `ottla consume --group`, beside Kafka's own examples."""
+"""`ottla consume --group`: its range assignor beside Kafka's own examples, and its end."""
 
-from ottla.admin.operations.group_consumer import assign_range
+import asyncio
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.admin.operations import group_consumer
+from ottla.admin.operations.group_consumer import GroupReader, assign_range
+from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
 
 
 def test_two_members_two_topics_of_three_partitions():
@@ -19,3 +28,32 @@ def test_more_members_than_partitions_and_members_by_id():
 def test_only_who_subscribed_gets_a_topic():
     given = assign_range({"t": 2, "u": 1}, {"a": ["t", "u"], "b": ["t"], "c": ["gone"]})
     assert given == {"a": {"t": [0], "u": [0]}, "b": {"t": [1]}, "c": {}}
+
+
+class Coordinator:
+    def __init__(self, *outcomes):
+        self.outcomes = list(outcomes)
+
+    async def call(self, *_arguments, **_named):
+        found = self.outcomes.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_position_that_could_not_be_committed_at_the_end_is_said(silent, monkeypatch, capsys):
+    monkeypatch.setattr(group_consumer, "END_S", 0.05)
+    answer = OttlaError("the coordinator is gone")
+    client = Coordinator(answer, SimpleNamespace(error_code=0))
+    if silent:
+        client.call = lambda *_, **__: asyncio.sleep(60)
+    world = SimpleNamespace(clock=SimpleNamespace(monotonic=time.monotonic))
+    member = GroupReader(client, world, "g", ["t"], None, from_beginning=True)
+    member._generation, member._member, member._coordinator = 1, "m", 1
+    reader = SimpleNamespace(positions={TopicPartition("t", 0): 5})
+    asyncio.run(member._end(reader))
+    said = capsys.readouterr().err
+    why = "no response within 0 s" if silent else "the coordinator is gone"
+    assert said == f"not committed: {why}; some records may be read again\n"
+    assert silent or client.outcomes == [], "it leaves all the same"

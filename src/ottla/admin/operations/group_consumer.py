@@ -44,6 +44,8 @@ REBALANCE_MS = 60_000
 HEARTBEAT_S = 1.0
 COMMIT_S = 5.0
 PATIENCE_S = 60.0
+END_S = 6.0
+"""For the last commit, and for leaving: whoever ended it waits."""
 TRIES = 20
 LEAVE_VERSION = 2
 """The last that names one member, as every broker understands."""
@@ -117,10 +119,7 @@ class GroupReader:
                 if await self._attend(reader, asyncio.ensure_future(reader.read(sink, idle_s))):
                     return
         finally:
-            with contextlib.suppress(OttlaError, TimeoutError):
-                async with asyncio.timeout(PATIENCE_S / 10):
-                    await self._commit(reader)
-                    await self._leave()
+            await self._end(reader)
 
     async def _attend(self, reader: Reader, reading: "asyncio.Future[None]") -> bool:
         """Heartbeat and commit while it reads; True if the reading came to its end."""
@@ -152,6 +151,18 @@ class GroupReader:
                 self._check(code, "heartbeat")
         finally:
             await self._stop(reading)
+
+    async def _end(self, reader: Reader) -> None:
+        """Commit and leave; say so if the position is not known to be committed."""
+        try:
+            async with asyncio.timeout(END_S):
+                await self._commit(reader)
+        except (OttlaError, TimeoutError) as error:
+            why = str(error) or f"no response within {END_S:.0f} s"
+            say(f"not committed: {why}; some records may be read again")
+        with contextlib.suppress(OttlaError, TimeoutError):
+            async with asyncio.timeout(END_S):
+                await self._leave()
 
     async def _stop(self, reading: "asyncio.Future[None]") -> None:
         reading.cancel()
