@@ -103,7 +103,7 @@ class KafkaProcesses(BrokerProcesses):
         super().__exit__(*error)
 
     def launch(self, broker: int, config: Path) -> subprocess.Popen[bytes]:
-        jvm = (*(kafka_tools.QUICK_JVM if quick_start() else KAFKA_JVM), f"-Xmx{self.heap_mb}m")
+        jvm = (*(self.quick_jvm() if quick_start() else KAFKA_JVM), f"-Xmx{self.heap_mb}m")
         return self.java(self.log(broker), jvm, KAFKA_MAIN, str(config))
 
     def started(self, broker: int) -> bool:
@@ -120,6 +120,10 @@ class KafkaProcesses(BrokerProcesses):
 
     def _set_log_aside(self, broker: int) -> None:
         self.log(broker).rename(self.log(broker).with_suffix(f".{time.time_ns()}.out"))
+
+    def quick_jvm(self) -> tuple[str, ...]:
+        of_this_version = self.version == kafka_tools.VERSION
+        return kafka_tools.quick_jvm() if of_this_version else kafka_tools.QUICK_JVM
 
     def java(
         self, log: Path, jvm: tuple[str, ...], main: str, *arguments: str
@@ -169,7 +173,7 @@ class Kafka39Cluster(KafkaProcesses):
             "minSessionTimeout=1000\nmaxSessionTimeout=60000\nmaxClientCnxns=0\nadmin.enableServer=false\n"
         )
         log = self.folder / "zookeeper.out"
-        jvm = ("-Xmx256m", *(kafka_tools.QUICK_JVM if quick_start() else ("-XX:+UseSerialGC",)))
+        jvm = ("-Xmx256m", *(self.quick_jvm() if quick_start() else ("-XX:+UseSerialGC",)))
         process = self.java(log, jvm, ZOOKEEPER_MAIN, str(config))
 
         def serves() -> bool:
