@@ -29,7 +29,6 @@ from support.cluster import OttlaCluster, free_ports
 from support.kafka_mbeans import KafkaWithMBeans
 
 pytestmark = [
-    pytest.mark.alone,  # it has not run to its end yet: see docs/TESTING.md
     pytest.mark.java,
     pytest.mark.processes,
     pytest.mark.timeout(170),
@@ -306,6 +305,7 @@ def test_counters_say_the_same_after_the_same_requests(pair):
 
 # Gauges that are each server's own affair, with the reason.
 OTHER_GAUGES = {
+    "kafka_log_logcleanermanager_time_since": "time",
     "kafka_network_socketserver_memorypool": "Kafka has no bound by default",
     "kafka_log_logmanager_logdirectoryoffline": "each has folders of its own",
     "kafka_server_socket_server_metrics_connection_count": "whether the client has left yet",

@@ -17,16 +17,16 @@ class KafkaWithMBeans(Kafka39Cluster):
     """Brokers of Apache Kafka 3.9 whose MBeans a test may read at any time."""
 
     def launch(self, broker: int, config: Path) -> subprocess.Popen[bytes]:
-        self.ports = getattr(self, "ports", {})
-        (self.ports[broker],) = free_ports(1)
+        self.mbean_ports = getattr(self, "mbean_ports", {})
+        (self.mbean_ports[broker],) = free_ports(1)
         jvm = (*KAFKA_JVM, f"-Xmx{self.heap_mb}m")
-        port = str(self.ports[broker])
+        port = str(self.mbean_ports[broker])
         return self.java(self.log(broker), jvm, str(PROGRAM), port, str(config))
 
     def mbeans(self, broker: int) -> MBeans:
         """Return all of Kafka's MBeans with their attributes as they are now."""
         parts = []
-        with socket.create_connection(("127.0.0.1", self.ports[broker]), 10) as reader:
+        with socket.create_connection(("127.0.0.1", self.mbean_ports[broker]), 10) as reader:
             while part := reader.recv(65_536):
                 parts.append(part)
         found: MBeans = {}

@@ -212,16 +212,38 @@ def _known_topic_id(
 
 
 def _same_epoch(replicas: ReplicaManager, partition: Partition, topic_id: bytes) -> ErrorCode:
-    """Nothing new, unless the controller has just given the topic an id, or stopped to send it."""
+    """Nothing new, unless the controller has just given the topic an id, or stopped to send it.
+
+    A follower that it stopped follows again: a damaged replica is stopped after the first refusal,
+    and by then a second LeaderAndIsr may have had it copied anew. Kafka would wait for an epoch.
+    """
+    if partition.stopped:
+        partition.stopped = False
+        _follow(replicas, partition)
+        replicas.moves.resume(partition)
+        stale = ErrorCode.NONE
+    else:
+        stale = ErrorCode.STALE_CONTROLLER_EPOCH
     if topic_id != ZERO_UUID and partition.topic_id == ZERO_UUID:
         partition.assign_topic_id(topic_id)
     elif topic_id == ZERO_UUID and partition.topic_id != ZERO_UUID and not partition.is_leader:
         return ErrorCode.NONE
     else:
-        return ErrorCode.STALE_CONTROLLER_EPOCH
+        return stale
     if not partition.is_leader:
         replicas.fetchers.topic_id_changed(partition)
     return ErrorCode.NONE
+
+
+def _follow(replicas: ReplicaManager, partition: Partition) -> None:
+    """Fetch from the leader.
+
+    One that is not alive yet is asked for again and again until it is; Kafka would leave the
+    partition without a fetcher until the next LeaderAndIsr.
+    """
+    following = partition.leader >= 0 and not partition.is_leader
+    if following and not (replicas.leaving or replicas.shutting_down):
+        replicas.fetchers.add(partition)
 
 
 def _transition(
@@ -232,6 +254,7 @@ def _transition(
     applied: Applied,
 ) -> None:
     replicas.recovery.cancel(partition.tp)
+    partition.stopped = False
     if update.leader == replicas.broker_id:
         # The fetcher goes first: nothing may be appended as follower to a log that we lead.
         replicas.fetchers.remove((partition.tp,))
@@ -252,10 +275,7 @@ def _transition(
     applied.state_changes.became_follower(partition, log, *before)
     replicas.fetchers.remove((partition.tp,))
     applied.followers.append(partition)
-    # A leader that is not alive yet is asked for again and again until it is; Kafka would leave
-    # the partition without a fetcher until the next LeaderAndIsr.
-    if partition.leader >= 0 and not (replicas.leaving or replicas.shutting_down):
-        replicas.fetchers.add(partition)
+    _follow(replicas, partition)
 
 
 def leader_and_isr_error(
@@ -400,6 +420,7 @@ def _stop(
             replicas.forget_topic(partition)
             deleted.append(partition)
         else:
+            partition.stopped = not partition.is_leader
             partition.release_waiting()
     if not delete:
         return ErrorCode.NONE

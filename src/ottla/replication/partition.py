@@ -102,6 +102,8 @@ class Partition:
         self.log: Log | None = None
         self.future: Log | None = None
         """the copy in another log dir that is to take the log's place (`log_dir_moves`)"""
+        self.stopped = False
+        """whether the controller had it stop following, and named it in no LeaderAndIsr since"""
         self._at_end: dict[FetchEntry, None] = {}
         self._at_watermark: dict[FetchEntry, None] = {}
         self._waiters: deque[tuple[int, Waiter, int]] = deque()

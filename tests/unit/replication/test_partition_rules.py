@@ -72,6 +72,35 @@ def test_stop_replica_by_leader_epoch(wired, epoch, delete):
     wired(scenario, brokers=2)
 
 
+@pytest.mark.parametrize("leaving", [False, True])
+def test_r14_a_follower_that_was_stopped_follows_again_when_it_is_named_in_the_same_epoch(
+    wired, leaving
+):
+    """Found by the simulator (seed 30000188): after it, a damaged replica was never in sync again.
+
+    Its refusal of a first LeaderAndIsr made the controller stop it, after a second one had had it
+    copied anew; a third one, in the same epoch, was taken for old.
+    """
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        await c.controller.stop_replica(2, delete=False)
+        await c.produce(1, "a", acks=1)
+        await c.settle()
+        assert c[2].log().log_end_offset == 0
+        c[2].replicas.leaving = leaving
+        named = c.controller.states["t", 0]
+        await c.controller.tell(named, [2])
+        assert (TP in c[2].replicas.fetchers._where) == (not leaving)
+        if not leaving:
+            await c.until(lambda: c[2].log().log_end_offset == 1)
+            again = await c.controller.tell(named, [2])
+            (told,) = again[2].topics[0].partition_errors
+            assert told.error_code == ErrorCode.STALE_CONTROLLER_EPOCH, "nothing new"
+
+    wired(scenario, brokers=2)
+
+
 def test_a_disk_that_fails_while_a_replica_is_deleted(wired, monkeypatch):
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2], new=True)
