@@ -40,10 +40,10 @@ LEAST = {"create": 10, "expand": 8, "delete": 20, "elect": 10, "reassign": 40}
     [
         ("create", 3, "controller", 1),
         ("expand", 3, "controller", 2),
-        ("delete", 3, "controller", 1),
+        pytest.param("delete", 3, "controller", 1, marks=pytest.mark.slow),
         ("delete", 3, "original", 3),
         ("elect", 8, "controller", 2),
-        ("reassign", 1, "controller", 1),
+        pytest.param("reassign", 1, "controller", 1, marks=pytest.mark.slow),
         ("reassign", 1, "target", 4),
         ("reassign", 1, "original", 4),
     ],

@@ -226,7 +226,19 @@ BUGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
+SLOW = {
+    "r14_a_refusal_of_a_former_epoch_ends_the_next_one",
+    "d_after_an_append_in_doubt_the_state_before_counts",
+}
+"""They need several seeds, or long ones: more than ten seconds on a slow machine."""
+
+
+def planted(plant):
+    marks = [pytest.mark.slow] if plant.__name__ in SLOW else []
+    return pytest.param(plant, id=plant.__name__, marks=marks)
+
+
+@pytest.mark.parametrize("plant", [planted(plant) for plant in BUGS])
 def test_a_planted_bug_is_found_within_its_seeds(plant):
     assert found(plant, BUGS) is not None
 

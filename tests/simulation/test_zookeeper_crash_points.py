@@ -144,6 +144,7 @@ def multi_or_exists(monkeypatch):
     monkeypatch.setattr(Session, "multi_or_exists", once, raising=False)
 
 
+@pytest.mark.slow
 def test_a_crash_at_every_file_operation_loses_nothing(tmp_path):
     crashes, operation = 0, 0
     while True:
