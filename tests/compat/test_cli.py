@@ -94,6 +94,12 @@ def test_brokers_that_were_forked_are_processes_of_their_own(folder):
     assert not [line for line in running if b"broker\0fork\0" in line], "what forked has ended"
 
 
+@pytest.mark.parametrize("typed", [(), ("x",), ("987",), ("0", "-")])
+def test_what_forks_brokers_is_for_up_alone(typed):
+    line = problem("broker", "fork", *typed, code=2)
+    assert line == "ottla broker fork: it is for `ottla up`; see ottla broker --help"
+
+
 def test_up_again_starts_nothing(folder):
     before = ClusterDir(folder).existing()
     done = ottla("up", "--dir", folder)

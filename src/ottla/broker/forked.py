@@ -20,15 +20,19 @@ from pathlib import Path
 from typing import Any
 
 from ottla.broker import process
-from ottla.broker.program import EXIT_OK
+from ottla.broker.program import EXIT_OK, EXIT_USAGE
 
 MAX_REQUEST_BYTES = 65_536
 
 
 def main(argv: Sequence[str]) -> int:
     """Serve the requests of the process that started this one; in a fork, be a broker."""
+    try:
+        control = socket.socket(fileno=int(argv[0]))
+    except (IndexError, ValueError, OSError):
+        sys.stderr.write("ottla broker fork: it is for `ottla up`; see ottla broker --help\n")
+        return EXIT_USAGE
     gc.freeze()  # so that forks share these pages for longer
-    control = socket.socket(fileno=int(argv[0]))
     requests = control.makefile("rb")
     while line := requests.readline(MAX_REQUEST_BYTES):
         request = json.loads(line)
