@@ -77,7 +77,7 @@ NOT_HERE = {
     r"kafka\.server:type=(AddPartitionsToTxnManager|DelayedOperation|TransferQueue|"
     r"ZkMigration.*|BrokerFeatures|MetadataLoader|raft.*|node-metrics).*": "inside of Kafka's",
     r"kafka\.server:type=[a-zA-Z-]+-metrics.*": "of Kafka's own clients",
-    r"kafka\.server:type=(Fetch|Produce|Request|ControllerMutation|LeaderReplication|"
+    r"kafka\.server:type=(ControllerMutation|LeaderReplication|"
     r"FollowerReplication|AlterLogDirsReplication|group-.*|txn-.*|Throttle.*|replica-.*)(,.*)?": (
         "quotas: not shown"
     ),

@@ -12,6 +12,13 @@ from ottla.broker.metrics.listener import metrics_address, open_pages
 from ottla.broker.metrics.mbeans import Metrics
 from ottla.broker.metrics.pages import Detail, Pages
 from ottla.broker.metrics.series import SERIES_OF_A_PARTITION, TOPIC_METRICS
+from ottla.broker.quotas.client_quotas import (
+    ANY,
+    CONSUMER_RATE,
+    PRODUCER_RATE,
+    REQUEST_PERCENTAGE,
+    ClientQuotas,
+)
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConfigError
 from ottla.net.http_server import HttpRequest
@@ -126,6 +133,10 @@ def test_the_catalogue_has_all_that_is_shown_and_nothing_else(pair):
     broker = pair.brokers["b1"]
     broker.services.controller.crash_times.note(0.1)
     broker.logs.flush_times.note(0.1)
+    quotas = broker.services.quotas
+    quotas.set((None, "c"), {PRODUCER_RATE: 1.0, CONSUMER_RATE: 1.0, REQUEST_PERCENTAGE: 1.0})
+    for bound in (PRODUCER_RATE, CONSUMER_RATE, REQUEST_PERCENTAGE):
+        quotas.record(bound, "u", "c", 1.0, 0.0)
     pages = pages_of(broker, "partition")
     families = {f.name for f in text_string_to_metric_families(text_of(get(pair, "b1", pages)))}
     families = {name.removesuffix("_total") for name in families}
@@ -142,6 +153,32 @@ def test_the_catalogue_has_all_that_is_shown_and_nothing_else(pair):
         tags = {part.partition("=")[0] for part in parts[len(kept) :]}
         assert tags in (described_beans[bean], described_beans[bean] - {"topic"}), name
     assert not [t for t in help_texts().values() if "\n" in t or "`" in t or "](" in t]
+
+
+def test_who_has_a_quota_is_shown_with_what_is_used_of_it(pair):
+    broker = pair.brokers["b1"]
+    quotas = ClientQuotas(samples=11, window_ms=1000.0)
+    broker.services.quotas = quotas
+    now_ms = broker.world.clock.monotonic() * 1000
+    quotas.set((None, 'a,"=\n'), {PRODUCER_RATE: 1000.0})
+    quotas.set(("u", ANY), {CONSUMER_RATE: 1e9})
+    wait_ms = quotas.record(PRODUCER_RATE, "u", 'a,"=\n', 50_000, now_ms)
+    quotas.record(CONSUMER_RATE, "u", "c", 20_000, now_ms)
+    read = samples(text_of(get(pair, "b1", pages_of(broker))))
+    shown = {key: value for key, value in read.items() if "client_id" in dict(key[1])}
+    produces = frozenset({("user", ""), ("client_id", "a%2C%22%3D%0A")})
+    fetches = frozenset({("user", "u"), ("client_id", "c")})
+    assert {(name, frozenset(labels)): value for (name, labels), value in shown.items()} == {
+        ("kafka_server_produce_byte_rate", produces): 5000.0,
+        ("kafka_server_produce_throttle_time", produces): wait_ms,
+        ("kafka_server_fetch_byte_rate", fetches): 2000.0,
+        ("kafka_server_fetch_throttle_time", fetches): 0.0,
+    }
+    assert wait_ms == 40_000, "five times the bound over ten windows"
+    for number in range(5):
+        quotas.record(CONSUMER_RATE, "u", f"c{number}", 1000.0 * number, now_ms)
+    assert [used[1][1] for used in quotas.used(now_ms, 3)] == ['a,"=\n', "c", "c4"]
+    assert quotas.used(now_ms + 60_000, 1)[0][2:] == (0.0, 0.0)
 
 
 def test_ready_is_who_is_registered_and_in_sync(pair):

@@ -14,6 +14,15 @@ from functools import cache
 
 from ottla.broker.metrics.bean_names import parse_bean, samples_of
 
+_QUOTA = "kafka.server:type="
+ATTRIBUTES = {
+    "kafka.server:type=socket-server-metrics": ("connection-count", "connection-creation-total"),
+    f"{_QUOTA}Produce": ("byte-rate", "throttle-time"),
+    f"{_QUOTA}Fetch": ("byte-rate", "throttle-time"),
+    f"{_QUOTA}Request": ("request-time", "throttle-time"),
+}
+"""Those of MBeans of the kind `attributes`."""
+
 BEANS = """\
 kafka.network:type=RequestChannel,name=RequestQueueSize | gauge | requests | requests read and not dispatched: each waits for those before it on its connection, since there is no queue across connections ([REQUESTS.md](REQUESTS.md))
 kafka.network:type=RequestChannel,name=ResponseQueueSize | gauge | responses | answers that are there and not handed to the socket: they wait for an answer before them, or for the end of this turn of the loop
@@ -38,6 +47,9 @@ kafka.server:type=BrokerTopicMetrics,name=TotalProduceRequestsPerSec,topic | met
 kafka.server:type=BrokerTopicMetrics,name=FailedProduceRequestsPerSec,topic | meter | batches | of them refused for another reason than that leadership moved or that the batch is too large or damaged
 kafka.server:type=BrokerTopicMetrics,name=TotalFetchRequestsPerSec,topic | meter | reads | reads of a partition for a fetch. Kafka reads each partition of a session for each fetch, this broker only those with news
 kafka.server:type=BrokerTopicMetrics,name=FailedFetchRequestsPerSec,topic | meter | reads | of them failed for another reason than that leadership moved or the offset is not there
+kafka.server:type=Produce,user,client-id | attributes | bytes/s, ms | where there are quotas, of the 200 busiest who share one: `byte-rate` of what they produced, `throttle-time`: how long they were last held back, 0 if not lately. A user or client without a bound of its own is empty; both are percent-encoded, as in Kafka
+kafka.server:type=Fetch,user,client-id | attributes | bytes/s, ms | the same of what they were sent
+kafka.server:type=Request,user,client-id | attributes | %, ms | the same of the loop's time that their requests took: `request-time`
 kafka.server:type=DelayedOperationPurgatory,name=NumDelayedOperations,delayedOperation | gauge | operations | `Fetch` and `Produce` that wait
 kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize,delayedOperation | gauge | operations | with those that are done and not swept out yet
 kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions | gauge | sessions | fetch sessions that are kept
@@ -174,7 +186,7 @@ class Described:
             "share": ["OneMinuteRate", "Count"] if "Handler" in self.bean else ["Value"],
             "times": ["Count", PERCENTILE],
             "timer": ["Count", PERCENTILE],
-            "attributes": ["connection-count", "connection-creation-total"],
+            "attributes": ATTRIBUTES.get(self.name, ()),
         }[self.kind]
         bean = parse_bean(self.name)
         found = [s.family for attribute in attributes for s in samples_of(bean, attribute)]

@@ -25,6 +25,12 @@ from ottla.broker.metrics.request_times import (
     summary,
 )
 from ottla.broker.metrics.series import TOPIC_BEAN, TOPIC_METRICS
+from ottla.broker.quotas.client_quotas import (
+    CONSUMER_RATE,
+    PRODUCER_RATE,
+    REQUEST_PERCENTAGE,
+    ClientQuotas,
+)
 from ottla.controller.loop import Controller
 from ottla.coordinators.group_coordinator import GroupCoordinator
 from ottla.log.cleaner import LogCleaner
@@ -48,6 +54,13 @@ WINDOW = 12
 FRESH_S = 1.0
 EVENT_TIMES = "kafka.controller:type=ControllerStats,name="
 CLEANER = "kafka.log:type=LogCleaner"
+QUOTAS = {
+    PRODUCER_RATE: ("Produce", "byte-rate"),
+    CONSUMER_RATE: ("Fetch", "byte-rate"),
+    REQUEST_PERCENTAGE: ("Request", "request-time"),
+}
+MOST_CLIENTS = 200
+"""Shown of those that share a bound each: the busiest."""
 REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request="
 CRASHES = "ottla.controller:type=CrashDetection,name=ProofTimeMs"
 FLUSHES = "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs"
@@ -65,6 +78,7 @@ class Services(Protocol):
     replicas: ReplicaManager
     controller: Controller
     groups: GroupCoordinator
+    quotas: ClientQuotas
 
 
 class SessionCounts(Protocol):
@@ -242,6 +256,7 @@ class Metrics:
         said = self._broker.services.controller.statistics()
         found = self._of_network(idle) | self._of_replicas() | self._of_controller(said)
         found |= self._of_groups() | self._of_logs() | self._of_cleaner()
+        found |= self._of_quotas()
         for name, count in self._counts(said).items():
             rate = round((count - then.get(name, 0)) / span_s, 3) if span_s > 0 else 0.0
             found[name] = {"Count": count, "OneMinuteRate": rate}
@@ -369,6 +384,24 @@ class Metrics:
             found[f"{of}partitions-count,logDirectory={path}"] = logs
             found[f"{of}bytes,logDirectory={path}"] = size
         return {name: _gauge(value) for name, value in found.items()}
+
+    def _of_quotas(self) -> Figures:
+        """Return what clients with quotas use, by Kafka's sanitized names of users and clients."""
+        found: Figures = {}
+        used = self._broker.services.quotas.used(self._monotonic() * 1000, MOST_CLIENTS)
+        if not used:
+            return found
+        from urllib.parse import quote  # noqa: PLC0415 - a broker without quotas does without it
+
+        for bound, (user, client), rate, held_back_ms in used:
+            if bound in QUOTAS:
+                kind, attribute = QUOTAS[bound]
+                tags = f"user={quote(user or '', safe='')},client-id={quote(client or '', safe='')}"
+                found[f"kafka.server:type={kind},{tags}"] = {
+                    attribute: round(rate, 3),
+                    "throttle-time": round(held_back_ms, 1),
+                }
+        return found
 
     def _of_network(self, idle: float) -> Figures:
         channel, sockets = "kafka.network:type=RequestChannel", "kafka.network:type=SocketServer"

@@ -13,6 +13,7 @@ Kafka: `ClientQuotaManager`, `ClientRequestQuotaManager` and `ConnectionQuotas` 
 KIP-55, KIP-124, KIP-612).
 """
 
+import heapq
 from collections.abc import Mapping
 
 from ottla.replication.throttle import UNBOUNDED, WindowedRate
@@ -42,6 +43,8 @@ class ClientQuotas:
         self._bounds: dict[Entity, Bounds] = {}
         self._found: dict[tuple[str, str, str], tuple[float, Entity]] = {}
         self._rates: dict[tuple[str, Entity], WindowedRate] = {}
+        self._waits: dict[tuple[str, Entity], tuple[float, float]] = {}
+        """when each was last held back, and for how many ms; only of those in `_rates`"""
         self.connection_rates: dict[str, float] = {}
         """new connections per second, by address or `<default>`"""
         self.active = False
@@ -104,6 +107,7 @@ class ClientQuotas:
         if wait_ms < 1:
             return 0
         self.throttled_total += 1
+        self._waits[name, shared] = now_ms, wait_ms
         return round(wait_ms)
 
     def take_back(self, name: str, user: str, client: str, amount: float, now_ms: float) -> None:
@@ -123,9 +127,24 @@ class ClientQuotas:
             if len(self._rates) >= _MOST_RATES:
                 busy = {k: r for k, r in self._rates.items() if r.bytes_per_s(now_ms) > 0}
                 self._rates = busy if len(busy) < _MOST_RATES else {}
+                self._waits = {k: w for k, w in self._waits.items() if k in self._rates}
             rate = WindowedRate(self._samples, self._window_ms, self._samples - 1)
             self._rates[name, shared] = rate
         return rate
+
+    def used(self, now_ms: float, most: int) -> list[tuple[str, Entity, float, float]]:
+        """Return (name of the bound, who shares it, what is used per second, ms held back).
+
+        Of the `most` busiest. Held back: the last time within all windows, 0 if there was none.
+        """
+        rates = [(rate.bytes_per_s(now_ms), key) for key, rate in self._rates.items()]
+        busiest = heapq.nlargest(most, rates, key=lambda pair: pair[0])
+        oldest_ms = now_ms - self._samples * self._window_ms
+        found = []
+        for rate, (name, shared) in busiest:
+            at_ms, wait_ms = self._waits.get((name, shared), (0.0, 0.0))
+            found.append((name, shared, rate, wait_ms if at_ms >= oldest_ms else 0.0))
+        return found
 
     def connection_rate(self, address: str) -> float:
         """Return how many connections per second an address may make."""
