@@ -48,7 +48,9 @@ class BootIdFiles:
             noted = ""
         else:
             self._files.remove(path)
-        log_dir.same_boot = bool(noted) and noted == self._files.boot_id(log_dir.path)
+        boot_id = self._files.boot_id(log_dir.path)
+        log_dir.same_boot = bool(noted) and noted == boot_id
+        log_dir.may_be_unwritten = bool(boot_id) and not (noted or log_dir.clean)
 
     def write(self, log_dirs: Iterable[LogDir], incomplete: set[str]) -> None:
         """Write the boot id in dirs that have none yet, except those at the paths `incomplete`.

@@ -115,12 +115,14 @@ class Log(LocalLog):
         cleaned_offset: int = -1,
         high_watermark: int | None = None,
         on_damage: Callable[[], None] | None = None,
+        may_be_unwritten: bool = False,
     ) -> "Steps[Log]":
         """Load the log of an existing folder, or begin an empty one in it; in slices.
 
         `clean` says the folder was closed cleanly, `fresh` that it was made just now,
         `cleaned_offset` how far the cleaner was (-1: never here), `high_watermark` what its
-        checkpoint says. `on_damage` is called before a log that was closed cleanly is cut. OSError
+        checkpoint says. `on_damage` is called before a log that was closed cleanly is cut.
+        `may_be_unwritten`: an fsync may have failed, so what is recovered is written anew. OSError
         means the log dir is bad; nothing else is wrong enough not to open.
         """
         loader = Loader(
@@ -136,6 +138,7 @@ class Log(LocalLog):
             cleaned_offset=cleaned_offset,
             high_watermark=high_watermark,
             on_damage=on_damage,
+            may_be_unwritten=may_be_unwritten,
         )
         loaded = loader.begin() if fresh else (yield from loader.loading())
         log = cls(tp, dir_path, config, world, loaded, budget or TailBudget())

@@ -35,6 +35,8 @@ class LogDir:
     """whether all logs in it are loaded: before that its checkpoints must not be written"""
     same_boot: bool = False
     """whether everything that the last process wrote is there: the system kept running"""
+    may_be_unwritten: bool = False
+    """whether what is read from it may be in memory alone: there may have been a disk error"""
     boot_id_written: bool = False
     """whether the boot id file is there: a crash of this process alone loses nothing"""
     damaged_after_clean_stop: bool = False

@@ -42,6 +42,8 @@ from ottla.wire.batch_header import (
 
 _log = logging.getLogger(__name__)
 
+_WRITTEN_AT_ONCE = 256 * 1024
+
 UNCLEAN_MARK = ".ottla-unclean"
 """In the folder of a log that may lack acknowledged records at its end (R18)."""
 _INDEXES = (".index", ".timeindex", ".txnindex")
@@ -125,6 +127,7 @@ class Loader:
         cleaned_offset: int,
         high_watermark: int | None,
         on_damage: Callable[[], None] | None = None,
+        may_be_unwritten: bool = False,
     ) -> None:
         self._tp = tp
         self._folder = folder
@@ -140,6 +143,7 @@ class Loader:
         """as its checkpoint says, None if that is not known"""
         self._on_damage = on_damage
         """called before a log that was closed cleanly is truncated"""
+        self._may_be_unwritten = may_be_unwritten
         self._recovered_from = _NEVER
         self._producers_known = False
         self._producers_from = 0
@@ -357,6 +361,8 @@ class Loader:
                 self._drop_from(index, f"hole before {segment.base_offset}, log ends at {end}")
                 break
             cut, end = yield from self._check_segment(segment)
+            if self._may_be_unwritten:
+                yield from self._write_anew(segment)
             if cut:
                 loaded.cut_bytes = cut
                 self._drop_from(index + 1, f"{cut} bytes cut from {segment.base_offset}")
@@ -417,6 +423,22 @@ class Loader:
             segment.cut(size)
         segment.finish_indexes()
         return cut, end
+
+    def _write_anew(self, segment: Segment) -> Steps[None]:
+        """Write what was read, so that the next fsync writes it to the disk (R12).
+
+        After a failed fsync the system may count as clean what it did not write: it is read from
+        memory, a later fsync succeeds, and it is gone when memory is (fsyncgate). Kafka's
+        recovery believes the later one. Found by the simulator (seed 31000123).
+        """
+        file, position = segment.file, 0
+        while position < segment.size:
+            data = file.pread(min(_WRITTEN_AT_ONCE, segment.size - position), position)
+            if not data:
+                break
+            file.pwrite([data], position)
+            position += len(data)
+            yield None
 
     def _find_log_end(self) -> Steps[None]:
         loaded = self._loaded

@@ -203,3 +203,51 @@ def test_f11_an_emptied_disk_is_not_forgotten_before_the_cluster_knows_of_it(kit
     manager.replicas_received()
     manager.abandon()
     assert start(kit, disk).found_whole
+
+
+@pytest.mark.parametrize("rebooted", [False, True])
+def test_r12_what_a_failed_fsync_dropped_is_written_anew_by_the_next_start(kit, rebooted):
+    """The system counts as clean what it did not write: it is read from memory until that is gone.
+
+    Found by the simulator (seed 31000123): the next start read all of it, the next fsync succeeded,
+    and records that counted as flushed were gone when memory was.
+    """
+    disk = SimDisk()
+    manager = filled(kit, disk)
+    disk.fail("/a", ("fsync",), errno.EIO, times=1, drops=True)
+    with pytest.raises(StorageError):
+        manager.get(TP).flush()
+    manager.abandon()
+    if rebooted:
+        disk.evict()
+        disk.power_losses += 1
+    again = start(kit, disk)
+    log = again.get(TP)
+    if rebooted:
+        assert log.log_end_offset == 0, "this is how it was lost"
+        return
+    assert log.log_end_offset == 3
+    assert TP in again.unclean, "the end may be missing, for all it knows"
+    log.flush()
+    assert log.recovery_point == 3
+    kept = bytes(log.segments[0].file.pread(9999, 0))
+    disk.evict()
+    assert bytes(log.segments[0].file.pread(9999, 0)) == kept
+    again.abandon()
+    third = start(kit, disk)
+    assert third.get(TP).log_end_offset == 3
+
+
+def test_only_a_start_after_a_disk_error_writes_anew(kit):
+    for lost, wanted in (("process", False), ("power", False), ("nothing known", True)):
+        disk = SimDisk()
+        manager = filled(kit, disk)
+        manager.get(TP).flush()
+        manager.abandon()
+        if lost == "power":
+            disk.power_losses += 1
+        elif lost == "nothing known":
+            disk.remove(f"/a/{BOOT_ID_FILE}")
+        start(kit, disk)
+        inode = disk.inodes["/a/t-0/00000000000000000000.log"]
+        assert bool(inode.dirty) == wanted, lost
