@@ -126,9 +126,7 @@ class Log(LocalLog):
         means the log dir is bad; nothing else is wrong enough not to open.
         """
         loader = Loader(
-            tp,
-            dir_path,
-            world,
+            tp, dir_path, world,
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
@@ -137,9 +135,8 @@ class Log(LocalLog):
             compact=config.compact or cleaned_offset >= 0,
             cleaned_offset=cleaned_offset,
             high_watermark=high_watermark,
-            on_damage=on_damage,
-            may_be_unwritten=may_be_unwritten,
-        )
+            on_damage=on_damage, may_be_unwritten=may_be_unwritten,
+        )  # fmt: skip
         loaded = loader.begin() if fresh else (yield from loader.loading())
         log = cls(tp, dir_path, config, world, loaded, budget or TailBudget())
         log.cleaned_offset = cleaned_offset
