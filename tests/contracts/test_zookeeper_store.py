@@ -12,7 +12,7 @@ from ottla.model.cluster import (
     ReplicaAssignment,
     TopicInfo,
 )
-from ottla.model.errors import ControllerMovedError
+from ottla.model.errors import ControllerMovedError, IneligibleReplicaError
 from ottla.model.ids import TopicPartition
 from ottla.zookeeper import znodes
 from ottla.zookeeper.errors import (
@@ -220,6 +220,48 @@ def test_one_bad_version_spoils_only_itself(play):
         assert len(states) == 36  # three are malformed now, one is gone
         again = await store.update_leader_and_isr(result.finished, 1, fence)
         assert {s.partition_epoch for s in again.finished.values()} == {2}
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("of_ours", [True, False])
+@pytest.mark.parametrize("meanwhile", ["nothing", "gone", "anew", "anew at the write"])
+def test_r18_who_registers_anew_is_not_let_in_by_what_was_asked_before(play, of_ours, meanwhile):
+    """Found by the simulator (seed 31000377): the controller hears of a registration later."""
+
+    async def scenario(z):
+        store = Store(await z.session())
+        fence, tps = await with_topic(store, 3)
+        owner = Store(await z.session())
+        epoch = await owner.register_broker(broker(), logs_whole=True if of_ours else None)
+
+        async def again():
+            await owner.unregister_broker(1)
+            if meanwhile != "gone":
+                await owner.register_broker(broker(), logs_whole=True if of_ours else None)
+
+        if meanwhile in ("gone", "anew"):
+            await again()
+        elif meanwhile == "anew at the write":
+            read = store.get_many
+
+            async def read_then_moved(paths):
+                found = await read(paths)
+                if paths == ["/ottla/brokers/1"]:
+                    await again()
+                return found
+
+            store.get_many = read_then_moved
+        wanted = {tp: LeaderAndIsr(2, 1, (2, 1)) for tp in tps}
+        newcomers = {tp: {1: epoch} for tp in tps[:2]}
+        result = await store.update_leader_and_isr(wanted, 1, fence, newcomers)
+        assert result.retry == []
+        assert isinstance(result.finished[tps[2]], LeaderAndIsr), "nobody is let in there"
+        # Of a JVM broker nothing says at the moment of the write that it registered anew.
+        refused = meanwhile != "nothing" and (of_ours or meanwhile != "anew at the write")
+        for tp in tps[:2]:
+            assert isinstance(result.finished[tp], IneligibleReplicaError) == refused
+            assert (await store.session.exists(znodes.state_path(tp))).version == (not refused)
 
     play(scenario)
 

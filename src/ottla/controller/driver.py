@@ -285,7 +285,7 @@ class Driver:
 
     async def _update_states(self, _cause: int, effect: e.UpdateStates) -> e.UpdateResult:
         result = await self._store.update_leader_and_isr(
-            effect.states, self._context.epoch, self._fence
+            effect.states, self._context.epoch, self._fence, effect.newcomers
         )
         return e.UpdateResult({**result.finished}, result.retry)
 

@@ -267,9 +267,14 @@ class CreateStates(Effect[Mapping[TopicPartition, OttlaError | None]], frozen=Tr
 
 
 class UpdateStates(Effect[UpdateResult], frozen=True):
-    """Write states, each over the partition epoch it was decided from."""
+    """Write states, each over the partition epoch it was decided from.
+
+    `newcomers`: broker epochs of those whom a state lets into an ISR; it is an error if one of them
+    has registered anew by the moment of the write.
+    """
 
     states: Mapping[TopicPartition, LeaderAndIsr]
+    newcomers: Mapping[TopicPartition, Mapping[int, int]] = {}
 
 
 # --- other reads --------------------------------------------------------------------------------

@@ -128,11 +128,7 @@ def _validate_partition(
 ) -> Result | None:
     """Return the response, or None where the proposal is to be written."""
     reasons = found.reasons
-    ineligible_code = (
-        ErrorCode.INELIGIBLE_REPLICA
-        if version >= TOPIC_IDS_FROM
-        else ErrorCode.OPERATION_NOT_ATTEMPTED
-    )
+    ineligible_code = for_version(ErrorCode.INELIGIBLE_REPLICA, version)
     known = context.leadership.get(tp)
     if known is None:
         reasons[tp] = "no such partition"
@@ -180,6 +176,13 @@ def _validate_partition(
         found.renew.append(tp)
         return ineligible_code
     return None
+
+
+def for_version(result: Result, version: int) -> Result:
+    """Return a result as a request of this version knows it."""
+    if result is ErrorCode.INELIGIBLE_REPLICA and version < TOPIC_IDS_FROM:
+        return ErrorCode.OPERATION_NOT_ATTEMPTED
+    return result
 
 
 def _note_epochs(

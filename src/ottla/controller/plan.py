@@ -66,6 +66,8 @@ class Plan(msgspec.Struct):
     recipients: dict[TopicPartition, tuple[int, ...]] = msgspec.field(default_factory=dict)
     failures: dict[TopicPartition, Failure] = msgspec.field(default_factory=dict)
     decisions: dict[TopicPartition, Decision] = msgspec.field(default_factory=dict)
+    newcomers: dict[TopicPartition, dict[int, int]] = msgspec.field(default_factory=dict)
+    """broker epochs of those whom a write lets into an ISR"""
 
     def merge(self, other: "Plan") -> None:
         """Take over another slice's decisions."""
@@ -73,4 +75,5 @@ class Plan(msgspec.Struct):
         self.unchanged.update(other.unchanged)
         self.recipients.update(other.recipients)
         self.failures.update(other.failures)
+        self.newcomers.update(other.newcomers)
         self.decisions.update(other.decisions)

@@ -15,6 +15,7 @@ from ottla.controller.elections import ElectionKind
 from ottla.controller.isr_changes import (
     Result,
     Validation,
+    for_version,
     respond,
     rule_of,
     validate,
@@ -65,8 +66,11 @@ def alter_partition(changes: StateChanges, request: AlterPartitionRequest) -> St
     # 3. The others are written and settled.
     decisions = {tp: _decision(context, tp, found, version) for tp in found.writes}
     results: dict[TopicPartition, Result] = dict(found.results)
-    plan = Plan(writes=found.writes, decisions=decisions)
-    results.update((yield from changes.write_proposals(plan)))
+    # Who registers anew meanwhile is not let in: we may hear of it only after the write.
+    newcomers = {tp: _newcomers(context, tp, asked) for tp, asked in found.writes.items()}
+    plan = Plan(writes=found.writes, decisions=decisions, newcomers=newcomers)
+    outcomes = yield from changes.write_proposals(plan)
+    results.update({tp: for_version(result, version) for tp, result in outcomes.items()})
     # 4. Every broker is sent UpdateMetadata, then the leader its response.
     yield from changes.metadata(context.live_or_shutting_down, found.requested)
     given = {tp: results[tp] for tp in found.requested}
@@ -77,6 +81,12 @@ def alter_partition(changes: StateChanges, request: AlterPartitionRequest) -> St
     moving = [tp for tp in found.requested if tp in context.reassigning]
     written = [tp for tp in moving if isinstance(results[tp], LeaderAndIsr)]
     yield from reassignment.complete_if_caught_up(changes, written)
+
+
+def _newcomers(context: Context, tp: TopicPartition, proposed: LeaderAndIsr) -> dict[int, int]:
+    """Return the broker epochs of those whom a proposal lets in."""
+    members = context.leadership[tp].leader_and_isr.isr
+    return {b: context.brokers[b].epoch for b in proposed.isr if b not in members}
 
 
 def _refuse(changes: StateChanges, request: AlterPartitionRequest, error: ErrorCode) -> Steps[None]:

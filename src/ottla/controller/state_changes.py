@@ -513,7 +513,7 @@ class StateChanges:
 
         What cannot be written becomes a failure of the plan.
         """
-        result = yield from perform(UpdateStates(plan.writes))
+        result = yield from perform(UpdateStates(plan.writes, plan.newcomers))
         written: dict[TopicPartition, LeaderAndIsr] = {}
         for tp, state in result.finished.items():
             if isinstance(state, LeaderAndIsr):
@@ -541,6 +541,11 @@ class StateChanges:
                 code = ErrorCode.INVALID_UPDATE_VERSION
                 yield _log.info(
                     "AlterPartition refused partition=%s reason=its znode has another version", tp
+                )
+            elif plan.failures[tp].error is ErrorCode.INELIGIBLE_REPLICA:
+                code = ErrorCode.INELIGIBLE_REPLICA
+                yield _log.info(
+                    "AlterPartition refused partition=%s reason=%s", tp, plan.failures[tp]
                 )
             else:
                 code = plan.failures[tp].error or ErrorCode.UNKNOWN_SERVER_ERROR

@@ -39,6 +39,7 @@ from ottla.controller.states import (
 )
 from ottla.explain.lines import Entry
 from ottla.explain.procedures import Procedures
+from ottla.explain.rules import PASSED
 from ottla.model.cluster import (
     BrokerInfo,
     Eligible,
@@ -278,7 +279,7 @@ def _state(state: LeaderAndIsr) -> str:
 
 def _journaled_answer(line: DecisionLine) -> str:
     """Return what the rules said, apart from what became of the write."""
-    if line.written or line.rule.startswith("leader asks"):
+    if line.written or line.rule.startswith(PASSED):
         return f"{line.rule}: written"
     return f"{line.rule}: {line.outcome.removeprefix('refused: ')}"
 

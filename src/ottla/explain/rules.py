@@ -22,6 +22,10 @@ def in_words(line: DecisionLine) -> str:
     return text
 
 
+PASSED = ("leader requests: ", "leader asks")
+"""How the rules of proposals begin that were to be written; the second in older journals."""
+
+
 def rejected_in_words(rejected: tuple[tuple[int, str], ...]) -> str:
     """Say who else was looked at, and why they were not taken."""
     if not rejected:
@@ -34,8 +38,10 @@ def _asked(line: DecisionLine, rule: str) -> str:
     if line.outcome == "written":
         return f"{rule.removeprefix('leader requests: ')} to {proposed}"
     refusal = line.outcome.removeprefix("refused: ")
-    if rule.startswith("leader asks"):
-        return f"ISR {proposed} refused with {refusal}: the state znode has another version"
+    if rule.startswith(PASSED):
+        ineligible = refusal in ("INELIGIBLE_REPLICA", "OPERATION_NOT_ATTEMPTED")
+        why = "a newcomer registered anew" if ineligible else "the state znode has another version"
+        return f"ISR {proposed} refused with {refusal}: {why}"
     return f"ISR {proposed} refused with {refusal}: {rule}"
 
 

@@ -295,6 +295,12 @@ class FencedLeaderEpochError(OttlaError):
     code = ErrorCode.FENCED_LEADER_EPOCH
 
 
+class IneligibleReplicaError(OttlaError):
+    """A replica may not be let into an ISR: its broker has registered anew."""
+
+    code = ErrorCode.INELIGIBLE_REPLICA
+
+
 class UnknownLeaderEpochError(OttlaError):
     """The request's leader epoch is newer than ours."""
 

@@ -302,17 +302,23 @@ class Access:
         self,
         writes: Sequence[Write],
         expected_controller_epoch_zk_version: int = ANY_VERSION,
+        guards: Sequence[Check] = (),
     ) -> dict[Any, Any]:
         """Do all that can be done, in order, in chunks; return each key's result or error.
 
-        ControllerMovedError as soon as a fence fails.
+        ControllerMovedError as soon as the fence fails. `guards`: what else must hold at the moment
+        of each write; where one does not, the writes that are left have no result.
         """
+        assert expected_controller_epoch_zk_version != ANY_VERSION or not guards
         fence: list[Op] = []
         if expected_controller_epoch_zk_version != ANY_VERSION:
             fence = [Check(CONTROLLER_EPOCH, expected_controller_epoch_zk_version)]
         results: dict[Any, Any] = {}
-        for chunk in chunks(writes):
-            await self._write_chunk(chunk, fence, results)
+        try:
+            for chunk in chunks(writes):
+                await self._write_chunk(chunk, [*fence, *guards], results)
+        except _GuardFailedError:
+            log.info("write given up: a guard failed paths=%s", [guard.path for guard in guards])
         return results
 
     async def _write_chunk(
@@ -328,7 +334,7 @@ class Access:
             except MultiError as error:
                 index = error.index - len(fence)
                 if index < 0:
-                    raise _moved(fence, error.error) from None
+                    raise _failed_fence(fence, error) from None
                 failures += 1
                 failed = left.pop(index)
                 results[failed.key] = await self._unless_own(failed.op, error.error, losses)
@@ -349,7 +355,7 @@ class Access:
                 if isinstance(reply, ConnectionLossError):
                     lost.append(write)
                 elif isinstance(reply, MultiError) and reply.index < len(fence):
-                    raise _moved(fence, reply.error)
+                    raise _failed_fence(fence, reply)
                 elif isinstance(reply, MultiError):
                     results[write.key] = await self._unless_own(write.op, reply.error, losses)
                 elif isinstance(reply, ZooKeeperError):
@@ -403,11 +409,18 @@ class _Own(NamedTuple):
     result: Any
 
 
-def _moved(fence: list[Op], error: ZooKeeperError) -> Exception:
+class _GuardFailedError(Exception):
+    """A check beside the fence failed; never leaves the module."""
+
+
+def _failed_fence(fence: list[Op], failed: MultiError) -> Exception:
+    error = failed.error
     if not isinstance(error, BadVersionError | NoNodeError):
         return error
-    check = fence[0]
+    check = fence[failed.index]
     assert isinstance(check, Check)
+    if check.path != CONTROLLER_EPOCH:
+        return _GuardFailedError()
     return ControllerMovedError(
         f"another controller was elected: {check.path} no longer has version {check.version}"
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, TopicInfo
+from ottla.model.errors import IneligibleReplicaError, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.zookeeper import znodes
 from ottla.zookeeper.access import ANY_VERSION, Access, Write, present
@@ -21,7 +22,8 @@ from ottla.zookeeper.errors import (
     ZooKeeperError,
 )
 from ottla.zookeeper.jute import Stat
-from ottla.zookeeper.operations import Create, Delete, Set
+from ottla.zookeeper.operations import Check, Create, Delete, Set
+from ottla.zookeeper.statements import statement_path, states_of
 from ottla.zookeeper.watches import WatchCallback
 
 MAX_CONFLICTS = 20
@@ -36,7 +38,7 @@ class UpdateResult:
     those whose znode had another version: read them again and decide again.
     """
 
-    finished: dict[TopicPartition, LeaderAndIsr | ZooKeeperError] = field(default_factory=dict)
+    finished: dict[TopicPartition, LeaderAndIsr | OttlaError] = field(default_factory=dict)
     retry: list[TopicPartition] = field(default_factory=list)
 
 
@@ -181,30 +183,59 @@ class Topics(Access):
         states: Mapping[TopicPartition, LeaderAndIsr],
         controller_epoch: int,
         expected_controller_epoch_zk_version: int,
+        newcomers: Mapping[TopicPartition, Mapping[int, int]] | None = None,
     ) -> UpdateResult:
-        """Write states, each only over the partition epoch it was decided from."""
-        writes = [
-            Write(
-                tp,
-                Set(
-                    znodes.state_path(tp),
-                    znodes.encode_state(state, controller_epoch),
-                    state.partition_epoch,
-                ),
-            )
-            for tp, state in states.items()
-        ]
-        result = UpdateResult()
-        replies = await self.write_all(writes, expected_controller_epoch_zk_version)
+        """Write states, each only over the partition epoch it was decided from.
+
+        `newcomers`: broker epochs of those whom a state lets into an ISR. It is not written, and
+        its error is an IneligibleReplicaError, if one of them has another registration by then.
+        """
+        groups: dict[frozenset[tuple[int, int]], list[Write]] = {}
         for tp, state in states.items():
-            reply = replies[tp]
-            if isinstance(reply, BadVersionError):
+            data = znodes.encode_state(state, controller_epoch)
+            write = Write(tp, Set(znodes.state_path(tp), data, state.partition_epoch))
+            registered = frozenset((newcomers or {}).get(tp, {}).items())
+            groups.setdefault(registered, []).append(write)
+        result = UpdateResult()
+        replies: dict[TopicPartition, Stat | ZooKeeperError] = {}
+        for registered, writes in groups.items():
+            guards = await self._registration_guards(dict(registered))
+            if guards is not None:
+                replies |= await self.write_all(
+                    writes, expected_controller_epoch_zk_version, guards
+                )
+        for tp, state in states.items():
+            reply = replies.get(tp)
+            if reply is None:
+                result.finished[tp] = IneligibleReplicaError(
+                    f"one of the brokers {sorted((newcomers or {}).get(tp, {}))} registered anew"
+                )
+            elif isinstance(reply, BadVersionError):
                 result.retry.append(tp)
             elif isinstance(reply, ZooKeeperError):
                 result.finished[tp] = reply
             else:
                 result.finished[tp] = replace(state, partition_epoch=reply.version)
         return result
+
+    async def _registration_guards(self, epochs: Mapping[int, int]) -> list[Check] | None:
+        """Return what holds while each broker has this registration; None where one has not.
+
+        A broker of ours sets its statement with each registration, so its version tells. Of a JVM
+        broker there is no such znode: it is only looked at now.
+        """
+        if not epochs:
+            return []
+        brokers = list(epochs)
+        registrations = await self.get_many([znodes.broker_path(b) for b in brokers])
+        statements = await self.get_many([statement_path(b) for b in brokers])
+        guards = []
+        for broker, registration, statement in zip(brokers, registrations, statements, strict=True):
+            if registration is None or registration[1].czxid != epochs[broker]:
+                return None
+            if statement is not None and states_of(statement, epochs[broker]):
+                guards.append(Check(statement_path(broker), statement[1].version))
+        return guards
 
     # --- deletion ---------------------------------------------------------------------------
 

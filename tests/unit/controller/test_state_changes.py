@@ -66,7 +66,7 @@ class States:
             self.states.update(states)
         return dict.fromkeys(states, self.create_error)
 
-    async def update_leader_and_isr(self, states, epoch, epoch_version):
+    async def update_leader_and_isr(self, states, epoch, epoch_version, _newcomers=None):
         assert (epoch, epoch_version) == (EPOCH, 9)
         result = UpdateResult()
         for tp, state in states.items():
