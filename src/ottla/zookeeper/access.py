@@ -318,7 +318,7 @@ class Access:
             for chunk in chunks(writes):
                 await self._write_chunk(chunk, [*fence, *guards], results)
         except _GuardFailedError:
-            log.info("write given up: a guard failed paths=%s", [guard.path for guard in guards])
+            log.info("write given up reason=%r path=%s", "a guard failed", guards[0].path)
         return results
 
     async def _write_chunk(
