@@ -51,10 +51,11 @@ def archive() -> Path:
 
 def quick_jvm() -> tuple[str, ...]:
     """Return the options for what runs for seconds."""
-    if not archive().exists():
+    shared = archive()
+    if not shared.exists():
         return QUICK_JVM
-    # Where it does not fit, Java says so in its output, and goes on without.
-    return (*QUICK_JVM, f"-XX:SharedArchiveFile={archive()}", "-Xlog:disable")
+    # Where it does not fit, Java goes on without, and would say so in its output.
+    return (*QUICK_JVM, f"-XX:SharedArchiveFile={shared}", "-Xlog:disable")
 
 
 def why_not(version: str = VERSION) -> str | None:

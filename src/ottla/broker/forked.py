@@ -1,6 +1,7 @@
 """Forks the brokers of one machine from one process that has imported them, for `ottla up`.
 
-Who may call: `ottla.__main__`, as `ottla broker fork FD PADDING`. It reads requests from the socket
+Who may call: `ottla.__main__`, as `ottla broker fork FD PADDING`; tests' fork server calls
+`write_to`. It reads requests from the socket
 FD, a JSON object and a line end each, forks a broker and answers with its process id and a line
 end; it ends when the other end closes. Invariants: it has one thread and no event loop, so that a
 fork is a clean process; each broker has a session, a log and arguments of its own, as if it had
@@ -53,13 +54,18 @@ def main(argv: Sequence[str]) -> int:
 def _become(request: dict[str, Any]) -> None:
     """Have what a process of its own has: session, output, arguments."""
     os.setsid()
-    out = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    os.dup2(out, 1)
-    os.dup2(out, 2)
-    os.close(out)
+    write_to(request["log"], 0o666)  # as `processes.spawn` has it
     sys.argv[1:] = ["broker", *request["arguments"]]
     with contextlib.suppress(OSError, ValueError, IndexError):
         _show_arguments([sys.executable, "-m", "ottla", *sys.argv[1:]])
+
+
+def write_to(log: str, mode: int) -> None:
+    """Append what this process prints to a file, which is created with these permissions."""
+    out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, mode)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    os.close(out)
 
 
 def _show_arguments(arguments: list[str]) -> None:

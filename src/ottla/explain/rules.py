@@ -39,7 +39,7 @@ def _asked(line: DecisionLine, rule: str) -> str:
         return f"{rule.removeprefix('leader requests: ')} to {proposed}"
     refusal = line.outcome.removeprefix("refused: ")
     if rule.startswith(PASSED):
-        ineligible = refusal in ("INELIGIBLE_REPLICA", "OPERATION_NOT_ATTEMPTED")
+        ineligible = refusal == "INELIGIBLE_REPLICA"
         why = "a newcomer registered anew" if ineligible else "the state znode has another version"
         return f"ISR {proposed} refused with {refusal}: {why}"
     return f"ISR {proposed} refused with {refusal}: {rule}"

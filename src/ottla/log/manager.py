@@ -230,7 +230,7 @@ class LogManager:
             cleaned_offset=log_dir.cleaned.get(tp, -1),
             high_watermark=log_dir.checkpointed_high_watermark(tp),
             on_damage=partial(setattr, log_dir, "damaged_after_clean_stop", True),
-            may_be_unwritten=log_dir.may_be_unwritten and not fresh,
+            may_be_unwritten=log_dir.may_be_unwritten,
         )
         config = self._topic_configs(tp.topic)
         if config is not log.config:  # changed while it was loaded

@@ -26,6 +26,7 @@ from typing import NoReturn
 import msgspec
 
 from ottla.broker import process as broker_process
+from ottla.broker.forked import write_to
 from ottla.model.ports import World
 from ottla.net import runtime
 from ottla.testing.coordination import start_coordination
@@ -33,6 +34,7 @@ from ottla.testing.faults import FaultLayer, Rules
 
 COMMAND_BYTES = 65_536
 REAP_S = 0.05
+LOG_MODE = 0o644
 DONE = b"."
 """What a broker says once its faults are in force."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
@@ -91,7 +93,7 @@ def _serve(cluster: Cluster, control: socket.socket, parent: int) -> NoReturn:
     children: set[int] = set()
     try:
         os.setsid()
-        _write_to(cluster.log)
+        write_to(cluster.log, LOG_MODE)
         os.chdir(cluster.directory)
         for data, fds in _requests(control, parent, children):
             command = msgspec.json.decode(data, type=Command)
@@ -183,20 +185,13 @@ def _child(command: Command, fds: list[int], parent: int) -> NoReturn:
 
 def _become(command: Command, parent: int) -> None:
     os.setsid()
-    _write_to(command.log)
+    write_to(command.log, LOG_MODE)
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None).prctl
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         prctl(_PR_SET_NAME, command.name.encode()[:15])
         if os.getppid() != parent:
             os._exit(1)
-
-
-def _write_to(log: str) -> None:
-    out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    os.dup2(out, 1)
-    os.dup2(out, 2)
-    os.close(out)
 
 
 async def _coordinate(port: int, owner: socket.socket) -> None:

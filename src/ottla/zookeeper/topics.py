@@ -190,11 +190,12 @@ class Topics(Access):
         `newcomers`: broker epochs of those whom a state lets into an ISR. It is not written, and
         its error is an IneligibleReplicaError, if one of them has another registration by then.
         """
+        newcomers = newcomers or {}
         groups: dict[frozenset[tuple[int, int]], list[Write]] = {}
         for tp, state in states.items():
             data = znodes.encode_state(state, controller_epoch)
             write = Write(tp, Set(znodes.state_path(tp), data, state.partition_epoch))
-            registered = frozenset((newcomers or {}).get(tp, {}).items())
+            registered = frozenset(newcomers.get(tp, {}).items())
             groups.setdefault(registered, []).append(write)
         result = UpdateResult()
         replies: dict[TopicPartition, Stat | ZooKeeperError] = {}
@@ -208,7 +209,7 @@ class Topics(Access):
             reply = replies.get(tp)
             if reply is None:
                 result.finished[tp] = IneligibleReplicaError(
-                    f"one of the brokers {sorted((newcomers or {}).get(tp, {}))} registered anew"
+                    f"one of the brokers {sorted(newcomers.get(tp, {}))} registered anew"
                 )
             elif isinstance(reply, BadVersionError):
                 result.retry.append(tp)
