@@ -14,8 +14,8 @@ NOBODY = ("--bootstrap-server", "no-address")
 
 PROTOCOL = {"msgspec"}
 RECORDS = PROTOCOL | {"google_crc32c", "cramjam"}
-INCIDENTAL = {"typing_extensions", "cython_runtime"}
-"""Imported by those of others, where they are there."""
+INCIDENTAL = {"typing_extensions", "cython_runtime", "sitecustomize"}
+"""Imported by those of others, where they are there, or by the interpreter (Debian's has one)."""
 
 # How many modules of ours, and of whom else. The numbers only ever go down.
 COMMANDS = {
