@@ -7,6 +7,7 @@ whose own tool is given the same files.
 
 import asyncio
 import contextlib
+import functools
 import io
 import json
 import os
@@ -48,6 +49,11 @@ def cluster(request, tmp_path_factory, kafka_tools):
     with made as cluster:
         until(lambda: len(found(cluster, "status")["brokers"]) == 2, 60, "both brokers are known")
         ok(cluster, "topics", "create", "bad", "--assignment", "0:1,1:0")
+        for broker in (0, 1):  # Kafka answers before all brokers know of it
+            describe = functools.partial(call, cluster, "topics", "describe", "bad", broker=broker)
+            until(
+                lambda ask=describe: ask().returncode == 0, 60, f"broker {broker} knows the topic"
+            )
         yield cluster
 
 

@@ -162,8 +162,9 @@ def drilled(tmp_path_factory):
         for partition in (0, 1):
             time.sleep(1)
             leader = znodes.states("events")[partition].leader
-            killed.append((partition, leader, round(time.time() * 1000)))
+            before_ms = round(time.time() * 1000)
             cluster.kill(leader)
+            killed.append((partition, leader, before_ms, round(time.time() * 1000)))
             until(
                 lambda p=partition, old=leader: (
                     znodes.states("events")[p].leader not in {old, -1}
@@ -214,14 +215,18 @@ def test_terms_are_those_that_zookeeper_had(drilled):
         assert in_terms == len(mine)
         assert one["acknowledged"]["last"] == max(offset for _, offset, _ in mine)
         assert one["high_watermark"] > one["acknowledged"]["last"]
-        for number, leader, at in killed:
+        for number, leader, earliest, latest in killed:
             if number != partition:
                 continue
-            (gap,) = [g for g in one["without_leader"] if g["start_from_ms"] <= at <= g["end_ms"]]
+            (gap,) = [
+                g for g in one["without_leader"]
+                if g["start_from_ms"] <= latest and earliest <= g["end_ms"]
+            ]  # fmt: skip
             assert gap["after"] == leader
             assert f"broker {leader} died" in gap["reason"]
             after = next(t for t in one["leaders"] if t["began_ms"] == gap["end_ms"])
-            assert gap["least_ms"] <= after["began_ms"] - at <= gap["most_ms"] + EARLY_MS
+            assert gap["least_ms"] <= after["began_ms"] - earliest
+            assert after["began_ms"] - latest <= gap["most_ms"] + EARLY_MS
 
 
 @pytest.mark.java

@@ -5,11 +5,11 @@ import subprocess
 import sys
 
 
-def call(cluster, *arguments, stdin=""):
-    """Run a command against a cluster; return how it ended."""
+def call(cluster, *arguments, stdin="", broker=None):
+    """Run a command against a cluster, or against one broker of it; return how it ended."""
+    address = cluster.bootstrap if broker is None else cluster.address(broker)
     return subprocess.run(
-        [sys.executable, "-m", "ottla", *map(str, arguments), "--bootstrap-server",
-         cluster.bootstrap],
+        [sys.executable, "-m", "ottla", *map(str, arguments), "--bootstrap-server", address],
         input=stdin, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
