@@ -56,7 +56,7 @@ NOT_HERE = {
     r"kafka\.network:type=RequestChannel,name=ControlPlane.*": "the same",
     r"kafka\.network:type=RequestMetrics,name=(ResponseQueueTimeMs|"
     r"ThrottleTimeMs|RequestBytes|TemporaryMemoryBytes|"
-    r"MessageConversionsTimeMs|ErrorsPerSec),.*": "not measured",
+    r"MessageConversionsTimeMs),.*": "not measured",
     r"kafka\.server:type=BrokerTopicMetrics,name=(Remote.*|BuildRemoteLogAuxState.*)": (
         "no tiered storage"
     ),
@@ -128,6 +128,20 @@ async def script(address):
     peer.close()
 
 
+async def metadata_script(address):
+    """Ask for topics that are there and for some that are not."""
+    host, _, port = address.rpartition(":")
+    world = runtime.real_world(OsFiles())
+    peer = await PeerConnection.open(world, host, int(port), "script", timeout_s=WITHIN_S)
+    t = MetadataRequest.MetadataRequestTopic
+    for name in ("t", "missing", "not a name", "t"):
+        topics = [t(name=name), t(name="u")]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        await peer.send(request, 8, WITHIN_S)
+        await peer.send(request, 12, WITHIN_S)
+    peer.close()
+
+
 async def produce(peer, topic, size, count, acks):
     r = ProduceRequest
     records = [Record(value=bytes(size)) for _ in range(count)]
@@ -191,7 +205,7 @@ def translated(mbeans):
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """Both brokers' metrics before and after the script, and Kafka's MBeans after it."""
+    """Both brokers' metrics before and after the script, Kafka's MBeans, metrics after more."""
     folder = tmp_path_factory.mktemp("metrics")
     few = {"auto_create_topics_enable": "false", "offsets_topic_replication_factor": "1"}
     (port,) = free_ports(1)
@@ -207,7 +221,12 @@ def pair(tmp_path_factory):
         asyncio.run(script(ottla.address(0)))
         asyncio.run(asyncio.sleep(1.1))  # a page is made once a second
         mbeans = kafka.mbeans(0)
-        yield before, (translated(mbeans), page(port)), mbeans
+        after = translated(mbeans), page(port)
+        asyncio.run(metadata_script(kafka.address(0)))
+        asyncio.run(metadata_script(ottla.address(0)))
+        asyncio.run(asyncio.sleep(1.1))
+        metadata = translated(kafka.mbeans(0)), page(port)
+        yield before, after, mbeans, metadata
 
 
 def shape(bean):
@@ -218,7 +237,7 @@ def shape(bean):
 
 
 def test_what_kafka_has_is_here_by_the_same_name_or_is_listed_as_missing(pair):
-    _, _, mbeans = pair
+    _, _, mbeans, _ = pair
     ours = {
         (parse_bean(one.name).domain, parse_bean(one.name).type, parse_bean(one.name).name)
         for one in beans()
@@ -239,7 +258,7 @@ def test_what_kafka_has_is_here_by_the_same_name_or_is_listed_as_missing(pair):
 
 def test_attributes_and_units_are_kafka_s(pair):
     """A meter's `EventType` and a timer's `LatencyUnit` say what Kafka counts."""
-    _, _, mbeans = pair
+    _, _, mbeans, _ = pair
     by_name = {}
     for bean, attributes in mbeans.items():
         by_name.setdefault(shape(bean)[:3], attributes)
@@ -282,7 +301,7 @@ def is_comparable(series):
 
 
 def test_counters_say_the_same_after_the_same_requests(pair):
-    (kafka_before, ours_before), (kafka, ours), _ = pair
+    (kafka_before, ours_before), (kafka, ours), _, _ = pair
     compared = {}
     for series, value in ours.items():
         name = series.partition("{")[0]
@@ -303,6 +322,21 @@ def test_counters_say_the_same_after_the_same_requests(pair):
          "kafka_network_requestmetrics_totaltimems_count"}  # fmt: skip
 
 
+def test_errors_in_metadata_are_counted_by_topic_and_partition(pair):
+    _, (kafka, ours), _, (kafka_later, ours_later) = pair
+    grew = []
+    for before, later in ((kafka, kafka_later), (ours, ours_later)):
+        errors = {
+            series: value - before.get(series, 0.0)
+            for series, value in later.items()
+            if series.startswith("kafka_network_requestmetrics_errors_total")
+            and 'request="Metadata"' in series
+        }
+        grew.append({series: count for series, count in errors.items() if count})
+    assert grew[0] == grew[1]
+    assert len(grew[0]) == 3, "NONE, UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION"
+
+
 # Gauges that are each server's own affair, with the reason.
 OTHER_GAUGES = {
     "kafka_log_logcleanermanager_time_since": "time",
@@ -317,7 +351,7 @@ OTHER_GAUGES = {
 
 
 def test_gauges_say_the_same_of_the_same_cluster(pair):
-    _, (kafka, ours), _ = pair
+    _, (kafka, ours), _, _ = pair
     compared = {
         series: (kafka[series], value)
         for series, value in ours.items()

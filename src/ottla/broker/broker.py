@@ -34,6 +34,7 @@ from ottla.broker.lifecycle.services import BrokerServices
 from ottla.broker.lifecycle.state import BrokerState
 from ottla.broker.metadata.metadata_blobs import MetadataBlobs
 from ottla.broker.metadata.metadata_cache import Change, MetadataCache
+from ottla.broker.metrics.error_counts import ErrorCounts
 from ottla.broker.metrics.request_times import RequestTimes
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
@@ -293,6 +294,10 @@ class Broker:
     @property
     def times(self) -> RequestTimes:
         return self.router.times
+
+    @property
+    def errors(self) -> ErrorCounts:
+        return self.router.errors
 
     @property
     def listeners(self) -> Mapping[str, Server]:

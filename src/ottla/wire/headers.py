@@ -9,6 +9,7 @@ our versions yet. Kafka: `RequestHeader`, `ResponseHeader` and `ApiMessageType`.
 
 import struct
 from struct import Struct
+from typing import Protocol
 
 import msgspec
 
@@ -16,6 +17,7 @@ from ottla.model.errors import WireError
 from ottla.model.ports import Buffer
 from ottla.wire.apis import APIS
 from ottla.wire.primitives import MAX_STRING_BYTES, skip_tagged_fields
+from ottla.wire.schema import Message
 
 API_VERSIONS_KEY = 18
 CONTROLLED_SHUTDOWN_KEY = 7
@@ -31,10 +33,21 @@ _INT32 = Struct(">i")
 _FLEXIBLE_RESPONSE = Struct(">iB")
 
 
+class CountsErrors(Protocol):
+    """Counts the errors in responses."""
+
+    def count(self, header: "RequestHeader", response: Message, by: int = 1) -> None:
+        """Count those of one response; with `by=-1`, take them back."""
+
+    def tally(self, api_key: int) -> list[int]:
+        """Return the counts of an API by error code, to add to."""
+
+
 class RequestHeader(msgspec.Struct, gc=False):
     """A request's header. `client_id` is None where the peer sent null or the version has none.
 
-    `throttle_ms` is not of the wire: how long the client is to be held back, for its response.
+    Not of the wire, for its response: `throttle_ms`, how long the client is to be held back, and
+    `errors`, where the errors in it are counted.
     """
 
     api_key: int
@@ -42,6 +55,7 @@ class RequestHeader(msgspec.Struct, gc=False):
     correlation_id: int
     client_id: str | None
     throttle_ms: int = 0
+    errors: CountsErrors | None = None
 
 
 def request_header_version(api_key: int, version: int) -> int:

@@ -123,10 +123,14 @@ def test_a_handler_sees_only_what_is_allowed_and_the_client_both():
 
         conn.pending = lambda pipelined: Pending()
         router.dispatch(conn, frame(offsets("a", "b"), 5))
-        return answer(offsets(), 5, await done)
+        return answer(offsets(), 5, await done), list(router.errors.counts())
 
-    found = asyncio.run(run())
+    found, errors = asyncio.run(run())
     assert seen == [["a"]]
+    assert errors == [
+        (2, ErrorCode.NONE, 1),
+        (2, ErrorCode.TOPIC_AUTHORIZATION_FAILED, 1),
+    ]
     assert [(t.name, t.partitions[0].error_code, t.partitions[0].offset) for t in found.topics] == [
         ("a", 0, 5),
         ("b", ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1),

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec import structs
 
+from ottla.broker.metrics.error_counts import ErrorCounts
 from ottla.broker.requests.large_requests import MOST, NOTICEABLE_BYTES
 from ottla.broker.requests.portions import InPortions, Joined, cut
 from ottla.broker.requests.records import list_offsets
@@ -29,7 +30,7 @@ from ottla.wire.codec import (
     request_class,
     response_class,
 )
-from ottla.wire.headers import decode_response_header, encode_request_header
+from ottla.wire.headers import RequestHeader, decode_response_header, encode_request_header
 from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
@@ -233,6 +234,10 @@ async def test_f46_little_is_handled_in_one_turn_of_the_loop(key, version, total
     await bench.until(client)
     assert max(bench.turns) <= MOST
     assert client.answer(key, version) == error_response(key, version, request, REFUSAL)
+    # What portions were answered counts once, with the whole response.
+    counts = ErrorCounts()
+    counts.count(RequestHeader(key, version, 1, "c"), client.answer(key, version))
+    assert list(bench.router.errors.counts()) == list(counts.counts())
 
 
 @on_a_loop

@@ -6,8 +6,10 @@ an UpdateMetadata names it, all of them when the live brokers change. Bound: the
 cluster, times the Metadata versions and listeners in use.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
+from typing import NamedTuple
 
 from ottla.broker.metadata.metadata_cache import Change, MetadataCache, Snapshot, TopicState
 from ottla.model.errors import ErrorCode
@@ -51,20 +53,29 @@ def _frame(version: int) -> tuple[int, int]:
     return len(_encode(MetadataResponse(), version)) - tail, tail
 
 
-def encode_topic(topic: MetadataResponse.MetadataResponseTopic, version: int) -> bytes:
+class EncodedTopic(NamedTuple):
+    """One topic as it stands inside a response."""
+
+    data: bytes
+    errors: tuple[tuple[int, int], ...]
+    """(error code, how often it is in it)"""
+
+
+def encode_topic(topic: MetadataResponse.MetadataResponseTopic, version: int) -> EncodedTopic:
     """Return one topic as it stands inside a response of that version."""
     start, tail = _frame(version)
     whole = _encode(MetadataResponse(topics=[topic]), version)
-    return whole[start : len(whole) - tail]
+    errors = Counter([int(topic.error_code), *(int(p.error_code) for p in topic.partitions)])
+    return EncodedTopic(whole[start : len(whole) - tail], tuple(errors.items()))
 
 
-def assemble(head: MetadataResponse, version: int, blobs: Sequence[bytes]) -> list[Buffer]:
+def assemble(head: MetadataResponse, version: int, topics: Sequence[EncodedTopic]) -> list[Buffer]:
     """Return the body of `head` (which names no topics) with encoded topics put in."""
     assert not head.topics
     empty = _encode(head, version)
     tail = len(empty) - _tail_size(version)
     start = tail - len(_count(0, version))
-    return [empty[:start], _count(len(blobs), version), *blobs, empty[tail:]]
+    return [empty[:start], _count(len(topics), version), *(t.data for t in topics), empty[tail:]]
 
 
 def describe_topic(
@@ -113,7 +124,7 @@ class MetadataBlobs:
 
     def __init__(self, cache: MetadataCache) -> None:
         self._cache = cache
-        self._blobs: dict[tuple[int, str], dict[str, bytes]] = {}
+        self._blobs: dict[tuple[int, str], dict[str, EncodedTopic]] = {}
         cache.on_change(self._changed)
 
     def _changed(self, change: Change) -> None:
@@ -124,8 +135,8 @@ class MetadataBlobs:
             for topic in change.topics:
                 blobs.pop(topic, None)
 
-    def topic(self, name: str, listener: str, version: int) -> bytes | None:
-        """Return a known topic's bytes, None if the cache has no such topic."""
+    def topic(self, name: str, listener: str, version: int) -> EncodedTopic | None:
+        """Return a known topic, None if the cache has no such topic."""
         blobs = self._blobs.get((version, listener))
         if blobs is None:
             blobs = self._blobs[version, listener] = {}

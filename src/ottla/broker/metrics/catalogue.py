@@ -27,6 +27,7 @@ BEANS = """\
 kafka.network:type=RequestChannel,name=RequestQueueSize | gauge | requests | requests read and not dispatched: each waits for those before it on its connection, since there is no queue across connections ([REQUESTS.md](REQUESTS.md))
 kafka.network:type=RequestChannel,name=ResponseQueueSize | gauge | responses | answers that are there and not handed to the socket: they wait for an answer before them, or for the end of this turn of the loop
 kafka.network:type=RequestMetrics,name=RequestsPerSec,request,version | meter | requests | requests by kind and version; a fetch counts as Fetch, and as FetchConsumer or FetchFollower
+kafka.network:type=RequestMetrics,name=ErrorsPerSec,request,error | meter | errors | errors in responses, by kind of request and error, `NONE` too: of a response, and of each topic or partition in it that has an error code of its own
 kafka.network:type=RequestMetrics,name=TotalTimeMs,request | times | ms | from when all of a request had come until its response was handed to the system: the sum of the next four; percentiles are of the last 256 that were timed, each 64th of its kind and version
 kafka.network:type=RequestMetrics,name=RequestQueueTimeMs,request | times | ms | the part of it until the dispatch. A request waits for those before it on its connection, which Kafka would not have read yet, and for a loop that was busy for long
 kafka.network:type=RequestMetrics,name=LocalTimeMs,request | times | ms | the part of it after that, until the handler returned

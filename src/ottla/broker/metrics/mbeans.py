@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ottla.broker.metrics.error_counts import ErrorCounts
 from ottla.broker.metrics.request_times import (
     FETCH_CONSUMER,
     FETCH_FOLLOWER,
@@ -61,6 +62,7 @@ QUOTAS = {
 }
 MOST_CLIENTS = 200
 """Shown of those that share a bound each: the busiest."""
+ERRORS = "kafka.network:type=RequestMetrics,name=ErrorsPerSec,request="
 REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request="
 CRASHES = "ottla.controller:type=CrashDetection,name=ProofTimeMs"
 FLUSHES = "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs"
@@ -110,6 +112,9 @@ class Measured(Protocol):
 
     @property
     def times(self) -> RequestTimes: ...
+
+    @property
+    def errors(self) -> ErrorCounts: ...
 
     @property
     def listeners(self) -> Mapping[str, Server]: ...
@@ -336,6 +341,8 @@ class Metrics:
         total = replicas.topic_counts.total()
         for name, read in TOPIC_METRICS.items():
             found[f"{TOPIC_BEAN}{name}"] = read(total)
+        for key, error, count in self._broker.errors.counts():
+            found[f"{ERRORS}{kind_name(key)},error={error.name}"] = count
         for key, version, count in self._broker.times.counts():
             found[f"{REQUESTS}{kind_name(key)},version={version}"] = count
         for kind, counts in (

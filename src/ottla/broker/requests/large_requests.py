@@ -201,12 +201,16 @@ class LargeRequests:
 
 
 def decoded(header: RequestHeader, parts: Sequence[Buffer]) -> Any:
+    """Return a handler's response, which is to be part of another: its errors count with that."""
     whole = memoryview(b"".join(parts))
     try:
         _, at = decode_response_header(header.api_key, header.api_version, whole)
-        return decode_response(header.api_key, header.api_version, whole, at)
+        response = decode_response(header.api_key, header.api_version, whole, at)
     except WireError as error:
         raise CloseConnection(f"our error: {error}") from error
+    if header.errors is not None:
+        header.errors.count(header, response, -1)
+    return response
 
 
 class Deferred(Pending):

@@ -33,6 +33,8 @@ def respond(header: RequestHeader, response: Any) -> list[Buffer]:
     version = header.api_version
     if header.throttle_ms:
         _set_throttle_time(header, response)
+    if header.errors is not None:
+        header.errors.count(header, response)
     head = response_header(header.api_key, version, header.correlation_id)
     return [head, *encode_response(response, version)]
 
@@ -46,6 +48,8 @@ def respond_steps(header: RequestHeader, response: Any) -> Generator[object, Non
     """Do what `respond` does for a response that may be very large; yields after each slice."""
     if header.throttle_ms:
         _set_throttle_time(header, response)
+    if header.errors is not None:
+        header.errors.count(header, response)
     head = response_header(header.api_key, header.api_version, header.correlation_id)
     return [head, *(yield from encode_in_slices(response, header.api_version))]
 
@@ -69,7 +73,7 @@ def hold_back(conn: Connection, header: RequestHeader, wait_ms: int) -> None:
 
 
 def respond_with_body(header: RequestHeader, body: Sequence[Buffer]) -> list[Buffer]:
-    """Return header and an already encoded body."""
+    """Return header and an already encoded body, whose errors the caller counts."""
     return [response_header(header.api_key, header.api_version, header.correlation_id), *body]
 
 

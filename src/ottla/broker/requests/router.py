@@ -17,6 +17,7 @@ from types import CoroutineType
 from typing import Any, Generic, Protocol, TypeVar
 
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer
+from ottla.broker.metrics.error_counts import ErrorCounts
 from ottla.broker.metrics.request_times import MASK, VERSION_BITS, RequestTimes
 from ottla.broker.quotas.client_quotas import (
     PRODUCER_RATE,
@@ -100,6 +101,7 @@ class Router(Generic[ServerT]):
         self.frame_rules = _frame_rules([route.api for route in self._routes.values()])
         self.times = RequestTimes(monotonic)
         self.times.each = log
+        self.errors = ErrorCounts()
         self._mask = MASK if log is None else 0
         self._large = LargeRequests(server, monotonic)
         self._counts = self.times.of
@@ -118,7 +120,8 @@ class Router(Generic[ServerT]):
         if not route.min_version <= version <= route.max_version:
             respond_unsupported = route.api.respond_unsupported
             if respond_unsupported is not None:
-                return respond_unsupported(RequestHeader(api_key, 0, correlation_id, None))
+                oldest = RequestHeader(api_key, 0, correlation_id, None, errors=self.errors)
+                return respond_unsupported(oldest)
             raise CloseConnection(
                 f"api key {api_key} is served in versions {route.min_version} to "
                 f"{route.max_version}, not {version}"
@@ -139,6 +142,7 @@ class Router(Generic[ServerT]):
         WireError for a frame that is no request.
         """
         header, pos = decode_request_header(frame)
+        header.errors = self.errors
         route = self._routes.get(header.api_key)
         if route is None:
             return None
@@ -146,6 +150,7 @@ class Router(Generic[ServerT]):
             if route.api.respond_unsupported is None:
                 return None
             oldest = RequestHeader(header.api_key, 0, header.correlation_id, header.client_id)
+            oldest.errors = self.errors
             return error_response(route.api, oldest, None, error)
         if len(frame) >= NOTICEABLE_BYTES:
             return None
@@ -155,6 +160,7 @@ class Router(Generic[ServerT]):
     def _handle(self, route: _Route[ServerT], conn: Connection, frame: memoryview) -> Response:
         """Read a frame and hand it to its handler."""
         header, pos = decode_request_header(frame)
+        header.errors = self.errors
         size = len(frame)
         if size < NOTICEABLE_BYTES or route.large is None:
             request = decode_request(header.api_key, header.api_version, frame, pos, rest_ok=True)

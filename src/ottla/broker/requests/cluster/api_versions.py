@@ -29,9 +29,10 @@ def unsupported(header: RequestHeader) -> list[Buffer]:
         max_version=ApiVersionsRequest.MAX_VERSION,
     )
     response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
-    return respond(
-        RequestHeader(ApiKey.API_VERSIONS, 0, header.correlation_id, header.client_id), response
+    oldest = RequestHeader(
+        ApiKey.API_VERSIONS, 0, header.correlation_id, header.client_id, errors=header.errors
     )
+    return respond(oldest, response)
 
 
 def handle(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ottla.broker.authorization.request_authorizer import allowed, authorized_operations
 from ottla.broker.metadata.metadata_blobs import (
+    EncodedTopic,
     assemble,
     describe_topic,
     encode_topic,
@@ -232,12 +233,17 @@ def _respond(
         blobs.append(blob)
     head = _head(server, conn, header, request)
     head.throttle_time_ms = header.throttle_ms
+    if header.errors is not None:
+        tally = header.errors.tally(header.api_key)
+        for topic in blobs:
+            for error, count in topic.errors:
+                tally[error] += count
     return respond_with_body(header, assemble(head, version, blobs))
 
 
 def _with_operations(
     server: MetadataServer, conn: Connection, name: str, version: int
-) -> bytes | None:
+) -> EncodedTopic | None:
     snapshot = server.metadata.snapshot
     state = snapshot.topics.get(name)
     if state is None:
