@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.page import Page
-from ottla.console.pages import chaos, messages, overview, topics
+from ottla.console.pages import chaos, groups, messages, overview, topics
 from ottla.console.state import Console, console_of
 from ottla.model.errors import OttlaError
 
@@ -29,6 +29,7 @@ Parts = Callable[[Console, Asked], Awaitable[dict[str, Page]]]
 PARTS: dict[str, Parts] = {
     "overview": overview.parts,
     "topic": topics.parts,
+    "group": groups.parts,
     "messages": messages.parts,
     "chaos": chaos.parts,
 }
