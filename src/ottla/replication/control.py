@@ -5,7 +5,8 @@ Who may call: the broker's replica_control handler, inside its own coroutine. In
   between partitions others may run, so that 2,000 of them never stall a produce
 - a lower controller epoch is refused whole (R10), also when a newer one comes half way; the newer
   controller sends everything again; within a request only a *higher* leader epoch is
-  applied (R8 is the handler's: it knows the broker epoch)
+  applied, but a follower that was stopped follows again in the same one (`_same_epoch`). R8 is the
+  handler's: it knows the broker epoch
 - a topic id that differs from the one on disk is never overwritten (R15, KIP-516)
 
 Kafka: `ReplicaManager.becomeLeaderOrFollower` and `stopReplicas`.
@@ -214,8 +215,9 @@ def _known_topic_id(
 def _same_epoch(replicas: ReplicaManager, partition: Partition, topic_id: bytes) -> ErrorCode:
     """Nothing new, unless the controller has just given the topic an id, or stopped to send it.
 
-    A follower that it stopped follows again: a damaged replica is stopped after the first refusal,
-    and by then a second LeaderAndIsr may have had it copied anew. Kafka would wait for an epoch.
+    Any follower that it stopped follows again. It matters for a damaged replica (adr/0008): it is
+    stopped after its first refusal, and by then a second LeaderAndIsr may have had it copied anew.
+    Kafka would wait for a higher epoch.
     """
     if partition.stopped:
         partition.stopped = False

@@ -35,7 +35,7 @@ from ottla.zookeeper.statements import (
 DONE = ""
 OTHER_REGISTRATION = "it is registered anew or gone"
 OTHER_CONTROLLER = "another broker is the controller, or none"
-NOT_REMOVABLE = "it has no statement that allows it"
+NOT_REMOVABLE = "it has not said in /ottla/brokers that it may be removed"
 
 
 class _Found(NamedTuple):

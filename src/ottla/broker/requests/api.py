@@ -4,7 +4,7 @@ Who may call: every handler module makes its entries, `routes` lists them, the r
 Invariants: whatever is special about an API is in its entry; nothing else in this room goes by the
 number of an API. Kafka: `ApiKeys` and the cases of `KafkaApis.handle`.
 
-To serve one more API: write its handler, an `Api` below it, and a line in `routes`.
+To serve one more API: docs/ARCHITECTURE.md, "To serve one more API", has all that it needs.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
