@@ -12,6 +12,7 @@ import uvicorn
 
 from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.console.application import application
+from ottla.console.avro import Schemas
 from ottla.console.state import console_for
 from ottla.model.errors import StartupError
 from ottla.model.ports import address_text
@@ -39,6 +40,7 @@ async def serve(
     folder: ClusterDir | None,
     listening: Listening,
     tell: Callable[[str], None],
+    schemas: Schemas,
 ) -> None:
     """Serve until Ctrl-C; `tell` gets the link, and the next one whenever it was used.
 
@@ -47,7 +49,7 @@ async def serve(
     listener = _listen(listening.host, listening.port)
     host, port = listener.getsockname()[:2]
     shown = address_text("localhost" if host in ("127.0.0.1", "::1") else host, port)
-    console = console_for(client, another, folder, read_only=listening.read_only)
+    console = console_for(client, another, folder, read_only=listening.read_only, schemas=schemas)
 
     def tell_link() -> None:
         tell(f"http://{shown}/login?token={console.sessions.token}")
