@@ -37,6 +37,8 @@ class Console:
     read_only: bool = False
     subscribers: int = 0
     """Open streams of live updates."""
+    searches: int = 0
+    """Searches in records that read now."""
     schemas: Schemas = field(default_factory=Schemas)
     chaos: Chaos = field(default_factory=Chaos)
     closing: Callable[[], bool] = field(default=lambda: False)

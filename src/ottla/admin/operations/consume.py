@@ -54,8 +54,12 @@ class Reader:
         *,
         isolation: int = READ_UNCOMMITTED,
         settled: Callable[[], None] = lambda: None,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
-        """`settled` is called after the records of each response were given to the sink."""
+        """`settled` is called after the records of each response were given to the sink.
+
+        `max_bytes` of one response: what is given to the sink without a turn for other tasks.
+        """
         self._client = client
         self._world = world
         self._topic_ids = topic_ids
@@ -63,6 +67,7 @@ class Reader:
         self._have_ids = ZERO_UUID not in self._names
         self._isolation = isolation
         self._settled = settled
+        self._max_bytes = max_bytes
         self._positions: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._refresh = False
@@ -240,13 +245,13 @@ class Reader:
             one = FetchRequest.FetchPartition(
                 partition=tp.partition,
                 fetch_offset=self._positions[tp],
-                partition_max_bytes=PARTITION_MAX_BYTES,
+                partition_max_bytes=min(PARTITION_MAX_BYTES, self._max_bytes),
             )
             topics.setdefault(tp.topic, []).append(one)
         return FetchRequest(
             max_wait_ms=MAX_WAIT_MS,
             min_bytes=1,
-            max_bytes=MAX_BYTES,
+            max_bytes=self._max_bytes,
             isolation_level=self._isolation,
             topics=[
                 FetchRequest.FetchTopic(

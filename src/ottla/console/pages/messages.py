@@ -12,8 +12,8 @@ from ottla.console import reading
 from ottla.console.asked import Asked
 from ottla.console.avro import Budget
 from ottla.console.formats import formed
-from ottla.console.page import Page
-from ottla.console.pages import records
+from ottla.console.page import Page, problem
+from ottla.console.pages import records, searching
 from ottla.console.rendering import path
 from ottla.console.state import Console
 from ottla.model.errors import ErrorCode, OttlaError
@@ -24,20 +24,27 @@ HEADERS_SHOWN = 50
 
 
 async def page(console: Console, asked: Asked) -> Page:
-    """Return the records that were asked for."""
+    """Return the records that were asked for; a search that has more to look at goes on live."""
     fields = records.fields_of(console, asked)
+    live_url = ""
     if asked.has("live"):
-        part = (await parts(console, asked))["records"]
-        values = {**part.values, "live_url": path("live", of="messages", **fields)}
-        return Page("messages.html", {"title": f"Records of {fields['topic']}", **values})
-    found = await reading.read(console.client, await records.wanted(console, asked, fields))
-    further = records.further(fields, found)
-    values = {
-        **_values(console, fields, found),
-        "go_on": path("messages", **further) if further else "",
-        "live_url": "",
-    }
-    return Page("messages.html", {"title": f"Records of {fields['topic']}", **values})
+        values = (await parts(console, asked))["records"].values
+        live_url = path("live", of="messages", **fields)
+    elif not (fields["q"] or fields["key"]):
+        found = await reading.read(console.client, await records.wanted(console, asked, fields))
+        values = {**_values(console, fields, found), **records.progress(fields, found, going=False)}
+    elif fields["steps"]:
+        if console.searches >= searching.MOST_SEARCHES:
+            return problem(503, "Not searched", searching.TOO_MANY)
+        found = await searching.step(console, asked, fields)
+        values = {**_values(console, fields, found), **records.progress(fields, found, going=False)}
+    else:
+        found, live_url = await searching.begin(console, asked, fields)
+        without_script = path("messages", **{**records.further(fields, found), "steps": "1"})
+        shown = records.progress(fields, found, going=bool(live_url), without_script=without_script)
+        values = {**_values(console, fields, found), **shown}
+    title = f"Records of {fields['topic']}"
+    return Page("messages.html", {"title": title, "live_url": live_url, **values})
 
 
 async def parts(console: Console, asked: Asked) -> dict[str, Page]:
@@ -49,13 +56,14 @@ async def parts(console: Console, asked: Asked) -> dict[str, Page]:
     )
     found.records.sort(key=lambda item: (item[1].timestamp, item[0], item[1].offset))
     found.records = found.records[: -LIVE_RECORDS - 1 : -1]
-    return {"records": Page("part_records.html", {**_values(console, fields, found), "go_on": ""})}
+    shown = {**records.progress(fields, found, going=False), "go_on": ""}
+    values = {**_values(console, fields, found), **shown, "count": len(found.records)}
+    return {"records": Page("part_records.html", values)}
 
 
 def _values(console: Console, fields: dict[str, str], found: reading.Found) -> dict[str, Any]:
     rows = records.rows(console, fields, found, Budget())
-    forms = console.schemas.forms(fields["topic"])
-    return {"fields": fields, "rows": rows, "found": found, "forms": forms}
+    return {"fields": fields, "rows": rows, "forms": console.schemas.forms(fields["topic"])}
 
 
 async def one(console: Console, asked: Asked) -> Page:

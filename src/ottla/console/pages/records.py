@@ -37,6 +37,7 @@ def fields_of(console: Console, asked: Asked) -> dict[str, str]:
         "as": asked.choice("as", schemas.forms(topic), schemas.usual_form(topic)),
         "isolation": asked.choice("isolation", ("all", "committed"), "all"),
         "at": asked.text("at", most=8000),
+        "steps": "1" if asked.has("steps") else "",
     }
 
 
@@ -77,6 +78,20 @@ def _positions(text: str) -> dict[int, int]:
             raise BadRequestError(f"at: {part[:40]} is no offset")
         found[int(number)] = int(offset)
     return found
+
+
+def progress(
+    fields: dict[str, str], found: reading.Found, *, going: bool, without_script: str = ""
+) -> dict[str, Any]:
+    """Return the values of the line that says how far a reading came, or is while it goes on."""
+    further_fields = further(fields, found) or (fields if going else {})
+    return {
+        "found": found,
+        "count": found.count,
+        "going": going,
+        "go_on": path("messages", **further_fields) if further_fields else "",
+        "without_script": without_script,
+    }
 
 
 def further(fields: dict[str, str], found: reading.Found) -> dict[str, str]:
