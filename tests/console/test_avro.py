@@ -242,6 +242,29 @@ def test_a_topic_has_one_schema(tmp_path, capsys):
         assert said.count("\n") == 1
 
 
+def test_files_are_of_a_topic_or_of_all_others(tmp_path, monkeypatch):
+    given = []
+
+    async def serve(*arguments):
+        given.append(arguments[-1])
+
+    monkeypatch.setattr("ottla.console.server.serve", serve)
+    monkeypatch.chdir(tmp_path)
+    for name, kind in (("own.avsc", "int"), ("all.avsc", "long"), ("t=x.avsc", "string")):
+        (tmp_path / name).write_text(json.dumps(kind))
+    assert not run("--avro-schema", "own.topic=own.avsc", "--avro-schema", "all.avsc")
+    (schemas,) = given
+    assert schemas.of("own.topic").parsed == "int"
+    assert schemas.usual_form("own.topic") == "avro"
+    assert schemas.of("any").parsed == "long"
+    assert schemas.usual_form("any") == "auto"
+    assert schemas.forms("any")[-1] == "avro"
+    assert not run("--avro-schema", "./t=x.avsc")
+    assert given[1].of("any").parsed == "string"
+    assert not run()
+    assert given[2].forms("any") == ("auto", "json", "text", "hex")
+
+
 def test_without_fastavro_it_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "fastavro", None)
     (tmp_path / "a.avsc").write_text('"string"')

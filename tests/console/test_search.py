@@ -171,6 +171,22 @@ def test_a_search_ends_at_its_bounds_and_goes_on(
     assert sorted(first + needles(rest)) == ALL
 
 
+def test_the_time_ends_it_amid_a_response(page, monkeypatch):
+    monkeypatch.setattr(reading, "RESPONSE_BYTES", 1 << 20)
+    monkeypatch.setattr(reading, "TIMED_RECORDS", 10)
+    fits = reading._Sink._fits
+
+    def slowly(sink, record):
+        time.sleep(0.02)
+        return fits(sink, record)
+
+    monkeypatch.setattr(reading._Sink, "_fits", slowly)
+    began = time.monotonic()
+    text = page(PATH)
+    assert time.monotonic() - began < 5, "a response of a thousand records would take 20 s"
+    assert 0 < int(re.search(r"(\d+) looked at", text)[1]) < 200
+
+
 def test_what_was_found_before_counts(page):
     url = "/live?of=search&topic=haystack&from=beginning&q=needle"
     found = events(page(f"{url}&count=199&looked=10&bytes=100&total=9000"))

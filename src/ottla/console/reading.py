@@ -5,6 +5,7 @@ to where the logs end when the reading begins; whatever stops it, the positions 
 """
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,6 +26,9 @@ MOST_S = 8.0
 MOST_PARTITIONS = 200
 RESPONSE_BYTES = MIB
 """Of one Fetch: while its records are looked at no other page is made."""
+
+TIMED_RECORDS = 256
+"""After so many the time is looked at: those of one response come without a turn of the loop."""
 
 
 class Bounds(NamedTuple):
@@ -113,9 +117,13 @@ async def read(
             found.total = max(found.total, found.left)
             await reader.read(_Sink(wanted, bounds, found), None)
     except TimeoutError:
-        found.stopped = found.stopped or f"{bounds.s:g} s are over"
+        found.stopped = found.stopped or _over(bounds)
     settle()
     return found
+
+
+def _over(bounds: Bounds) -> str:
+    return f"{bounds.s:g} s are over"
 
 
 def _partitions(facts: TopicFacts, numbers: tuple[int, ...]) -> list[TopicPartition]:
@@ -140,6 +148,7 @@ async def _starts(
 class _Sink:
     def __init__(self, wanted: Wanted, bounds: Bounds, found: Found) -> None:
         self._wanted, self._bounds, self._found = wanted, bounds, found
+        self._ends_s = time.monotonic() + bounds.s
 
     def __call__(self, tp: TopicPartition, record: Record) -> bool:
         found = self._found
@@ -152,6 +161,8 @@ class _Sink:
             found.stopped = f"{self._wanted.most:,} records are a page"
         elif found.looked_at_bytes >= self._bounds.bytes:
             found.stopped = f"{self._bounds.bytes // MIB:,} MiB were looked at"
+        elif not found.looked_at % TIMED_RECORDS and time.monotonic() >= self._ends_s:
+            found.stopped = _over(self._bounds)  # a small response may hold very many records
         return not found.stopped
 
     def _fits(self, record: Record) -> bool:

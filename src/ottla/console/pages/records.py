@@ -88,6 +88,7 @@ def progress(
     return {
         "found": found,
         "count": found.count,
+        "percent_left": found.percent_left,
         "going": going,
         "go_on": path("messages", **further_fields) if further_fields else "",
         "without_script": without_script,

@@ -44,7 +44,10 @@ if (live) {
     document.getElementById(part.id)?.insertAdjacentHTML("beforeend", part.html); // escaped, too
   });
   source.addEventListener("end", () => end(""));
-  if (stop) stop.addEventListener("click", () => end("· stopped"));
+  if (stop) stop.addEventListener("click", () => {
+    end("· stopped");
+    document.querySelector("[data-stopped] a")?.focus({ preventScroll: true });
+  });
   window.addEventListener("pagehide", () => end(""));
 }
 // "/" goes to the search field.
