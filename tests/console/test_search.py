@@ -6,11 +6,13 @@ import json
 import re
 import time
 from html import unescape
+from urllib.parse import parse_qs
 
 import pytest
 from confluent_kafka import Producer
 from starlette.requests import ClientDisconnect
 
+from ottla.admin.operations import consume
 from ottla.console import reading
 from ottla.console.pages import searching
 from ottla.wire.messages.fetch import FetchRequest
@@ -22,8 +24,13 @@ HOSTILE = "<script>alert('x')</script>"
 
 @pytest.fixture(scope="module", autouse=True)
 def contents(cluster):
-    """6,000 records of about 1,000 bytes in three partitions; each 500th is a needle."""
+    """6,000 records of about 1,000 bytes in three partitions, each 500th a needle; one batch."""
     cluster.create_topic("haystack", partitions=3)
+    cluster.create_topic("one-batch")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 500})
+    for _ in range(600):
+        producer.produce("one-batch", "needle")
+    assert producer.flush(60) == 0
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "batch.size": 20_000})
     for number in range(RECORDS):
         text = f"needle {number} {HOSTILE}" if number % 500 == 0 else "straw"
@@ -33,7 +40,8 @@ def contents(cluster):
 
 @pytest.fixture(autouse=True)
 def small_responses(monkeypatch):
-    monkeypatch.setattr(reading, "RESPONSE_BYTES", 100_000)
+    monkeypatch.setattr(consume, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(consume, "PARTITION_MAX_BYTES", 100_000)
     monkeypatch.setattr(searching, "EVERY_S", 0.02)
 
 
@@ -171,20 +179,45 @@ def test_a_search_ends_at_its_bounds_and_goes_on(
     assert sorted(first + needles(rest)) == ALL
 
 
-def test_the_time_ends_it_amid_a_response(page, monkeypatch):
-    monkeypatch.setattr(reading, "RESPONSE_BYTES", 1 << 20)
-    monkeypatch.setattr(reading, "TIMED_RECORDS", 10)
+def slow_down(monkeypatch, seconds):
+    """Let each record take so long to look at."""
     fits = reading._Sink._fits
 
     def slowly(sink, record):
-        time.sleep(0.02)
+        time.sleep(seconds)
         return fits(sink, record)
 
     monkeypatch.setattr(reading._Sink, "_fits", slowly)
+
+
+@pytest.mark.parametrize("topic", ["haystack", "one-batch"])
+def test_the_time_ends_it_amid_a_response(page, monkeypatch, topic):
+    """In batches of twenty records, and in one of six hundred."""
+    monkeypatch.setattr(consume, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(consume, "PARTITION_MAX_BYTES", 1 << 20)
+    slow_down(monkeypatch, 0.02)
     began = time.monotonic()
-    text = page(PATH)
-    assert time.monotonic() - began < 5, "a response of a thousand records would take 20 s"
-    assert 0 < int(re.search(r"(\d+) looked at", text)[1]) < 200
+    text = page(f"/messages?topic={topic}&from=beginning&q=needle")
+    assert time.monotonic() - began < 6, "all records of a response take more than 12 s"
+    looked_at = int(re.search(r"(\d+) looked at", text)[1])
+    assert 0 < looked_at < 200
+    (at,) = parse_qs(live_url(text))["at"]
+    assert looked_at == sum(int(part.partition(":")[2]) for part in at.split(","))
+
+
+def test_progress_amid_a_response_goes_on_where_it_was(page, monkeypatch):
+    monkeypatch.setattr(consume, "TURN_RECORDS", 10)
+    slow_down(monkeypatch, 0.004)
+    found = events(page("/live?of=search&topic=one-batch&from=beginning&q=needle"))
+    rows = seen = 0
+    for name, element, html in found:
+        rows += html.count("<tr>") if name == "more" else 0
+        if element == "progress" and "at=" in html:
+            (at,) = parse_qs(unescape(re.search(r'href="([^"]+)"', html)[1]))["at"]
+            assert at == f"0:{rows}"
+            seen += 1
+    assert rows == 200
+    assert seen > 3
 
 
 def test_what_was_found_before_counts(page):

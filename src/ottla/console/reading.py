@@ -5,7 +5,6 @@ to where the logs end when the reading begins; whatever stops it, the positions 
 """
 
 import asyncio
-import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,11 +23,8 @@ MIB = 1024 * 1024
 MOST_BYTES = 64 * MIB
 MOST_S = 8.0
 MOST_PARTITIONS = 200
-RESPONSE_BYTES = MIB
-"""Of one Fetch: while its records are looked at no other page is made."""
-
-TIMED_RECORDS = 256
-"""After so many the time is looked at: those of one response come without a turn of the loop."""
+TURN_S = 0.02
+"""So long records are looked at until other pages get a turn."""
 
 
 class Bounds(NamedTuple):
@@ -103,7 +99,7 @@ async def read(
         {wanted.topic: topic_id},
         isolation=wanted.isolation,
         settled=settle,
-        max_bytes=RESPONSE_BYTES,
+        turn_s=TURN_S,
     )
     try:
         async with asyncio.timeout(bounds.s):
@@ -117,13 +113,9 @@ async def read(
             found.total = max(found.total, found.left)
             await reader.read(_Sink(wanted, bounds, found), None)
     except TimeoutError:
-        found.stopped = found.stopped or _over(bounds)
+        found.stopped = found.stopped or f"{bounds.s:g} s are over"
     settle()
     return found
-
-
-def _over(bounds: Bounds) -> str:
-    return f"{bounds.s:g} s are over"
 
 
 def _partitions(facts: TopicFacts, numbers: tuple[int, ...]) -> list[TopicPartition]:
@@ -148,7 +140,6 @@ async def _starts(
 class _Sink:
     def __init__(self, wanted: Wanted, bounds: Bounds, found: Found) -> None:
         self._wanted, self._bounds, self._found = wanted, bounds, found
-        self._ends_s = time.monotonic() + bounds.s
 
     def __call__(self, tp: TopicPartition, record: Record) -> bool:
         found = self._found
@@ -161,8 +152,6 @@ class _Sink:
             found.stopped = f"{self._wanted.most:,} records are a page"
         elif found.looked_at_bytes >= self._bounds.bytes:
             found.stopped = f"{self._bounds.bytes // MIB:,} MiB were looked at"
-        elif not found.looked_at % TIMED_RECORDS and time.monotonic() >= self._ends_s:
-            found.stopped = _over(self._bounds)  # a small response may hold very many records
         return not found.stopped
 
     def _fits(self, record: Record) -> bool:
