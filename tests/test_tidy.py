@@ -114,6 +114,7 @@ DECIDERS = {
     "explain/lines.py",
     "admin/operations/replica_comparison.py",
     "admin/top/changes.py",
+    "admin/top/group_progress.py",
     "admin/top/partition_text.py",
     "admin/diagnosis/brokers.py",
     "admin/diagnosis/clients.py",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PROOF = Path(__file__).parents[1] / "proofs" / "hostile_proof.py"
-CASES = ("bombs", "announced", "readers", "descriptors")
+CASES = ("bombs", "announced", "trickles", "readers", "descriptors")
 
 
 @pytest.mark.processes

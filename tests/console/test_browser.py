@@ -222,6 +222,24 @@ def test_a_search_goes_on_live_and_can_be_stopped(console, browser, folder):
     assert complaints(browser) == []
 
 
+def test_the_lag_of_a_group_is_live_and_its_table_stays_unfolded(console, browser):
+    browser.get(f"http://{console.address}/group?name=readers")
+    until(lambda: "live" in browser.find_element("id", "live-state").text, 10)
+    browser.find_element("css selector", "#history summary").click()
+    browser.execute_script("window.line = document.querySelector('#history path.total')")
+    until(lambda: browser.execute_script("return !window.line.isConnected"), 20)
+    assert browser.find_element("css selector", "#history details table").is_displayed()
+    focus = "return document.activeElement.tagName"
+    assert browser.execute_script(focus) == "SUMMARY", "the focus is where it was"
+    drawn = (
+        "return [...document.querySelectorAll('#history .plot path.line')].map(p => p.getBBox())"
+    )
+    until(lambda: browser.execute_script(drawn)[0]["width"] > 0, 20)
+    color = "return getComputedStyle(document.querySelector('.plot path.total')).stroke"
+    assert browser.execute_script(color) == "rgb(28, 28, 28)", "the style sheet holds"
+    assert complaints(browser) == []
+
+
 def test_chaos_by_its_buttons_with_a_clients_view(console, browser, folder):
     browser.get(f"http://{console.address}/chaos")
     browser.find_element("css selector", "form[action='/chaos/probe'] button").click()

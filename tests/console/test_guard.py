@@ -20,8 +20,9 @@ async def inner(scope, receive, send):
 
 def browser(sessions=None, host="127.0.0.1:8090", **more):
     sessions = sessions or Sessions()
+    scheme = "https" if more.get("secure") else "http"
     http = TestClient(
-        Guard(inner, sessions, **more), base_url=f"http://{host}", follow_redirects=False
+        Guard(inner, sessions, **more), base_url=f"{scheme}://{host}", follow_redirects=False
     )
     http.sessions = sessions
     return http
@@ -135,6 +136,7 @@ def test_a_form_has_the_token_of_its_session():
     [
         ("origin", "http://evil.example"),
         ("origin", "null"),
+        ("origin", "http://["),
         ("origin", "http://127.0.0.1:9999"),
         ("sec-fetch-site", "cross-site"),
         ("sec-fetch-site", "same-site"),
@@ -145,6 +147,24 @@ def test_a_form_that_another_site_sends_is_refused(header):
     assert post(http, [header], form_token=http.form_token).status_code == 403
     same = [("origin", "http://127.0.0.1:8090"), ("sec-fetch-site", "same-origin")]
     assert post(http, same, form_token=http.form_token).is_success
+
+
+def test_by_https_the_cookie_is_secure_and_forms_come_from_https():
+    http = browser(secure=True, cookie="__Host-x")
+    response = http.get("/login", params={"token": http.sessions.token})
+    cookie = response.headers["set-cookie"]
+    assert re.fullmatch(r"__Host-x=\S{40,}; HttpOnly; Path=/; SameSite=strict; Secure", cookie), (
+        cookie
+    )
+    (session,) = http.sessions._sessions.values()
+    token = session.form_token
+    host = "127.0.0.1:8090"
+    assert post(http, [("origin", f"https://{host}")], form_token=token).is_success
+    assert post(http, form_token=token).is_success
+    for origin in (f"http://{host}", "https://127.0.0.1", "https://127.0.0.1:443", f"//{host}"):
+        assert post(http, [("origin", origin)], form_token=token).status_code == 403, origin
+    for response in (http.get("/"), http.get("/login"), http.get("/", headers={"host": "evil"})):
+        assert "strict-transport-security" not in response.headers
 
 
 def test_forms_are_bounded():

@@ -57,6 +57,8 @@ MEMORY_MIB = 64
 SLOWER = 2.0
 FLOOR_MS = 10.0
 """Percentiles below this count as this: a busy machine makes them differ by more than a factor."""
+HELD_S = 5.0
+"""So long, at least, are announced frames kept open: whoever has to wait for them waits as long."""
 
 
 class Wire:
@@ -127,19 +129,26 @@ def neighbour(port: int, topic_name: str, size: int) -> None:
     """Produce and consume until stdin ends; answer each line there with what was measured."""
     producer, consumer = Wire(port), Wire(port)
     times: dict[str, list[float]] = {"produce": [], "consume": []}
+    awaited: dict[str, float] = {}
+    """since when a response is awaited: who gets none has waited, too"""
     acked: list[tuple[int, int]] = []
     read: dict[int, int] = {}
     stop = threading.Event()
     failures: list[str] = []
+
+    def timed(name: str, wire: Wire, request: Any, version: int) -> Any:
+        began = awaited[name] = time.perf_counter()
+        answer = wire.ask(request, version)
+        times[name].append(time.perf_counter() - began)
+        awaited.pop(name)
+        return answer
 
     def produce() -> None:
         number = 0
         while not stop.is_set():
             value = b"%010d" % number + os.urandom(size)
             raw = build_batch([Record(timestamp=int(time.time() * 1000), value=value)])
-            began = time.perf_counter()
-            answer = producer.ask(produce_request(topic_name, [(0, raw)]), 9)
-            times["produce"].append(time.perf_counter() - began)
+            answer = timed("produce", producer, produce_request(topic_name, [(0, raw)]), 9)
             told = answer.responses[0].partition_responses[0]
             if told.error_code:
                 failures.append(f"produce: error {told.error_code}")
@@ -152,9 +161,7 @@ def neighbour(port: int, topic_name: str, size: int) -> None:
         offset = 0
         # The producer ends first: what it was told last is to be read, too.
         while threads[0].is_alive() or (acked and offset <= acked[-1][0]):
-            began = time.perf_counter()
-            answer = consumer.ask(fetch_request(topic_name, 0, offset), 11)
-            times["consume"].append(time.perf_counter() - began)
+            answer = timed("consume", consumer, fetch_request(topic_name, 0, offset), 11)
             for topic in answer.responses:
                 for part in topic.partitions:
                     data = bytes(part.records or b"")
@@ -179,8 +186,11 @@ def neighbour(port: int, topic_name: str, size: int) -> None:
     for line in sys.stdin:
         told = {}
         for name, seconds in times.items():
-            values = sorted(seconds) or [0.0]
+            values = list(seconds)
             seconds.clear()
+            if name in awaited:
+                values.append(time.perf_counter() - awaited[name])
+            values = sorted(values) or [0.0]
             told[name] = [round(1000 * values[int(len(values) * at)], 2) for at in (0.5, 0.99)]
             told[f"{name}_count"] = [len(values)]
         if line.strip() == "end":
@@ -373,10 +383,12 @@ class Proof:
             wrong.append(f"the loop stalled for more than {stall_ms} ms")
         if memory and outcome.grew_mib > MEMORY_MIB:
             wrong.append(f"memory grew by more than {MEMORY_MIB} MiB")
-        if p99 and self.scale > 0.1:
-            usual = max(outcome.before["produce"][1], FLOOR_MS)
-            if outcome.during["produce"][1] > SLOWER * usual:
-                wrong.append(f"the producer's p99 is more than {SLOWER} times what it was")
+        if p99:
+            allowed = SLOWER * max(outcome.before["produce"][1], FLOOR_MS)
+            # A slice runs on busy machines; one that waits for the others to end waits longer.
+            allowed = allowed if self.scale > 0.1 else max(allowed, HELD_S * 500)
+            if outcome.during["produce"][1] > allowed:
+                wrong.append(f"the producer's p99 is more than {allowed:.0f} ms")
         wrong += last["failures"]
         if last["missing"]:
             wrong.append(f"acknowledged and not read: {last['missing']}")
@@ -440,7 +452,7 @@ class Proof:
             one.sendall(struct.pack(">i", 100 * MIB) + bytes(70_000))
             held.append(one)
         count = len(held)
-        self.hold(held, 3 + 7 * self.scale)
+        self.hold(held, max(HELD_S, 3 + 7 * self.scale))
         return f"{count} frames of 100 MiB announced"
 
     def trickles(self) -> str:
@@ -606,6 +618,8 @@ def outcomes(folder: Path, only: list[str], scale: float, quiet_s: float) -> lis
                     add(proof.run(case, proof.giant, memory=False, stall_ms=300))
                 elif case == "announced":
                     add(proof.run(case, proof.announced, neighbour_size=200_000, p99=True))
+                elif case == "trickles":
+                    add(proof.run(case, proof.trickles, neighbour_size=200_000, p99=True))
                 elif case in ("readers", "deletion"):
                     add(proof.run(case, getattr(proof, case)()))
                 elif case == "idle":

@@ -1,5 +1,7 @@
 """A console on a cluster of a test, and a browser that was let in."""
 
+import asyncio
+import json
 import re
 import time
 from contextlib import contextmanager
@@ -39,3 +41,41 @@ def until_text(get, wanted, path, timeout_s=15.0, **fields):
         assert time.monotonic() < deadline, f"{path} has no {wanted!r}:\n{text}"
         time.sleep(0.1)
     return text
+
+
+def live_parts(http, query, until, timeout_s=20):
+    """Read a live stream as a server drives it, until `until(parts)` is true; return the parts.
+
+    `parts` are pairs of an element's id and its HTML, in the order in which they were sent.
+    """
+    parts = []
+    cookie = "; ".join(f"{c.name}={c.value}" for c in http.cookies.jar)
+    scope = {
+        "type": "http", "method": "GET", "path": "/live", "raw_path": b"/live",
+        "query_string": query.encode(), "root_path": "", "scheme": "http",
+        "http_version": "1.1", "server": ("127.0.0.1", 8090), "client": ("127.0.0.1", 1),
+        "headers": [(b"host", b"127.0.0.1:8090"), (b"cookie", cookie.encode())],
+    }  # fmt: skip
+
+    async def run():
+        gone = asyncio.Event()
+
+        async def receive():
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            if message["type"] == "http.response.start":
+                assert message["status"] == 200
+            for line in message.get("body", b"").decode().splitlines():
+                if line.startswith("data: "):
+                    part = json.loads(line.removeprefix("data: "))
+                    parts.append((part["id"], part["html"]))
+            if until(parts):
+                gone.set()
+
+        async with asyncio.timeout(timeout_s):
+            await http.app(scope, receive, send)
+
+    http.portal.call(run)
+    return parts

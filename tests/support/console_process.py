@@ -14,7 +14,7 @@ from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.admin.local.processes import alive
 from support.cluster import free_ports
 
-LINK = re.compile(r"http://(localhost:\d+)(/login\?token=\S+)")
+LINK = re.compile(r"(https?)://([\w.]+:\d+)(/login\?token=\S+)")
 
 
 def run(*words):
@@ -41,9 +41,10 @@ def up(path, brokers=3, *more):
 
 
 class Served:
-    """A console in a process of its own; `link` lets in once."""
+    """A console in a process of its own; `link` lets in once. `trusting`: for https."""
 
-    def __init__(self, *words):
+    def __init__(self, *words, trusting=None):
+        self.trusting = trusting
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ottla", "console", "--port", "0", *map(str, words)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -53,17 +54,24 @@ class Served:
         if found is None:
             self.process.kill()
             raise AssertionError(self.process.stderr.read())
-        self.address, self.path = found[1], found[2]
+        self.scheme, self.address, self.path = found[1], found[2], found[3]
         self.cookie = self.form_token = ""
 
     @property
     def link(self):
-        return f"http://{self.address}{self.path}"
+        return f"{self.scheme}://{self.address}{self.path}"
 
-    def request(self, method, path, fields=None, timeout_s=20):
+    def request(self, method, path, fields=None, timeout_s=20, headers=()):
         """Send a request as a browser that was let in; return (status, text, headers)."""
-        connection = http.client.HTTPConnection(self.address, timeout=timeout_s)
-        headers = {"Cookie": self.cookie} if self.cookie else {}
+        if self.scheme == "https":
+            connection = http.client.HTTPSConnection(
+                self.address, timeout=timeout_s, context=self.trusting
+            )
+        else:
+            connection = http.client.HTTPConnection(self.address, timeout=timeout_s)
+        headers = dict(headers)
+        if self.cookie:
+            headers["Cookie"] = self.cookie
         body = None
         if fields is not None:
             body = urlencode({"form_token": self.form_token, **fields})
@@ -78,6 +86,7 @@ class Served:
     def enter(self):
         status, _, headers = self.request("GET", self.path)
         assert status == 200
+        self.set_cookie = headers["Set-Cookie"]
         self.cookie = headers["Set-Cookie"].partition(";")[0]
         text = self.get("/doctor")
         self.form_token = re.search(r'name="form_token" value="([^"]+)"', text)[1]
@@ -115,8 +124,8 @@ class Served:
 
 
 @contextmanager
-def served(*words):
-    console = Served(*words)
+def served(*words, trusting=None):
+    console = Served(*words, trusting=trusting)
     try:
         yield console
     finally:

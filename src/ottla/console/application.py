@@ -79,15 +79,21 @@ def application(
     *,
     names: Collection[str] = (),
     cookie: str = "ottla-console",
+    secure: bool = False,
     entered: Callable[[], None] = lambda: None,
+    started: Callable[[], None] = lambda: None,
 ) -> ASGIApp:
-    """Return the application of a console; `names` and `entered` are the guard's."""
+    """Return the application of a console; `names`, `secure` and `entered` are the guard's.
+
+    `started` is called when a server has begun to serve it.
+    """
     made_by = environment()
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         watching = asyncio.create_task(console.watcher.run())
         try:
+            started()
             yield
         finally:
             watching.cancel()
@@ -122,6 +128,7 @@ def application(
         console.sessions,
         names=names,
         cookie=cookie,
+        secure=secure,
         read_only=console.read_only,
         entered=entered,
     )

@@ -18,6 +18,8 @@ from ottla.model.errors import OttlaError
 from ottla.model.ids import topic_name_problem
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from ottla.console.avro import Schemas
 
 REQUEST_TIMEOUT_S = 10.0
@@ -37,6 +39,13 @@ def console(
             metavar="NAME",
             help="A name by which browsers may ask for the page, besides localhost",
         ),
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None,
+        Option("--tls-certificate", metavar="FILE", help="Serve https: certificate, chain (PEM)"),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, Option("--tls-key", metavar="FILE", help="Its private key (PEM)")
     ] = None,
     read_only: Annotated[
         bool, Option("--read-only", help="Show everything, refuse every change")
@@ -63,13 +72,15 @@ def console(
     from ottla.admin.session import addresses_of, client_of  # noqa: PLC0415 - lazy
     from ottla.console.server import Listening, serve  # noqa: PLC0415 - lazy
 
+    tls = _tls(tls_certificate, tls_key)
     cluster = where(bootstrap_server, directory)
     folder = cluster.folder if cluster.address is None else None
-    listening = Listening(host, port, tuple(allow_host or ()), read_only=read_only)
-    if not _is_loopback(host):
+    listening = Listening(host, port, tuple(allow_host or ()), read_only=read_only, tls=tls)
+    if not _is_loopback(host) and tls is None:
         say(
             f"ottla console: {host} is reached from other machines, and nothing is encrypted: "
-            "whoever sees the traffic can act as you do here"
+            "whoever sees the traffic can act as you do here; "
+            "--tls-certificate and --tls-key encrypt it"
         )
 
     def another() -> Any:
@@ -85,6 +96,16 @@ def console(
 
     with contextlib.suppress(KeyboardInterrupt):
         ask(directory, bootstrap_server, question, timeout_s=REQUEST_TIMEOUT_S)
+
+
+def _tls(certificate: Path | None, key: Path | None) -> "SSLContext | None":
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise UsageError("--tls-certificate and --tls-key: give both, or none")
+    from ottla.console.tls import server_context  # noqa: PLC0415 - lazy
+
+    return server_context(certificate, key)
 
 
 def _tell(line: str) -> None:

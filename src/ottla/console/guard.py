@@ -39,6 +39,7 @@ HEADERS = (
     ("cross-origin-resource-policy", "same-origin"),
     ("cache-control", "no-store"),
 )
+"""No Strict-Transport-Security: it would hold for every port of the name, localhost's, too."""
 
 ENTERED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ottla console</title>
 <link rel="icon" href="data:,"><meta http-equiv="refresh" content="0;url=/">
@@ -69,14 +70,19 @@ class Guard:
         *,
         names: Collection[str] = (),
         cookie: str = "ottla-console",
+        secure: bool = False,
         read_only: bool = False,
         entered: Callable[[], None] = lambda: None,
     ) -> None:
-        """`names`: host names besides localhost; `entered` is called after a link was used."""
+        """`names`: host names besides localhost; `entered` is called after a link was used.
+
+        `secure`: the page is served by https: the cookie is sent, and forms come, by it alone.
+        """
         self._app = app
         self._sessions = sessions
         self._names = {name.lower() for name in names}
         self._cookie = cookie
+        self._secure = secure
         self._read_only = read_only
         self._entered = entered
 
@@ -123,7 +129,7 @@ class Guard:
         if method == "POST":
             if self._read_only:
                 raise NotServedError(403, "this console was started with --read-only")
-            _check_origin(headers, hosts[0])
+            _check_origin(headers, hosts[0], https_only=self._secure)
             form = await _form(headers, receive)
             tokens = [value for name, value in form if name == TOKEN_FIELD]
             if len(tokens) != 1 or not form_is_of(session, tokens[0]):
@@ -137,7 +143,10 @@ class Guard:
             return HTMLResponse(NO_SESSION, 401)
         # A redirect would be of whoever linked here, and a strict cookie not sent with it.
         response = HTMLResponse(ENTERED)
-        response.set_cookie(self._cookie, session.key, httponly=True, samesite="strict", path="/")
+        response.set_cookie(
+            self._cookie, session.key, httponly=True, samesite="strict", path="/",
+            secure=self._secure,
+        )  # fmt: skip
         self._entered()
         return response
 
@@ -150,10 +159,17 @@ def _cookie_of(headers: Headers, name: str) -> str:
     return cookies[name].value if name in cookies else ""
 
 
-def _check_origin(headers: Headers, host: str) -> None:
+def _check_origin(headers: Headers, host: str, *, https_only: bool) -> None:
+    """Refuse forms of other sites. Without https_only https is right, too: a proxy may speak it."""
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-        raise NotServedError(403, "this form was sent by another site")
+    if origin is not None:
+        try:
+            page = urlsplit(origin)
+        except ValueError:  # as of http://[
+            raise NotServedError(403, "this form was sent by another site") from None
+        foreign = page.netloc.lower() != host.lower()
+        if foreign or (https_only and page.scheme != "https"):
+            raise NotServedError(403, "this form was sent by another site")
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise NotServedError(403, "this form was sent by another site")
 

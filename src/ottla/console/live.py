@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.page import Page
-from ottla.console.pages import chaos, messages, overview, searching, topics
+from ottla.console.pages import chaos, groups, messages, overview, searching, topics
 from ottla.console.state import Console, console_of
 from ottla.model.errors import OttlaError
 
@@ -36,6 +36,7 @@ Course = AsyncGenerator[Sequence[searching.Change], None]
 PARTS: dict[str, Parts] = {
     "overview": overview.parts,
     "topic": topics.parts,
+    "group": groups.parts,
     "messages": messages.parts,
     "chaos": chaos.parts,
 }

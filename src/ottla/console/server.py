@@ -5,6 +5,7 @@ ends streams first, then the server.
 """
 
 import socket
+import ssl
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ class Listening(NamedTuple):
     port: int
     names: tuple[str, ...] = ()
     read_only: bool = False
+    tls: ssl.SSLContext | None = None
 
 
 async def serve(
@@ -48,39 +50,49 @@ async def serve(
     """
     listener = _listen(listening.host, listening.port)
     host, port = listener.getsockname()[:2]
-    shown = address_text("localhost" if host in ("127.0.0.1", "::1") else host, port)
+    scheme, cookie = "http", f"ottla-console-{port}"
+    name = "localhost" if host in ("127.0.0.1", "::1") else host
+    if listening.tls is not None:
+        scheme, cookie = "https", f"__Host-{cookie}"  # no other host, and no http, may set it
+        name = next(iter(listening.names), name)  # a certificate is for names
+    shown = address_text(name, port)
     console = console_for(client, another, folder, read_only=listening.read_only, schemas=schemas)
 
     def tell_link() -> None:
-        tell(f"http://{shown}/login?token={console.sessions.token}")
+        tell(f"{scheme}://{shown}/login?token={console.sessions.token}")
 
     def entered() -> None:
         tell("the link was used; the next browser gets in by this one:")
         tell_link()
 
     app = application(
-        console, names=listening.names, cookie=f"ottla-console-{port}", entered=entered
+        console,
+        names=listening.names,
+        cookie=cookie,
+        secure=listening.tls is not None,
+        entered=entered,
+        started=tell_link,  # sooner, Ctrl-C would not be uvicorn's yet, and end with a traceback
     )
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            http="h11",
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            log_level="error",  # what damaged requests bring about is no line
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=MOST_CONNECTIONS,
-            backlog=BACKLOG,
-            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=END_S,
-        )
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level="error",  # what damaged requests bring about is no line
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        backlog=BACKLOG,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=END_S,
     )
+    config.load()
+    config.ssl = listening.tls  # uvicorn's own would ask a terminal for a key's passphrase
+    server = uvicorn.Server(config)
     console.closing = lambda: server.should_exit
-    tell_link()
     try:
         await server.serve([listener])
     finally:

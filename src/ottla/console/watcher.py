@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar, cast
 from ottla.admin.session import CONNECT_TIMEOUT_S
 from ottla.admin.top.changes import BrokerRow, Changes, Look, TopicRow
 from ottla.admin.top.looking import Looking, Metrics
+from ottla.console.lag_history import LagHistory
 from ottla.model.errors import OttlaError
 from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataRequest
@@ -62,6 +63,7 @@ class Watcher:
         self, client: Client, metrics_of: Callable[[int], Metrics | None] = lambda _: None
     ) -> None:
         self.changes = Changes()
+        self.lags = LagHistory()
         self.silent: dict[int, str] = {}
         """Brokers that metadata names and that do not respond, and why."""
         self.version = 0
@@ -124,6 +126,7 @@ class Watcher:
             while True:
                 if time.monotonic() - self._wanted_s > IDLE_S:
                     await self._stop_pings()
+                    self.lags.interrupt()
                     self._wanted.clear()
                     await self._wanted.wait()
                 took_s = await self._look()
@@ -139,8 +142,12 @@ class Watcher:
         look = await self._looking.look()
         self.changes.take(look)
         self.seen_s = time.monotonic()
-        if not look.problem:
+        if look.problem:
+            self.lags.interrupt()
+        else:
             self._watch_over(set(look.brokers))
+        if look.progress is not None:
+            self.lags.take(look.progress, self.seen_s)  # those of the look before are no new points
         await self._tell()
         return self.seen_s - began_s
 

@@ -1,5 +1,7 @@
 """Groups and offsets as simulated brokers serve them, in every version of their requests."""
 
+from struct import pack
+
 import pytest
 
 from ottla.model.errors import ErrorCode as E
@@ -26,6 +28,8 @@ SETTINGS = {
     "auto_create_topics_enable": "false",
 }
 
+SUBSCRIPTION = encode_versioned(ConsumerProtocolSubscription(topics=["t"]), 1)
+
 
 class Client:
     """Sends requests as a member would; `at` is the coordinator once `find` knows it."""
@@ -45,8 +49,7 @@ class Client:
             self.scene.simulation.run_for(0.2)
         raise AssertionError("no coordinator")
 
-    def join(self, version=5, member_id="", **more):
-        metadata = encode_versioned(ConsumerProtocolSubscription(topics=["t"]), 1)
+    def join(self, version=5, member_id="", metadata=SUBSCRIPTION, **more):
         protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=metadata)]
         request = JoinGroupRequest(
             group_id=self.group, session_timeout_ms=10_000, rebalance_timeout_ms=20_000,
@@ -54,7 +57,7 @@ class Client:
         )  # fmt: skip
         answer = self.scene.ask(self.at, request, version)
         if answer.error_code == E.MEMBER_ID_REQUIRED:
-            return self.join(version, answer.member_id, **more)
+            return self.join(version, answer.member_id, metadata, **more)
         return answer
 
     def sync(self, joined, version=3, assignment=b"mine"):
@@ -279,7 +282,12 @@ def test_administration(one):
         ]  # fmt: skip
 
 
-def test_offset_delete(one):
+# As faust-streaming writes it: the number of version 3, and no field after those of version 0.
+OF_FAUST = pack(">hih1si", 3, 1, 1, b"t", 13) + b'{"__faust":1}'
+
+
+@pytest.mark.parametrize("metadata", [SUBSCRIPTION, OF_FAUST], ids=["whole", "version-0-fields"])
+def test_offset_delete(one, metadata):
     client = Client(one)
     client.find()
 
@@ -298,9 +306,11 @@ def test_offset_delete(one):
     client.commit({("t", 0): 1, ("t", 1): 2})
     assert delete("g", ("t", 0), ("u", 0)) == (E.NONE, [E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE])
     assert client.fetch(None) == {("t", 1): 2}
-    joined = client.join()
+    joined = client.join(metadata=metadata)
     client.sync(joined)
+    create(one, "v")
     assert delete("g", ("t", 1)) == (E.NONE, [E.GROUP_SUBSCRIBED_TO_TOPIC])
+    assert delete("g", ("v", 0)) == (E.NONE, [E.NONE])
     assert client.fetch(None) == {("t", 1): 2}
 
 

@@ -15,6 +15,7 @@ from ottla.controller.driver import Driver
 from ottla.controller.elections import ElectionKind
 from ottla.controller.journal import Journal
 from ottla.controller.plan import Failure
+from ottla.controller.requests import alter_partition
 from ottla.controller.state_changes import Settings
 from ottla.controller.states import (
     PARTITION_TRANSITIONS,
@@ -33,6 +34,7 @@ from ottla.model.cluster import (
 )
 from ottla.model.ids import TopicPartition
 from ottla.wire.codec import decode_request
+from ottla.wire.messages.alter_partition import AlterPartitionRequest
 from ottla.zookeeper.errors import ConnectionLossError, NodeExistsError, NoNodeError
 from ottla.zookeeper.topics import UpdateResult
 
@@ -52,6 +54,7 @@ class States:
         self.update_error = None
         self.configs = {}
         self.updates = 0
+        self.newcomers = None
 
     async def get_topic_partition_states(self, partitions):
         if self.read_error is not None:
@@ -66,8 +69,9 @@ class States:
             self.states.update(states)
         return dict.fromkeys(states, self.create_error)
 
-    async def update_leader_and_isr(self, states, epoch, epoch_version, _newcomers=None):
+    async def update_leader_and_isr(self, states, epoch, epoch_version, newcomers=None):
         assert (epoch, epoch_version) == (EPOCH, 9)
+        self.newcomers = newcomers
         result = UpdateResult()
         for tp, state in states.items():
             self.updates += 1
@@ -442,3 +446,24 @@ def test_the_controllers_own_broker_is_sent_its_requests_after_the_others():
         (1, LEADER_AND_ISR),
         (1, UPDATE_METADATA),
     ]
+
+
+# --- AlterPartition -----------------------------------------------------------------------------
+
+
+def test_r18_the_write_of_an_isr_names_the_registrations_of_those_let_in():
+    """So the store can refuse it for one that registered anew (tests/contracts)."""
+    world = World(1, 2, 3)
+    world.known(1, (1, 2))
+    isr = [
+        AlterPartitionRequest.BrokerState(broker_id=b, broker_epoch=world.context.brokers[b].epoch)
+        for b in (1, 2, 3)
+    ]
+    partition = AlterPartitionRequest.PartitionData(
+        partition_index=0, leader_epoch=0, new_isr_with_epochs=isr, partition_epoch=7
+    )
+    topic = AlterPartitionRequest.TopicData(topic_id=b"i" * 16, partitions=[partition])
+    request = AlterPartitionRequest(broker_id=1, broker_epoch=1, topics=[topic])
+    asyncio.run(world.driver.run(1, lambda changes: alter_partition(changes, request)))
+    assert world.leadership.isr == (1, 2, 3)
+    assert world.store.newcomers == {TP: {3: world.context.brokers[3].epoch}}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla.admin.operations.copy_estimate import Estimate
+from ottla.admin.top.group_progress import Progress
 from ottla.model.ids import NO_LEADER, TopicPartition
 
 EVENTS_KEPT = 1000
@@ -58,6 +59,8 @@ class Look(NamedTuple):
     """How far reassignments are; None while there are none, or nothing is known yet."""
     groups: Mapping[str, Group] | None = None
     problem: str = ""
+    progress: Mapping[str, Progress] | None = None
+    """Of those groups of which any lag is known."""
 
 
 class BrokerRow(NamedTuple):

@@ -12,6 +12,7 @@ from ottla.admin.operations import groups, offsets, reassign, status
 from ottla.admin.operations.copy_progress import CopyProgress
 from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.top.changes import Broker, Group, Look, Partition
+from ottla.admin.top.group_progress import Progress, progress_of
 from ottla.model.errors import OttlaError
 from ottla.model.ports import address_text
 from ottla.model.protocol import LATEST
@@ -37,6 +38,7 @@ class Looking:
         self._metrics_of = metrics_of
         self._progress = CopyProgress(client)
         self._groups: dict[str, Group] | None = None
+        self._group_progress: dict[str, Progress] | None = None
         self._groups_at_s = float("-inf")
 
     async def look(self) -> Look:
@@ -54,7 +56,8 @@ class Looking:
         moves = await reassign.in_progress(self._client)
         estimate = await self._progress.look(moves, now_s) if moves else None
         if now_s - self._groups_at_s >= GROUPS_EVERY_S:
-            self._groups, self._groups_at_s = await self._look_at_groups(), now_s
+            self._groups, self._group_progress = await self._look_at_groups()
+            self._groups_at_s = now_s
         return Look(
             now_s,
             clock,
@@ -74,6 +77,7 @@ class Looking:
             {tp: move.adding for tp, move in moves.items()},
             estimate,
             self._groups,
+            progress=self._group_progress,
         )  # fmt: skip
 
     def _broker(self, broker: int, address: str, rack: str | None) -> Broker:
@@ -90,14 +94,19 @@ class Looking:
             found.get(status.IDLE, {}).get("Value"),
         )  # fmt: skip
 
-    async def _look_at_groups(self) -> dict[str, Group]:
+    async def _look_at_groups(self) -> tuple[dict[str, Group], dict[str, Progress]]:
         found: dict[str, Group] = {}
+        of_known: dict[str, Progress] = {}
         for listed in (await groups.list_groups(self._client))[:MOST_GROUPS]:
             try:
                 group = await groups.describe(self._client, listed.group)
+                at_s = time.monotonic()
                 rows = await groups.lag_of(self._client, group)
             except OttlaError:
                 continue  # it has just gone, or its coordinator moves
             lag = sum(row.lag or 0 for row in rows)
             found[listed.group] = Group(group.state, len(group.members), lag)
-        return found
+            progress = progress_of(rows, at_s)
+            if progress is not None:
+                of_known[listed.group] = progress
+        return found, of_known

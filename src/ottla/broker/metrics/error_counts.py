@@ -6,7 +6,8 @@ and partitions in it; what a response in parts carried counts once. Kafka:
 `RequestMetrics.markErrorMeter`, and `errorCounts` of its response classes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 from ottla.model.errors import ErrorCode
@@ -20,7 +21,8 @@ Tally = list[int]
 _ERRORS = ("error_code", "partition_error_code")
 _NOT_COUNTED = {int(ApiKey.DELETE_ACLS): "matching_acls"}
 """Fields whose errors Kafka does not count either, by API."""
-_Count = Callable[[Any, Tally, int], None]
+_Count = Callable[[Sequence[Any], Tally, int], None]
+"""Counts the errors in several structs of one kind."""
 
 
 class ErrorCounts:
@@ -39,7 +41,7 @@ class ErrorCounts:
             counter = _counter(layout, kind[1], _NOT_COUNTED.get(kind[0])) or _count_nothing
             found = self._counted[kind] = counter, self.tally(kind[0])
         counter, tally = found
-        counter(response, tally, by)
+        counter((response,), tally, by)
 
     def tally(self, api_key: int) -> Tally:
         """Return the counts of an API, to add to."""
@@ -56,16 +58,16 @@ class ErrorCounts:
                     yield api_key, error, tally[error]
 
 
-def _count_nothing(response: Any, tally: Tally, by: int) -> None:
+def _count_nothing(responses: Sequence[Any], tally: Tally, by: int) -> None:
     """Count the errors of a response that has none."""
 
 
 def _counter(layout: StructLayout, version: int, left_out: str | None) -> _Count | None:
     """Return what counts the errors in a struct of a version, None if there are none in it."""
     present = [f for f in layout.fields if f.present(version) and f.name != left_out]
-    own = next((f.name for f in present if f.name in _ERRORS), None)
+    own = next((attrgetter(f.name) for f in present if f.name in _ERRORS), None)
     inner = [
-        (item.name, item.array, of_struct)
+        (attrgetter(item.name), item.array, of_struct)
         for item in present
         if item.struct is not None
         and (of_struct := _counter(item.struct, version, left_out)) is not None
@@ -73,14 +75,13 @@ def _counter(layout: StructLayout, version: int, left_out: str | None) -> _Count
     if own is None and not inner:
         return None
 
-    def count(item: Any, tally: Tally, by: int) -> None:
+    def count(items: Sequence[Any], tally: Tally, by: int) -> None:
         if own is not None:
-            tally[getattr(item, own)] += by
-        for name, is_array, count_one in inner:
-            found = getattr(item, name)
-            if not is_array:
-                found = () if found is None else (found,)
-            for one in found or ():
-                count_one(one, tally, by)
+            for error in map(own, items):
+                tally[error] += by
+        for get, is_array, count_all in inner:
+            for found in map(get, items):
+                if found:
+                    count_all(found if is_array else (found,), tally, by)
 
     return count

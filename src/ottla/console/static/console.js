@@ -1,16 +1,20 @@
 "use strict";
 // Live updates: parts of the page, as the server renders them, take the place of older ones.
 function replace(element, html) {
-  // Where a reader is stays: the link or table that has the focus, and how far a table is scrolled.
+  // Where a reader is stays: the link or table that has the focus, how far a table is scrolled,
+  // and what is unfolded.
   const active = element.contains(document.activeElement) ? document.activeElement : null;
   const left = element.querySelector(".wide")?.scrollLeft ?? 0;
+  const open = [...element.querySelectorAll("details")].map((details) => details.open);
   element.innerHTML = html; // escaped by the template that made it
   const wide = element.querySelector(".wide");
+  element.querySelectorAll("details").forEach((details, i) => { details.open = open[i] ?? false; });
   if (wide) wide.scrollLeft = left;
   if (active) {
     const href = active.getAttribute("href");
     const links = [...element.querySelectorAll("a")];
-    const again = href ? links.find((link) => link.getAttribute("href") === href) : wide;
+    const other = active.tagName === "SUMMARY" ? element.querySelector("summary") : wide;
+    const again = href ? links.find((link) => link.getAttribute("href") === href) : other;
     if (again) again.focus({ preventScroll: true });
   }
 }
