@@ -20,7 +20,8 @@ HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>
 SHOWN = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>\'\\x1b[31m\\u202e'
 PAGES = (
     "/", "/topics", "/topic?name=orders", "/messages?topic=orders&from=beginning",
-    "/messages?topic=orders&live=1", "/message?topic=orders&partition=0&offset=0",
+    "/messages?topic=orders&live=1", "/messages?topic=orders&from=beginning&q=x",
+    "/message?topic=orders&partition=0&offset=0",
     "/produce?topic=orders", "/groups", "/group?name=readers", "/transactions", "/reassign",
     "/users", "/settings?kind=broker", "/settings?kind=broker&name=0",
     "/settings?kind=topic&name=orders", "/doctor", "/broker?id=1", "/whatif", "/whatif?broker=1",
@@ -150,6 +151,77 @@ def test_a_topic_is_live(console, browser):
     assert complaints(browser) == []
 
 
+def violations(browser, script):
+    """Return what axe-core finds on the page."""
+    browser.execute_script(script)
+    return browser.execute_async_script(
+        "const done = arguments[arguments.length - 1];"
+        "const known = new Set(axe.getRules().flatMap(r => r.tags));"
+        "const wanted = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'].filter(t => known.has(t));"
+        "axe.run(document, {runOnly: wanted})"
+        ".then(r => done(r.violations.map(v => [v.id, v.nodes.slice(0, 3).map(n => n.html)])),"
+        " e => done(['failed', String(e)]))"
+    )
+
+
+def searched(folder):
+    """Fill a topic so that a search in it takes seconds."""
+    producer = Producer(
+        {"bootstrap.servers": folder.bootstrap(), "compression.type": "lz4", "linger.ms": 50,
+         "batch.size": 100_000, "allow.auto.create.topics": True,
+         "queue.buffering.max.messages": 100_000}
+    )  # fmt: skip
+    for number in range(400_000):
+        while True:
+            try:
+                producer.produce("searched", HOSTILE if number % 4000 == 1 else "straw")
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(60) == 0
+
+
+def test_a_search_goes_on_live_and_can_be_stopped(console, browser, folder):
+    searched(folder)
+    url = f"http://{console.address}/messages?topic=searched&from=beginning&q=onerror"
+    counts = set()
+
+    def shown():
+        line = browser.find_element("id", "progress").text
+        counts.add(line.partition(" record")[0])
+        return line
+
+    browser.get(url)
+    until(lambda: "so far" not in shown(), 70)
+    assert len(counts) > 2, "records come as they are found"
+    assert shown().startswith("100 records; 400,000 looked at")
+    rows = browser.find_elements("css selector", "tbody tr")
+    assert len(rows) == 100
+    assert SHOWN in rows[99].text
+    assert browser.execute_script("return window.hacked") is None
+    assert not browser.find_element("css selector", "[data-stop]").is_displayed()
+    time.sleep(4)  # a browser would try again after three
+    assert len(browser.find_elements("css selector", "tbody tr")) == 100
+    assert browser.find_element("id", "live-state").text == ""
+    browser.get(url)
+    stop = browser.find_element("css selector", "[data-stop]")
+    until(stop.is_displayed, 10)
+    stop.click()
+    assert "Stopped. Go on from there" in shown()
+    assert "Go on" in browser.execute_script("return document.activeElement.textContent")
+    script = axe_script()
+    assert script is None or violations(browser, script) == []
+    before = shown()
+    time.sleep(1)
+    assert shown() == before
+    found = len(browser.find_elements("css selector", "tbody tr"))
+    assert found < 100
+    browser.find_element("css selector", "[data-stopped] a").click()
+    until(lambda: "so far" not in shown() and "looked at" in shown(), 70)
+    assert found + len(browser.find_elements("css selector", "tbody tr")) == 100
+    assert complaints(browser) == []
+
+
 def test_the_lag_of_a_group_is_live_and_its_table_stays_unfolded(console, browser):
     browser.get(f"http://{console.address}/group?name=readers")
     until(lambda: "live" in browser.find_element("id", "live-state").text, 10)
@@ -246,15 +318,7 @@ def test_axe_finds_nothing_to_complain_about(console, browser, scheme):
     found = {}
     for path in PAGES:
         browser.get(f"http://{console.address}{path}")
-        browser.execute_script(script)
-        result = browser.execute_async_script(
-            "const done = arguments[arguments.length - 1];"
-            "const known = new Set(axe.getRules().flatMap(r => r.tags));"
-            "const wanted = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'].filter(t => known.has(t));"
-            "axe.run(document, {runOnly: wanted})"
-            ".then(r => done(r.violations.map(v => [v.id, v.nodes.slice(0, 3).map(n => n.html)])),"
-            " e => done(['failed', String(e)]))"
-        )
+        result = violations(browser, script)
         if result:
             found[path] = result
     assert found == {}

@@ -15,8 +15,8 @@ from ottla.console.rendering import block, environment, paged, path, size
 
 
 def test_forms():
-    assert formed(None, "auto", 100) == ("null", "null", 0, 0)
-    assert formed(b"", "auto", 100) == ("", "text", 0, 0)
+    assert formed(None, "auto", 100) == ("null", "null", 0, 0, "")
+    assert formed(b"", "auto", 100) == ("", "text", 0, 0, "")
     assert formed(b'{"a":[1,2]}', "auto", 100).text == '{\n  "a": [\n    1,\n    2\n  ]\n}'
     assert formed(b'{"a":[1,2]}', "auto", 100).form == "json"
     assert formed(b'{"a":1', "auto", 100).form == "text"

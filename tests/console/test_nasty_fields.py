@@ -10,6 +10,7 @@ FIELDS = (
     "at", "page", "by", "kind", "set", "event", "broker", "brokers", "again", "hanging", "older",
     "principal", "value", "headers", "writing", "to", "operation", "deed", "plan", "throttle",
     "factor", "drain", "resource", "pattern", "permission", "host", "password", "mechanism",
+    "steps", "count", "looked", "bytes", "total",
 )  # fmt: skip
 VALUES = (
     "", "-1", "0", "1", "9" * 10, "9" * 25, "1e9", "٣", "x" * 1001, "\x00", "\x1b[31m\u202e",
@@ -31,6 +32,16 @@ def test_pages(page, path):
         response = page.http.get(path, params=dict.fromkeys(FIELDS, value))
         assert response.status_code in STATUSES, (path, value)
         assert "<script>" not in response.text
+
+
+def test_searches(page):
+    for value in VALUES:
+        for topic in ("nasty", value):
+            fields = {**dict.fromkeys(FIELDS, value), "of": "search", "topic": topic}
+            for given in (fields, {"of": "search", "topic": topic, "at": value, "q": value}):
+                response = page.http.get("/live", params=given)
+                assert response.status_code in STATUSES, (value, topic)
+                assert "<script>" not in response.text
 
 
 @pytest.mark.parametrize("path", [p for p in POSTS if p != ENDS_SESSIONS])

@@ -7,6 +7,7 @@ alone unless another address is named; who has the printed link, and no one else
 import contextlib
 import ipaddress
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +15,12 @@ from ottla.admin.arguments import Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, ask
 from ottla.admin.output import print_line, say
 from ottla.model.errors import OttlaError
+from ottla.model.ids import topic_name_problem
 
 if TYPE_CHECKING:
     from ssl import SSLContext
+
+    from ottla.console.avro import Schemas
 
 REQUEST_TIMEOUT_S = 10.0
 """For each request to a broker: a page that waits longer is no use."""
@@ -46,6 +50,14 @@ def console(
     read_only: Annotated[
         bool, Option("--read-only", help="Show everything, refuse every change")
     ] = False,
+    avro_schema: Annotated[
+        list[str] | None,
+        Option(
+            "--avro-schema",
+            metavar="[TOPIC=]FILE",
+            help="Values can be shown by this Avro schema (.avsc), of one topic or of all others",
+        ),
+    ] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
 ) -> None:
@@ -55,6 +67,7 @@ def console(
     another one: ssh -L 8090:localhost:8090. Example: ottla console --read-only
     """
     _check_libraries()
+    schemas = _schemas(avro_schema or ())
     from ottla.admin.connection import where  # noqa: PLC0415 - lazy
     from ottla.admin.session import addresses_of, client_of  # noqa: PLC0415 - lazy
     from ottla.console.server import Listening, serve  # noqa: PLC0415 - lazy
@@ -79,7 +92,7 @@ def console(
         )
 
     async def question(client: Any) -> None:
-        await serve(client, another, folder, listening, _tell)
+        await serve(client, another, folder, listening, _tell, schemas)
 
     with contextlib.suppress(KeyboardInterrupt):
         ask(directory, bootstrap_server, question, timeout_s=REQUEST_TIMEOUT_S)
@@ -98,6 +111,22 @@ def _tls(certificate: Path | None, key: Path | None) -> "SSLContext | None":
 def _tell(line: str) -> None:
     print_line(line)
     sys.stdout.flush()
+
+
+def _schemas(given: Sequence[str]) -> "Schemas":
+    """Return the schemas of the topics that are named, and the one without a topic."""
+    from ottla.console.avro import Schemas, read_schema  # noqa: PLC0415 - lazy
+
+    files: dict[str, Path] = {}
+    for word in given:
+        topic, equals, file = word.partition("=")
+        if not equals or topic_name_problem(topic):  # ./a=b.avsc is a file
+            topic, file = "", word
+        if topic in files:
+            raise UsageError(f"--avro-schema {word}: {topic or 'all topics'} had one already")
+        files[topic] = Path(file)
+    found = {topic: read_schema(file) for topic, file in files.items()}
+    return Schemas({t: schema for t, schema in found.items() if t}, found.get(""))
 
 
 def _check_libraries() -> None:

@@ -18,12 +18,14 @@ _BRACKET = re.compile(rb"[\[\]{}]")
 
 
 class Formed(NamedTuple):
-    """Bytes as text. `form`: json, text, hex or null; `cut`: bytes that are not shown."""
+    """Bytes as text. `form`: json, text, hex, avro or null; `cut`: bytes that are not shown."""
 
     text: str
     form: str
     size: int
     cut: int
+    note: str = ""
+    """What is to be said of it."""
 
 
 def formed(data: bytes | None, form: str, most: int) -> Formed:

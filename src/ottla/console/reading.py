@@ -19,9 +19,19 @@ from ottla.model.protocol import LATEST
 from ottla.net.client import Client
 from ottla.wire.records import Record
 
-MOST_BYTES = 64 * 1024 * 1024
+MIB = 1024 * 1024
+MOST_BYTES = 64 * MIB
 MOST_S = 8.0
 MOST_PARTITIONS = 200
+TURN_S = 0.02
+"""So long records are looked at until other pages get a turn."""
+
+
+class Bounds(NamedTuple):
+    """What ends a reading, besides the number of records."""
+
+    bytes: int
+    s: float
 
 
 class Wanted(NamedTuple):
@@ -40,13 +50,19 @@ class Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class Found:
-    """What was read. `positions` by partition: all before them was looked at."""
+    """What was read, so far while the reading goes on. `positions`: all before them was looked at.
+
+    Whoever watches may take records out of it; `count` is how many there were.
+    """
 
     records: list[tuple[TopicPartition, Record]] = field(default_factory=list)
     positions: dict[int, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
+    count: int = 0
     looked_at: int = 0
     looked_at_bytes: int = 0
+    total: int = 0
+    """How many offsets there were to look at."""
     stopped: str = ""
     """Which bound ended it; empty where everything was read."""
 
@@ -55,27 +71,50 @@ class Found:
         """How many offsets are left to look at."""
         return sum(max(0, end - self.positions[p]) for p, end in self.ends.items())
 
+    @property
+    def percent_left(self) -> int:
+        """The same in percent of what there was to look at, rounded up."""
+        return -(-100 * self.left // max(1, self.total))
 
-async def read(client: Client, wanted: Wanted) -> Found:
-    """Return the records there are; OttlaError if the topic is unknown or cannot be read."""
+
+async def read(
+    client: Client, wanted: Wanted, bounds: Bounds | None = None, found: Found | None = None
+) -> Found:
+    """Return the records there are; OttlaError if the topic is unknown or cannot be read.
+
+    Bounds are MOST_BYTES and MOST_S unless others are given. Who gives `found` sees it grow.
+    """
+    bounds = bounds or Bounds(MOST_BYTES, MOST_S)
+    found = found or Found()
     facts = await topics.describe_topic(client, wanted.topic)
     chosen = _partitions(facts, wanted.partitions)
     topic_id = uuid_from_text(facts.topic_id) if facts.topic_id else ZERO_UUID
-    reader = Reader(client, world(), {wanted.topic: topic_id}, isolation=wanted.isolation)
-    found = Found()
+
+    def settle() -> None:
+        found.positions = {tp.partition: offset for tp, offset in reader.positions.items()}
+
+    reader = Reader(
+        client,
+        world(),
+        {wanted.topic: topic_id},
+        isolation=wanted.isolation,
+        settled=settle,
+        turn_s=TURN_S,
+    )
     try:
-        async with asyncio.timeout(MOST_S):
+        async with asyncio.timeout(bounds.s):
             ends = await reader.offsets(chosen, LATEST)
-            found.ends = {tp.partition: end for tp, end in ends.items()}
             starts = await _starts(reader, chosen, wanted)
             for tp in chosen:
                 reader.start_at_offset(tp, min(starts[tp], ends[tp]))
                 reader.stop_at_offset(tp, ends[tp])
-            await reader.read(_Sink(wanted, found), None)
+            settle()
+            found.ends = {tp.partition: end for tp, end in ends.items()}
+            found.total = max(found.total, found.left)
+            await reader.read(_Sink(wanted, bounds, found), None)
     except TimeoutError:
-        found.stopped = f"{MOST_S:g} s are over"
-    found.positions = {tp.partition: offset for tp, offset in reader.positions.items()}
-    found.ends = {p: end for p, end in found.ends.items() if p in found.positions}
+        found.stopped = found.stopped or f"{bounds.s:g} s are over"
+    settle()
     return found
 
 
@@ -99,8 +138,8 @@ async def _starts(
 
 
 class _Sink:
-    def __init__(self, wanted: Wanted, found: Found) -> None:
-        self._wanted, self._found = wanted, found
+    def __init__(self, wanted: Wanted, bounds: Bounds, found: Found) -> None:
+        self._wanted, self._bounds, self._found = wanted, bounds, found
 
     def __call__(self, tp: TopicPartition, record: Record) -> bool:
         found = self._found
@@ -108,10 +147,11 @@ class _Sink:
         found.looked_at_bytes += len(record.key or b"") + len(record.value or b"")
         if self._fits(record):
             found.records.append((tp, record))
-        if len(found.records) >= self._wanted.most:
+            found.count += 1
+        if found.count >= self._wanted.most:
             found.stopped = f"{self._wanted.most:,} records are a page"
-        elif found.looked_at_bytes >= MOST_BYTES:
-            found.stopped = f"{MOST_BYTES // 1024 // 1024} MiB were looked at"
+        elif found.looked_at_bytes >= self._bounds.bytes:
+            found.stopped = f"{self._bounds.bytes // MIB:,} MiB were looked at"
         return not found.stopped
 
     def _fits(self, record: Record) -> bool:

@@ -13,6 +13,7 @@ import uvicorn
 
 from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.console.application import application
+from ottla.console.avro import Schemas
 from ottla.console.state import console_for
 from ottla.model.errors import StartupError
 from ottla.model.ports import address_text
@@ -41,6 +42,7 @@ async def serve(
     folder: ClusterDir | None,
     listening: Listening,
     tell: Callable[[str], None],
+    schemas: Schemas,
 ) -> None:
     """Serve until Ctrl-C; `tell` gets the link, and the next one whenever it was used.
 
@@ -54,7 +56,7 @@ async def serve(
         scheme, cookie = "https", f"__Host-{cookie}"  # no other host, and no http, may set it
         name = next(iter(listening.names), name)  # a certificate is for names
     shown = address_text(name, port)
-    console = console_for(client, another, folder, read_only=listening.read_only)
+    console = console_for(client, another, folder, read_only=listening.read_only, schemas=schemas)
 
     def tell_link() -> None:
         tell(f"{scheme}://{shown}/login?token={console.sessions.token}")

@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.admin.operations.status import metrics_of
+from ottla.console.avro import Schemas
 from ottla.console.chaos import Chaos
 from ottla.console.diagnosing import Diagnosing
 from ottla.console.probe import Probe
@@ -36,6 +37,9 @@ class Console:
     read_only: bool = False
     subscribers: int = 0
     """Open streams of live updates."""
+    searches: int = 0
+    """Searches in records that read now."""
+    schemas: Schemas = field(default_factory=Schemas)
     chaos: Chaos = field(default_factory=Chaos)
     closing: Callable[[], bool] = field(default=lambda: False)
     """Whether the server ends: streams end, too."""
@@ -57,6 +61,7 @@ def console_for(
     folder: ClusterDir | None = None,
     *,
     read_only: bool = False,
+    schemas: Schemas | None = None,
 ) -> Console:
     """Return a console of a cluster; `another` makes one more client of it."""
 
@@ -67,7 +72,16 @@ def console_for(
 
     watcher = Watcher(client, figures)
     probe = Probe(another)
-    return Console(client, folder, watcher, Diagnosing(client), probe, Sessions(), read_only)
+    return Console(
+        client,
+        folder,
+        watcher,
+        Diagnosing(client),
+        probe,
+        Sessions(),
+        read_only,
+        schemas=schemas or Schemas(),
+    )
 
 
 def console_of(request: Request) -> Console:

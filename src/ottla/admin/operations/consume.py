@@ -33,6 +33,10 @@ MAX_WAIT_MS = 500
 MAX_BYTES = 16 * 1024 * 1024
 PARTITION_MAX_BYTES = 1024 * 1024
 LAST_VERSION_WITH_NAMES = 12
+TURN_RECORDS = 64
+"""After so many the time is looked at, where other tasks are to get a turn."""
+WORK_TO_REST = 10
+"""A turn of others is so many times shorter: a page takes many, small steps of the event loop."""
 RETRY_WAIT_S = 0.2
 CALL_TIMEOUT_S = 30.0
 
@@ -54,8 +58,12 @@ class Reader:
         *,
         isolation: int = READ_UNCOMMITTED,
         settled: Callable[[], None] = lambda: None,
+        turn_s: float | None = None,
     ) -> None:
-        """`settled` is called after the records of each response were given to the sink."""
+        """`settled` is called after the records of each response were given to the sink.
+
+        With `turn_s`, other tasks get a turn amid a response after that time, `settled` first.
+        """
         self._client = client
         self._world = world
         self._topic_ids = topic_ids
@@ -63,6 +71,8 @@ class Reader:
         self._have_ids = ZERO_UUID not in self._names
         self._isolation = isolation
         self._settled = settled
+        self._turn_s = turn_s
+        self._turn_due_s = float("inf")
         self._positions: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._refresh = False
@@ -208,6 +218,7 @@ class Reader:
         if response.error_code:
             self._responded(response.error_code, f"broker {leader}")
         came = False
+        self._begin_turn()
         try:
             for topic in response.responses:
                 name = topic.topic or self._names[topic.topic_id]
@@ -219,7 +230,7 @@ class Reader:
                         self._responded(item.error_code, str(tp))
                     elif item.records:
                         self._waits_for = ""
-                        came |= self._pass_on(tp, item, sink)
+                        came |= await self._pass_on(tp, item, sink)
         finally:
             self._settled()
         return came
@@ -256,7 +267,19 @@ class Reader:
             ],
         )
 
-    def _pass_on(self, tp: TopicPartition, response: Any, sink: Sink) -> bool:
+    def _begin_turn(self) -> None:
+        if self._turn_s is not None:
+            self._turn_due_s = self._world.clock.monotonic() + self._turn_s
+
+    async def _give_turn(self) -> bool:
+        """Let other tasks run if it is time to; return whether enough was read meanwhile."""
+        if self._turn_s is not None and self._world.clock.monotonic() >= self._turn_due_s:
+            self._settled()
+            await asyncio.sleep(self._turn_s / WORK_TO_REST)
+            self._begin_turn()
+        return self._enough
+
+    async def _pass_on(self, tp: TopicPartition, response: Any, sink: Sink) -> bool:
         """Give what is new to the sink; a batch may begin before the offset asked for."""
         if self._enough:  # another leader's response brought the last record that was wanted
             return False
@@ -268,9 +291,13 @@ class Reader:
         records = response.records
         end = self._ends.get(tp)
         for position, batch in iter_batches(records, allow_partial=True):
+            if await self._give_turn():
+                return came
             given = not (aborted is not None and aborted.covers(records, position, batch))
             if given and not batch.is_control:
-                for record in iter_records(records, position):
+                for number, record in enumerate(iter_records(records, position), 1):
+                    if number % TURN_RECORDS == 0 and await self._give_turn():
+                        return came
                     if end is not None and record.offset >= end:
                         self._positions[tp] = end
                         return came

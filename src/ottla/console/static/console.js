@@ -21,18 +21,38 @@ function replace(element, html) {
 const live = document.body.dataset.live;
 if (live) {
   const state = document.getElementById("live-state");
+  const stop = document.querySelector("[data-stop]"); // there for what ends by itself: a search
   const source = new EventSource(live);
-  source.addEventListener("open", () => { state.textContent = "· live"; });
+  const end = (text) => {
+    source.close();
+    state.textContent = text;
+    if (!stop) return;
+    stop.hidden = true;
+    for (const part of document.querySelectorAll("[data-stopped]")) part.hidden = false;
+  };
+  source.addEventListener("open", () => {
+    state.textContent = "· live";
+    if (stop) stop.hidden = false;
+  });
   source.addEventListener("error", () => {
-    state.textContent = source.readyState === EventSource.CLOSED
-      ? "· not live: load the page again" : "· the connection was lost, trying again";
+    if (stop || source.readyState === EventSource.CLOSED) end("· not live: load the page again");
+    else state.textContent = "· the connection was lost, trying again";
   });
   source.addEventListener("part", (event) => {
     const part = JSON.parse(event.data);
     const element = document.getElementById(part.id);
     if (element) replace(element, part.html);
   });
-  window.addEventListener("pagehide", () => source.close());
+  source.addEventListener("more", (event) => {
+    const part = JSON.parse(event.data);
+    document.getElementById(part.id)?.insertAdjacentHTML("beforeend", part.html); // escaped, too
+  });
+  source.addEventListener("end", () => end(""));
+  if (stop) stop.addEventListener("click", () => {
+    end("· stopped");
+    document.querySelector("[data-stopped] a")?.focus({ preventScroll: true });
+  });
+  window.addEventListener("pagehide", () => end(""));
 }
 // "/" goes to the search field.
 document.addEventListener("keydown", (event) => {
