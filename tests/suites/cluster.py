@@ -2,6 +2,8 @@
 
     python tests/suites/cluster.py scripts/suites/kafka-python     runs it with the address appended
     python tests/suites/cluster.py --kafka COMMAND ...             the same on Apache Kafka 3.9
+With --sasl each broker has a second listener, SASL_PLAINTEXT with SCRAM; the command finds its
+addresses in SUITE_SASL_BOOTSTRAP and user:password in SUITE_SCRAM.
 The command's exit status is returned; everything stops with it. Who may call: `scripts/suites/*`.
 """
 
@@ -16,6 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.cluster import OttlaCluster  # tests are no package
 from support.kafka39 import Kafka39Cluster
+from support.sasl_clusters import SaslKafka, SaslOttla, ottla
 
 # Suites expect topics to appear as they are asked for, and more than one partition in each.
 SETTINGS = {
@@ -26,11 +29,23 @@ SETTINGS = {
     "transaction_state_log_num_partitions": "5",
     "group_initial_rebalance_delay_ms": "0",
 }
+USER, PASSWORD = "suite", "of-the-suites"
+
+
+def sasl_environment(cluster: SaslKafka | SaslOttla) -> dict[str, str]:
+    """Make a user with both SCRAMs, and return what the command is told."""
+    done = ottla(
+        "users", "add", USER, "--password-file", "-", "-b", cluster.bootstrap, stdin=PASSWORD
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return {"SUITE_SASL_BOOTSTRAP": cluster.sasl_bootstrap, "SUITE_SCRAM": f"{USER}:{PASSWORD}"}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kafka", action="store_true", help="on Apache Kafka 3.9, not on Ottla")
+    parser.add_argument("--sasl", action="store_true", help="a second listener, with SCRAM")
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="more")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds for the command")
@@ -44,13 +59,17 @@ def main() -> int:
         **SETTINGS,
         **dict(entry.split("=", 1) for entry in arguments.more),
     }
-    kind = Kafka39Cluster if arguments.kafka else OttlaCluster
+    kinds = (SaslKafka, SaslOttla) if arguments.sasl else (Kafka39Cluster, OttlaCluster)
+    kind = kinds[0 if arguments.kafka else 1]
     with (
         tempfile.TemporaryDirectory(prefix="ottla-suite-") as folder,
         kind(Path(folder), brokers=arguments.brokers, **settings) as cluster,
     ):
+        more = sasl_environment(cluster) if arguments.sasl else {}
         # A group of its own, so that a suite that takes too long goes with all it started.
-        process = subprocess.Popen([*arguments.command, cluster.bootstrap], start_new_session=True)
+        process = subprocess.Popen(
+            [*arguments.command, cluster.bootstrap], start_new_session=True, env=os.environ | more
+        )
         try:
             return process.wait(arguments.timeout)
         except subprocess.TimeoutExpired:
