@@ -14,6 +14,7 @@ from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.console.probe import SHOWN_S, Lane, bars
 from ottla.testing.sync_cluster import SyncCluster
 from support.console import console_on, form_token, until_text
+from support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -105,12 +106,12 @@ def test_a_client_writes_and_its_view_is_drawn(three, http):
     post = {"form_token": form_token(http), "topic": "orders"}
     assert http.post("/chaos/probe", data=post).is_success
     until_text(lambda path: get(http, path), 'class="quick"', "/chaos")
+    lanes = http.console.probe.lanes
+    until(lambda: all(lane.acknowledged for lane in lanes), 30, "a record of each partition")
     text = get(http, "/chaos")
     assert text.count('<svg class="strip"') == 3
     assert http.post("/chaos/probe", data={**post, "stop": "1"}).is_success
     assert not http.console.probe.running
-    counts = [lane.acknowledged for lane in http.console.probe.lanes]
-    assert all(count > 0 for count in counts)
     three.wait_until_in_sync()
     assert http.post("/chaos/probe", data={**post, "topic": "missing"}).status_code == 404
     assert http.post("/chaos/probe", data={**post, "topic": ""}).status_code == 400
