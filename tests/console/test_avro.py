@@ -121,11 +121,11 @@ def test_a_plain_datum_may_begin_with_a_zero(schema_of):
 )  # fmt: skip
 def test_what_is_no_value_of_the_schema_is_shown_as_it_is(schema_of, schema, data, why):
     parsed = schema_of(schema)
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(NotDecodedError, match=why):
         decoded(data, parsed, Budget())
     found = formed_value(data, parsed, 2000, Budget())
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
     assert found.form in ("text", "hex")
     assert found.note.startswith("not shown as Avro: ")
     assert len(found.note) < 200
@@ -136,10 +136,10 @@ def test_types_that_double_are_bounded_though_they_take_no_byte(schema_of):
     for depth in range(1, 19):
         fields = [{"name": "a", "type": kind}, {"name": "b", "type": f"R{depth - 1}"}]
         kind = {"type": "record", "name": f"R{depth}", "fields": fields}
-    parsed, began = schema_of(kind), time.perf_counter()
+    parsed, began = schema_of(kind), time.process_time()
     with pytest.raises(NotDecodedError, match="more than 20,000 items"):
         decoded(b"", parsed, Budget())
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_a_linked_list_that_is_short_is_decoded(schema_of):

@@ -55,11 +55,11 @@ def test_what_is_too_long_is_cut_and_counted():
     ],
 )
 def test_json_that_would_become_large_is_bounded(bomb):
-    began = time.perf_counter()
+    began = time.process_time()
     for most in (2000, 4_194_304):
         for form in FORMS:
             assert len(formed(bomb, form, most).text) <= most
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 @given(st.one_of(st.none(), st.binary(max_size=300)), st.sampled_from(FORMS), st.integers(4, 400))
