@@ -137,8 +137,12 @@ def test_a_kill_is_seen_within_a_second_without_a_reload(console, browser, folde
 def test_a_topic_is_live(console, browser):
     browser.get(f"http://{console.address}/topic?name=orders")
     until(lambda: "live" in browser.find_element("id", "live-state").text, 10)
-    end = "#partitions tbody td:nth-child(7)"
-    before = browser.find_element("css selector", end).text
+
+    def end():  # in one step: an element that was found may be replaced before it is read
+        of = "#partitions tbody td:nth-child(7)"
+        return browser.execute_script(f"return document.querySelector('{of}').textContent")
+
+    before = end()
     fields = {"topic": "orders", "partition": "0", "value": "x", "do": "1"}
     browser.execute_script(
         "const form = new URLSearchParams(arguments[0]);"
@@ -146,8 +150,8 @@ def test_a_topic_is_live(console, browser):
         "fetch('/produce', {method: 'POST', body: form})",
         fields,
     )
-    until(lambda: browser.find_element("css selector", end).text != before, 10)
-    assert int(browser.find_element("css selector", end).text) == int(before) + 1
+    until(lambda: end() != before, 10)
+    assert int(end()) == int(before) + 1
     assert complaints(browser) == []
 
 
