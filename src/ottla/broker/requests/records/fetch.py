@@ -136,7 +136,8 @@ class PendingFetch(DelayedFetch):
         server, header = self._server, self._header
         if not self._counted:
             return False
-        body = _body(server, self.connection, header.api_version, self)
+        response = _response(server, self.connection, header.api_version, self)
+        body = encode_response(response, header.api_version)
         return _withhold(server, self.connection, header, body)
 
     def respond(self) -> Sequence[Buffer]:
@@ -259,24 +260,28 @@ def _respond(
     version = header.api_version
     head = response_header(1, version, header.correlation_id)
     if not fetch.overtaken and not fetch.found.responses and version >= WITH_SESSIONS:
+        if header.errors is not None:
+            header.errors.tally(header.api_key)[ErrorCode.NONE] += 1
         if version >= FLEXIBLE:
             return [head + _NOTHING_NEW.pack(header.throttle_ms, 0, fetch.session_id, 1, 0)]
         return [head + _NOTHING_NEW_OLD.pack(header.throttle_ms, 0, fetch.session_id, 0)]
-    return [head, *_body(server, conn, version, fetch, header.throttle_ms)]
+    response = _response(server, conn, version, fetch, header.throttle_ms)
+    if header.errors is not None:
+        header.errors.count(header, response)
+    return [head, *encode_response(response, version)]
 
 
-def _body(
+def _response(
     server: RecordsServer,
     conn: Connection,
     version: int,
     fetch: PendingFetch,
     throttle_ms: int = 0,
-) -> Sequence[Buffer]:
-    """Return the encoded response without its header."""
+) -> FetchResponse:
     response = FetchResponse(session_id=fetch.session_id, throttle_time_ms=throttle_ms)
     if fetch.overtaken:
         response.error_code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
-        return encode_response(response, version)
+        return response
     last: FetchResponse.FetchableTopicResponse | None = None
     for entry, data in fetch.found.responses:
         if last is None or last.topic_id != entry.topic_id or last.topic != (entry.topic or ""):
@@ -298,7 +303,7 @@ def _body(
                 response.node_endpoints,
                 FetchResponse.NodeEndpoint,
             )
-    return encode_response(response, version)
+    return response
 
 
 def _error(request: FetchRequest, version: int, code: int, message: str | None) -> FetchResponse:

@@ -296,6 +296,8 @@ class PendingProduce(DelayedProduce):
 def _patched(header: RequestHeader, topic: str, index: int, info: AppendInfo) -> list[Buffer]:
     """Return the response of one partition without an error, from its template."""
     version = header.api_version
+    if header.errors is not None:
+        header.errors.tally(header.api_key)[ErrorCode.NONE] += 1
     if header.throttle_ms:
         before, after = _encode_template(topic, index, version, header.throttle_ms)
     else:
