@@ -85,7 +85,7 @@ def test_a_broker_that_is_not_trusted_or_does_not_trust_never_starts(
     by = {"ours": authority, "stranger": stranger}
     more = settings(authority, by[own].issue("broker"), by[trusts].pem)
     cluster = OttlaCluster(
-        tmp_path / "ours", 1, zookeeper=zookeeper, zookeeper_connection_timeout_ms="4000", **more
+        tmp_path / "ours", 1, zookeeper=zookeeper, zookeeper_connection_timeout_ms="8000", **more
     )
     with pytest.raises(RuntimeError):
         cluster.__enter__()

@@ -154,14 +154,14 @@ class Session:
         """
         session = cls(world, connect_string, session_timeout_ms, security)
         give_up_s = world.clock.monotonic() + connect_timeout_ms / 1000
-        problem = "no attempt"
+        problem = ""
         pause_s = FIRST_PAUSE_S
         while True:
             left_s = give_up_s - world.clock.monotonic()
             if left_s <= 0:
                 raise OperationTimeoutError(
                     f"no response from ZooKeeper at {connect_string} in {connect_timeout_ms} ms "
-                    f"({problem}); is it running, and is zookeeper.connect right?"
+                    f"({problem or 'no attempt'}); is it running, and is zookeeper.connect right?"
                 )
             try:
                 await session._connect_once(min(left_s, max(1.0, session_timeout_ms / 3000)))
@@ -170,6 +170,8 @@ class Session:
             except SessionExpiredError as error:  # we stalled for longer than the session lives
                 problem = str(error)
                 session = cls(world, connect_string, session_timeout_ms, security)
+            except TimeoutError:  # often our own limit: it must not hide what a server said before
+                problem = problem or "TimeoutError"
             except (OSError, ConnectionLossError, WireError) as error:
                 problem = str(error) or type(error).__name__
             jitter = 0.5 + world.random.random()

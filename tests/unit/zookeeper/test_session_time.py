@@ -232,6 +232,24 @@ def test_no_server_is_one_clear_line(still):
     still(scenario)
 
 
+def test_silence_at_the_end_does_not_hide_what_a_server_said_before(still):
+    async def scenario(z):
+        class Refuses(asyncio.Protocol):
+            def connection_made(self, transport):
+                self.transport = transport
+
+            def data_received(self, data):
+                self.transport.close()
+
+        z.network.listeners[z.server.port] = Refuses
+        asyncio.get_running_loop().call_later(1, setattr, z.network, "black_hole", True)
+        with pytest.raises(OperationTimeoutError) as caught:
+            await z.session(connect_ms=5000)
+        assert "closed the connection" in str(caught.value)
+
+    still(scenario)
+
+
 def test_a_connection_that_breaks_while_opening_is_tried_again(still):
     async def scenario(z):
         listening = z.network.listeners[z.server.port]
