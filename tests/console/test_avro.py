@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from ottla.admin import cli
 from ottla.console import avro
-from ottla.console.avro import Budget, NotDecodedError, Schemas, decoded, formed_value, read_schema
+from ottla.console.avro import Budget, NotDecodedError, Schemas, decoded, formed_value
 from ottla.explain.entries import of_other_rooms
+from ottla.pipelines.landing.avro import Schema, read_schema
 from support.console import console_on
 
 ORDER = {
@@ -171,7 +172,7 @@ ANY = {"type": "record", "name": "Any", "fields": [
     {"name": "a", "type": ["null", "string", {"type": "array", "items": "Any"}]},
     {"name": "b", "type": {"type": "map", "values": ["long", "bytes", "boolean", "float"]}},
 ]}  # fmt: skip
-ANY_PARSED = avro.Schema(fastavro.parse_schema(ANY, named_schemas=(named := {})), named)
+ANY_PARSED = Schema(fastavro.parse_schema(ANY, named_schemas=(named := {})), named)
 
 
 @given(st.binary(max_size=200))

@@ -9,11 +9,10 @@ import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ottla.console.formats import FORMS, Formed, formed
-from ottla.model.errors import ConfigError, StartupError
+from ottla.pipelines.landing.avro import MOST_DECIMAL_BYTES, Schema
 
 AVRO = "avro"
 MOST_BYTES = 65_536
@@ -24,8 +23,6 @@ PAGE_ITEMS = 100_000
 """Of all values of a page together."""
 DEEPEST = 20
 """Records, arrays and maps in one another."""
-DECIMAL_BYTES = 256
-"""Larger decimals take time that grows with the square of their size."""
 FRAME = 5
 """Confluent's wire format: a zero byte and the schema's id, then the datum."""
 _LAST_SHIFT = 63
@@ -34,13 +31,6 @@ _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 class NotDecodedError(Exception):
     """A value that is not shown decoded. The message is a clause that says why."""
-
-
-class Schema(NamedTuple):
-    """A schema as fastavro parsed it, and the types in it that have names."""
-
-    parsed: Any
-    named: Mapping[str, Any]
 
 
 class Schemas:
@@ -70,25 +60,6 @@ class Budget:
     """How many items a page may still decode."""
 
     items: int = PAGE_ITEMS
-
-
-def read_schema(path: Path) -> Schema:
-    """Return an .avsc file, parsed; ConfigError if it is none, StartupError without fastavro."""
-    try:
-        import fastavro  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise StartupError(
-            "--avro-schema needs fastavro, not installed here: pip install 'ottla[console]'"
-        ) from None
-    named: dict[str, Any] = {}
-    try:
-        text = path.read_text(encoding="utf-8")
-        return Schema(fastavro.parse_schema(json.loads(text), named_schemas=named), named)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
-    except Exception as error:  # noqa: BLE001 - fastavro raises what it likes
-        why = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise ConfigError(f"{path}: no Avro schema: {why}") from None
 
 
 def formed_value(data: bytes | None, schema: Schema, most: int, budget: Budget) -> Formed:
@@ -202,8 +173,8 @@ class _Walk:
 
     def _sized(self, size: int, schema: Any) -> None:
         is_decimal = isinstance(schema, dict) and schema.get("logicalType") == "decimal"
-        if is_decimal and size > DECIMAL_BYTES:
-            raise NotDecodedError(f"a decimal of more than {DECIMAL_BYTES} bytes")
+        if is_decimal and size > MOST_DECIMAL_BYTES:
+            raise NotDecodedError(f"a decimal of more than {MOST_DECIMAL_BYTES} bytes")
         self._skip(size)
 
     def _skip(self, size: int) -> None:

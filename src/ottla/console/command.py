@@ -115,7 +115,8 @@ def _tell(line: str) -> None:
 
 def _schemas(given: Sequence[str]) -> "Schemas":
     """Return the schemas of the topics that are named, and the one without a topic."""
-    from ottla.console.avro import Schemas, read_schema  # noqa: PLC0415 - lazy
+    from ottla.console.avro import Schemas  # noqa: PLC0415 - lazy
+    from ottla.pipelines.landing.avro import read_schema  # noqa: PLC0415 - lazy
 
     files: dict[str, Path] = {}
     for word in given:
@@ -125,7 +126,7 @@ def _schemas(given: Sequence[str]) -> "Schemas":
         if topic in files:
             raise UsageError(f"--avro-schema {word}: {topic or 'all topics'} had one already")
         files[topic] = Path(file)
-    found = {topic: read_schema(file) for topic, file in files.items()}
+    found = {topic: read_schema(f, "--avro-schema", "console") for topic, f in files.items()}
     return Schemas({t: schema for t, schema in found.items() if t}, found.get(""))
 
 

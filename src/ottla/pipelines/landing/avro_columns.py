@@ -2,21 +2,23 @@
 
 Who may call: `parsing`, `columnar`. Invariants: a value is read with the schema it was written
 with, into the columns of the table's schema (Avro's schema resolution); what does not decode, or
-goes on after the record, is a dead letter with fastavro's reason. With framing "confluent" a value
-begins with a zero byte and the id of its schema (4 bytes), whose file is ID.avsc beside the
-table's schema.
+goes on after the record, is a dead letter with fastavro's reason, and so is what could take longer
+than its size allows. With framing "confluent" a value begins with a zero byte and the id of its
+schema (4 bytes), whose file is ID.avsc beside the table's schema.
 """
 
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from ottla.pipelines.landing.avro import read_schema
+from ottla.model.errors import ConfigError
+from ottla.pipelines.landing.avro import MOST_DECIMAL_BYTES, read_schema, why_unbounded
 from ottla.pipelines.landing.json_columns import Taken
 
 if TYPE_CHECKING:
@@ -54,27 +56,36 @@ def decoded(schema: "StructType", path: Path, framing: str) -> "Column":
 class AvroColumns:
     """Decodes values into columns of these types; can be pickled.
 
-    `schemas`: those that values may be written with, by id; None is the table's own.
+    `schemas`: those that values may be written with, by id; None is the table's own. `refused`: why
+    values of a schema are not read, by its id.
     """
 
     kind: pa.StructType
     schemas: Mapping[int | None, Any]
     framing: str
+    refused: Mapping[int | None, str]
 
     @classmethod
     def of(cls, schema: "StructType", path: Path, framing: str) -> "AvroColumns":
         from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - no public way
 
-        schemas: dict[int | None, Any] = {None: read_schema(path)}
+        own = read_schema(path)
+        if reason := why_unbounded(own):
+            raise ConfigError(f"{path}: {reason}: its values have no bound")
+        schemas: dict[int | None, Any] = {None: own.parsed}
+        refused: dict[int | None, str] = {}
         if framing == "confluent":
             for file in sorted(path.parent.glob("*.avsc")):
                 if file.stem.isdigit():
-                    schemas[int(file.stem)] = read_schema(file)
-        return cls(to_arrow_type(schema, timezone="UTC"), schemas, framing)
+                    found = read_schema(file)
+                    schemas[int(file.stem)] = found.parsed
+                    if reason := why_unbounded(found):
+                        refused[int(file.stem)] = f"{file.name}: {reason}"
+        return cls(to_arrow_type(schema, timezone="UTC"), schemas, framing, refused)
 
     def read(self, values: pa.Array) -> tuple[list[dict[str, Any] | None], list[str | None]]:
         """Return the rows, and why there is none; neither for a value that is null."""
-        read = _reader(self.schemas, self.framing)
+        read = self._reader()
         names = [field.name for field in self.kind]
         rows: list[dict[str, Any] | None] = []
         errors: list[str | None] = []
@@ -95,30 +106,47 @@ class AvroColumns:
         found = pa.array([row or {} for row, ok in zip(rows, taken, strict=True) if ok], self.kind)
         return [pa.RecordBatch.from_struct_array(found)], taken
 
+    def _reader(self) -> Callable[[bytes], dict[str, Any]]:
+        """Return what decodes one value into the table's schema."""
+        from fastavro import schemaless_reader  # noqa: PLC0415 - in a worker
+
+        _bound_decimals()
+        wanted = self.schemas[None]
+
+        def read(value: bytes) -> dict[str, Any]:
+            source, written = io.BytesIO(value), wanted
+            if self.framing == "confluent":
+                header = source.read(HEADER)
+                if len(header) < HEADER or header[0]:
+                    raise ValueError("the value does not begin with a zero byte and a schema's id")
+                number = int.from_bytes(header[1:], "big")
+                if number not in self.schemas:
+                    raise ValueError(f"there is no file {number}.avsc for its schema")
+                if number in self.refused:
+                    raise ValueError(self.refused[number])
+                written = self.schemas[number]
+            found = schemaless_reader(source, written, wanted)
+            if source.tell() != len(value):
+                raise ValueError(f"{len(value) - source.tell()} bytes follow the record")
+            return dict(found)
+
+        return read
+
 
 def _only(row: dict[str, Any], names: list[str]) -> dict[str, Any]:
     return {name: row.get(name) for name in names}
 
 
-def _reader(schemas: Mapping[int | None, Any], framing: str) -> Callable[[bytes], dict[str, Any]]:
-    """Return what decodes one value into the table's schema."""
-    from fastavro import schemaless_reader  # noqa: PLC0415 - in a worker
+@cache
+def _bound_decimals() -> None:
+    """Let fastavro refuse decimals that are too large, in all of this process."""
+    from fastavro.read import LOGICAL_READERS  # noqa: PLC0415 - in a worker
 
-    wanted = schemas[None]
+    read = LOGICAL_READERS["bytes-decimal"]
 
-    def read(value: bytes) -> dict[str, Any]:
-        source, written = io.BytesIO(value), wanted
-        if framing == "confluent":
-            header = source.read(HEADER)
-            if len(header) < HEADER or header[0]:
-                raise ValueError("the value does not begin with a zero byte and a schema's id")
-            number = int.from_bytes(header[1:], "big")
-            if number not in schemas:
-                raise ValueError(f"there is no file {number}.avsc for its schema")
-            written = schemas[number]
-        found = schemaless_reader(source, written, wanted)
-        if source.tell() != len(value):
-            raise ValueError(f"{len(value) - source.tell()} bytes follow the record")
-        return dict(found)
+    def bounded(data: bytes, *schemas: Any) -> Any:
+        if len(data) > MOST_DECIMAL_BYTES:
+            raise ValueError(f"a decimal of more than {MOST_DECIMAL_BYTES} bytes")
+        return read(data, *schemas)
 
-    return read
+    LOGICAL_READERS["bytes-decimal"] = bounded

@@ -41,7 +41,10 @@ def given_schema(text: str) -> "StructType":
     where = text if path.suffix in SUFFIXES else "schema"
     text = schema_text(text)
     if path.suffix == ".avsc":
-        return columns_of(json.loads(text), where)
+        try:
+            return columns_of(json.loads(text), where)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{where}: no Avro schema: {type(error).__name__}: {error}") from None
     try:
         if path.suffix == ".json":
             return StructType.fromJson(json.loads(text))
