@@ -108,11 +108,17 @@ def read_back(
         consumer.seek_to_beginning(*partitions)
         found: dict[tuple[int, int], tuple[str, int]] = {}
         deadline = time.monotonic() + timeout_s
+        latest = time.monotonic()
         while any(consumer.position(tp) < ends[tp] for tp in partitions):
             if time.monotonic() > deadline:
                 left = {tp.partition: ends[tp] - consumer.position(tp) for tp in partitions}
-                raise TimeoutError(f"could not read to the end in {timeout_s} s: {left} left")
+                raise TimeoutError(
+                    f"could not read to the end in {timeout_s} s: {left} left, {len(found)} read, "
+                    f"the latest {time.monotonic() - latest:.1f} s ago, "
+                    f"{time.process_time():.1f} s of processor time since the start"
+                )
             for records in consumer.poll(timeout_ms=500).values():
+                latest = time.monotonic()
                 for record in records:
                     place = (record.partition, record.offset)
                     found[place] = (record.key.decode(), int(record.value))
