@@ -39,18 +39,14 @@ class Cluster:
             raise ConnectionLostError("no answer in time")
         if kind == "IncrementalAlterConfigsRequest" and not self.incremental:
             raise UnsupportedVersionError("api 44 is not served")
+        if kind == "DescribeConfigsRequest":
+            return SimpleNamespace(results=[self.described(r) for r in request.resources])
         resource = request.resources[0]
         known = self.settings.get((resource.resource_type, resource.resource_name))
         if known is None:
             return SimpleNamespace(
-                results=[SimpleNamespace(error_code=3, error_message=None)],
                 responses=[SimpleNamespace(error_code=3, error_message="gone.")],
             )
-        if kind == "DescribeConfigsRequest":
-            source = 1 if resource.resource_type == configs.TOPIC else 2
-            found = [setting(k, v, source) for k, v in known.items()]
-            found.append(setting("c", "9", 5))
-            return SimpleNamespace(results=[SimpleNamespace(error_code=0, configs=found)])
         if not request.validate_only:
             if kind == "AlterConfigsRequest":
                 known.clear()
@@ -60,6 +56,16 @@ class Cluster:
                 else:
                     known[config.name] = config.value
         return SimpleNamespace(responses=[SimpleNamespace(error_code=0, error_message=None)])
+
+    def described(self, resource):
+        name = resource.resource_name
+        known = self.settings.get((resource.resource_type, name))
+        if known is None:
+            return SimpleNamespace(error_code=3, error_message=None, resource_name=name)
+        source = 1 if resource.resource_type == configs.TOPIC else 2
+        found = [setting(k, v, source) for k, v in known.items()]
+        found.append(setting("c", "9", 5))
+        return SimpleNamespace(error_code=0, configs=found, resource_name=name)
 
     async def metadata(self, topics):
         partitions = [SimpleNamespace(partition_index=0, replica_nodes=[0, 1])]
@@ -82,6 +88,22 @@ def test_only_what_is_named_changes(incremental):
 
     asyncio.run(run())
     assert cluster.settings[2, "t"] == {"b": "2", "x": "3"}
+
+
+def test_a_thousand_topics_take_few_requests():
+    cluster = Cluster(incremental=True)
+    names = [f"t-{n}" for n in range(1000)]
+    cluster.settings |= {(configs.TOPIC, name): {"a": name} for name in names}
+    found = asyncio.run(configs.own_of_topics(cluster, [*names, "t"]))
+    assert found == {name: {"a": name} for name in names} | {"t": {"a": "1", "b": "2"}}
+    assert len(cluster.asked) == 11
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_left_out_after_the_controller_was_asked():
+    cluster = Cluster(incremental=True)
+    found = asyncio.run(configs.own_of_topics(cluster, ["gone", "t"]))
+    assert found == {"t": {"a": "1", "b": "2"}}
+    assert [broker for _, broker in cluster.asked] == [None, configs.CONTROLLER]
 
 
 def test_a_brokers_settings_are_never_written_back():

@@ -162,7 +162,8 @@ def list_command(
         if exclude_internal:
             found = [t for t in found if not t.internal]
         if overrides:
-            found = [t for t in found if await configs.own(client, configs.TOPIC, t.name)]
+            own = await configs.own_of_topics(client, [t.name for t in found])
+            found = [t for t in found if own.get(t.name)]
         there = [t.name for t in found]
         return found, await topics.sizes(client, there) if sizes and there else {}
 

@@ -59,18 +59,19 @@ async def taken(client: Client) -> ClusterState:
     """Return how a cluster is set up now. Internal topics are left out."""
     response = await client.metadata(None)
     found = ClusterState(response.cluster_id or "", {}, {}, [], {})
-    for facts in await topics.list_topics(client):
-        if not facts.internal:
-            own = await configs.own(client, configs.TOPIC, facts.name)
+    listed = [facts for facts in await topics.list_topics(client) if not facts.internal]
+    settings = await configs.own_of_topics(client, [facts.name for facts in listed])
+    for facts in listed:
+        if facts.name in settings:
             found.topics[facts.name] = TopicState(
-                [p.replicas for p in facts.partitions], _texts(own)
+                [p.replicas for p in facts.partitions], _texts(settings[facts.name])
             )
     for name, broker in [("default", configs.ALL_BROKERS)] + [
         (str(b), str(b)) for b in await client.broker_ids()
     ]:
-        settings = await configs.settings(client, configs.BROKER, broker)
+        every = await configs.settings(client, configs.BROKER, broker)
         source = configs.own_source(configs.BROKER, broker)
-        own = {s.key: s.value for s in settings if s.source == source and not s.sensitive}
+        own = {s.key: s.value for s in every if s.source == source and not s.sensitive}
         if own:
             found.brokers[name] = _texts(own)
     for quota in await client_quotas.describe(client, None):

@@ -8,7 +8,7 @@ Responses to Kafka's `ConfigCommand` (KIP-226, KIP-339).
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -17,7 +17,7 @@ from ottla.admin.error_texts import explained, with_way_out
 from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError, error_name
 from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.alter_configs import AlterConfigsRequest
-from ottla.wire.messages.describe_configs import DescribeConfigsRequest
+from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 TOPIC, BROKER = 2, 4
@@ -38,6 +38,8 @@ TYPES = ("", "boolean", "string", "int", "short", "long", "double", "list", "cla
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
+TOPICS_AT_ONCE = 100
+"""In one request: all settings of as many are some 300 kB."""
 IN_FORCE_WITHIN_S = 10.0
 LOOK_AGAIN_S = 0.05
 
@@ -106,23 +108,34 @@ async def settings(
     timeout_s: float | None = None,
 ) -> list[Setting]:
     """Return these settings of a topic or broker as they are in force, all for None."""
-    resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=kind,
-        resource_name=name,
-        configuration_keys=None if keys is None else sorted(keys),
-    )
-    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    request = _asking(kind, [name], keys)
     response = await client.call(request, _target(kind, name), timeout_s=timeout_s)
     result = response.results[0]
     if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         # A broker may not know a new topic yet; news begin at the controller.
         result = (await client.call(request, CONTROLLER, timeout_s=timeout_s)).results[0]
+    return _read(kind, result)
+
+
+def _asking(
+    kind: int, names: Collection[str], keys: Collection[str] | None
+) -> DescribeConfigsRequest:
+    wanted = None if keys is None else sorted(keys)
+    resources = [
+        DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=kind, resource_name=name, configuration_keys=wanted
+        )
+        for name in names
+    ]
+    return DescribeConfigsRequest(resources=resources, include_synonyms=True)
+
+
+def _read(kind: int, result: DescribeConfigsResponse.DescribeConfigsResult) -> list[Setting]:
+    """Return the settings in a result; OttlaError with the broker's own reason."""
     if result.error_code:
         why = reason(result.error_code, result.error_message)
-        raise OttlaError(
-            with_way_out(f"settings of {shown(kind, name)}: {why}", result.error_code),
-            ErrorCode(result.error_code),
-        )
+        text = f"settings of {shown(kind, result.resource_name)}: {why}"
+        raise OttlaError(with_way_out(text, result.error_code), ErrorCode(result.error_code))
     return [
         Setting(
             c.name,
@@ -162,6 +175,31 @@ async def own(
     """Return what was set on a topic or, while it runs, on a broker."""
     found = await effective(client, kind, name, keys, timeout_s=timeout_s)
     return {key: value for key, (value, is_own) in found.items() if is_own}
+
+
+async def own_of_topics(
+    client: Client, names: Iterable[str], keys: Collection[str] | None = None
+) -> dict[str, dict[str, str | None]]:
+    """Return what was set on each of many topics; one that is deleted meanwhile is left out."""
+    wanted, source = list(names), own_source(TOPIC, "")
+    found: dict[str, dict[str, str | None]] = {}
+    for start in range(0, len(wanted), TOPICS_AT_ONCE):
+        asked = wanted[start : start + TOPICS_AT_ONCE]
+        for target in (None, CONTROLLER):  # a broker may not know a new topic yet
+            response = await client.call(_asking(TOPIC, asked, keys), target)
+            asked = [r.resource_name for r in response.results if _unknown(r)]
+            for result in response.results:
+                if not _unknown(result):
+                    of_all = _read(TOPIC, result)
+                    own = {s.key: s.value for s in of_all if s.source == source}
+                    found[result.resource_name] = own
+            if not asked:
+                break
+    return found
+
+
+def _unknown(result: DescribeConfigsResponse.DescribeConfigsResult) -> bool:
+    return result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def alter(

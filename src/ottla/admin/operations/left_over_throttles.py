@@ -27,10 +27,8 @@ async def forgotten(client: Client, moving_log_dirs: set[int] | None = None) -> 
             brokers[broker] = await configs.own(
                 client, BROKER, str(broker), [*RATES, LEASE], timeout_s=BROKER_ANSWERS_IN_S
             )
-    topics = {
-        topic.name or "": await configs.own(client, TOPIC, topic.name or "", THROTTLED_REPLICAS)
-        for topic in (await client.metadata(None)).topics
-    }
+    names = [topic.name or "" for topic in (await client.metadata(None)).topics]
+    topics = await configs.own_of_topics(client, names, THROTTLED_REPLICAS)
     if moving_log_dirs is None:
         moving_log_dirs = log_dirs.moving(await log_dirs.describe(client, brokers))
     return forgotten_throttles(

@@ -91,9 +91,9 @@ async def set_now(
         if found.keys() & set(RATES):
             (leased if LEASE in found else kept).append(f"broker {broker}")
         named.update((found.get(LEASE) or "").split(","))
-    for topic in sorted(topics):
-        if await configs.own(client, TOPIC, topic, THROTTLED_REPLICAS):
-            (leased if topic in named else kept).append(f"topic {topic}")
+    own = await configs.own_of_topics(client, sorted(topics), THROTTLED_REPLICAS)
+    for topic in sorted(name for name, throttled in own.items() if throttled):
+        (leased if topic in named else kept).append(f"topic {topic}")
     return kept, leased
 
 
