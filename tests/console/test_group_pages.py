@@ -225,6 +225,9 @@ class NoClient:
     async def call(self, *_args, **_more):
         await asyncio.sleep(3600)
 
+    async def close(self):
+        pass
+
 
 @pytest.fixture
 def watched(monkeypatch):

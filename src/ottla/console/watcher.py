@@ -2,8 +2,8 @@
 
 Who may call: `server`, the pages, `live`. Invariants: what a look is, is `admin.top`'s; one look at
 a time, and the next one begins no sooner than PAUSES times as long as the last one took; that a
-broker does not respond is noticed by small requests of their own, within a second; while no
-browser looks nothing is asked.
+broker does not respond is noticed by small requests, within a second, on connections of their own,
+where they wait for no large response; while no browser looks nothing is asked.
 """
 
 import asyncio
@@ -60,8 +60,12 @@ class Watcher:
     """What the newest look saw, and what has happened; `version` grows with every change."""
 
     def __init__(
-        self, client: Client, metrics_of: Callable[[int], Metrics | None] = lambda _: None
+        self,
+        client: Client,
+        another: Callable[[], Client],
+        metrics_of: Callable[[int], Metrics | None] = lambda _: None,
     ) -> None:
+        """`another` makes one more client of the cluster."""
         self.changes = Changes()
         self.lags = LagHistory()
         self.silent: dict[int, str] = {}
@@ -71,7 +75,8 @@ class Watcher:
         """When the newest look was complete, by the monotonic clock."""
         self._worked_out_of: Look | None = None
         self._worked_out: dict[str, object] = {}
-        self._client = client
+        self._another = another
+        self._pinging: Client | None = None
         self._looking = Looking(client, metrics_of)
         self._changed = asyncio.Condition()
         self._wanted = asyncio.Event()
@@ -153,12 +158,13 @@ class Watcher:
 
     def _watch_over(self, brokers: set[int]) -> None:
         for broker in brokers - self._pings.keys():
-            self._pings[broker] = asyncio.create_task(self._ping(broker))
+            self._pinging = self._pinging or self._another()
+            self._pings[broker] = asyncio.create_task(self._ping(self._pinging, broker))
         for broker in self._pings.keys() - brokers:
             self._pings.pop(broker).cancel()
             self.silent.pop(broker, None)
 
-    async def _ping(self, broker: int) -> None:
+    async def _ping(self, client: Client, broker: int) -> None:
         """Ask one broker for little, again and again; what it says of the members is news, too."""
         members = None
         request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
@@ -166,7 +172,7 @@ class Watcher:
             problem = None
             try:
                 async with asyncio.timeout(PING_TIMEOUT_S + CONNECT_TIMEOUT_S):
-                    said = await self._client.call(request, broker, timeout_s=PING_TIMEOUT_S)
+                    said = await client.call(request, broker, timeout_s=PING_TIMEOUT_S)
             except (OttlaError, TimeoutError) as error:
                 problem = str(error) or "no response"
             else:
@@ -201,3 +207,6 @@ class Watcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._pinging is not None:
+            await self._pinging.close()
+            self._pinging = None

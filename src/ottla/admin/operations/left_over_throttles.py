@@ -12,7 +12,7 @@ from ottla.admin.operations.configs import BROKER, TOPIC
 from ottla.admin.operations.forgotten_throttles import Forgotten, forgotten_throttles
 from ottla.admin.operations.throttles import BROKER_ANSWERS_IN_S
 from ottla.model.errors import ConnectionLostError
-from ottla.model.throttle_settings import LEASE, RATES, THROTTLED_REPLICAS
+from ottla.model.throttle_settings import LEASE, LOG_DIRS_RATE, RATES, THROTTLED_REPLICAS
 from ottla.net.client import Client
 
 
@@ -29,8 +29,10 @@ async def forgotten(client: Client, moving_log_dirs: set[int] | None = None) -> 
             )
     names = [topic.name or "" for topic in (await client.metadata(None)).topics]
     topics = await configs.own_of_topics(client, names, THROTTLED_REPLICAS)
-    if moving_log_dirs is None:
-        moving_log_dirs = log_dirs.moving(await log_dirs.describe(client, brokers))
+    if moving_log_dirs is None:  # all replicas of a broker are many: only where it matters
+        throttled = [b for b, own in brokers.items() if LOG_DIRS_RATE in own and LEASE not in own]
+        described = await log_dirs.describe(client, throttled) if throttled else None
+        moving_log_dirs = set() if described is None else log_dirs.moving(described)
     return forgotten_throttles(
         brokers,
         topics,

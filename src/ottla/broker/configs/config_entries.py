@@ -6,7 +6,7 @@ synonyms are shown are those of Kafka's `ConfigHelper` and `DynamicBrokerConfig`
 settings we do not know are never shown.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import IntEnum
 
 import msgspec
@@ -161,10 +161,15 @@ def _broker_synonyms(
 
 
 def topic_entries(
-    config: BrokerConfig, overrides: Mapping[str, str], layers: Layers = NOTHING_DYNAMIC
+    config: BrokerConfig,
+    overrides: Mapping[str, str],
+    layers: Layers = NOTHING_DYNAMIC,
+    wanted: Collection[str] | None = None,
 ) -> Iterator[Entry]:
-    """Yield all settings of a topic that has these overrides."""
+    """Yield the settings of a topic that has these overrides: those `wanted`, all for none."""
     for name, key in topic_keys().items():
+        if wanted and name not in wanted:
+            continue
         text = overrides.get(name)
         if text is None:
             text, _ = config.topic_default(name)

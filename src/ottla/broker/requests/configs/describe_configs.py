@@ -1,11 +1,12 @@
 """DescribeConfigs: the settings of topics, of this broker and of all brokers.
 
-Who may call: the router. A topic's overrides are read from ZooKeeper, not from the cache, so that
-whoever altered them sees it at once. Kafka: `ConfigHelper.describeConfigs`.
+Who may call: the router. Overrides of topics are read from ZooKeeper, not from the cache, so that
+whoever altered them sees it at once; all of a request together. Kafka:
+`ConfigHelper.describeConfigs`.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ottla.broker.configs import config_entries
 from ottla.broker.configs.config_entries import Entry, Source
@@ -30,6 +31,8 @@ from ottla.wire.messages.describe_configs import DescribeConfigsRequest, Describ
 logger = logging.getLogger(__name__)
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
+_Overrides = Mapping[str, Mapping[str, str] | OttlaError]
+"""Of each topic that is known, or why they cannot be read."""
 _JAVA_LEVELS = {50: "FATAL", 40: "ERROR", 30: "WARN", 20: "INFO", 10: "DEBUG", 5: "TRACE"}
 
 
@@ -44,28 +47,44 @@ async def handle(
             raise InvalidRequestError(f"Unexpected resource type {resource.resource_type}")
 
     clock = server.world.clock
+    overrides = await _overrides_of_topics(server, request.resources)
     results = [
-        await _describe(server, resource, request)
+        _describe(server, resource, request, overrides)
         async for resource in InTimeSlices(request.resources, clock)
     ]
     return await respond_in_slices(header, DescribeConfigsResponse(results=results), clock)
 
 
-async def _describe(
+async def _overrides_of_topics(
+    server: ConfigsServer, resources: Iterable[DescribeConfigsRequest.DescribeConfigsResource]
+) -> _Overrides:
+    names = {r.resource_name for r in resources if r.resource_type == TOPIC}
+    known = [n for n in names if topic_name_problem(n) is None and server.metadata.contains(n)]
+    try:
+        return {**(await server.store.get_entities_configs("topics", known) if known else {})}
+    except OttlaError as error:
+        return dict.fromkeys(known, error)
+
+
+def _describe(
     server: ConfigsServer,
     resource: DescribeConfigsRequest.DescribeConfigsResource,
     request: DescribeConfigsRequest,
+    overrides: _Overrides,
 ) -> DescribeConfigsResponse.DescribeConfigsResult:
     result = DescribeConfigsResponse.DescribeConfigsResult(
         resource_type=resource.resource_type, resource_name=resource.resource_name
     )
+    wanted = resource.configuration_keys
     try:
-        entries = await _entries(server, resource.resource_type, resource.resource_name)
+        if resource.resource_type == TOPIC:
+            entries = _entries_of_topic(server, resource.resource_name, wanted, overrides)
+        else:
+            entries = _entries(server, resource.resource_type, resource.resource_name)
     except OttlaError as error:
         result.error_code = error.code
         result.error_message = str(error)
         return result
-    wanted = resource.configuration_keys
     result.configs = [
         _result(entry, synonyms=request.include_synonyms)
         for entry in entries
@@ -74,16 +93,21 @@ async def _describe(
     return result
 
 
-async def _entries(server: ConfigsServer, kind: int, name: str) -> Iterable[Entry]:
-    if kind == TOPIC:
-        problem = topic_name_problem(name)
-        if problem is not None:
-            raise InvalidTopicError(f"Topic name is invalid: {problem}")
-        if not server.metadata.contains(name):
-            raise UnknownTopicError
-        overrides: Mapping[str, str] = await server.store.get_entity_configs("topics", name)
-        layers = server.dynamic_configs.layers
-        return list(config_entries.topic_entries(server.config, overrides, layers))
+def _entries_of_topic(
+    server: ConfigsServer, name: str, wanted: Collection[str] | None, overrides: _Overrides
+) -> Iterable[Entry]:
+    problem = topic_name_problem(name)
+    if problem is not None:
+        raise InvalidTopicError(f"Topic name is invalid: {problem}")
+    own = overrides.get(name)
+    if own is None:
+        raise UnknownTopicError
+    if isinstance(own, OttlaError):
+        raise own
+    return config_entries.topic_entries(server.config, own, server.dynamic_configs.layers, wanted)
+
+
+def _entries(server: ConfigsServer, kind: int, name: str) -> Iterable[Entry]:
     if kind == CLIENT_METRICS:
         raise InvalidRequestError("Config type client-metrics is only supported on KRaft clusters")
     if not name:
