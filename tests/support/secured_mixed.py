@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -23,6 +23,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from ottla.model.errors import OttlaError
+from ottla.security.client_properties import client_security
+from ottla.wire.messages.metadata import MetadataRequest
 from ottla.zookeeper.embedded import start_zookeeper
 from support import kafka_tools
 from support.certificates import Authority
@@ -30,6 +33,7 @@ from support.cluster import BrokerProcesses, OttlaCluster, free_ports
 from support.kafka39 import LOG4J, Kafka39Cluster
 from support.mixed import MixedCluster
 from support.sasl_clusters import SCRAM
+from support.seen import ask
 from support.waiting import until
 
 BROKER, OPERATOR = "broker", "operator"
@@ -168,20 +172,31 @@ class SecuredMixed(MixedCluster):
         for future in (*made.values(), *self.admin.create_acls(bindings).values()):
             future.result(30)
         for user, operation in operations.items():
-            wanted = None if operation is not None else DENIED
+            wanted = DENIED if operation is None else 0
             for broker in self.ids:
                 until(
                     lambda u=user, b=broker, w=wanted: self.told_of(topic, u, b) == w,
                     30,
                     f"broker {broker} gives {user} {wanted}",
-                    despite=(KafkaException,),
+                    despite=(OSError, OttlaError),
                 )
 
-    def told_of(self, topic: str, user: str, broker: int) -> int | None:
-        """Return the error that one broker's Metadata has of a topic for a user."""
-        admin = AdminClient(self.client(user, broker))
-        error = admin.list_topics(topic, timeout=5).topics[topic].error
-        return error.code() if error else None
+    def told_of(self, topic: str, user: str, broker: int) -> int:
+        """Return the error that one broker's Metadata has of a topic for a user, 0 for none."""
+        named = MetadataRequest.MetadataRequestTopic(name=topic)
+        request = MetadataRequest(topics=[named], allow_auto_topic_creation=False)
+        address = self.kind(broker).secure_address(broker)
+        security = client_security(
+            {
+                "security.protocol": LISTENER,
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": str(self.authority.pem),
+                "sasl.mechanism": MECHANISM,
+                "sasl.jaas.config": f'{SCRAM} required username="{user}" '
+                f'password="{password_of(user)}";',
+            }
+        )
+        return ask(address, request, 9, security).topics[0].error_code
 
     def refused_write(self, topic: str, user: str, partition: int) -> int | None:
         """Return the error of a write by a user to a partition's leader.
