@@ -1,5 +1,5 @@
 # The two commands for a newcomer: `make demo` and `make test`. Both set everything up first.
-.PHONY: demo test check setup docs package bench-quick bench-failover bench-crash kill-proof crash-proof controller-kill-proof transaction-proof lake-proof replay-proof fault-proof hostile-proof command-line-proof fuzz auth-fuzz clean help
+.PHONY: demo test check setup docs package bench-quick bench-failover bench-crash kill-proof secured-kill-proof crash-proof controller-kill-proof transaction-proof lake-proof replay-proof fault-proof hostile-proof command-line-proof fuzz auth-fuzz clean help
 
 help:
 	@echo "make demo         three brokers, two kills, 336,776 flights, into Spark"
@@ -11,6 +11,7 @@ help:
 	@echo "make bench-failover  a controller takes over up to 100,000 partitions"
 	@echo "make bench-crash  kill -9 to led again, beside Apache Kafka 3.9 and 4.1"
 	@echo "make kill-proof   kill -9 during acks=all produce, twenty times in a row"
+	@echo "make secured-kill-proof   the same with a broker of Kafka 3.9 among ours, over SASL_SSL with ACLs"
 	@echo "make crash-proof  who died is noticed at once, who lives never is taken for dead"
 	@echo "make controller-kill-proof   kill -9 of the controller amid reassignments and deletions"
 	@echo "make transaction-proof   consume, transform, produce exactly once through kills"
@@ -55,6 +56,10 @@ bench-crash: setup
 
 kill-proof: setup
 	scripts/run python tests/proofs/kill_proof.py --rounds 20
+
+secured-kill-proof: setup
+	scripts/run scripts/kafka-jars
+	scripts/run python tests/proofs/secured_kill_proof.py --rounds 8
 
 crash-proof: setup
 	scripts/run python tests/proofs/crash_proof.py --kills 50 --minutes 60

@@ -23,6 +23,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 from kafka import KafkaConsumer, TopicPartition
@@ -56,8 +57,10 @@ class Writer(Load):
     topic: str = TOPIC
     keys: int = 24
     request_timeout_ms: int = 30_000
+    security: dict[str, Any] = field(default_factory=dict)  # librdkafka's settings
     acks: list[Ack] = field(default_factory=list)
     failed: int = 0
+    errors: Counter[str] = field(default_factory=Counter)  # of records that failed, by name
 
     def __post_init__(self) -> None:
         super().__init__(
@@ -66,6 +69,7 @@ class Writer(Load):
             linger_ms=2,
             request_timeout_ms=self.request_timeout_ms,
             message_timeout_ms=60_000,
+            **self.security,
         )
 
     def send(self) -> None:
@@ -83,15 +87,21 @@ class Writer(Load):
             self.numbers[key] -= 1
             self.producer.poll(0.05)
 
-    def _delivered(self, error: object, message: object, key: str, number: int) -> None:
+    def _delivered(self, error: Any, message: Any, key: str, number: int) -> None:
         if error is not None:
             self.failed += 1
+            self.errors[error.name()] += 1
             return
         self.acks.append(Ack(key, number, message.partition(), message.offset(), time.monotonic()))
 
 
 def read_back(
-    bootstrap: str, timeout_s: float = 60, *, topic: str = TOPIC, count: int = PARTITIONS
+    bootstrap: str,
+    timeout_s: float = 60,
+    *,
+    topic: str = TOPIC,
+    count: int = PARTITIONS,
+    **security: Any,
 ) -> dict[tuple[int, int], tuple[str, int]]:
     """Return every record as (partition, offset) -> (key, number), read with kafka-python."""
     consumer = KafkaConsumer(
@@ -100,6 +110,7 @@ def read_back(
         auto_offset_reset="earliest",
         max_poll_records=5000,
         fetch_max_wait_ms=100,
+        **security,
     )
     try:
         partitions = [TopicPartition(topic, p) for p in range(count)]

@@ -2,8 +2,8 @@
 
     python tests/suites/cluster.py scripts/suites/kafka-python     runs it with the address appended
     python tests/suites/cluster.py --kafka COMMAND ...             the same on Apache Kafka 3.9
-With --sasl each broker has a second listener, SASL_PLAINTEXT with SCRAM; the command finds its
-addresses in SUITE_SASL_BOOTSTRAP and user:password in SUITE_SCRAM.
+With --sasl each broker has a second listener, SASL_PLAINTEXT with SCRAM and PLAIN; the command
+finds its addresses in SUITE_SASL_BOOTSTRAP and a user:password in SUITE_SCRAM, in SUITE_PLAIN.
 The command's exit status is returned; everything stops with it. Who may call: `scripts/suites/*`.
 """
 
@@ -13,12 +13,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.cluster import OttlaCluster  # tests are no package
 from support.kafka39 import Kafka39Cluster
-from support.sasl_clusters import SaslKafka, SaslOttla, ottla
+from support.sasl_clusters import PREFIX, SaslKafka, SaslOttla, ottla, plain_jaas, sasl_settings
 
 # Suites expect topics to appear as they are asked for, and more than one partition in each.
 SETTINGS = {
@@ -30,6 +33,8 @@ SETTINGS = {
     "group_initial_rebalance_delay_ms": "0",
 }
 USER, PASSWORD = "suite", "of-the-suites"
+PLAIN_USER = "test"
+"""Of PLAIN, its password as well: aiokafka's tests ask for it."""
 
 
 def sasl_environment(cluster: SaslKafka | SaslOttla) -> dict[str, str]:
@@ -39,7 +44,17 @@ def sasl_environment(cluster: SaslKafka | SaslOttla) -> dict[str, str]:
     )
     if done.returncode:
         raise SystemExit(done.stderr)
-    return {"SUITE_SASL_BOOTSTRAP": cluster.sasl_bootstrap, "SUITE_SCRAM": f"{USER}:{PASSWORD}"}
+    return {
+        "SUITE_SASL_BOOTSTRAP": cluster.sasl_bootstrap,
+        "SUITE_SCRAM": f"{USER}:{PASSWORD}",
+        "SUITE_PLAIN": f"{PLAIN_USER}:{PLAIN_USER}",
+    }
+
+
+def with_sasl(kind: type[SaslKafka] | type[SaslOttla]) -> Callable[..., SaslKafka | SaslOttla]:
+    """Return what makes a cluster of a kind that knows the user of PLAIN, too."""
+    jaas = {f"{PREFIX}.plain.sasl.jaas.config": plain_jaas(**{PLAIN_USER: PLAIN_USER})}
+    return partial(kind, sasl=sasl_settings() | jaas)
 
 
 def main() -> int:
@@ -59,8 +74,11 @@ def main() -> int:
         **SETTINGS,
         **dict(entry.split("=", 1) for entry in arguments.more),
     }
-    kinds = (SaslKafka, SaslOttla) if arguments.sasl else (Kafka39Cluster, OttlaCluster)
-    kind = kinds[0 if arguments.kafka else 1]
+    kind: Callable[..., Any]
+    if arguments.sasl:
+        kind = with_sasl(SaslKafka if arguments.kafka else SaslOttla)
+    else:
+        kind = Kafka39Cluster if arguments.kafka else OttlaCluster
     with (
         tempfile.TemporaryDirectory(prefix="ottla-suite-") as folder,
         kind(Path(folder), brokers=arguments.brokers, **settings) as cluster,

@@ -66,6 +66,8 @@ class KafkaProcesses(BrokerProcesses):
 
     version = ""
     started_line = b""
+    log4j = ""
+    """What a broker logs, if not LOG4J."""
 
     def __init__(
         self,
@@ -89,7 +91,7 @@ class KafkaProcesses(BrokerProcesses):
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "log4j.properties").write_text(LOG4J)
+        (self.folder / "log4j.properties").write_text(self.log4j or LOG4J)
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:

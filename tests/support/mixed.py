@@ -1,7 +1,7 @@
 """A cluster of both kinds of brokers, ours and Apache Kafka 3.9's, and what a test does with it."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,13 +28,22 @@ from support.seen import Znodes, ask, disagreements
 from support.waiting import until
 
 SESSION_MS = 4000
+Kinds = tuple[Callable[..., OttlaCluster], Callable[..., Kafka39Cluster]]
+"""What makes brokers of ours, and of Kafka's."""
 
 
 class MixedCluster:
     """Brokers of ours and of Apache Kafka on one ZooKeeper; ids 0.. are ours, 10.. the JVM's."""
 
     def __init__(
-        self, folder: Path, ours: int, theirs: int, *, jvm_first: bool = False, **more: str
+        self,
+        folder: Path,
+        ours: int,
+        theirs: int,
+        *,
+        jvm_first: bool = False,
+        kinds: Kinds = (OttlaCluster, Kafka39Cluster),
+        **more: str,
     ) -> None:
         settings = {
             "auto_leader_rebalance_enable": "false",
@@ -48,14 +57,14 @@ class MixedCluster:
         }
         self._folder = folder
         self._jvm_first = jvm_first
-        self.ours = OttlaCluster(
+        self.ours = kinds[0](
             folder / "ours",
             brokers=ours,
             zookeeper_server="java",
             session_timeout_ms=SESSION_MS,
             **settings,
         )
-        self.theirs = Kafka39Cluster(
+        self.theirs = kinds[1](
             folder / "theirs",
             ids=list(range(10, 10 + theirs)),
             heap_mb=320,
@@ -211,7 +220,7 @@ class MixedCluster:
         Brokers cannot know such a record again. One that is there twice by *one* epoch is theirs.
         """
         epochs: dict[tuple[str, int], list[tuple[int, int]]] = {}
-        log = self.log_bytes(self.znodes.assignment(topic)[partition][0], topic, partition)
+        log = self.log_bytes(self.znodes.states(topic)[partition].leader, topic, partition)
         for position, header in iter_batches(log, allow_partial=True):
             for record in iter_records(log, position):
                 named = ((record.key or b"").decode(), int(record.value or 0))

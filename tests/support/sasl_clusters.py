@@ -25,8 +25,10 @@ USERS = {"alice": "alice-secret", "bob": "b,o=b secret"}
 PREFIX = "listener.name.sasl_plaintext"
 
 
-def plain_jaas() -> str:
-    users = "".join(f' user_{n}="{p}"' for n, p in {BROKER: BROKER_PASSWORD, **USERS}.items())
+def plain_jaas(**more: str) -> str:
+    """Return the users of PLAIN as a broker has them; `more`: names and passwords."""
+    known = {BROKER: BROKER_PASSWORD, **USERS, **more}
+    users = "".join(f' user_{n}="{p}"' for n, p in known.items())
     return f'{PLAIN} required username="{BROKER}" password="{BROKER_PASSWORD}"{users};'
 
 

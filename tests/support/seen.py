@@ -18,6 +18,7 @@ from kazoo.exceptions import NoNodeError
 from ottla.log.files import OsFiles
 from ottla.net.peer import PeerConnection
 from ottla.net.runtime import real_world
+from ottla.security.client import ClientSecurity
 from ottla.wire.messages.metadata import MetadataRequest
 
 REASSIGN_ZNODE = "/admin/reassign_partitions"
@@ -121,16 +122,19 @@ class Znodes:
         self.client.create(REASSIGN_ZNODE, json.dumps(value).encode())
 
 
-def ask(address: str, request: Any, version: int) -> Any:
+def ask(address: str, request: Any, version: int, security: ClientSecurity | None = None) -> Any:
     """Send one request to one broker at host:port; return its answer. A loop may run already."""
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: asyncio.run(_ask(address, request, version))).result()
+        asked = thread.submit(lambda: asyncio.run(_ask(address, request, version, security)))
+        return asked.result()
 
 
-async def _ask(address: str, request: Any, version: int) -> Any:
+async def _ask(address: str, request: Any, version: int, security: ClientSecurity | None) -> Any:
     host, _, port = address.rpartition(":")
     world = real_world(OsFiles())
-    peer = await PeerConnection.open(world, host, int(port), "mixed", timeout_s=5)
+    peer = await PeerConnection.open(
+        world, host, int(port), "mixed", timeout_s=5, security=security
+    )
     try:
         return await peer.send(request, version, 15)
     finally:
