@@ -62,7 +62,10 @@ def test_jvm_brokers_live_on_our_zookeeper(tmp_path, kafka_tools):
     port, address = own.port, own.connect_string
     real = None
     try:
-        with Kafka39Cluster(tmp_path / "kafka", 3, zookeeper=address, heap_mb=320) as kafka:
+        # Sessions last while a ZooKeeper's JVM starts on busy cores, which took over 6 s once.
+        with Kafka39Cluster(
+            tmp_path / "kafka", 3, zookeeper=address, heap_mb=320, session_timeout_ms=15_000
+        ) as kafka:
             admin = admin_client(kafka.bootstrap)
             topic = create_topic(admin, 3, 3, min_insync_replicas="2")
 
