@@ -354,7 +354,7 @@ def words_of_sessions_and_watches(address: str) -> list[str]:
         text = "\n".join(found).replace(f"{client.client_id[0]:#x}", "SESSION")
     text = re.sub(r"expire at .*:", "expire at TIME:", text)
     # A real server keeps the moments at which no session expires any more for a while.
-    text = text.replace("0 expire at TIME:\n", "")
+    text = re.sub(r"(?m)^0 expire at TIME:\n", "", text)
     return sorted(re.sub(r"Connections dump:.*?\n\n", "\n", text, flags=re.DOTALL).splitlines())
 
 
