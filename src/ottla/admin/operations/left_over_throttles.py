@@ -5,7 +5,7 @@ is `forgotten_throttles`'; a broker that does not respond is left out; works wit
 """
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ottla.admin.operations import configs, log_dirs, reassign
 from ottla.admin.operations.configs import BROKER, TOPIC
@@ -16,10 +16,15 @@ from ottla.model.throttle_settings import LEASE, LOG_DIRS_RATE, RATES, THROTTLED
 from ottla.net.client import Client
 
 
-async def forgotten(client: Client, moving_log_dirs: set[int] | None = None) -> list[Forgotten]:
+async def forgotten(
+    client: Client,
+    moving_log_dirs: set[int] | None = None,
+    names: Collection[str] | None = None,
+) -> list[Forgotten]:
     """Return the throttles that no one needs; brokers that do not answer are left out.
 
-    `moving_log_dirs`: brokers with a replica on its way to another log dir, if known already.
+    If known already: `moving_log_dirs`, brokers with a replica on its way to another log dir, and
+    `names`, all topics.
     """
     brokers = {}
     for broker in await reassign.racks(client):
@@ -27,7 +32,8 @@ async def forgotten(client: Client, moving_log_dirs: set[int] | None = None) -> 
             brokers[broker] = await configs.own(
                 client, BROKER, str(broker), [*RATES, LEASE], timeout_s=BROKER_ANSWERS_IN_S
             )
-    names = [topic.name or "" for topic in (await client.metadata(None)).topics]
+    if names is None:
+        names = [topic.name or "" for topic in (await client.metadata(None)).topics]
     topics = await configs.own_of_topics(client, names, THROTTLED_REPLICAS)
     if moving_log_dirs is None:  # all replicas of a broker are many: only where it matters
         throttled = [b for b, own in brokers.items() if LOG_DIRS_RATE in own and LEASE not in own]

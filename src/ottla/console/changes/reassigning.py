@@ -43,7 +43,8 @@ async def page(console: Console, _asked: Asked) -> Page:
     """Return what is being moved, and the form of a plan."""
     look = await console.watcher.look()
     moves = await reassign.in_progress(console.client)
-    left_over = () if moves else await left_over_throttles.forgotten(console.client)
+    topics = {tp.topic for tp in look.partitions}
+    left_over = () if moves else await left_over_throttles.forgotten(console.client, names=topics)
     values = {
         "moves": list(moves.items())[:MOST_MOVES],
         "count": len(moves),
