@@ -16,18 +16,21 @@ console took. Goal: 3 % at most.
 import argparse
 import contextlib
 import http.client
+import itertools
 import re
 import socket
 import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 from perf_tools import producer_performance
+from scrape import cpu_s, scrape
 
 from ottla.admin.local.cluster_dir import ClusterDir
 from support.browser import chromium, why_not
@@ -70,12 +73,6 @@ def a_group(bootstrap: str, topic: str) -> None:
 def resident_mb(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) * 1024 / 1e6  # type: ignore[index]
-
-
-def processor_s(pid: int) -> float:
-    """Return the processor time of a process's threads, in seconds."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((t / "schedstat").read_text().split()[0]) for t in tasks) / 1e9
 
 
 def pages(topics: int, partitions: int) -> None:
@@ -122,29 +119,22 @@ def paints(console: Served) -> None:
             print(f"{page:45} first paint after {max(found, default=float('nan')):6.0f} ms")
 
 
-def scrape(port: int) -> None:
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    client.request("GET", "/metrics")
-    assert client.getresponse().read()
-    client.close()
-
-
 def live(console: Served, path: str) -> http.client.HTTPConnection:
     client = http.client.HTTPConnection(console.address, timeout=60)
     client.request("GET", path, headers={"Cookie": console.cookie})
     return client
 
 
-def follow(_client: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+def follow(response: http.client.HTTPResponse) -> None:
     """Read a live stream until its connection is shut down."""
     with contextlib.suppress(OSError, http.client.HTTPException):
         while response.readline():
             pass
 
 
-def repeat(what: object, every_s: float, done: threading.Event) -> None:
+def repeat(what: Callable[[], object], every_s: float, done: threading.Event) -> None:
     while not done.wait(every_s):
-        what()  # type: ignore[operator]
+        what()
 
 
 @contextlib.contextmanager
@@ -153,28 +143,28 @@ def looking_on(cluster: ClusterDir, shares: list[float]) -> Iterator[None]:
     ports = [broker.metrics_port for broker in cluster.existing().brokers]
     with served("--dir", cluster.path) as console:
         console.enter()
-        done, at = threading.Event(), iter(range(10**9))
+        done, turn = threading.Event(), itertools.cycle(PAGES)
 
         def load() -> None:
-            console.get(PAGES[next(at) % len(PAGES)].replace("topic-500", "cost"))
+            console.get(next(turn).replace("topic-500", "cost"))
 
         streams = [(c := live(console, path), c.getresponse()) for path in LIVE]
         assert all(response.status == 200 for _, response in streams)
-        works = [threading.Thread(target=follow, args=stream) for stream in streams]
+        works = [threading.Thread(target=follow, args=(response,)) for _, response in streams]
         works.append(threading.Thread(target=repeat, args=(load, PAGE_S, done)))
         works += [
-            threading.Thread(target=repeat, args=(lambda p=p: scrape(p), SCRAPE_S, done))
+            threading.Thread(target=repeat, args=(partial(scrape, p), SCRAPE_S, done))
             for p in ports
         ]
         for work in works:
             work.start()
         time.sleep(2)
         pid = console.process.pid
-        began, used = time.monotonic(), processor_s(pid)
+        began, used = time.monotonic(), cpu_s(pid)
         try:
             yield
         finally:
-            shares.append((processor_s(pid) - used) / (time.monotonic() - began))
+            shares.append((cpu_s(pid) - used) / (time.monotonic() - began))
             done.set()
             for client, _ in streams:
                 client.sock.shutdown(socket.SHUT_RDWR)

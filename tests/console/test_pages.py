@@ -198,6 +198,9 @@ class NoClient:
     async def call(self, *_args, **_more):
         await asyncio.sleep(3600)
 
+    async def close(self):
+        pass
+
 
 def test_a_thousand_topics_of_ten_partitions_take_a_page_no_200_ms():
     console = console_for(NoClient(), NoClient)

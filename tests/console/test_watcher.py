@@ -44,7 +44,7 @@ def test_pings_do_not_wait_behind_large_responses():
             own.append(Brokers(busy=False))
             return own[-1]
 
-        watcher = Watcher(shared, another)
+        watcher = Watcher(shared, another())
         watcher.want()
         running = asyncio.create_task(watcher.run())
         await asyncio.wait_for(watcher.look(), 10)

@@ -70,7 +70,7 @@ def console_for(
             return None
         return metrics_of(folder.metrics_socket(broker))
 
-    watcher = Watcher(client, another, figures)
+    watcher = Watcher(client, another(), figures)
     probe = Probe(another)
     return Console(
         client,

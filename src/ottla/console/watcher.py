@@ -62,10 +62,10 @@ class Watcher:
     def __init__(
         self,
         client: Client,
-        another: Callable[[], Client],
+        pinging: Client,
         metrics_of: Callable[[int], Metrics | None] = lambda _: None,
     ) -> None:
-        """`another` makes one more client of the cluster."""
+        """`pinging`: another client of the cluster, for the pings alone."""
         self.changes = Changes()
         self.lags = LagHistory()
         self.silent: dict[int, str] = {}
@@ -75,8 +75,7 @@ class Watcher:
         """When the newest look was complete, by the monotonic clock."""
         self._worked_out_of: Look | None = None
         self._worked_out: dict[str, object] = {}
-        self._another = another
-        self._pinging: Client | None = None
+        self._pinging = pinging
         self._looking = Looking(client, metrics_of)
         self._changed = asyncio.Condition()
         self._wanted = asyncio.Event()
@@ -158,13 +157,12 @@ class Watcher:
 
     def _watch_over(self, brokers: set[int]) -> None:
         for broker in brokers - self._pings.keys():
-            self._pinging = self._pinging or self._another()
-            self._pings[broker] = asyncio.create_task(self._ping(self._pinging, broker))
+            self._pings[broker] = asyncio.create_task(self._ping(broker))
         for broker in self._pings.keys() - brokers:
             self._pings.pop(broker).cancel()
             self.silent.pop(broker, None)
 
-    async def _ping(self, client: Client, broker: int) -> None:
+    async def _ping(self, broker: int) -> None:
         """Ask one broker for little, again and again; what it says of the members is news, too."""
         members = None
         request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
@@ -172,7 +170,7 @@ class Watcher:
             problem = None
             try:
                 async with asyncio.timeout(PING_TIMEOUT_S + CONNECT_TIMEOUT_S):
-                    said = await client.call(request, broker, timeout_s=PING_TIMEOUT_S)
+                    said = await self._pinging.call(request, broker, timeout_s=PING_TIMEOUT_S)
             except (OttlaError, TimeoutError) as error:
                 problem = str(error) or "no response"
             else:
@@ -207,6 +205,4 @@ class Watcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._pinging is not None:
-            await self._pinging.close()
-            self._pinging = None
+        await self._pinging.close()

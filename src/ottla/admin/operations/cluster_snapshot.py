@@ -5,9 +5,9 @@ broker that does not respond leaves sizes and log ends unknown, nothing else.
 """
 
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from ottla.admin.operations import configs, log_dirs, reassign, unclean
-from ottla.admin.operations.configs import TOPIC
 from ottla.admin.operations.snapshot_file import (
     MIN_ISR,
     UNCLEAN,
@@ -19,9 +19,6 @@ from ottla.admin.operations.snapshot_file import (
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.client import Client
-from ottla.wire.messages.describe_configs import DescribeConfigsRequest
-
-TOPICS_PER_REQUEST = 500
 
 
 async def take(client: Client) -> Snapshot:
@@ -78,17 +75,9 @@ async def topic_settings(
     client: Client, names: Sequence[str]
 ) -> AsyncIterator[tuple[str, tuple[int, bool]]]:
     """Yield min.insync.replicas and unclean.leader.election.enable of topics, as in force."""
-    r = DescribeConfigsRequest
-    for first in range(0, len(names), TOPICS_PER_REQUEST):
-        resources = [
-            r.DescribeConfigsResource(
-                resource_type=TOPIC, resource_name=name, configuration_keys=[MIN_ISR, UNCLEAN]
-            )
-            for name in names[first : first + TOPICS_PER_REQUEST]
-        ]
-        for result in (await client.call(r(resources=resources))).results:
-            if result.error_code:
-                why = configs.reason(result.error_code, result.error_message)
-                raise OttlaError(f"settings of topic {result.resource_name}: {why}")
-            values = {setting.name: setting.value for setting in result.configs}
-            yield result.resource_name, (int(values[MIN_ISR]), values[UNCLEAN] == "true")
+    async for result in configs.of_topics(client, names, [MIN_ISR, UNCLEAN]):
+        if result.error_code:
+            why = configs.reason(result.error_code, result.error_message)
+            raise OttlaError(f"settings of topic {result.resource_name}: {why}")
+        values: dict[str, Any] = {setting.name: setting.value for setting in result.configs}
+        yield result.resource_name, (int(values[MIN_ISR]), values[UNCLEAN] == "true")

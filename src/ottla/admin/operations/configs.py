@@ -8,7 +8,7 @@ Responses to Kafka's `ConfigCommand` (KIP-226, KIP-339).
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -108,7 +108,7 @@ async def settings(
     timeout_s: float | None = None,
 ) -> list[Setting]:
     """Return these settings of a topic or broker as they are in force, all for None."""
-    request = _asking(kind, [name], keys)
+    request = _asking(kind, [name], keys, synonyms=True)
     response = await client.call(request, _target(kind, name), timeout_s=timeout_s)
     result = response.results[0]
     if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -118,7 +118,7 @@ async def settings(
 
 
 def _asking(
-    kind: int, names: Collection[str], keys: Collection[str] | None
+    kind: int, names: Collection[str], keys: Collection[str] | None, *, synonyms: bool
 ) -> DescribeConfigsRequest:
     wanted = None if keys is None else sorted(keys)
     resources = [
@@ -127,7 +127,7 @@ def _asking(
         )
         for name in names
     ]
-    return DescribeConfigsRequest(resources=resources, include_synonyms=True)
+    return DescribeConfigsRequest(resources=resources, include_synonyms=synonyms)
 
 
 def _read(kind: int, result: DescribeConfigsResponse.DescribeConfigsResult) -> list[Setting]:
@@ -181,25 +181,33 @@ async def own_of_topics(
     client: Client, names: Iterable[str], keys: Collection[str] | None = None
 ) -> dict[str, dict[str, str | None]]:
     """Return what was set on each of many topics; one that is deleted meanwhile is left out."""
-    wanted, source = list(names), own_source(TOPIC, "")
+    source = own_source(TOPIC, "")
     found: dict[str, dict[str, str | None]] = {}
-    for start in range(0, len(wanted), TOPICS_AT_ONCE):
-        asked = wanted[start : start + TOPICS_AT_ONCE]
-        for target in (None, CONTROLLER):  # a broker may not know a new topic yet
-            response = await client.call(_asking(TOPIC, asked, keys), target)
-            asked = [r.resource_name for r in response.results if _unknown(r)]
-            for result in response.results:
-                if not _unknown(result):
-                    of_all = _read(TOPIC, result)
-                    own = {s.key: s.value for s in of_all if s.source == source}
-                    found[result.resource_name] = own
-            if not asked:
-                break
+    asked = list(names)
+    for target in (None, CONTROLLER):  # a broker may not know a new topic yet
+        unknown = []
+        async for result in of_topics(client, asked, keys, target):
+            if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                unknown.append(result.resource_name)
+            else:
+                of_all = _read(TOPIC, result)
+                found[result.resource_name] = {s.key: s.value for s in of_all if s.source == source}
+        asked = unknown
     return found
 
 
-def _unknown(result: DescribeConfigsResponse.DescribeConfigsResult) -> bool:
-    return result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+async def of_topics(
+    client: Client,
+    names: Sequence[str],
+    keys: Collection[str] | None = None,
+    broker: str | None = None,
+) -> AsyncIterator[DescribeConfigsResponse.DescribeConfigsResult]:
+    """Yield what a broker says of each of many topics, its errors, too."""
+    for start in range(0, len(names), TOPICS_AT_ONCE):
+        some = names[start : start + TOPICS_AT_ONCE]
+        response = await client.call(_asking(TOPIC, some, keys, synonyms=False), broker)
+        for result in response.results:
+            yield result
 
 
 async def alter(

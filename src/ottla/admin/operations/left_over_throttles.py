@@ -37,8 +37,7 @@ async def forgotten(
     topics = await configs.own_of_topics(client, names, THROTTLED_REPLICAS)
     if moving_log_dirs is None:  # all replicas of a broker are many: only where it matters
         throttled = [b for b, own in brokers.items() if LOG_DIRS_RATE in own and LEASE not in own]
-        described = await log_dirs.describe(client, throttled) if throttled else None
-        moving_log_dirs = set() if described is None else log_dirs.moving(described)
+        moving_log_dirs = log_dirs.moving(await log_dirs.describe(client, throttled))
     return forgotten_throttles(
         brokers,
         topics,

@@ -91,7 +91,7 @@ async def set_now(
         if found.keys() & set(RATES):
             (leased if LEASE in found else kept).append(f"broker {broker}")
         named.update((found.get(LEASE) or "").split(","))
-    own = await configs.own_of_topics(client, sorted(topics), THROTTLED_REPLICAS)
+    own = await configs.own_of_topics(client, topics, THROTTLED_REPLICAS)
     for topic in sorted(name for name, throttled in own.items() if throttled):
         (leased if topic in named else kept).append(f"topic {topic}")
     return kept, leased

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from ottla.broker.requests.api import Api, Later
 from ottla.broker.tasks import Tasks
-from ottla.model.errors import OttlaError
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, Clock
 from ottla.model.steps import Driven
@@ -30,27 +30,27 @@ ResultT = TypeVar("ResultT")
 
 def respond(header: RequestHeader, response: Any) -> list[Buffer]:
     """Return header and body of a response; the server adds the size."""
-    version = header.api_version
-    if header.throttle_ms:
-        _set_throttle_time(header, response)
+    return [_head(header, response), *encode_response(response, header.api_version)]
+
+
+def _head(header: RequestHeader, response: Any) -> bytes:
+    """Put the throttle time into a response, count its errors; return its header."""
+    if header.throttle_ms and hasattr(response, "throttle_time_ms"):
+        response.throttle_time_ms = header.throttle_ms
     if header.errors is not None:
         header.errors.count(header, response)
-    head = response_header(header.api_key, version, header.correlation_id)
-    return [head, *encode_response(response, version)]
+    return response_header(header.api_key, header.api_version, header.correlation_id)
 
 
-def _set_throttle_time(header: RequestHeader, response: Any) -> None:
-    if hasattr(response, "throttle_time_ms"):
-        response.throttle_time_ms = header.throttle_ms
+def count_no_error(header: RequestHeader) -> None:
+    """Count a response that is written from a template, whose one error code is NONE."""
+    if header.errors is not None:
+        header.errors.tally(header.api_key)[ErrorCode.NONE] += 1
 
 
 def respond_steps(header: RequestHeader, response: Any) -> Generator[object, None, list[Buffer]]:
     """Do what `respond` does for a response that may be very large; yields after each slice."""
-    if header.throttle_ms:
-        _set_throttle_time(header, response)
-    if header.errors is not None:
-        header.errors.count(header, response)
-    head = response_header(header.api_key, header.api_version, header.correlation_id)
+    head = _head(header, response)
     return [head, *(yield from encode_in_slices(response, header.api_version))]
 
 

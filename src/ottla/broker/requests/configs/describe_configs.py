@@ -59,9 +59,11 @@ async def _overrides_of_topics(
     server: ConfigsServer, resources: Iterable[DescribeConfigsRequest.DescribeConfigsResource]
 ) -> _Overrides:
     names = {r.resource_name for r in resources if r.resource_type == TOPIC}
-    known = [n for n in names if topic_name_problem(n) is None and server.metadata.contains(n)]
+    known = [name for name in names if server.metadata.contains(name)]
+    if not known:
+        return {}
     try:
-        return {**(await server.store.get_entities_configs("topics", known) if known else {})}
+        return await server.store.get_entities_configs("topics", known)
     except OttlaError as error:
         return dict.fromkeys(known, error)
 
@@ -75,21 +77,18 @@ def _describe(
     result = DescribeConfigsResponse.DescribeConfigsResult(
         resource_type=resource.resource_type, resource_name=resource.resource_name
     )
-    wanted = resource.configuration_keys
+    kind, wanted = resource.resource_type, resource.configuration_keys
     try:
-        if resource.resource_type == TOPIC:
+        if kind == TOPIC:
             entries = _entries_of_topic(server, resource.resource_name, wanted, overrides)
         else:
-            entries = _entries(server, resource.resource_type, resource.resource_name)
+            found = _entries(server, kind, resource.resource_name)
+            entries = (entry for entry in found if not wanted or entry.name in wanted)
     except OttlaError as error:
         result.error_code = error.code
         result.error_message = str(error)
         return result
-    result.configs = [
-        _result(entry, synonyms=request.include_synonyms)
-        for entry in entries
-        if not wanted or entry.name in wanted
-    ]
+    result.configs = [_result(entry, synonyms=request.include_synonyms) for entry in entries]
     return result
 
 

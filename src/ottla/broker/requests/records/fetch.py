@@ -18,7 +18,7 @@ from ottla.broker.requests.api import Api, ReadInSlices
 from ottla.broker.requests.error_bodies import NONE, Each
 from ottla.broker.requests.records.leader_hints import name_leader
 from ottla.broker.requests.records.server import RecordsServer
-from ottla.broker.requests.responses import hold_back, respond
+from ottla.broker.requests.responses import count_no_error, hold_back, respond
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
@@ -258,17 +258,13 @@ def _respond(
     server: RecordsServer, conn: Connection, header: RequestHeader, fetch: PendingFetch
 ) -> list[Buffer]:
     version = header.api_version
-    head = response_header(1, version, header.correlation_id)
     if not fetch.overtaken and not fetch.found.responses and version >= WITH_SESSIONS:
-        if header.errors is not None:
-            header.errors.tally(header.api_key)[ErrorCode.NONE] += 1
+        count_no_error(header)
+        head = response_header(header.api_key, version, header.correlation_id)
         if version >= FLEXIBLE:
             return [head + _NOTHING_NEW.pack(header.throttle_ms, 0, fetch.session_id, 1, 0)]
         return [head + _NOTHING_NEW_OLD.pack(header.throttle_ms, 0, fetch.session_id, 0)]
-    response = _response(server, conn, version, fetch, header.throttle_ms)
-    if header.errors is not None:
-        header.errors.count(header, response)
-    return [head, *encode_response(response, version)]
+    return respond(header, _response(server, conn, version, fetch))
 
 
 def _response(
@@ -276,9 +272,8 @@ def _response(
     conn: Connection,
     version: int,
     fetch: PendingFetch,
-    throttle_ms: int = 0,
 ) -> FetchResponse:
-    response = FetchResponse(session_id=fetch.session_id, throttle_time_ms=throttle_ms)
+    response = FetchResponse(session_id=fetch.session_id)
     if fetch.overtaken:
         response.error_code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
         return response

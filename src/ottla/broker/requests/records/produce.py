@@ -31,7 +31,7 @@ from ottla.broker.requests.records.batch_checks import (
 from ottla.broker.requests.records.leader_hints import name_leader
 from ottla.broker.requests.records.server import RecordsServer
 from ottla.broker.requests.records.transactional_produce import UnverifiedError, Verified
-from ottla.broker.requests.responses import respond
+from ottla.broker.requests.responses import count_no_error, respond
 from ottla.coordinators.results import PartitionErrors
 from ottla.log.log import AppendInfo
 from ottla.log.producers import TRUSTED
@@ -296,8 +296,7 @@ class PendingProduce(DelayedProduce):
 def _patched(header: RequestHeader, topic: str, index: int, info: AppendInfo) -> list[Buffer]:
     """Return the response of one partition without an error, from its template."""
     version = header.api_version
-    if header.errors is not None:
-        header.errors.tally(header.api_key)[ErrorCode.NONE] += 1
+    count_no_error(header)
     if header.throttle_ms:
         before, after = _encode_template(topic, index, version, header.throttle_ms)
     else:
