@@ -1,9 +1,15 @@
 """A command that is interrupted says so in one line and ends with 130, however often it is."""
 
+import os
+import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+
+from ottla.admin.local import cluster, processes
+from ottla.admin.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster, LocalZooKeeper
 
 START = """
 import os, signal, sys
@@ -85,3 +91,28 @@ def test_an_interrupt_is_one_line_and_130(name, body, printed):
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, printed, "ottla: interrupted\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_waits_until_a_started_broker_is_written_down(tmp_path, number):
+    """`down` stops what cluster.json names: the demo left a broker that was not there yet."""
+    folder = ClusterDir(tmp_path)
+    folder.make()
+    broker = LocalBroker(0, 9092)
+    wanted = LocalCluster(LocalZooKeeper("127.0.0.1:2181"), [broker])
+    me = os.getpid()
+
+    def start(_arguments, _log):
+        signal.raise_signal(number)
+        return SimpleNamespace(pid=me, poll=lambda: None)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(number, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            cluster.start_broker(folder, wanted, broker, start)
+    finally:
+        signal.signal(number, before)
+    assert folder.existing().brokers[0].process == processes.identify(me)

@@ -4,6 +4,7 @@ from bisect import bisect_left
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ottla.pipelines.timeline import clocks
 from ottla.pipelines.timeline import events as e
@@ -254,3 +255,40 @@ def test_a_leader_that_begins_before_its_controller_has_written_that_nobody_led(
                  after="OfflinePartition")  # fmt: skip
     ended = history([*facts, later], brokers).terms[-1]
     assert (ended.leader, ended.how, ended.ended_to_ms) == (0, "died", 10_000)
+
+
+def test_a_new_leader_whose_line_comes_before_that_of_its_controller():
+    """A new controller calls it offline 19 ms after the new leader began; it was on one CPU."""
+
+    def fact(ms, broker, kind, place, **more):
+        return Fact(1000 + ms, broker, kind, file=broker, place=place, **more)
+
+    def decided(place, leader, epoch, isr):
+        return fact(2855, 0, e.DECIDED, place, level="JOURNAL", leader=leader, leader_epoch=epoch,
+                    isr=isr)  # fmt: skip
+
+    facts = [
+        fact(0, 1, e.LED, 0, leader_epoch=0, previous=-1),
+        fact(2836, 2, e.LED, 0, leader_epoch=3, previous=0),
+        # The lines of one step in the journal: states come before decisions.
+        fact(2855, 0, e.MOVED, 0, level="JOURNAL", before="OfflinePartition",
+             after="OnlinePartition"),
+        decided(1, -1, 2, "2,0"),
+        decided(2, 2, 3, "2,0"),
+        fact(4701, 1, e.FOLLOWED, 1, leader_epoch=3, leader=2, previous=-1),
+    ]  # fmt: skip
+    brokers = Brokers(lambda _broker, _before: 3700, last_ms=20_000)
+    found = history(facts, brokers)
+    assert [(t.leader, t.how, t.ended_from_ms, t.ended_to_ms) for t in found.terms] == [
+        (1, "died", 3700, 3836), (2, "leads", None, None),
+    ]  # fmt: skip
+    assert [(g.after, g.next, g.end_ms, g.most_ms) for g in found.gaps] == [(1, 2, 3836, 136)]
+    # A controller of the JVM writes no leader of -1, and one line for both.
+    jvm = [
+        *facts[:2], facts[-1],
+        fact(2855, 0, e.DECIDED, 0, leader=2, leader_epoch=1, isr="2,0", before="OfflinePartition"),
+    ]  # fmt: skip
+    jvm[1] = jvm[1]._replace(leader_epoch=1)
+    assert history(jvm, brokers).terms == [
+        t if t.leader == 1 else replace(t, first_epoch=1, last_epoch=1) for t in found.terms
+    ]

@@ -299,16 +299,20 @@ def write_properties(folder: ClusterDir, cluster: LocalCluster, broker: LocalBro
 def start_broker(
     folder: ClusterDir, cluster: LocalCluster, broker: LocalBroker, start: Start = alone
 ) -> Running:
-    """Start one broker's process and write it down; it is not ready yet."""
+    """Start one broker's process and write it down; it is not ready yet.
+
+    Interrupts wait until it is written down: `down` stops only what is written there.
+    """
     choose_metrics_port(cluster, broker)
     properties = write_properties(folder, cluster, broker)
     arguments = ["broker", "--config", str(properties)]
     arguments += ["--state-change-log", str(folder.state_change_log(broker.id))]
     arguments += ["--metrics-socket", str(folder.metrics_socket(broker.id))]
-    process = start(arguments, folder.log_file(broker.id))
-    broker.process = processes.identify(process.pid)
-    broker.ended = ""
-    folder.save(cluster)
+    with interrupts_deferred():
+        process = start(arguments, folder.log_file(broker.id))
+        broker.process = processes.identify(process.pid)
+        broker.ended = ""
+        folder.save(cluster)
     return process
 
 

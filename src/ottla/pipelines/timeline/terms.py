@@ -6,10 +6,11 @@ notice (its registration went, another state was written, it began anew). So a g
 and a longest length, and the true one, as clients felt it, lies between.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replace_known
-from itertools import chain, groupby
+from itertools import accumulate, chain, groupby
 from typing import NamedTuple
 
 import msgspec
@@ -149,7 +150,7 @@ def terms(
 ) -> list[Term]:
     """Return all terms, by life, first epoch and time."""
     found: list[Term] = []
-    known = _Known(spoken, marks, brokers, _offline(facts))
+    known = _Known(spoken, marks, brokers, _before_what_followed(_offline(facts), spoken))
     for broker, lines in own.items():
         for place, fact in enumerate(lines):
             if fact.kind != e.LED or fact.leader_epoch is None:
@@ -193,7 +194,7 @@ class _Known:
 class _Offline(NamedTuple):
     """A controller's word that no one led, until the leader epoch `until` that it gave then.
 
-    It is written after the decision: a leader in the same process may have begun before that time.
+    It is written after the decision: a leader may have begun before that time.
     """
 
     time_ms: int
@@ -208,21 +209,54 @@ def _offline(facts: Iterable[Fact]) -> list[_Offline]:
     )
     found = []
     for _, lines in groupby(ruled, key=lambda f: f.file):
-        following: dict[int, int] = {}
-        waiting: list[Fact] = []
+        following: dict[int, Fact] = {}
+        waiting: list[tuple[Fact, Fact | None]] = []
         for fact in reversed(list(lines)):
-            decided = fact.leader_epoch if fact.kind == e.DECIDED else None
+            decided = fact if fact.kind == e.DECIDED and fact.leader_epoch is not None else None
             if decided is not None:
-                found += [_Offline(w.time_ms, w.life, decided) for w in waiting]
+                found += [_ended(line, decided, later) for line, later in waiting]
                 waiting = []
                 following[fact.life] = decided
             if fact.before == OFFLINE and decided is not None:
-                found.append(_Offline(fact.time_ms, fact.life, decided))
-            elif fact.before == OFFLINE:  # it ended, by the last decision before this line
-                waiting.append(fact)
+                found.append(_Offline(fact.time_ms, fact.life, decided.leader_epoch))
+            elif fact.before == OFFLINE:
+                waiting.append((fact, following.get(fact.life)))
             elif fact.after == OFFLINE:
-                found.append(_Offline(fact.time_ms, fact.life, following.get(fact.life)))
-        found += [_Offline(w.time_ms, w.life, None) for w in waiting]
+                later = following.get(fact.life)
+                until = None if later is None else later.leader_epoch
+                found.append(_Offline(fact.time_ms, fact.life, until))
+        found += [_ended(line, None, later) for line, later in waiting]
+    return found
+
+
+def _ended(line: Fact, earlier: Fact | None, later: Fact | None) -> _Offline:
+    """Return the mark of a line that says it ended: by the decision nearest to it, if any."""
+    nearest = min(
+        (fact for fact in (earlier, later) if fact is not None),
+        key=lambda fact: abs(fact.time_ms - line.time_ms),
+        default=None,
+    )
+    until = None if nearest is None else nearest.leader_epoch
+    return _Offline(line.time_ms, line.life, until)
+
+
+def _before_what_followed(marks: Iterable[_Offline], spoken: Sequence[State]) -> list[_Offline]:
+    """Return the marks, none later than what others said of the epochs that ended it.
+
+    A new leader may write its line before a controller that has little CPU writes its own.
+    """
+    known: dict[int, tuple[list[int], list[int]]] = {}
+    for life, some in groupby(spoken, key=lambda state: state.life):
+        of_life = list(some)
+        earliest = list(accumulate((s.time_ms for s in reversed(of_life)), min))
+        known[life] = [s.leader_epoch for s in of_life], earliest[::-1]
+    found = []
+    for mark in marks:
+        epochs, earliest = known.get(mark.life, ([], []))
+        place = len(epochs) if mark.until is None else bisect_left(epochs, mark.until)
+        if place < len(epochs):
+            mark = mark._replace(time_ms=min(mark.time_ms, earliest[place]))  # noqa: PLW2901
+        found.append(mark)
     return sorted(found, key=lambda mark: mark.time_ms)
 
 
@@ -276,8 +310,8 @@ def _silent(term: Term, after: Fact | None, known: _Known) -> Term:
         return term
     end = max(min(ends), term.began_ms)
     # What came long after others had taken over is another story: the replica was moved away.
-    is_death = any(replaced is None or t <= replaced for t in died) or any(
-        s.leader == -1 and s.time_ms == replaced for s in others
+    is_death = any(replaced is None or t <= replaced for t in died) or (
+        bool(others) and min(others, key=lambda s: s.leader_epoch).leader == -1
     )
     if not is_death:
         return replace(term, ended_from_ms=end, ended_to_ms=end, how=REPLACED)
