@@ -129,9 +129,12 @@ def journals_of(
     return found, [None if text is None else parse_time(text, last) for text in moments]
 
 
-def take_all(journals: Any, until: int | None, take: Any, gap: Any = None) -> Any:
+def take_all(
+    journals: Any, until: int | None, take: Any, gap: Any = None, wanted: Any = lambda _raw: True
+) -> Any:
     """Give all lines up to a moment, of however many journals, to `take`; return the damage.
 
+    `wanted` is a test of lines as bytes: the others are not parsed, nor is their damage seen.
     NoJournalError if there is no such line: a response drawn from nothing would mislead.
     """
     from ottla.explain.journals import Damage, NoJournalError, read  # noqa: PLC0415 - lazy
@@ -141,7 +144,7 @@ def take_all(journals: Any, until: int | None, take: Any, gap: Any = None) -> An
     seen = 0
     first = None
     taken = False
-    for entry in read(journals, damage):
+    for entry in read(journals, damage, wanted):
         first = entry.line.ts if first is None else first
         if gap is not None and damage.count + damage.missing != seen:
             seen = damage.count + damage.missing

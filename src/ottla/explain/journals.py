@@ -11,13 +11,16 @@ import contextlib
 import gzip
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, cast
 
+import msgspec
+
 from ottla.explain.lines import Entry, parse
 from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
 from ottla.model.journal_schema import (
     GZIP,
     JOURNAL_NAME,
@@ -93,9 +96,26 @@ def _in_order(files: Sequence[Path]) -> list[Path]:
     return [by_time[when] for when in sorted(by_time)]
 
 
-def read(journals: Sequence[Sequence[Path]], damage: Damage) -> Iterator[Entry]:
-    """Yield all lines, merged by controller epoch."""
-    streams = [_one(files, damage) for files in journals]
+def about(tp: TopicPartition) -> Callable[[bytes], bool]:
+    """Return which lines, as bytes, the history of one partition needs: no others' decisions.
+
+    They are most of a large cluster's journal, and to parse them takes most of the time.
+    """
+    decision, name = b'{"kind":"decision",', b',"partition":%s,' % msgspec.json.encode(str(tp))
+
+    def is_about(raw: bytes) -> bool:
+        return not raw.startswith(decision) or name in raw
+
+    return is_about
+
+
+def read(
+    journals: Sequence[Sequence[Path]],
+    damage: Damage,
+    wanted: Callable[[bytes], bool] = lambda _raw: True,
+) -> Iterator[Entry]:
+    """Yield all lines, merged by controller epoch; those that are not wanted are not looked at."""
+    streams = [_one(files, damage, wanted) for files in journals]
     for _, _, entry in heapq.merge(*streams, key=lambda item: item[0]):
         if isinstance(entry.line, DroppedLine):
             damage.missing += entry.line.lines
@@ -111,7 +131,9 @@ def _opened(file: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(file, "rb"))
 
 
-def _one(files: Sequence[Path], damage: Damage) -> Iterator[tuple[int, int, Entry]]:
+def _one(
+    files: Sequence[Path], damage: Damage, wanted: Callable[[bytes], bool]
+) -> Iterator[tuple[int, int, Entry]]:
     """Yield (epoch, number, entry); a line without an epoch belongs to the one before it."""
     epoch = -1
     count = 0
@@ -121,7 +143,7 @@ def _one(files: Sequence[Path], damage: Damage) -> Iterator[tuple[int, int, Entr
             number = 0
             while raw := opened.readline(LONGEST_LINE):
                 number += 1
-                if raw == b"\n":
+                if raw == b"\n" or not wanted(raw):
                     continue
                 try:
                     entry = parse(raw, name, number)

@@ -6,8 +6,9 @@ import pytest
 
 from ottla.explain.cluster_state import ClusterState
 from ottla.explain.history import PartitionHistory
-from ottla.explain.journals import Damage, find, read
+from ottla.explain.journals import Damage, about, find, read
 from ottla.explain.replay import Replay
+from ottla.explain.spans import Timeline
 from ottla.model.journal_schema import JOURNAL_NAME
 from ottla.sim.cluster import Cluster, Plan
 from ottla.sim.world import Simulation
@@ -72,6 +73,28 @@ def test_a_run_is_decided_again_without_a_difference(plan, tmp_path):
             tuple(state["isr"]),
         )
     assert all(story.entries for story in stories)
+    for story in stories:
+        _check_other_decisions_do_not_matter(journals, story)
+
+
+def _check_other_decisions_do_not_matter(journals, story):
+    """Compare what a partition's story and its picture are without the decisions about others."""
+    tp = story.tp
+    of_all, of_one, alone = Timeline(), Timeline(), PartitionHistory(tp)
+    count = 0
+    for entry in read(journals, Damage()):
+        of_all.take(entry)
+        count += 1
+    for entry in read(journals, Damage(), about(tp)):
+        of_one.take(entry)
+        alone.take(entry)
+        count -= 1
+    assert count > 10, "decisions about other partitions were left out"
+    assert alone.entries == story.entries
+    expected, found = (t.about(tp.topic, tp.partition) for t in (of_all, of_one))
+    assert found.changes == expected.changes
+    assert expected.changes[tp]
+    assert (found.events, found.terms) == (expected.events, expected.terms)
 
 
 def test_r17_a_process_that_was_gone_is_named_with_the_evidence(tmp_path):

@@ -68,7 +68,8 @@ def _explain(folder: ClusterDir, tp: TopicPartition) -> _Explained:
         history.take(entry)
         timeline.take(entry)
 
-    damage = commands.take_all(journals.find([folder.path]), None, take)
+    files = journals.find([folder.path])
+    damage = commands.take_all(files, None, take, wanted=journals.about(tp))
     if not history.seen:
         raise unknown_partition(tp, history.cluster)
     drawn = timeline.about(tp.topic, tp.partition)
