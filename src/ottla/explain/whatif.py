@@ -97,8 +97,8 @@ class WhatIf:
         self._cluster = ModelledCluster(snapshot)
         self._known = {b.id: b for b in snapshot.brokers}
         self._scenario = ""
+        self._facts = self._now = dict(self._cluster.partitions())
         self._before = self._state()
-        self._facts = dict(self._cluster.partitions())
         self._wrong = self._wrong_now()
         self._steps: list[Step] = []
         self._lost: list[Lost] = []
@@ -127,7 +127,7 @@ class WhatIf:
         self._scenario = f"rolling-restart {_texts(chosen)}"
         for broker in chosen:
             self._shut_down(broker)
-            self._cluster.start([self._known[broker]])
+            self._start([self._known[broker]])
         self._notes.append(
             "the leaders after it are those before a preferred election; `ottla elect preferred "
             "--all` holds one, and so does the controller with auto.leader.rebalance.enable"
@@ -135,7 +135,7 @@ class WhatIf:
 
     def drain(self, broker: int) -> None:
         """Move all replicas of a broker to the others."""
-        every = {tp: facts.replicas for tp, facts in self._cluster.partitions()}
+        every = {tp: facts.replicas for tp, facts in self._now.items()}
         leaving = {tp: replicas for tp, replicas in every.items() if broker in replicas}
         if not leaving and broker not in self._known:
             raise OttlaError(f"there is no broker {broker}, and no replica on it")
@@ -147,14 +147,14 @@ class WhatIf:
         taken = [b.id for b in brokers if b.id in self._known]
         if taken:
             raise OttlaError(f"there is a broker {taken[0]} already; name new ids")
-        self._cluster.start(brokers)
+        self._start(brokers)
         without = [b for b, rack in self._cluster.racks.items() if rack is None]
         racks = self._cluster.racks
         if 0 < len(without) < len(racks):
             raise OttlaError(
                 f"broker {without[0]} has no rack while others have one; write ID:RACK"
             )
-        every = {tp: facts.replicas for tp, facts in self._cluster.partitions()}
+        every = {tp: facts.replicas for tp, facts in self._now.items()}
         sizes = {tp: max(found.values(), default=0) for tp, found in self._cluster.sizes.items()}
         proposal = _planned(lambda: propose(every, racks, sizes=sizes))
         changed = {tp: new for tp, new in proposal.assignment.items() if new != every[tp]}
@@ -250,9 +250,14 @@ class WhatIf:
                 "replica is not alive, or the partition has no leader"
             )
 
+    def _start(self, brokers: Sequence[Broker]) -> None:
+        self._cluster.start(brokers)
+        self._now = dict(self._cluster.partitions())
+
     def _step(self, what: str, event: Callable[[], object]) -> None:
         """Let something happen; note what is wrong afterwards, and what is lost."""
         event()
+        self._now = dict(self._cluster.partitions())
         leaderless, under_min_isr = self._wrong_now()
         was_leaderless, was_under = self._wrong
         self._steps.append(
@@ -278,7 +283,7 @@ class WhatIf:
     def _wrong_now(self) -> tuple[dict[TopicPartition, None], dict[TopicPartition, None]]:
         leaderless: dict[TopicPartition, None] = {}
         under: dict[TopicPartition, None] = {}
-        for tp, facts in self._cluster.partitions():
+        for tp, facts in self._now.items():
             if facts.leader < 0:
                 leaderless[tp] = None
             elif len(facts.isr) < self._least(tp, facts.replicas):
@@ -293,16 +298,16 @@ class WhatIf:
         replicas: Counter[int] = Counter()
         held: Counter[int] = Counter()
         partitions = without = under_replicated = under_min_isr = 0
-        for tp, facts in self._cluster.partitions():
+        for tp, facts in self._now.items():
             partitions += 1
             without += facts.leader < 0
             under_replicated += len(facts.isr) < len(facts.replicas)
             under_min_isr += facts.leader >= 0 and len(facts.isr) < self._least(tp, facts.replicas)
             leaders[facts.leader] += 1
-            replicas.update(facts.replicas)
             sizes = self._cluster.sizes[tp]
             largest = max(sizes.values(), default=0)
             for broker in facts.replicas:
+                replicas[broker] += 1
                 held[broker] += sizes.get(broker, largest)
         live = self._cluster.live
         ids = sorted({*live, *replicas, *self._cluster.racks})
@@ -317,7 +322,7 @@ class WhatIf:
         )  # fmt: skip
 
     def _changes(self) -> Iterator[Change]:
-        for tp, after in self._cluster.partitions():
+        for tp, after in self._now.items():
             before = self._facts[tp]
             if (before.replicas, before.leader, set(before.isr)) != (
                 after.replicas, after.leader, set(after.isr),
