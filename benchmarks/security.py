@@ -1,11 +1,12 @@
-"""Throughput over SSL and handshakes a second, beside Apache Kafka 3.9 and beside PLAINTEXT.
+"""Throughput over SSL and SASL_SSL, handshakes a second, beside Apache Kafka 3.9 and PLAINTEXT.
 
 One broker of each kind at a time, the same certificates (ECDSA P-256), the same clients: librdkafka
 produces 100-byte records with acks=all, then reads them all; then processes of Python's ssl connect
 and shake hands as often as they can, each time without a session to resume.
     python benchmarks/security.py [--only ottla|kafka39] [--records 1000000] [--times 3]
-        [--handshakes 5] [--protocols PLAINTEXT,SSL]
-Systems take turns. The medians are printed, with all figures before them. Each wait is bounded.
+        [--handshakes 5] [--protocols PLAINTEXT,SSL,SASL_SSL]
+SASL_SSL is a listener of its own with SASL/PLAIN. Systems take turns. The medians are printed, with
+all figures before them. Each wait is bounded.
 """
 
 import argparse
@@ -26,19 +27,62 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.certificates import Authority
 from support.clients import create_topics
+from support.cluster import free_ports
+from support.sasl_clusters import PLAIN
 from support.secured import HOST, SecuredCluster, SecuredKafka
 
+USER, PASSWORD = "bench", "bench-secret"
 VALUE = b"x" * 100
 CLIENTS = 2
 LONGEST_S = 120.0
 KINDS = ("ottla", "kafka39")
 
 
+def with_sasl(found: dict[str, str], port: int) -> dict[str, str]:
+    """Return a broker's properties with a listener SASL more, which is SASL_SSL."""
+    jaas = f'{PLAIN} required username="{USER}" password="{PASSWORD}" user_{USER}="{PASSWORD}";'
+    return found | {
+        "listeners": f"{found['listeners']},SASL://{HOST}:{port}",
+        "listener.security.protocol.map": (
+            f"{found['listener.security.protocol.map']},SASL:SASL_SSL"
+        ),
+        "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": jaas,
+    }
+
+
+class Ottla(SecuredCluster):
+    """One broker of ours with PLAINTEXT, SSL and SASL_SSL."""
+
+    def properties(self, broker: int) -> dict[str, str]:
+        return with_sasl(super().properties(broker), self.sasl_port)
+
+    sasl_port = 0
+
+
+class Kafka(SecuredKafka):
+    """One broker of Apache Kafka with the same."""
+
+    def properties(self, broker: int) -> dict[str, str]:
+        return with_sasl(super().properties(broker), self.sasl_port)
+
+    sasl_port = 0
+
+
 def settings(cluster: Any, protocol: str) -> dict[str, Any]:
     """Return how a client reaches a listener."""
     if protocol == "PLAINTEXT":
         return {"bootstrap.servers": cluster.bootstrap, "log_level": 2}
-    return cluster.tls.client(log_level=2)
+    found: dict[str, Any] = cluster.tls.client(log_level=2)
+    if protocol == "SASL_SSL":
+        found |= {
+            "bootstrap.servers": f"{HOST}:{cluster.sasl_port}",
+            "security.protocol": protocol,
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": USER,
+            "sasl.password": PASSWORD,
+        }
+    return found
 
 
 def produced(client: dict[str, Any], topic: str, count: int) -> float:
@@ -115,10 +159,11 @@ def measured(kind: str, folder: Path, options: argparse.Namespace) -> dict[str, 
         "log_retention_check_interval_ms": "3600000",
     }
     cluster: Any = (
-        SecuredCluster(folder / kind, authority, 1, **more)
+        Ottla(folder / kind, authority, 1, **more)
         if kind == "ottla"
-        else SecuredKafka(folder / kind, authority, [0], heap_mb=1024, **more)
+        else Kafka(folder / kind, authority, [0], heap_mb=1024, **more)
     )
+    cluster.sasl_port = free_ports(1)[0]
     found: dict[str, float] = {}
     with cluster:
         admin = AdminClient(settings(cluster, "PLAINTEXT"))
@@ -141,7 +186,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--handshakes", type=float, default=5.0, help="seconds")
-    parser.add_argument("--protocols", default="PLAINTEXT,SSL")
+    parser.add_argument("--protocols", default="PLAINTEXT,SSL,SASL_SSL")
     options = parser.parse_args()
     kinds = [options.only] if options.only else list(KINDS)
     results: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
