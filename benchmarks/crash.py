@@ -34,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import quick
 from crash_report import KINDS, PARTS, Report, summary
 from crash_view import (
+    POLL_S,
     BrokerView,
     Producing,
     full,
@@ -68,6 +69,9 @@ ACCEPT_LIMIT_S = 30.0
 SAMPLE = 4
 """Partitions that the producer writes to, in a kill; of each broker, in a rolling restart: 2."""
 BEFORE_S, AFTER_S, SETTLE_S = 1.5, 1.0, 2.0
+GENTLE_POLL_S = 0.1
+"""While a producer is measured that others keep waiting: to look on costs brokers time, too."""
+RESTART_POLL_S = 0.02
 PHASE_S = 2.0
 """Kills come at any moment of this long: brokers ping ZooKeeper every 2 s."""
 
@@ -122,13 +126,19 @@ class Bench:
         return [view for b, view in self.views.items() if b != broker]
 
     async def seen(
-        self, good: Callable[[Any], bool], limit_s: float, what: str, without: int | None = None
+        self,
+        good: Callable[[Any], bool],
+        limit_s: float,
+        what: str,
+        without: int | None = None,
+        *,
+        poll_s: float = POLL_S,
     ) -> float:
         """Wait until all brokers (but one) say it of every partition; return when the last did."""
         try:
             async with asyncio.timeout(limit_s):
                 views = self.others(without)
-                return max(await asyncio.gather(*(view.until(good) for view in views)))
+                return max(await asyncio.gather(*(view.until(good, poll_s) for view in views)))
         except TimeoutError:
             raise AssertionError(f"{self.name}: not {what} within {limit_s:.0f} s") from None
 
@@ -176,11 +186,11 @@ class Bench:
         status = await asyncio.to_thread(self.cluster.terminate, broker)
         assert status in (0, 143), f"{self.name}: broker {broker} ended with {status}"
 
-    async def start(self, broker: int) -> float:
+    async def start(self, broker: int, poll_s: float = POLL_S) -> float:
         """Start a broker that is down; return the seconds until it is in every ISR."""
         began = time.monotonic()
         await asyncio.to_thread(lambda: self.cluster.start_broker(broker, wait=False))
-        back = await self.seen(full, FULL_LIMIT_S, "in sync everywhere", broker)
+        back = await self.seen(full, FULL_LIMIT_S, "in sync everywhere", broker, poll_s=poll_s)
         await asyncio.to_thread(self.cluster.wait, broker)
         await self.look(broker)
         await self.seen(full, FULL_LIMIT_S, "in sync everywhere")
@@ -298,7 +308,7 @@ async def restart(bench: Bench) -> Result:
     await bench.seen(in_sync_without(victim), OUTAGE_LIMIT_S, "in sync without it")
     await asyncio.sleep(SETTLE_S)
     load = os.getloadavg()[0]
-    restart_s = await bench.start(victim)
+    restart_s = await bench.start(victim, RESTART_POLL_S)
     await asyncio.sleep(SETTLE_S)
     return Result(bench.name, "restart", "", load, {"restart": restart_s})
 
@@ -322,7 +332,7 @@ async def rolling(bench: Bench) -> Result:
             at = time.monotonic()
             await bench.stop(broker)
             stopped = time.monotonic()
-            back_s = await bench.start(broker)
+            back_s = await bench.start(broker, GENTLE_POLL_S)
             await asyncio.sleep(AFTER_S)
             async with asyncio.timeout(OUTAGE_LIMIT_S):  # no partition is silent for good
                 await producing.until_acked(time.monotonic())

@@ -94,7 +94,7 @@ class BrokerView:
         """Return Metadata of all topics."""
         return await self.call(_metadata(list(self._topics)), METADATA_VERSION)
 
-    async def until(self, good: Good) -> float:
+    async def until(self, good: Good, poll_s: float = POLL_S) -> float:
         """Poll until every partition is good; return when the answer came that says so.
 
         While the first topic that lacks something lacks it, only that one is asked for. The caller
@@ -102,16 +102,16 @@ class BrokerView:
         """
         lacking = list(self._topics)
         while True:
-            await self._until_topic(lacking[0], good)
+            await self._until_topic(lacking[0], good, poll_s)
             response = await self._ask(request := _metadata(lacking), METADATA_VERSION)
             at = time.monotonic()
             found = _decoded(request, METADATA_VERSION, response)
             lacking = [t.name for t in found.topics if not self._all_good(t, good)]
             if not lacking:
                 return at
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(poll_s)
 
-    async def _until_topic(self, name: str, good: Good) -> None:
+    async def _until_topic(self, name: str, good: Good, poll_s: float) -> None:
         request, before = _metadata([name]), b""
         while True:
             response = await self._ask(request, METADATA_VERSION)
@@ -124,7 +124,7 @@ class BrokerView:
                 (found,) = _decoded(request, METADATA_VERSION, response).topics
                 if self._all_good(found, good):
                     return
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(poll_s)
 
     def _all_good(self, topic: Any, good: Good) -> bool:
         return (
