@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, cast
 
-import msgspec
-
 from ottla.explain.lines import Entry, parse
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
@@ -26,13 +24,21 @@ from ottla.model.journal_schema import (
     JOURNAL_NAME,
     SET_ASIDE,
     DamagedLineError,
+    DecisionLine,
     DroppedLine,
+    RequestLine,
+    StateChangeLine,
 )
 
 DEEPEST = 3
 """Folders below a named one in which a journal is looked for: `ottla-data/broker-0/data/`."""
 LONGEST_LINE = 64 * 1024 * 1024
 NAMED = 1000
+_SENT, *_NAMING = (
+    b'{"kind":"%s",' % str(kind.__struct_config__.tag).encode()
+    for kind in (RequestLine, DecisionLine, StateChangeLine)
+)
+"""How lines begin that are about requests, or about nothing but the partitions they name."""
 
 
 class NoJournalError(OttlaError):
@@ -97,14 +103,17 @@ def _in_order(files: Sequence[Path]) -> list[Path]:
 
 
 def about(tp: TopicPartition) -> Callable[[bytes], bool]:
-    """Return which lines, as bytes, the history of one partition needs: no others' decisions.
+    """Return which lines, as bytes, the history of one partition needs.
 
-    They are most of a large cluster's journal, and to parse them takes most of the time.
+    Not what was decided and which states changed of others alone, nor what brokers were sent: that
+    is most of a large cluster's journal, and to parse it takes most of the time.
     """
-    decision, name = b'{"kind":"decision",', b',"partition":%s,' % msgspec.json.encode(str(tp))
+    name, naming = b'"%s"' % str(tp).encode(), tuple(_NAMING)
 
     def is_about(raw: bytes) -> bool:
-        return not raw.startswith(decision) or name in raw
+        if raw.startswith(_SENT):
+            return False
+        return name in raw or not raw.startswith(naming)
 
     return is_about
 
