@@ -54,7 +54,6 @@ SECURED = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": f"User:{BROKER}",
     "allow.everyone.if.no.acl.found": "true",
-    "ssl.client.auth": "required",
     "listener.name.ssl.ssl.enabled.protocols": "TLSv1.2",
     "connections.max.reauth.ms": "10000",
 }
@@ -62,6 +61,8 @@ SECURED = {
 
 class WithTls(WithSasl):
     """Four listeners for each broker: PLAINTEXT, SASL_PLAINTEXT, SSL, SASL_SSL; and ACLs."""
+
+    client_auth = "required"
 
     def __init__(self, folder: Path, *arguments, **more):
         super().__init__(folder, *arguments, **more)
@@ -73,7 +74,8 @@ class WithTls(WithSasl):
             for k, v in sasl_settings().items()
             if k.startswith(PREFIX)
         }
-        self.sasl |= SECURED | by_tls | authority.server(authority.issue("broker"))
+        self.sasl |= SECURED | {"ssl.client.auth": self.client_auth} | by_tls
+        self.sasl |= authority.server(authority.issue("broker"))
         ports = free_ports(2 * len(self.ids))
         self.tls_ports = {"SSL": ports[::2], "SASL_SSL": ports[1::2]}
 
@@ -126,6 +128,7 @@ def main() -> int:
     parser.add_argument("--kafka", action="store_true", help="on Apache Kafka 3.9, not on Ottla")
     parser.add_argument("--sasl", action="store_true", help="a second listener, with SCRAM")
     parser.add_argument("--secured", action="store_true", help="four listeners, TLS, SCRAM, ACLs")
+    parser.add_argument("--client-auth", default="required", help="ssl.client.auth of --secured")
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="more")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds for the command")
@@ -141,6 +144,7 @@ def main() -> int:
     }
     kind: Callable[..., Any]
     if arguments.secured:
+        WithTls.client_auth = arguments.client_auth
         kind = with_plain_user(SecuredKafka if arguments.kafka else SecuredOttla)
     elif arguments.sasl:
         kind = with_plain_user(SaslKafka if arguments.kafka else SaslOttla)
