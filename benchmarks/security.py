@@ -38,35 +38,29 @@ LONGEST_S = 120.0
 KINDS = ("ottla", "kafka39")
 
 
-def with_sasl(found: dict[str, str], port: int) -> dict[str, str]:
-    """Return a broker's properties with a listener SASL more, which is SASL_SSL."""
-    jaas = f'{PLAIN} required username="{USER}" password="{PASSWORD}" user_{USER}="{PASSWORD}";'
-    return found | {
-        "listeners": f"{found['listeners']},SASL://{HOST}:{port}",
-        "listener.security.protocol.map": (
-            f"{found['listener.security.protocol.map']},SASL:SASL_SSL"
-        ),
-        "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl.plain.sasl.jaas.config": jaas,
-    }
+class WithSasl:
+    """Brokers with one listener more: SASL, which is SASL_SSL."""
+
+    sasl_port = 0
+
+    def properties(self, broker: int) -> dict[str, str]:
+        found: dict[str, str] = super().properties(broker)  # type: ignore[misc]
+        jaas = f'{PLAIN} required username="{USER}" password="{PASSWORD}" user_{USER}="{PASSWORD}";'
+        protocols = found["listener.security.protocol.map"]
+        return found | {
+            "listeners": f"{found['listeners']},SASL://{HOST}:{self.sasl_port}",
+            "listener.security.protocol.map": f"{protocols},SASL:SASL_SSL",
+            "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl.plain.sasl.jaas.config": jaas,
+        }
 
 
-class Ottla(SecuredCluster):
+class Ottla(WithSasl, SecuredCluster):
     """One broker of ours with PLAINTEXT, SSL and SASL_SSL."""
 
-    def properties(self, broker: int) -> dict[str, str]:
-        return with_sasl(super().properties(broker), self.sasl_port)
 
-    sasl_port = 0
-
-
-class Kafka(SecuredKafka):
+class Kafka(WithSasl, SecuredKafka):
     """One broker of Apache Kafka with the same."""
-
-    def properties(self, broker: int) -> dict[str, str]:
-        return with_sasl(super().properties(broker), self.sasl_port)
-
-    sasl_port = 0
 
 
 def settings(cluster: Any, protocol: str) -> dict[str, Any]:

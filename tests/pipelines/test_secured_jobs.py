@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.certificates import Authority
 from support.sasl_clusters import PLAIN
-from support.sasl_ssl import OPERATOR, SaslSslOttla
+from support.sasl_ssl import ONE_BROKER, OPERATOR, SaslSslOttla
 from support.secret_scan import leaks, process_leaks
 
 pytestmark = [
@@ -37,16 +37,8 @@ RECORDS, DAMAGED = 500, 7
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     folder = tmp_path_factory.mktemp("secured")
-    settings = {
-        "default_replication_factor": "1",
-        "offsets_topic_replication_factor": "1",
-        "offsets_topic_num_partitions": "2",
-        "transaction_state_log_replication_factor": "1",
-        "transaction_state_log_min_isr": "1",
-        "transaction_state_log_num_partitions": "2",
-    }
     authority = Authority(folder / "ca")
-    with SaslSslOttla(folder / "c", authority, 1, USERS, **settings) as running:
+    with SaslSslOttla(folder / "c", authority, 1, USERS, **ONE_BROKER) as running:
         admin = AdminClient(running.client(OPERATOR))
         made = [NewTopic(TOPIC, 2, 1), NewTopic(LETTERS, 1, 1), NewTopic(COPY, 2, 1)]
         for future in admin.create_topics(made).values():

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.certificates import Authority
 from support.sasl_clusters import PLAIN
-from support.sasl_ssl import OPERATOR, SaslSslOttla
+from support.sasl_ssl import ONE_BROKER, OPERATOR, SaslSslOttla
 from support.secret_scan import znodes
 
 pytestmark = [
@@ -81,12 +81,7 @@ spark.stop()
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tokens")
-    settings = {
-        "default_replication_factor": "1",
-        "offsets_topic_replication_factor": "1",
-        "offsets_topic_num_partitions": "1",
-        "delegation_token_secret_key": "token-key-of-tests",
-    }
+    settings = ONE_BROKER | {"delegation_token_secret_key": "token-key-of-tests"}
     authority = Authority(folder / "ca")
     with SaslSslOttla(folder / "c", authority, 1, USERS, **settings) as running:
         admin = AdminClient(running.client(OPERATOR))

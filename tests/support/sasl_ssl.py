@@ -6,6 +6,15 @@ from support.secret_scan import Secrets, all_leaks
 
 HOST, LISTENER, OPERATOR = "127.0.0.1", "SASL_SSL", "operator"
 PREFIX = "listener.name.sasl_ssl"
+ONE_BROKER = {
+    "default_replication_factor": "1",
+    "offsets_topic_replication_factor": "1",
+    "offsets_topic_num_partitions": "2",
+    "transaction_state_log_replication_factor": "1",
+    "transaction_state_log_min_isr": "1",
+    "transaction_state_log_num_partitions": "2",
+}
+"""Settings of a cluster of one."""
 ADMIN_PASSWORD, BROKER_PASSWORD = "admin-secret", "broker-secret"
 
 
