@@ -11,6 +11,7 @@ import pytest
 from support import secret_scan
 from support.certificates import Authority
 from support.secret_scan import Secrets, leaks, process_leaks
+from support.waiting import until
 
 PASSWORD = 'planted "pass/word" é'
 
@@ -58,7 +59,9 @@ def test_arguments_of_processes_are_read(tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", code, "--token=planted-token-of-a-process"], stdin=subprocess.PIPE
     ) as process:
-        assert process_leaks(secrets) == [f"process {process.pid}: token"]
+        # It has no arguments for a moment, while it is being replaced by the program.
+        expected = [f"process {process.pid}: token"]
+        until(lambda: process_leaks(secrets) == expected, 20, "its arguments are seen")
         process.stdin.close()
         process.wait(20)
     assert process_leaks(secrets) == []
