@@ -26,6 +26,7 @@ from ottla.model.journal_schema import (
     DamagedLineError,
     DecisionLine,
     DroppedLine,
+    Line,
     RequestLine,
     StateChangeLine,
 )
@@ -34,11 +35,6 @@ DEEPEST = 3
 """Folders below a named one in which a journal is looked for: `ottla-data/broker-0/data/`."""
 LONGEST_LINE = 64 * 1024 * 1024
 NAMED = 1000
-_SENT, *_NAMING = (
-    b'{"kind":"%s",' % str(kind.__struct_config__.tag).encode()
-    for kind in (RequestLine, DecisionLine, StateChangeLine)
-)
-"""How lines begin that are about requests, or about nothing but the partitions they name."""
 
 
 class NoJournalError(OttlaError):
@@ -102,18 +98,27 @@ def _in_order(files: Sequence[Path]) -> list[Path]:
     return [by_time[when] for when in sorted(by_time)]
 
 
+def _beginning(kind: type[Line]) -> bytes:
+    return b'{"kind":"%s",' % str(kind.__struct_config__.tag).encode()
+
+
+_SENT = _beginning(RequestLine)
+_NAMING = (_beginning(DecisionLine), _beginning(StateChangeLine))
+"""Of lines about nothing but the partitions that they name."""
+
+
 def about(tp: TopicPartition) -> Callable[[bytes], bool]:
     """Return which lines, as bytes, the history of one partition needs.
 
     Not what was decided and which states changed of others alone, nor what brokers were sent: that
     is most of a large cluster's journal, and to parse it takes most of the time.
     """
-    name, naming = b'"%s"' % str(tp).encode(), tuple(_NAMING)
+    name = b'"%s"' % str(tp).encode()
 
     def is_about(raw: bytes) -> bool:
         if raw.startswith(_SENT):
             return False
-        return name in raw or not raw.startswith(naming)
+        return name in raw or not raw.startswith(_NAMING)
 
     return is_about
 

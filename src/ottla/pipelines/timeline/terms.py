@@ -218,19 +218,17 @@ def _offline(facts: Iterable[Fact]) -> list[_Offline]:
                 waiting = []
                 following[fact.life] = decided
             if fact.before == OFFLINE and decided is not None:
-                found.append(_Offline(fact.time_ms, fact.life, decided.leader_epoch))
+                found.append(_ended(fact, decided, None))
             elif fact.before == OFFLINE:
                 waiting.append((fact, following.get(fact.life)))
             elif fact.after == OFFLINE:
-                later = following.get(fact.life)
-                until = None if later is None else later.leader_epoch
-                found.append(_Offline(fact.time_ms, fact.life, until))
+                found.append(_ended(fact, None, following.get(fact.life)))
         found += [_ended(line, None, later) for line, later in waiting]
     return found
 
 
 def _ended(line: Fact, earlier: Fact | None, later: Fact | None) -> _Offline:
-    """Return the mark of a line that says it ended: by the decision nearest to it, if any."""
+    """Return the mark of a line: what it says ended by the decision nearest to it, if any."""
     nearest = min(
         (fact for fact in (earlier, later) if fact is not None),
         key=lambda fact: abs(fact.time_ms - line.time_ms),
@@ -254,9 +252,8 @@ def _before_what_followed(marks: Iterable[_Offline], spoken: Sequence[State]) ->
     for mark in marks:
         epochs, earliest = known.get(mark.life, ([], []))
         place = len(epochs) if mark.until is None else bisect_left(epochs, mark.until)
-        if place < len(epochs):
-            mark = mark._replace(time_ms=min(mark.time_ms, earliest[place]))  # noqa: PLW2901
-        found.append(mark)
+        time_ms = min([mark.time_ms, *earliest[place : place + 1]])
+        found.append(mark._replace(time_ms=time_ms))
     return sorted(found, key=lambda mark: mark.time_ms)
 
 
