@@ -99,6 +99,7 @@ def application(
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
             await console.diagnosing.stop()
+            await console.snapshots.stop()
             await console.probe.stop()
             await console.chaos.stop()
 

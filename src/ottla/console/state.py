@@ -17,6 +17,7 @@ from ottla.console.chaos import Chaos
 from ottla.console.diagnosing import Diagnosing
 from ottla.console.probe import Probe
 from ottla.console.sessions import Sessions
+from ottla.console.snapshots import Snapshots
 from ottla.console.watcher import Watcher
 from ottla.net.client import Client
 
@@ -32,6 +33,7 @@ class Console:
     folder: ClusterDir | None
     watcher: Watcher
     diagnosing: Diagnosing
+    snapshots: Snapshots
     probe: Probe
     sessions: Sessions
     read_only: bool = False
@@ -77,6 +79,7 @@ def console_for(
         folder,
         watcher,
         Diagnosing(client),
+        Snapshots(client),
         probe,
         Sessions(),
         read_only,

@@ -3,11 +3,13 @@
 A decider. Who may call: `whatif`. Every leader and every ISR comes from the controller's own
 functions (`leadership`, `elections`, `reassignment_arithmetic`) over a `Context`, in the order of
 Kafka's procedures (`onBrokerFailure`, `onBrokerStartup`, `doControlledShutdown`,
-`onPartitionReassignment`). Assumed: a live follower catches up and joins the ISR; no broker fails
-meanwhile; no record is written. Not modelled: log dirs, the eligible replicas of adr/0007.
+`onPartitionReassignment`). Partitions that are alike in all that these functions look at are
+decided once: what is decided of one depends on no other. Assumed: a live follower catches up and
+joins the ISR; no broker fails meanwhile; no record is written. Not modelled: log dirs, the eligible
+replicas of adr/0007.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -53,19 +55,29 @@ class ModelledCluster:
         self.sizes: dict[TopicPartition, dict[int, int]] = {}
         self._ends: dict[TopicPartition, dict[int, tuple[int, int]]] = {}
         self._unclean: list[tuple[TopicPartition, tuple[int, ...], int]] = []
+        self._first: dict[TopicPartition, TopicPartition] = {}
+        """Of every partition the one that stands in the context for all that are like it."""
+        self._alike: dict[TopicPartition, list[TopicPartition]] = {}
+        """Of each that stands in the context those it stands for, itself included."""
         for broker in snapshot.brokers:
             self._context.add_broker(BrokerInfo(broker.id, (), broker.rack))
+        firsts: dict[Hashable, TopicPartition] = {}
         for tp, partition in snapshot.partitions():
-            self._context.set_assignment(
-                tp,
-                ReplicaAssignment(
-                    tuple(partition.replicas), tuple(partition.adding), tuple(partition.removing)
-                ),
-            )
-            state = LeaderAndIsr(partition.leader, partition.leader_epoch, tuple(partition.isr))
-            self._set(tp, state)
+            isr = tuple(partition.isr)
+            assignment = (
+                tuple(partition.replicas), tuple(partition.adding), tuple(partition.removing)
+            )  # fmt: skip
+            state = partition.leader, partition.leader_epoch, isr
+            ends = tuple(sorted(partition.ends.items()))
+            first = firsts.setdefault((assignment, state, ends, self.unclean[tp.topic]), tp)
+            if first is tp:
+                self._context.set_assignment(tp, ReplicaAssignment(*assignment))
+                self._set(tp, LeaderAndIsr(*state))
+                self._alike[tp] = []
+            self._first[tp] = first
+            self._alike[first].append(tp)
             self.sizes[tp] = partition.sizes
-            self._ends[tp] = dict(partition.ends)
+            self._ends[tp] = partition.ends
 
     # --- looking ----------------------------------------------------------------------------
 
@@ -74,16 +86,18 @@ class ModelledCluster:
         return self._context.live_or_shutting_down
 
     def partitions(self) -> Iterator[tuple[TopicPartition, Facts]]:
-        for tp in self._context.partitions():
-            yield tp, self.facts(tp)
+        """Yield every partition; those that are alike share one `Facts`."""
+        facts = {first: self._facts(first) for first in self._alike}
+        for tp, first in self._first.items():
+            yield tp, facts[first]
 
-    def facts(self, tp: TopicPartition) -> Facts:
-        state = self._state(tp)
-        replicas = self._context.assignment(tp).replicas
+    def _facts(self, first: TopicPartition) -> Facts:
+        state = self._state(first)
+        replicas = self._context.assignment(first).replicas
         return Facts(replicas, state.leader, state.leader_epoch, state.isr)
 
     def knows(self, tp: TopicPartition) -> bool:
-        return tp in self._context.leadership
+        return tp in self._first
 
     def ends(self, tp: TopicPartition) -> Mapping[int, tuple[int, int]]:
         """Return where logs end, as far as the snapshot has it: leader epoch and end offset."""
@@ -92,7 +106,7 @@ class ModelledCluster:
     def take_unclean(self) -> list[tuple[TopicPartition, tuple[int, ...], int]]:
         """Return the unclean elections since the last call: partition, ISR before, leader."""
         found, self._unclean = self._unclean, []
-        return found
+        return sorted(found, key=lambda election: election[0])
 
     # --- events -----------------------------------------------------------------------------
 
@@ -121,7 +135,7 @@ class ModelledCluster:
         self._write(plan_isr_removal(context, broker, followed, context.leadership))
         left = [tp for tp in context.partitions_on(broker) if self._state(tp).leader == broker]
         self.kill([broker])
-        return left
+        return [tp for first in left for tp in self._alike[first]]
 
     def start(self, brokers: Iterable[Broker]) -> None:
         """Bring brokers up; their replicas catch up where there is a leader."""
@@ -142,15 +156,17 @@ class ModelledCluster:
     def reassign(self, plan: Mapping[TopicPartition, tuple[int, ...]]) -> list[TopicPartition]:
         """Move partitions; return those whose move cannot end: a target replica is not alive."""
         context = self._context
-        stuck = []
-        for tp, target in plan.items():
+        self._tell_apart(plan.get)
+        moves = {self._first[tp]: target for tp, target in plan.items()}
+        stuck = set()
+        for tp, target in moves.items():
             assignment = reassign_to(context.assignment(tp), target)
             context.set_assignment(tp, assignment)
             if not set(target) <= set(self._state(tp).isr):
                 self._write(plan_epoch_bump(context, [tp], context.leadership))
                 self._join(tp, assignment.target)
             if not set(target) <= set(self._state(tp).isr):
-                stuck.append(tp)
+                stuck.add(tp)
                 continue
             context.set_assignment(tp, ReplicaAssignment(target))
             if self._state(tp).leader not in target:
@@ -159,19 +175,35 @@ class ModelledCluster:
                 self._write(plan_epoch_bump(context, [tp], context.leadership))
             for broker in assignment.removing:
                 self._write(plan_isr_removal(context, broker, [tp], context.leadership))
-        return stuck
+        return [tp for tp in plan if self._first[tp] in stuck]
 
     def elect_unclean(self, partitions: Iterable[TopicPartition]) -> None:
         """Hold unclean elections of partitions that have no leader."""
         chosen = set(partitions)
+        self._tell_apart(chosen.__contains__)
         self._elect(ElectionKind.UNCLEAN, [tp for tp in self._leaderless() if tp in chosen])
 
     def allow_unclean(self, topics: Iterable[str], allowed: bool) -> None:
         """Set unclean.leader.election.enable; the controller elects at once where it may now."""
         self.unclean.update(dict.fromkeys(topics, allowed))
+        self._tell_apart(lambda tp: self.unclean[tp.topic])
         self._elect(ElectionKind.OFFLINE, self._leaderless())
 
     # --- inside -----------------------------------------------------------------------------
+
+    def _tell_apart(self, by: Callable[[TopicPartition], Hashable]) -> None:
+        """Let partitions be alike only where they have this value in common, too."""
+        context = self._context
+        for first, members in list(self._alike.items()):
+            parts: dict[Hashable, list[TopicPartition]] = {}
+            for tp in members:
+                parts.setdefault(by(tp), []).append(tp)
+            for part in parts.values():
+                self._alike[part[0]] = part
+                if part[0] != first:
+                    context.set_assignment(part[0], context.assignment(first))
+                    self._set(part[0], self._state(first))
+                    self._first.update(dict.fromkeys(part, part[0]))
 
     def _join(self, tp: TopicPartition, brokers: Iterable[int]) -> None:
         state = self._state(tp)
@@ -203,6 +235,7 @@ class ModelledCluster:
     def _write(self, plan: Plan) -> None:
         for tp, decision in plan.decisions.items():
             if decision.rule.startswith("unclean") and decision.before and decision.after:
-                self._unclean.append((tp, decision.before.isr, decision.after.leader))
+                isr, leader = decision.before.isr, decision.after.leader
+                self._unclean += [(alike, isr, leader) for alike in self._alike[tp]]
         for tp, state in plan.writes.items():
             self._set(tp, state)

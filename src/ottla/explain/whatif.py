@@ -17,12 +17,13 @@ from ottla.admin.operations.drain_plan import drained
 from ottla.admin.operations.election_losses import Candidate, LogEnd, Loss
 from ottla.admin.operations.snapshot_file import MIN_ISR, UNCLEAN, Broker, Snapshot
 from ottla.admin.operations.spread import propose
-from ottla.explain.modelled_cluster import ModelledCluster
+from ottla.explain.modelled_cluster import Facts, ModelledCluster
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 
 T = TypeVar("T")
 Plan = Mapping[TopicPartition, tuple[int, ...]]
+_Change = tuple[int, int, list[int], list[int], list[int], list[int]]
 
 
 class BrokerLoad(msgspec.Struct, frozen=True):
@@ -97,9 +98,9 @@ class WhatIf:
         self._cluster = ModelledCluster(snapshot)
         self._known = {b.id: b for b in snapshot.brokers}
         self._scenario = ""
-        self._facts = self._now = dict(self._cluster.partitions())
+        self._look()
+        self._facts, self._wrong = self._now, self._wrong_now
         self._before = self._state()
-        self._wrong = self._wrong_now()
         self._steps: list[Step] = []
         self._lost: list[Lost] = []
         self._notes: list[str] = []
@@ -252,13 +253,13 @@ class WhatIf:
 
     def _start(self, brokers: Sequence[Broker]) -> None:
         self._cluster.start(brokers)
-        self._now = dict(self._cluster.partitions())
+        self._look()
 
     def _step(self, what: str, event: Callable[[], object]) -> None:
         """Let something happen; note what is wrong afterwards, and what is lost."""
         event()
-        self._now = dict(self._cluster.partitions())
-        leaderless, under_min_isr = self._wrong_now()
+        self._look()
+        leaderless, under_min_isr = self._wrong_now
         was_leaderless, was_under = self._wrong
         self._steps.append(
             Step(
@@ -280,7 +281,9 @@ class WhatIf:
         for loss in losses:
             yield Lost(str(tp), leader, str(loss))
 
-    def _wrong_now(self) -> tuple[dict[TopicPartition, None], dict[TopicPartition, None]]:
+    def _look(self) -> None:
+        """Take the cluster as it stands: each partition, those without a leader or min ISR."""
+        self._now = dict(self._cluster.partitions())
         leaderless: dict[TopicPartition, None] = {}
         under: dict[TopicPartition, None] = {}
         for tp, facts in self._now.items():
@@ -288,7 +291,7 @@ class WhatIf:
                 leaderless[tp] = None
             elif len(facts.isr) < self._least(tp, facts.replicas):
                 under[tp] = None
-        return leaderless, under
+        self._wrong_now = leaderless, under
 
     def _least(self, tp: TopicPartition, replicas: Sequence[int]) -> int:
         return min(self._cluster.min_isr[tp.topic], len(replicas))
@@ -297,22 +300,22 @@ class WhatIf:
         leaders: Counter[int] = Counter()
         replicas: Counter[int] = Counter()
         held: Counter[int] = Counter()
-        partitions = without = under_replicated = under_min_isr = 0
-        for tp, facts in self._now.items():
-            partitions += 1
-            without += facts.leader < 0
-            under_replicated += len(facts.isr) < len(facts.replicas)
-            under_min_isr += facts.leader >= 0 and len(facts.isr) < self._least(tp, facts.replicas)
-            leaders[facts.leader] += 1
-            sizes = self._cluster.sizes[tp]
-            largest = max(sizes.values(), default=0)
+        without = under_replicated = 0
+        for facts, count in Counter(self._now.values()).items():
+            without += count * (facts.leader < 0)
+            under_replicated += count * (len(facts.isr) < len(facts.replicas))
+            leaders[facts.leader] += count
             for broker in facts.replicas:
-                replicas[broker] += 1
-                held[broker] += sizes.get(broker, largest)
+                replicas[broker] += count
+        for tp, facts in self._now.items():
+            sizes = self._cluster.sizes[tp]
+            for broker in facts.replicas:
+                size = sizes.get(broker)
+                held[broker] += max(sizes.values(), default=0) if size is None else size
         live = self._cluster.live
         ids = sorted({*live, *replicas, *self._cluster.racks})
         return State(
-            partitions, without, under_replicated, under_min_isr,
+            len(self._now), without, under_replicated, len(self._wrong_now[1]),
             [
                 BrokerLoad(
                     b, self._cluster.racks.get(b), b in live, leaders[b], replicas[b], held[b]
@@ -322,15 +325,13 @@ class WhatIf:
         )  # fmt: skip
 
     def _changes(self) -> Iterator[Change]:
+        known: dict[tuple[Facts, Facts], _Change | None] = {}
         for tp, after in self._now.items():
-            before = self._facts[tp]
-            if (before.replicas, before.leader, set(before.isr)) != (
-                after.replicas, after.leader, set(after.isr),
-            ):  # fmt: skip
-                yield Change(
-                    str(tp), before.leader, after.leader, list(before.isr), list(after.isr),
-                    list(before.replicas), list(after.replicas),
-                )  # fmt: skip
+            both = self._facts[tp], after
+            if both not in known:
+                known[both] = _changed(*both)
+            if (change := known[both]) is not None:
+                yield Change(str(tp), *change)
 
     def _alive(self, brokers: Sequence[int]) -> None:
         live = sorted(self._cluster.live)
@@ -339,6 +340,18 @@ class WhatIf:
                 raise OttlaError(f"broker {broker} is not alive; alive are {_texts(live)}")
         if len(set(brokers)) != len(brokers):
             raise OttlaError("a broker is named twice; name each once")
+
+
+def _changed(before: Facts, after: Facts) -> _Change | None:
+    """Return what of a `Change` comes after its partition; None if all is as it was."""
+    if (before.replicas, before.leader, set(before.isr)) == (
+        after.replicas, after.leader, set(after.isr),
+    ):  # fmt: skip
+        return None
+    return (
+        before.leader, after.leader, list(before.isr), list(after.isr),
+        list(before.replicas), list(after.replicas),
+    )  # fmt: skip
 
 
 def _planned(plan: Callable[[], T]) -> T:

@@ -4,6 +4,7 @@ Who may call: `explain.whatif_command`, tests. Invariants: any Kafka is asked; n
 broker that does not respond leaves sizes and log ends unknown, nothing else.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -45,12 +46,16 @@ async def take(client: Client) -> Snapshot:
                 ]
             )
     by_name = dict(found.partitions())
-    for tp, move in (await reassign.in_progress(client)).items():
+    live = [broker.id for broker in found.brokers]
+    moves, described, _ = await asyncio.gather(
+        reassign.in_progress(client),
+        log_dirs.describe(client, live),
+        _read_settings(client, found),
+    )
+    for tp, move in moves.items():
         if tp in by_name:
             by_name[tp].adding, by_name[tp].removing = list(move.adding), list(move.removing)
-    await _read_settings(client, found)
-    live = [broker.id for broker in found.brokers]
-    for lying in (await log_dirs.describe(client, live)).replicas:
+    for lying in described.replicas:
         if lying.partition in by_name and not lying.is_future:
             by_name[lying.partition].sizes[lying.broker] = lying.size
     asked: dict[int, list[TopicPartition]] = {}

@@ -74,7 +74,7 @@ async def describe(
     *,
     only: Mapping[str, Collection[int]] | None = None,
 ) -> Described:
-    """Ask brokers for their log dirs, and for replicas of these topics (none named: of all).
+    """Ask brokers at once for their log dirs, and for replicas of these topics (none: of all).
 
     `only`: partitions by topic; brokers are asked for no others then.
     """
@@ -87,10 +87,11 @@ async def describe(
     dirs: list[LogDir] = []
     replicas: list[Lying] = []
     silent = []
-    for broker in sorted(brokers):
-        try:
-            response = await client.call(DescribeLogDirsRequest(topics=wanted), broker)
-        except ConnectionLostError:
+    asked = sorted(brokers)
+    request = DescribeLogDirsRequest(topics=wanted)
+    responses = await asyncio.gather(*(_response(client, request, broker) for broker in asked))
+    for broker, response in zip(asked, responses, strict=True):
+        if response is None:
             silent.append(broker)
             continue
         for found in sorted(response.results, key=lambda r: r.log_dir):
@@ -112,6 +113,13 @@ async def describe(
                 if not topics or t.name in topics
             ]
     return Described(dirs, replicas, silent)
+
+
+async def _response(client: Client, request: DescribeLogDirsRequest, broker: int) -> Any:
+    try:
+        return await client.call(request, broker)
+    except ConnectionLostError:
+        return None
 
 
 def moving(described: Described) -> set[int]:

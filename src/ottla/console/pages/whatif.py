@@ -1,14 +1,14 @@
 """What if: brokers die, stop, restart or are drained; what would happen, before it does.
 
 Who may call: `application`. Invariants: nothing changes; what is computed is `explain.whatif`'s, on
-a snapshot that is taken for each question; one question at a time.
+the newest of `snapshots`; one question at a time.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from ottla.admin.operations import cluster_snapshot
 from ottla.admin.operations.snapshot_file import Snapshot
+from ottla.admin.top.changes import Look
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.page import Page
 from ottla.console.state import Console
@@ -30,20 +30,27 @@ async def page(console: Console, asked: Asked) -> Page:
     look = await console.watcher.look()
     event = asked.choice("event", EVENTS, "kill")
     chosen = asked.numbers("broker", MOST_BROKERS)
-    report = await outcome(console, event, chosen) if chosen else None
+    report, clock = None, ""
+    if chosen:
+        report, clock = await outcome(console, look, event, chosen)
+    else:
+        console.snapshots.prepare(look)  # while the form is filled in
     values = {
         "brokers": sorted(look.brokers), "events": {k: words for k, (words, _) in EVENTS.items()},
-        "event": event, "chosen": chosen, "report": report, "shown": SHOWN, **_loads(report),
+        "event": event, "chosen": chosen, "report": report, "clock": clock, "shown": SHOWN,
+        **_loads(report),
     }  # fmt: skip
     return Page("whatif.html", {"title": "What if", **values})
 
 
-async def outcome(console: Console, event: str, brokers: list[int]) -> Report:
-    """Return what an event would come to."""
+async def outcome(
+    console: Console, look: Look, event: str, brokers: list[int]
+) -> tuple[Report, str]:
+    """Return what an event would come to, and when the cluster was as that assumes."""
     if event == "drain" and len(brokers) != 1:
         raise BadRequestError("drain: choose one broker")
-    snapshot = await cluster_snapshot.take(console.client)
-    return await console.alone(_compute, snapshot, event, brokers)
+    taken = await console.snapshots.get(look)
+    return await console.alone(_compute, taken.snapshot, event, brokers), taken.clock
 
 
 def _compute(snapshot: Snapshot, event: str, brokers: list[int]) -> Report:
