@@ -29,6 +29,7 @@ from ottla.model.journal_schema import (
     Line,
     RequestLine,
     StateChangeLine,
+    TopicsChanged,
 )
 
 DEEPEST = 3
@@ -105,20 +106,28 @@ def _beginning(kind: type[Line]) -> bytes:
 _SENT = _beginning(RequestLine)
 _NAMING = (_beginning(DecisionLine), _beginning(StateChangeLine))
 """Of lines about nothing but the partitions that they name."""
+_OF_TOPICS = (b',"event":"%s",' % TopicsChanged.__name__.encode(), b',"part":"topic",')
+"""In the head of lines about nothing but the topics that they name."""
+_HEAD = 160
+"""Bytes at most, up to these: kind, time, controller, epoch, cause."""
 
 
 def about(tp: TopicPartition) -> Callable[[bytes], bool]:
     """Return which lines, as bytes, the history of one partition needs.
 
-    Not what was decided and which states changed of others alone, nor what brokers were sent: that
-    is most of a large cluster's journal, and to parse it takes most of the time.
+    Not what was decided and which states changed of others alone, nor which other topics there are,
+    nor what brokers were sent: that is most of a large cluster's journal, and to parse it takes
+    most of the time.
     """
-    name = b'"%s"' % str(tp).encode()
+    name, topic = b'"%s"' % str(tp).encode(), b'"%s"' % tp.topic.encode()
 
     def is_about(raw: bytes) -> bool:
         if raw.startswith(_SENT):
             return False
-        return name in raw or not raw.startswith(_NAMING)
+        if raw.startswith(_NAMING):
+            return name in raw
+        head = raw[:_HEAD]
+        return topic in raw or not any(beginning in head for beginning in _OF_TOPICS)
 
     return is_about
 

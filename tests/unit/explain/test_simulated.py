@@ -9,7 +9,7 @@ from ottla.explain.history import PartitionHistory
 from ottla.explain.journals import Damage, about, find, read
 from ottla.explain.replay import Replay
 from ottla.explain.spans import Timeline
-from ottla.model.journal_schema import JOURNAL_NAME
+from ottla.model.journal_schema import JOURNAL_NAME, TopicFacts, TopicsChanged
 from ottla.sim.cluster import Cluster, Plan
 from ottla.sim.world import Simulation
 
@@ -86,6 +86,10 @@ def _check_other_decisions_do_not_matter(journals, story):
         of_all.take(entry)
         count += 1
     for entry in read(journals, Damage(), about(tp)):
+        facts = entry.facts
+        if isinstance(facts, TopicsChanged):
+            assert tp.topic in {*facts.new, *facts.gone}
+        assert not isinstance(facts, TopicFacts) or facts.topic == tp.topic
         of_one.take(entry)
         alone.take(entry)
         count -= 1
