@@ -48,6 +48,18 @@ def free_ports(count: int) -> list[int]:
     raise AssertionError(f"no {count} free ports from {FIRST_TEST_PORT} on")
 
 
+def free_row(count: int) -> int:
+    """Return the first of so many free ports in a row, for `ottla up --port-base`.
+
+    Without a base, `up` takes the usual ports where they are free: two that start at the same
+    moment, in two processes of tests, take the same ones.
+    """
+    while True:
+        ports = free_ports(count)
+        if ports[-1] - ports[0] == count - 1:
+            return ports[0]
+
+
 FEW = {
     "offsets_topic_num_partitions": "4",
     "transaction_state_log_num_partitions": "4",
@@ -201,7 +213,10 @@ class BrokerProcesses:
         self.processes[broker].wait(10)
 
     def pause(self, broker: int) -> None:
-        self.processes[broker].send_signal(signal.SIGSTOP)
+        """Stop a process, and wait until it is: on busy cores it runs on until it has its turn."""
+        process = self.processes[broker]
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self, broker: int) -> None:
         self.processes[broker].send_signal(signal.SIGCONT)
