@@ -4,7 +4,7 @@ SASL_SSL with SCRAM for clients and among brokers, and ACLs: one user may write,
 round makes a broker of one kind the controller and kills a broker, in turn: ours and Kafka's while
 each is the controller, ours and Kafka's while the other kind is. What a round does besides, and
 how it is judged, is `kill_proof.py`'s. Crash detection has no part in brokers of Kafka, whose
-deaths are noticed when their sessions end, after 4 s.
+deaths are noticed when their sessions end, after 6 s.
 
 No broker may have denied anything to those who have a right. At the end of each round every broker
 denies the topic to a user without ACLs, and every leader a write to one who may only describe.
