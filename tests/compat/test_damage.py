@@ -84,7 +84,7 @@ def test_f20_leadership_moves_all_is_read_and_the_replica_is_copied_anew(cluster
     took_s = time.monotonic() - began_s
     assert not errors
     assert [found[n] for n in range(COUNT)] == values()
-    assert leader_of(admin, topic) != leader
+    until(lambda: leader_of(admin, topic) != leader, 20, "whoever is asked has heard of the move")
     wait_healed(cluster, admin, topic, leader)
     healed_s = time.monotonic() - began_s
     print(f"all was read after {took_s:.1f} s, the replica was whole after {healed_s:.1f} s")
@@ -160,7 +160,7 @@ def test_f20_the_last_replica_goes_on_serving_what_is_whole(cluster, admin):
     before, errors = read(cluster.bootstrap, topic, 0, first)
     assert [before[n] for n in range(first)] == values()[:first]
     assert not errors
-    hole, errors = read(cluster.bootstrap, topic, first, end, timeout_s=5)
+    hole, errors = read(cluster.bootstrap, topic, first, end, after_error_s=3)
     assert not hole
     assert errors
     after, errors = read(cluster.bootstrap, topic, end, COUNT)

@@ -74,8 +74,11 @@ def leader_of(admin, topic) -> int:
     return partition(admin, topic).leader
 
 
-def read(bootstrap, topic, start=0, stop=COUNT, timeout_s=60):
-    """Read the partition with one consumer; return {offset: value} and the errors it was given."""
+def read(bootstrap, topic, start=0, stop=COUNT, timeout_s=60, *, after_error_s=None):
+    """Read the partition with one consumer; return {offset: value} and the errors it was given.
+
+    `after_error_s`: how long to go on after the first error.
+    """
     settings = {"group_id": topic, "enable_auto_commit": False, "auto_offset_reset": "error"}
     consumer = Consumer(named(bootstrap, settings))
     consumer.assign([TopicPartition(topic, 0, start)])
@@ -88,6 +91,8 @@ def read(bootstrap, topic, start=0, stop=COUNT, timeout_s=60):
                 continue
             if message.error():
                 errors.append(message.error())
+                if after_error_s is not None and len(errors) == 1:
+                    deadline = min(deadline, time.monotonic() + after_error_s)
                 if message.error().code() == KafkaError._BAD_MSG:
                     break
                 continue
