@@ -82,8 +82,11 @@ def leaks(secrets: Secrets, folder: Path, allowed: Iterable[Path] = ()) -> list[
     found = []
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.resolve() not in belongs:
-            with path.open("rb") as file:
-                data = file.read(MOST_BYTES)
+            try:
+                with path.open("rb") as file:
+                    data = file.read(MOST_BYTES)
+            except FileNotFoundError:  # a broker that runs has renamed it just now
+                continue
             found += [f"{path}: {name}" for name in sorted(secrets.found_in(data))]
     return found
 
