@@ -1,5 +1,6 @@
 """The command line as a person uses it: up, topics, produce, kill, status, up again, down."""
 
+import contextlib
 import json
 import os
 import signal
@@ -14,6 +15,8 @@ import pytest
 
 from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.admin.local.processes import alive, send_signal, wait_gone
+from support.cluster import free_row
+from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes]
 
@@ -48,8 +51,7 @@ def problem(*arguments, code=1, stdin=""):
 def folder(tmp_path_factory):
     """Start three brokers with `ottla up`; whatever the tests did, `ottla down` ends it."""
     path = tmp_path_factory.mktemp("cluster") / "data"
-    base = quiet_ports(4)
-    done = ottla("up", "-n", 3, "--dir", path, "--port-base", base)
+    done = ottla("up", "-n", 3, "--dir", path, "--port-base", free_row(4))
     try:
         assert done.returncode == 0, done.stderr
         yield path
@@ -57,24 +59,6 @@ def folder(tmp_path_factory):
         processes = ClusterDir(path).existing().processes() if path.exists() else []
         ottla("down", "--dir", path)
         assert not [p for p in processes if alive(p)], "down left processes behind"
-
-
-def quiet_ports(count):
-    """Return the first of `count` free ports in a row, below those of outgoing connections."""
-    for base in range(20_000 + os.getpid() % 5000, 30_000, count):
-        sockets = []
-        try:
-            for port in range(base, base + count):
-                one = socket.socket()
-                sockets.append(one)
-                one.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        finally:
-            for one in sockets:
-                one.close()
-        return base
-    raise AssertionError("no free ports")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each broker is started alone")
@@ -90,8 +74,16 @@ def test_brokers_that_were_forked_are_processes_of_their_own(folder):
         assert fds[0] == os.devnull
         assert {n: fds[n] for n in fds if fds[n] in logs} == {1: logs[number], 2: logs[number]}
         assert not [name for name in fds.values() if name.endswith("(deleted)")], "inherited"
-    running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert not [line for line in running if b"broker\0fork\0" in line], "what forked has ended"
+    assert not [line for line in running_of_ours() if b"broker\0fork\0" in line], "it has ended"
+
+
+def running_of_ours():
+    """Yield the command lines of what this process of tests started: others start clusters, too."""
+    mark = f"XDG_STATE_HOME={os.environ['XDG_STATE_HOME']}\0".encode()
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if mark in (path / "environ").read_bytes() + b"\0":
+                yield (path / "cmdline").read_bytes()
 
 
 @pytest.mark.parametrize("typed", [(), ("x",), ("987",), ("0", "-")])
@@ -109,7 +101,11 @@ def test_up_again_starts_nothing(folder):
 
 
 def test_status_as_json(folder):
-    found = json.loads(ok("status", "--dir", folder, "--output", "json"))
+    def answered():
+        found = json.loads(ok("status", "--dir", folder, "--output", "json"))
+        return found if all(b["metrics"] for b in found["brokers"]) else None
+
+    found = until(answered, 60, "each broker tells its figures within a second")
     watched = ok("status", "--watch", 0.1, "--count", 2, "--dir", folder, "--output", "json")
     assert [json.loads(line)["healthy"] for line in watched.splitlines()] == [True, True]
     assert [b["id"] for b in found["brokers"]] == [0, 1, 2]
@@ -146,7 +142,7 @@ def test_consume_one_partition_as_json(folder):
     for partition in (0, 1):
         out = ok(
             "consume", "onepart", "--partition", partition, "--from-beginning",
-            "--timeout-ms", 700, "--output", "json", "--dir", folder,
+            "--until", "end", "--output", "json", "--dir", folder,
         )  # fmt: skip
         records += map(json.loads, out.splitlines())
     assert [(r["topic"], r["offset"], r["key"], r["value"]) for r in records] == [
@@ -159,11 +155,14 @@ def test_topics_as_json(folder):
         "topics", "create", "described", "--partitions", 2, "--replication-factor", 2,
         "--config", "retention.ms=1000000", "--dir", folder,
     )  # fmt: skip
-    names = [
-        t["name"] for t in json.loads(ok("topics", "list", "--output", "json", "--dir", folder))
-    ]
-    assert "described" in names
-    assert names == sorted(names)
+
+    def listed():
+        found = json.loads(ok("topics", "list", "--output", "json", "--dir", folder))
+        names = [t["name"] for t in found]
+        assert names == sorted(names)
+        return "described" in names
+
+    until(listed, 30, "each broker that may be asked has heard of the topic")
     described = ok("topics", "describe", "described", "--output", "json", "--dir", folder)
     (found,) = json.loads(described)
     assert [len(p["replicas"]) for p in found["partitions"]] == [2, 2]
@@ -281,14 +280,15 @@ def test_zookeeper_of_others(tmp_path, folder):
     """A second cluster lives in a folder of the same ZooKeeper; an id that is taken is refused."""
     address = ClusterDir(folder).existing().zookeeper.address
     inner = tmp_path / "inner"
-    ok("up", "-n", 1, "--dir", inner, "--zookeeper", f"{address}/inner")
+    ok("up", "-n", 1, "--dir", inner, "--zookeeper", f"{address}/inner", "--port-base", free_row(1))
     try:
         found = json.loads(ok("status", "--dir", inner, "--output", "json"))
         assert [b["id"] for b in found["brokers"]] == [0]
     finally:
         ok("down", "--dir", inner)
     assert ClusterDir(folder).existing().zookeeper.running, "not ours to stop"
-    line = problem("up", "-n", 1, "--dir", tmp_path / "same", "--zookeeper", address)
+    same = ("up", "-n", 1, "--dir", tmp_path / "same", "--port-base", free_row(1))
+    line = problem(*same, "--zookeeper", address)
     assert "broker id 0 is registered" in line
     assert not (tmp_path / "same" / "cluster.json").exists()
 
@@ -321,7 +321,7 @@ def test_folder_of_another_cluster(tmp_path, folder):
     (data / "meta.properties").write_text(
         "version=0\nbroker.id=0\ncluster.id=someOtherCluster00000\n"
     )
-    line = problem("up", "-n", 1, "--dir", other.path)
+    line = problem("up", "-n", 1, "--dir", other.path, "--port-base", free_row(2))
     assert "broker 0 ended at once" in line
     assert "someOtherCluster00000" in line
     assert not (other.path / "cluster.json").exists()
@@ -330,12 +330,13 @@ def test_folder_of_another_cluster(tmp_path, folder):
 def test_interrupted_up_leaves_nothing(tmp_path):
     path = tmp_path / "c"
     up = subprocess.Popen(
-        [sys.executable, "-m", "ottla", "up", "-n", "3", "--dir", str(path)],
+        [sys.executable, "-m", "ottla", "up", "-n", "3", "--dir", str(path),
+         "--port-base", str(free_row(4))],
         stderr=subprocess.PIPE,
         start_new_session=True,
-    )
+    )  # fmt: skip
     started = path / "cluster.json"
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     processes = []
     while not processes and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -350,11 +351,12 @@ def test_interrupted_up_leaves_nothing(tmp_path):
 def test_foreground_stops_all_on_ctrl_c(tmp_path):
     path = tmp_path / "c"
     up = subprocess.Popen(
-        [sys.executable, "-m", "ottla", "up", "-n", "1", "--dir", str(path), "--foreground"],
+        [sys.executable, "-m", "ottla", "up", "-n", "1", "--dir", str(path), "--foreground",
+         "--port-base", str(free_row(2))],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    )
+    )  # fmt: skip
     assert up.stderr is not None
     for line in up.stderr:
         if "Ctrl-C" in line:

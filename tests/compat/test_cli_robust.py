@@ -23,7 +23,7 @@ from ottla.admin.local import adoption
 from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.admin.zookeeper_session import ZooKeeper
 from ottla.zookeeper.embedded import start_zookeeper
-from support.cluster import free_ports
+from support.cluster import free_ports, free_row
 from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
@@ -50,6 +50,8 @@ def one_line(done, code, *words):
 
 @contextlib.contextmanager
 def cluster(folder, *arguments):
+    if "--port-base" not in arguments and not folder.exists():
+        arguments = (*arguments, "--port-base", free_row(2))
     done = ottla("up", "-n", "1", "--dir", folder, *arguments)
     assert done.returncode == 0, done.stderr
     try:
@@ -60,8 +62,9 @@ def cluster(folder, *arguments):
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
-    port, *_ = free_ports(2)
-    with cluster(tmp_path_factory.mktemp("robust") / "data", "--port-base", port) as folder:
+    # A copy of its ZooKeeper is to know the broker still when a JVM has started on busy cores.
+    session = ("--set", "zookeeper.session.timeout.ms=30000")
+    with cluster(tmp_path_factory.mktemp("robust") / "data", *session) as folder:
         yield folder
 
 
@@ -108,10 +111,8 @@ def test_an_id_that_another_cluster_has_is_no_success(here, tmp_path):
         for line in ottla("up", "--dir", here).stderr.splitlines()
         if line.startswith("zookeeper")
     )
-    port, *_ = free_ports(2)
-    done = ottla(
-        "up", "-n", "1", "--dir", tmp_path / "other", "--zookeeper", zookeeper, "--port-base", port
-    )
+    at = ("--zookeeper", zookeeper, "--port-base", free_row(1))
+    done = ottla("up", "-n", "1", "--dir", tmp_path / "other", *at)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert "broker id 0 is registered" in last
@@ -119,10 +120,15 @@ def test_an_id_that_another_cluster_has_is_no_success(here, tmp_path):
     assert ottla("status", "--dir", here).returncode == 0
 
 
-def test_a_copy_never_controls_the_original(here, tmp_path):
+def copied(here, tmp_path):
+    """Copy a cluster that runs, but for what it is about to rename: that may be gone meanwhile."""
     copy = tmp_path / "copy"
-    ignored = shutil.ignore_patterns("*.sock")
-    shutil.copytree(here, copy, ignore=ignored)
+    shutil.copytree(here, copy, ignore=shutil.ignore_patterns("*.sock", "*.tmp"))
+    return copy
+
+
+def test_a_copy_never_controls_the_original(here, tmp_path):
+    copy = copied(here, tmp_path)
     for command in (["down"], ["status"], ["up"], ["topics", "list"]):
         one_line(ottla(*command, "--dir", copy), 1, "is a copy of", "--adopt")
     assert ottla("status", "--dir", here).returncode == 0, "the original still runs"
@@ -138,13 +144,12 @@ def test_a_copy_never_controls_the_original(here, tmp_path):
 
 def test_what_is_true_of_the_original_alone_is_removed_from_a_copy(here, tmp_path):
     """The copy of ZooKeeper's data names living brokers, which its controller would write to."""
-    copied = tmp_path / "copy"
-    shutil.copytree(here, copied, ignore=shutil.ignore_patterns("*.sock"))
-    folder = ClusterDir(copied)
+    copy = copied(here, tmp_path)
+    folder = ClusterDir(copy)
     known = folder.load()
-    assert len(list(copied.glob("broker-*/data/.ottla-*"))) >= len(known.brokers)
+    assert len(list(copy.glob("broker-*/data/.ottla-*"))) >= len(known.brokers)
     adoption.remove_marks(folder, known)
-    assert not list(copied.glob("broker-*/data/.ottla-*"))
+    assert not list(copy.glob("broker-*/data/.ottla-*"))
     (port,) = free_ports(1)
     zookeeper = start_zookeeper(folder.zookeeper_dir, port)
     client = KazooClient(f"127.0.0.1:{port}")
@@ -161,8 +166,7 @@ def test_what_is_true_of_the_original_alone_is_removed_from_a_copy(here, tmp_pat
 
 def test_a_copy_of_a_running_cluster_becomes_one_of_its_own(here, tmp_path):
     assert ottla("topics", "create", "copied", "--partitions", "6", "--dir", here).returncode == 0
-    copy = tmp_path / "copy"
-    shutil.copytree(here, copy, ignore=shutil.ignore_patterns("*.sock"))
+    copy = copied(here, tmp_path)
     described = ottla("topics", "describe", "copied", "--dir", here).stdout
     try:
         adopted = ottla("up", "--adopt", "--dir", copy)
@@ -200,13 +204,14 @@ def test_why_a_broker_is_down_is_said(tmp_path):
 def test_a_full_disk_is_named(tmp_path):
     folder = tmp_path / "small"
     folder.mkdir()
+    up = f"{sys.executable} -m ottla up -n 1 --dir {folder}/data"
     script = f"""
         mount -t tmpfs -o size=12m tmpfs {folder} || exit 99
-        {sys.executable} -m ottla up -n 1 --dir {folder}/data >{tmp_path}/up 2>&1 || exit 98
+        {up} --port-base {free_row(2)} >{tmp_path}/up 2>&1 || exit 98
         head -c 20000000 /dev/zero >{folder}/filler 2>/dev/null
         {sys.executable} -m ottla down --dir {folder}/data >{tmp_path}/down 2>&1
         echo $? >{tmp_path}/code
-        {sys.executable} -m ottla up -n 1 --dir {folder}/data >{tmp_path}/again 2>&1
+        {up} >{tmp_path}/again 2>&1
         echo $? >>{tmp_path}/code
     """
     done = subprocess.run(
@@ -348,7 +353,7 @@ def test_what_is_not_there_is_said(here):
 
 
 def test_more_brokers_get_the_next_ports(tmp_path):
-    port, *_ = free_ports(5)
+    port = free_row(3)
     with cluster(tmp_path / "data", "--port-base", port) as folder:
         done = ottla("up", "-n", "2", "--dir", folder)
         assert done.returncode == 0, done.stderr
