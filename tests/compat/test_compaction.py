@@ -89,7 +89,6 @@ def kafka(tmp_path, kafka_tools):
     with Kafka39Cluster(
         tmp_path / "kafka",
         heap_mb=300,
-        session_timeout_ms=2000,
         log_cleaner_backoff_ms="100",
         log_cleaner_dedupe_buffer_size="2000000",
     ) as cluster:
@@ -161,7 +160,7 @@ def cluster(tmp_path_factory):
     with OttlaCluster(
         tmp_path_factory.mktemp("compaction"),
         brokers=1,
-        session_timeout_ms=4000,
+        session_timeout_ms=10_000,  # the cleaner takes a whole core
         log_cleaner_backoff_ms="200",
         log_retention_check_interval_ms="500",
         log_segment_delete_delay_ms="500",

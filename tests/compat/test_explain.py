@@ -34,7 +34,8 @@ def partitions(cluster, bootstrap):
 def test_a_killed_leader_is_explained_from_the_journals(tmp_path):
     from support.cluster import OttlaCluster
 
-    with OttlaCluster(tmp_path, brokers=3, session_timeout_ms=3000) as cluster:
+    # The death is noticed without it; nobody else is to lose a session on a busy machine.
+    with OttlaCluster(tmp_path, brokers=3, session_timeout_ms=10_000) as cluster:
         made = ottla(
             "topics", "create", "flights", "--partitions", 3, "--replication-factor", 3,
             "--bootstrap-server", cluster.bootstrap,

@@ -23,7 +23,8 @@ from support.waiting import until
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
 TP = TopicPartition("shared", 0)
-SESSION_MS = 2000
+SESSION_MS = 6000
+"""One that a busy machine does not end; the kill waits for it."""
 NOW = int(time.time() * 1000)
 
 

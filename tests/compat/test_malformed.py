@@ -67,7 +67,7 @@ SAID = (
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     folder = tmp_path_factory.mktemp("malformed")
-    with OttlaCluster(folder, brokers=3, session_timeout_ms=4000) as cluster:
+    with OttlaCluster(folder, brokers=3, session_timeout_ms=8000) as cluster:
         yield cluster
 
 
