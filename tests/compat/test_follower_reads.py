@@ -23,6 +23,11 @@ def cluster(tmp_path):
         yield cluster
 
 
+def partition(admin, topic):
+    found = admin.list_topics(topic, timeout=10).topics[topic].partitions.get(0)
+    return found if found is not None and found.leader >= 0 else None
+
+
 class Reader:
     """Reads one partition from its start and knows how many bytes came from which broker."""
 
@@ -65,10 +70,12 @@ class Reader:
 
 def test_a_consumer_reads_in_its_rack(cluster):
     from support.clients import admin_client, create_topic, produce
+    from support.waiting import until
 
     admin = admin_client(cluster.bootstrap)
     topic = create_topic(admin, 1, 2)
-    leader = admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
+    # The broker that is asked may hear of the topic last.
+    leader = until(lambda: partition(admin, topic), 30, "the topic is known").leader
     near = 1 - leader
     produce(cluster.bootstrap, topic, VALUES, 1)
     size = sum(map(len, VALUES))
