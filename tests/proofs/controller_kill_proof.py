@@ -36,7 +36,8 @@ from kafka.errors import KafkaError
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from proofs.kill_proof import Writer, longest_silence, problems, read_back
-from support.cluster import OttlaCluster, add_zookeeper_option  # tests are no package
+from support.clients import create_topics  # tests are no package
+from support.cluster import OttlaCluster, add_zookeeper_option
 from support.seen import REASSIGN_ZNODE, Znodes, disagreements
 from support.waiting import until
 
@@ -75,8 +76,7 @@ class Proof:
             replica_assignment=list(self.layout(self.shift).values()),
             config={"min.insync.replicas": "2"},
         )
-        self.admin.list_topics(timeout=10)  # librdkafka does not ask again who the controller is
-        self.admin.create_topics([new], operation_timeout=20)[topic].result(30)
+        create_topics(self.admin, new)
         until(lambda: self.znodes.full(topic), 30, f"{topic} is created")
 
     def ask_by_znode(self) -> None:
