@@ -1,5 +1,7 @@
 """R17, F44 on real processes: kill -9 is noticed at once, a stopped process is not gone."""
 
+import contextlib
+import os
 import socket
 import subprocess
 import sys
@@ -8,7 +10,7 @@ import time
 import pytest
 
 from ottla.wire.messages.metadata import MetadataRequest
-from support.waiting import until
+from support.waiting import until, waited_s
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(240)]
 
@@ -26,9 +28,21 @@ def leaders(cluster, asked):
     return {p.partition_index: p.leader_id for p in topic.partitions}
 
 
+class Took:
+    """How long something took, but for what who had a part in it waited for a busy processor."""
+
+    def __init__(self, *pids):
+        self._pids = (os.getpid(), *pids)
+        self._began_s, self._waited_s = time.monotonic(), waited_s(*self._pids)
+
+    def seconds(self):
+        took_s = time.monotonic() - self._began_s
+        return took_s - max(0.0, waited_s(*self._pids) - self._waited_s)
+
+
 def all_led(cluster, gone):
     """Return how long it takes until every survivor names live leaders of all partitions."""
-    began_s = time.monotonic()
+    took = Took(cluster._zookeeper.pid, *(cluster.pid(b) for b in cluster.ids if b not in gone))
 
     def led():
         return all(
@@ -38,7 +52,7 @@ def all_led(cluster, gone):
         )
 
     until(led, 30, "all partitions are led", despite=(OSError, Exception))
-    return time.monotonic() - began_s
+    return took.seconds()
 
 
 def full(znodes):
@@ -132,27 +146,42 @@ def test_f44_nobody_else_is_removed_while_a_process_is_stopped(cluster, znodes):
     assert znodes.client.get("/controller_epoch")[0] == epoch
 
 
-def test_f44_another_program_on_the_port_hides_the_death(cluster, znodes):
-    """Whoever accepts says nothing: the broker's session decides."""
-    full(znodes)
-    victim = next(b for b in cluster.ids if b != znodes.controller())
-    before = registration(znodes, victim)
-    host, port = cluster.host(victim), cluster.ports[victim]
-    cluster.processes[victim].kill()
+@contextlib.contextmanager
+def listening_after(process, address):
+    """Kill a process, and listen at its address in its place, within a millisecond of its end."""
+    process.kill()
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        give_up_s = time.monotonic() + 5
-        while time.monotonic() < give_up_s:  # within a millisecond of the process's end
+        give_up_s = time.monotonic() + 20
+        while True:
             try:
-                other.bind((host, port))
+                other.bind(address)
+                break
             except OSError:
-                continue
-            break
+                assert time.monotonic() < give_up_s, "the process holds its port"
         other.listen(16)
-        cluster.processes[victim].wait(10)
-        time.sleep(3.0)
-        assert registration(znodes, victim) == before
-    until(lambda: registration(znodes, victim) is None, 10, "now it refuses")
+        process.wait(10)
+        yield
+
+
+def test_f44_another_program_on_the_port_hides_the_death(cluster, znodes):
+    """Whoever accepts says nothing: the broker's session decides."""
+    for _ in range(3):
+        full(znodes)
+        victim = next(b for b in cluster.ids if b != znodes.controller())
+        before = registration(znodes, victim)
+        address = (cluster.host(victim), cluster.ports[victim])
+        with listening_after(cluster.processes[victim], address):
+            time.sleep(3.0)
+            after = registration(znodes, victim)
+        if after == before:
+            break
+        # On a busy machine the port was free for long enough to refuse twice: tried anew.
+        removal = znodes.read(f"/ottla/brokers/{victim}")["removal"]
+        assert removal["evidence"].startswith("connection refused")
+        start_again(cluster, znodes, [victim])
+    assert after == before
+    until(lambda: registration(znodes, victim) is None, 20, "now it refuses")
     start_again(cluster, znodes, [victim])
 
 
@@ -173,11 +202,11 @@ def test_f44_a_jvm_broker_is_left_to_its_session_unless_all_are_meant(tmp_path, 
     with MixedCluster(tmp_path, 2, 1, ottla_crash_detection=mode) as cluster:
         until(lambda: cluster.znodes.controller() in cluster.ours.ids, 30, "ours is the controller")
         time.sleep(2.0)
+        took = Took(cluster.ours._zookeeper.pid, *map(cluster.ours.pid, cluster.ours.ids))
         began_s = time.monotonic()
         cluster.theirs.kill(10)
         until(lambda: registration(cluster.znodes, 10) is None, 30, "it is gone")
-        took_s = time.monotonic() - began_s
         if mode == "all":
-            assert took_s < 1.0
+            assert took.seconds() < 1.0
         else:
-            assert took_s > MIXED_MS / 2000
+            assert time.monotonic() - began_s > MIXED_MS / 2000

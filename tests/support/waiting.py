@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 
@@ -25,3 +27,16 @@ def until(
             said = what() if callable(what) else what
             raise AssertionError(f"not within {timeout_s} s: {said}") from error
         time.sleep(0.05)
+
+
+def waited_s(*pids: int) -> float:
+    """Return how long threads of these processes were ready to run, and waited for a processor.
+
+    A time that is measured on a busy machine has that in it. 0 where the system does not tell.
+    """
+    found = 0
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            with suppress(OSError):  # the thread has ended
+                found += int(task.read_text().split()[1])
+    return found / 1e9
