@@ -11,12 +11,13 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from support.clients import create_topics
 from support.cluster import free_ports
 from support.own_zookeeper import OwnZooKeeper
 from support.waiting import until
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 
 
 def ottla(words, replaced, **options):
@@ -28,7 +29,7 @@ def ottla(words, replaced, **options):
 
 def healthy(check, replaced):
     process = ottla(check, replaced, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     return process.returncode == 0
 
 
@@ -36,7 +37,11 @@ def ended(*processes):
     """Send SIGTERM to all, and return their exit codes."""
     for process in processes:
         process.send_signal(signal.SIGTERM)
-    return [process.wait(30) for process in processes]
+    return [process.wait(60) for process in processes]
+
+
+def partitions_of(admin, topic):
+    return list(admin.list_topics(topic, timeout=10).topics[topic].partitions.values())
 
 
 def test_the_brokers_of_the_compose_file(tmp_path):
@@ -63,17 +68,17 @@ def test_the_brokers_of_the_compose_file(tmp_path):
                 processes.append(ottla(words, replaced[name], stderr=log, stdout=log))
             for name in names:
                 check = services[name]["healthcheck"]["test"][2:]
-                until(lambda n=name, c=check: healthy(c, replaced[n]), 30, f"{name} healthy")
+                until(lambda n=name, c=check: healthy(c, replaced[n]), 60, f"{name} healthy")
             clients = ",".join(f"127.0.0.1:{port}" for port in ports[::2])
             admin = AdminClient({"bootstrap.servers": clients})
             until(lambda: len(admin.list_topics(timeout=10).brokers) == 3, 30, "all registered")
-            for made in admin.create_topics([NewTopic("orders", 3)]).values():
-                made.result(20)
-            (topic,) = [t for n, t in admin.list_topics(timeout=10).topics.items() if n == "orders"]
-            assert {len(p.replicas) for p in topic.partitions.values()} == {3}
+            create_topics(admin, NewTopic("orders", 3))
+            # Whichever broker is asked may hear of the topic last.
+            partitions = until(lambda: partitions_of(admin, "orders"), 30, "the topic is known")
+            assert [len(p.replicas) for p in partitions] == [3, 3, 3]
             producer = Producer({"bootstrap.servers": clients, "acks": "all"})
             producer.produce("orders", b"two coffees")
-            assert producer.flush(20) == 0
+            assert producer.flush(40) == 0
         finally:
             codes = ended(*processes)
     assert codes == [0] * len(names)
@@ -99,7 +104,7 @@ def test_the_broker_of_the_unit(tmp_path):
         process = ottla(words, replaced)
         try:
             check = ["topics", "list", "--bootstrap-server", f"127.0.0.1:{port}"]
-            until(lambda: healthy(check, {}), 30, "healthy")
+            until(lambda: healthy(check, {}), 60, "healthy")
             assert (tmp_path / "run" / "metrics.sock").is_socket()
         finally:
             assert ended(process) == [0]
