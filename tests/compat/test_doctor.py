@@ -5,9 +5,9 @@ signals, the wire. After a fix the cluster is asked by librdkafka whether it hol
 """
 
 import asyncio
+import contextlib
 import json
 import os
-import re
 import resource
 import signal
 import subprocess
@@ -33,21 +33,36 @@ from support.waiting import until
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(400)]
 
 
-@pytest.fixture(scope="module", params=["ottla", "kafka"])
-def cluster(request, tmp_path_factory):
+@contextlib.contextmanager
+def three_brokers(request, tmp_path_factory, **more):
+    """Start three brokers of the kind that the fixture's parameter names."""
     kind = OttlaCluster
     if request.param == "kafka":
         request.getfixturevalue("kafka_tools")
         kind = Kafka39Cluster
     settings = {
         "replica_fetch_max_bytes": "20000",
-        "auto_leader_rebalance_enable": "false", "replica_lag_time_max_ms": "1500",
+        "auto_leader_rebalance_enable": "false",
         "delete_topic_enable": "true", "broker_rack": "r{broker}",
         "transaction_state_log_num_partitions": "3", "group_initial_rebalance_delay_ms": "0",
         "offsets_topic_num_partitions": "3", "transaction_partition_verification_enable": "false",
+        **more,
     }  # fmt: skip
     folder = tmp_path_factory.mktemp(request.param)
     with kind(folder, brokers=3, session_timeout_ms=6000, **settings) as found:
+        yield found
+
+
+@pytest.fixture(scope="module", params=["ottla", "kafka"])
+def cluster(request, tmp_path_factory):
+    with three_brokers(request, tmp_path_factory) as found:
+        yield found
+
+
+@pytest.fixture(params=["ottla", "kafka"])
+def strict_about_lag(request, tmp_path_factory):
+    """Start brokers that drop a replica which a busy machine, too, may keep from fetching."""
+    with three_brokers(request, tmp_path_factory, replica_lag_time_max_ms="1500") as found:
         yield found
 
 
@@ -60,6 +75,26 @@ def doctor(cluster, *arguments, watch="0s", whole=True):
     wrong = any(f["severity"] != "risk" for f in found["findings"])
     assert done.returncode == wrong
     return {f["finding"]: f for f in found["findings"]}
+
+
+def finds(cluster, *names):
+    """Return the findings once all of these are among them: brokers hear of news in turn."""
+
+    def found():
+        now = doctor(cluster)
+        return now if set(names) <= now.keys() else None
+
+    return until(found, 60, f"{names} are found", despite=(AssertionError,))
+
+
+def is_rid_of(cluster, *names):
+    """Wait until the doctor finds none of these, and has asked for all."""
+    until(
+        lambda: not set(names) & doctor(cluster).keys(),
+        60,
+        f"{names} are not found any more",
+        despite=(AssertionError,),
+    )
 
 
 def mended(cluster, name):
@@ -116,7 +151,7 @@ def test_a_dead_broker_and_what_waits_for_it(cluster):
     deleted = create(cluster, "1:2")
     moved = create(cluster, "0:1")
     fill(cluster, moved, 5000, batch_size=10_000)
-    assert not {"no-leader", "under-min-isr", "under-replicated"} & doctor(cluster).keys()
+    is_rid_of(cluster, "no-leader", "under-min-isr", "under-replicated")
     ok(cluster, "configs", "alter", "--broker", "2", "--set",
        "follower.replication.throttled.rate=1")  # fmt: skip
     ok(cluster, "configs", "alter", "--topic", moved, "--set",
@@ -126,7 +161,10 @@ def test_a_dead_broker_and_what_waits_for_it(cluster):
     until(lambda: partition(cluster, alone).leader < 0, 30, "it has no leader")
     until(lambda: 2 not in partition(cluster, lost).isrs, 30, "it left the ISR")
     ok(cluster, "topics", "delete", deleted, "--yes")
-    found = doctor(cluster)
+    found = finds(
+        cluster, "no-leader", "under-min-isr", "under-replicated", "reassignment-stuck",
+        "deletion-stuck",
+    )  # fmt: skip
     assert f"{alone}-0" in found["no-leader"]["subjects"]
     assert found["no-leader"]["fix"].startswith("start broker 2")
     assert f"{strict}-0" in found["under-min-isr"]["subjects"]
@@ -135,15 +173,17 @@ def test_a_dead_broker_and_what_waits_for_it(cluster):
     assert found["reassignment-stuck"]["subjects"] == [f"{moved}-0"]
     assert found["deletion-stuck"]["subjects"] == [deleted]
     mended(cluster, "reassignment-stuck")
-    assert sorted(partition(cluster, moved).replicas) == [0, 1]
+    until(lambda: sorted(partition(cluster, moved).replicas) == [0, 1], 30, "it went back")
     back(cluster, 2)
     until(lambda: partition(cluster, deleted) is None, 60, "the topic is gone")
-    found = doctor(cluster)
-    assert not {"no-leader", "under-min-isr", "under-replicated", "reassignment-stuck",
-                "deletion-stuck"} & found.keys()  # fmt: skip
+    is_rid_of(
+        cluster, "no-leader", "under-min-isr", "under-replicated", "reassignment-stuck",
+        "deletion-stuck",
+    )  # fmt: skip
+    found = finds(cluster, "forgotten-throttles")
     assert "broker 2" in found["forgotten-throttles"]["subjects"]
     mended(cluster, "forgotten-throttles")
-    assert "forgotten-throttles" not in doctor(cluster)
+    is_rid_of(cluster, "forgotten-throttles")
 
 
 def test_leaders_elsewhere_and_settings_at_risk(cluster):
@@ -151,10 +191,13 @@ def test_leaders_elsewhere_and_settings_at_risk(cluster):
     few = create(cluster, "0:1")
     unclean = create(cluster, "0:1:2", unclean_leader_election_enable="true")
     ok(cluster, "elect", "preferred", "--all")
-    assert "leaders-elsewhere" not in doctor(cluster)
+    is_rid_of(cluster, "leaders-elsewhere")
     cluster.terminate(0)
     back(cluster, 0)
-    found = doctor(cluster)
+    found = finds(
+        cluster, "leaders-elsewhere", "min-isr-is-all", "few-replicas", "unclean-allowed",
+        "few-zookeepers",
+    )  # fmt: skip
     assert f"{unclean}-0" in found["leaders-elsewhere"]["subjects"]
     assert strict in found["min-isr-is-all"]["subjects"]
     assert few in found["few-replicas"]["subjects"]
@@ -162,31 +205,31 @@ def test_leaders_elsewhere_and_settings_at_risk(cluster):
     assert found["few-zookeepers"]["subjects"] == [f"broker {b}" for b in cluster.ids]
     for name in ("leaders-elsewhere", "unclean-allowed", "min-isr-is-all"):
         mended(cluster, name)
-    assert partition(cluster, unclean).leader == 0
-    found = doctor(cluster)
-    assert not {"leaders-elsewhere", "unclean-allowed", "min-isr-is-all"} & found.keys()
+    until(lambda: partition(cluster, unclean).leader == 0, 30, "the preferred replica leads")
+    is_rid_of(cluster, "leaders-elsewhere", "unclean-allowed", "min-isr-is-all")
     config = json.loads(ok(cluster, "configs", "describe", "--topic", strict, "--output", "json"))
     assert "2" in json.dumps(config)
 
 
 def test_racks(cluster):
     topic = create(cluster, "0:1:2")
-    assert "racks-violated" not in doctor(cluster)
+    is_rid_of(cluster, "racks-violated")
     cluster.settings["broker.rack"] = "r1"
     cluster.terminate(0)
     back(cluster, 0)
     cluster.settings["broker.rack"] = "r{broker}"
     shared = create(cluster, "0:1")
-    found = doctor(cluster)
+    found = finds(cluster, "racks-violated")
     assert f"{shared}-0" in found["racks-violated"]["subjects"]
     assert f"{topic}-0" not in found["racks-violated"]["subjects"], "there are but two racks"
     cluster.terminate(0)
     back(cluster, 0)
-    assert "racks-violated" not in doctor(cluster)
+    is_rid_of(cluster, "racks-violated")
 
 
 @pytest.mark.alone
-def test_an_isr_that_flaps(cluster):
+def test_an_isr_that_flaps(strict_about_lag):
+    cluster = strict_about_lag
     topic = create(cluster, "0:2")
     over = threading.Event()
     producing = threading.Thread(target=trickle, args=(cluster, topic, over))
@@ -202,7 +245,7 @@ def test_an_isr_that_flaps(cluster):
         producing.join()
     assert f"{topic}-0" in found["isr-flapping"]["subjects"]
     until(lambda: sorted(partition(cluster, topic).isrs) == [0, 2], 30, "in sync again")
-    assert "isr-flapping" not in doctor(cluster, watch="3s")
+    until(lambda: "isr-flapping" not in doctor(cluster, watch="3s"), 60, "it flaps no more")
 
 
 def trickle(cluster, topic, over):
@@ -225,7 +268,7 @@ def stop_and_go(pid, over):
 def test_metadata_that_is_stale(cluster):
     """A broker that is sent a newer leader epoch than the others makes these stale."""
     topic = create(cluster, "0:1:2")
-    assert "stale-metadata" not in doctor(cluster)
+    is_rid_of(cluster, "stale-metadata")
     zookeeper = KazooClient(cluster.zookeeper)
     zookeeper.start(10)
     try:
@@ -286,7 +329,7 @@ def test_metadata_that_is_stale(cluster):
     assert found["stale-metadata"]["subjects"] == ["broker 0", "broker 1"]
     assert "has leader epoch 0" in found["stale-metadata"]["evidence"]
     ok(cluster, "topics", "delete", topic, "--yes")
-    until(lambda: "stale-metadata" not in doctor(cluster), 60, "it is gone")
+    is_rid_of(cluster, "stale-metadata")
 
 
 def test_a_clock_that_is_off(cluster):
@@ -295,14 +338,14 @@ def test_a_clock_that_is_off(cluster):
     try:
         assert "clock-skew" not in doctor(cluster)
         path = "/brokers/ids/1"
-        right = zookeeper.get(path)[0]
+        right, stat = zookeeper.get(path)
         facts = json.loads(right)
-        facts["timestamp"] = str(int(facts["timestamp"]) + 60_000)
+        # A busy machine may write it down a while after the broker looked at its clock.
+        facts["timestamp"] = str(stat.ctime + 60_000)
         zookeeper.set(path, json.dumps(facts).encode())
         found = doctor(cluster)
         assert found["clock-skew"]["subjects"] == ["broker 1"]
-        assert re.search(r"\b(59|60)\.\d s ahead of", found["clock-skew"]["evidence"])
-        assert "ahead of" in found["clock-skew"]["evidence"]
+        assert "60.0 s ahead of" in found["clock-skew"]["evidence"]
         zookeeper.set(path, right)
         assert "clock-skew" not in doctor(cluster)
     finally:
@@ -427,28 +470,28 @@ def test_brokers_that_are_set_up_differently_and_a_controller_that_is_gone(two_b
     cluster = two_brokers
     create(cluster, "0:1", min_insync_replicas=1)
     planted = {"some-without-rack", "zookeepers-differ", "silent-broker", "no-controller"}
-    assert not planted & doctor(cluster).keys()
+    is_rid_of(cluster, *planted)
     settings = dict(cluster.settings)
     port = cluster.zookeeper.rpartition(":")[2]
     del cluster.settings["broker.rack"]
     cluster.settings["zookeeper.connect"] = f"localhost:{port}"
     cluster.terminate(1)
     back(cluster, 1)
-    found = doctor(cluster)
+    found = finds(cluster, "some-without-rack", "zookeepers-differ")
     assert found["some-without-rack"]["subjects"] == ["broker 1"]
     assert found["zookeepers-differ"]["subjects"] == ["broker 0", "broker 1"]
     assert not {"silent-broker", "no-controller"} & found.keys()
     cluster.settings = settings
     cluster.terminate(1)
     back(cluster, 1)
-    assert not planted & doctor(cluster).keys()
+    is_rid_of(cluster, *planted)
     controller = controller_of(cluster)
     cluster.kill(controller)
     found = doctor(cluster, whole=False)
     assert found["silent-broker"]["subjects"] == [f"broker {controller}"]
     assert f"broker {controller} is named" in found["no-controller"]["evidence"]
     until(lambda: controller_of(cluster) == 1 - controller, 90, "the other one takes over")
-    assert not planted & doctor(cluster).keys()
+    is_rid_of(cluster, *planted)
 
 
 def controller_of(cluster):
@@ -507,6 +550,6 @@ def test_a_disk_that_fills_and_fails(small_disk):
     for _ in range(200):
         producer.produce(topic, os.urandom(10_000), partition=on_disk)
     producer.flush(20)
-    found = doctor(cluster)
+    found = finds(cluster, "log-dir-failed", "no-leader")
     assert found["log-dir-failed"]["subjects"] == [f"broker 0: {cluster.disk}"]
     assert f"{topic}-{on_disk}" in found["no-leader"]["subjects"]
