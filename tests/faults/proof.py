@@ -23,6 +23,7 @@ from ottla.net.runtime import real_world
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.records import Record, build_batch
 from proofs.kill_proof import Ack, Writer, problems, read_back
+from support.clients import create_topics
 from support.cluster import OttlaCluster
 from support.seen import Znodes, disagreements
 from support.waiting import until
@@ -165,7 +166,7 @@ def begin(cluster: OttlaCluster, znodes: Znodes) -> AdminClient:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 2})
     until(lambda: znodes.brokers() == cluster.ids, 30, "all brokers are there")
     new = NewTopic(TOPIC, len(LAYOUT), replica_assignment=LAYOUT)
-    admin.create_topics([new], operation_timeout=20)[TOPIC].result(30)
+    create_topics(admin, new)
     return admin
 
 
