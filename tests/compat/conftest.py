@@ -55,7 +55,8 @@ def three(tmp_path_factory):
         "transaction_abort_timed_out_transaction_cleanup_interval_ms": "500",
     }
     folder = tmp_path_factory.mktemp("three")
-    with OttlaCluster(folder, brokers=3, session_timeout_ms=4000, **settings) as cluster:
+    # Deaths are noticed sooner; who lives is to keep its session, and its groups, on busy cores.
+    with OttlaCluster(folder, brokers=3, session_timeout_ms=10_000, **settings) as cluster:
         yield cluster
 
 

@@ -39,7 +39,7 @@ class Member:
         values = {
             "group_id": group,
             "auto_offset_reset": "earliest",
-            "session_timeout_ms": 6000,
+            "session_timeout_ms": 30_000,  # members of these tests leave, none is lost
             "heartbeat_interval_ms": 500,
             **settings,
         }
@@ -106,7 +106,7 @@ def test_a_static_member_restarts_without_a_rebalance(three, name):
     group = fresh("static")
 
     def start(instance):
-        return Member(three, name, group, group_instance_id=instance, session_timeout_ms=30_000)
+        return Member(three, name, group, group_instance_id=instance)
 
     one, two = start("one"), start("two")
     until(lambda: covered(one, two), WAIT_S, "both read")
@@ -171,7 +171,7 @@ def test_aiokafka_members(three, name):
         members = [
             AIOKafkaConsumer(
                 name, bootstrap_servers=three.bootstrap, group_id=group,
-                auto_offset_reset="earliest", session_timeout_ms=6000, heartbeat_interval_ms=300,
+                auto_offset_reset="earliest", session_timeout_ms=20_000, heartbeat_interval_ms=300,
             )
             for _ in range(2)
         ]  # fmt: skip
@@ -198,7 +198,7 @@ def test_kafka_python_members(three, name):
     def read(count):
         consumer = KafkaConsumer(
             name, bootstrap_servers=three.bootstrap, group_id=group,
-            auto_offset_reset="earliest", enable_auto_commit=False, session_timeout_ms=6000,
+            auto_offset_reset="earliest", enable_auto_commit=False, session_timeout_ms=20_000,
         )  # fmt: skip
         values = []
         deadline = time.monotonic() + 40
@@ -287,14 +287,16 @@ def test_groups_on_the_command_line(three, name, capfd):
 
 def test_consuming_as_a_member_on_the_command_line(three, name, capfd):
     group = fresh("member")
-    read = ("consume", name, "--group", group, "--from-beginning", "--timeout-ms", "1500")
-    code, out, _ = ottla(three, capfd, *read, "--max-messages", "100")
-    assert code == 0
-    first = out.split()
-    code, out, _ = ottla(three, capfd, *read)
-    assert code == 0
-    assert sorted(map(int, first + out.split())) == list(range(RECORDS))
-    assert ottla(three, capfd, *read, "--partition", "0")[0] == 2
+    read = ("consume", name, "--group", group, "--from-beginning", "--timeout-ms")
+    found = []
+    for count in (100, RECORDS - 100):
+        code, out, _ = ottla(three, capfd, *read, "20000", "--max-messages", str(count))
+        assert code == 0
+        found += map(int, out.split())
+    assert sorted(found) == list(range(RECORDS))
+    # There is nothing left: on busy cores what there is may take longer to come.
+    assert ottla(three, capfd, *read, "1500")[:2] == (0, "")
+    assert ottla(three, capfd, *read, "1500", "--partition", "0")[0] == 2
 
 
 def test_a_member_of_ours_shares_with_one_of_librdkafka(three, admin):
