@@ -10,14 +10,18 @@ import time
 
 import pytest
 
+from ottla.model.errors import OttlaError
+from ottla.wire.messages.metadata import MetadataRequest
 from support import kafka_tools as tools
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster
+from support.seen import Znodes, ask, disagreements
+from support.waiting import until
 
 pytestmark = [
     pytest.mark.java,
     pytest.mark.processes,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(tools.why_not() is not None, reason=str(tools.why_not())),
 ]
 
@@ -31,9 +35,29 @@ NOISE = re.compile(
 class Side:
     """One cluster, one JVM full of tools."""
 
-    def __init__(self, cluster, jvm):
+    def __init__(self, cluster, jvm, znodes):
         self.cluster = cluster
         self.jvm = jvm
+        self.znodes = znodes
+
+    def agree(self):
+        """Wait until every broker knows all topics as the znodes have them: a tool asks any."""
+        addresses = {b: self.cluster.address(b) for b in self.cluster.ids}
+
+        def different():
+            topics = self.znodes.names("/brokers/topics")
+            assigned = {t: self.znodes.assignment(t) for t in topics}
+            for broker, address in addresses.items():
+                answer = ask(address, MetadataRequest(topics=None), 9)
+                said = {
+                    t.name: {p.partition_index: list(p.replica_nodes) for p in t.partitions}
+                    for t in answer.topics
+                }
+                if said != assigned:
+                    return f"broker {broker}: {said}, not {assigned}"
+            return disagreements(self.znodes, addresses, *topics)
+
+        until(lambda: not different(), 30, different, despite=(OSError, OttlaError))
 
     def run(self, tool, *arguments):
         code, out = self.jvm.call(
@@ -52,8 +76,10 @@ def sides(tmp_path_factory):
         tools.OneJvm() as jvm,
         OttlaCluster(folder / "ours", brokers=3, zookeeper_server="java", **settings) as ours,
         Kafka39Cluster(folder / "kafka", brokers=3, heap_mb=256, **settings) as kafka,
+        Znodes(ours.zookeeper) as our_znodes,
+        Znodes(kafka.zookeeper) as kafkas_znodes,
     ):
-        yield Side(ours, jvm), Side(kafka, jvm)
+        yield Side(ours, jvm, our_znodes), Side(kafka, jvm, kafkas_znodes)
 
 
 def same(sides, tool, *arguments, code=None):
@@ -65,12 +91,13 @@ def same(sides, tool, *arguments, code=None):
     return ours[1]
 
 
-def settled(sides, tool, *arguments, until, timeout_s=30):
-    """Run on both until each says what is waited for."""
+def settled(sides, tool, *arguments, says, timeout_s=60):
+    """Run on both until each says what is waited for, whichever of its brokers is asked."""
     for side in sides:
         deadline = time.monotonic() + timeout_s
-        while until not in (out := side.run(tool, *arguments)[1]):
+        while says not in (out := side.run(tool, *arguments)[1]):
             assert time.monotonic() < deadline, out
+        side.agree()
 
 
 def plan(tmp_path, *moves, name="plan.json", **more):
@@ -91,7 +118,7 @@ def test_topics(sides):
     same(sides, "TOPICS", "--create", "--topic", "n", "--partitions", "-5", code=1)
     same(sides, "TOPICS", "--create", "--topic", "n", "--replica-assignment", "0:0", code=1)
     same(sides, "TOPICS", "--create", "--topic", "n", "--config", "retention.ms=soon", code=1)
-    settled(sides, "TOPICS", "--describe", *t, until="Partition: 2")
+    settled(sides, "TOPICS", "--describe", *t, says="Partition: 2")
     assert same(sides, "TOPICS", "--list", "--exclude-internal", code=0) == "tools"
     assert "Isr: 2,0" in same(sides, "TOPICS", "--describe", *t, code=0)
     for option in (
@@ -105,7 +132,7 @@ def test_topics(sides):
          code=1)  # fmt: skip
     same(sides, "TOPICS", "--alter", *t, "--partitions", "4", "--replica-assignment",
          "0:1,1:2,2:0,1:0", code=0)  # fmt: skip
-    settled(sides, "TOPICS", "--describe", *t, until="Partition: 3\tLeader: 1")
+    settled(sides, "TOPICS", "--describe", *t, says="Partition: 3\tLeader: 1")
     same(sides, "TOPICS", "--describe", *t, code=0)
     for action in (("--alter", "--partitions", "9"), ("--describe",), ("--delete",)):
         same(sides, "TOPICS", *action, "--topic", "nosuch", code=1)
@@ -116,7 +143,7 @@ def test_topics(sides):
 def moved(sides, request):
     name = request.node.name.replace("_", "-")
     same(sides, "TOPICS", "--create", "--topic", name, "--replica-assignment", "0:1,1:2", code=0)
-    settled(sides, "TOPICS", "--describe", "--topic", name, until="Partition: 1")
+    settled(sides, "TOPICS", "--describe", "--topic", name, says="Partition: 1")
     return name
 
 
@@ -129,8 +156,8 @@ def test_reassignments(sides, moved, tmp_path):
     assert "Current partition replica assignment" in started
     assert f"Successfully started partition reassignments for {moved}-0,{moved}-1" in started
     of = ("--reassignment-json-file", good)
-    settled(sides, *r, "--verify", *of, "--preserve-throttles", until=f"{moved}-0 is completed")
-    settled(sides, *r, "--list", until="No partition")
+    settled(sides, *r, "--verify", *of, "--preserve-throttles", says=f"{moved}-0 is completed")
+    settled(sides, *r, "--list", says="No partition")
     verified = same(sides, *r, "--verify", *of, "--preserve-throttles", code=0)
     assert verified.count("is completed") == 2
     assert "None of the specified" in same(
@@ -146,7 +173,7 @@ def test_reassignments(sides, moved, tmp_path):
         assert "Proposed partition reassignment configuration" in out
         back = plan(tmp_path, (moved, 0, [0, 1]), (moved, 1, [1, 2]), name="back.json")
         assert side.run(*r, "--execute", "--additional", "--reassignment-json-file", back)[0] == 0
-    settled(sides, *r, "--list", until="No partition")
+    settled(sides, *r, "--list", says="No partition")
 
 
 def test_throttled_reassignments(sides, moved, tmp_path):
@@ -155,14 +182,14 @@ def test_throttled_reassignments(sides, moved, tmp_path):
     assert "The inter-broker throttle limit was set to 5000000 B/s" in out
     brokers = ("--entity-type", "brokers", "--entity-name", "2")
     shown = "leader.replication.throttled.rate=5000000"
-    settled(sides, "CONFIGS", "--describe", *brokers, until=shown)
-    settled(sides, "REASSIGN", "--list", until="No partition")
+    settled(sides, "CONFIGS", "--describe", *brokers, says=shown)
+    settled(sides, "REASSIGN", "--list", says="No partition")
     out = same(sides, "REASSIGN", "--verify", *of, code=0)
     assert f"Clearing topic-level throttles on topic {moved}" in out
     topic = ("--entity-type", "topics", "--entity-name", moved)
     for side in sides:
         for entity in (brokers, topic):
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 30
             while "replication.throttled" in (out := side.run("CONFIGS", "--describe", *entity)[1]):
                 assert time.monotonic() < deadline, out
 
@@ -197,13 +224,13 @@ def test_elections(sides, moved, tmp_path):
     # Turned around, partition 0 is led by its second replica until somebody asks.
     turned = plan(tmp_path, (moved, 0, [1, 0]))
     same(sides, "REASSIGN", "--execute", "--reassignment-json-file", turned, code=0)
-    settled(sides, "REASSIGN", "--list", until="No partition")
-    settled(sides, "TOPICS", "--describe", "--topic", moved, until="Leader: 0\tReplicas: 1,0")
+    settled(sides, "REASSIGN", "--list", says="No partition")
+    settled(sides, "TOPICS", "--describe", "--topic", moved, says="Leader: 0\tReplicas: 1,0")
     file = tmp_path / "elect.json"
     file.write_text(json.dumps({"partitions": [{"topic": moved, "partition": 0}]}))
     out = same(sides, *e, "preferred", "--path-to-json-file", str(file), code=0)
     assert f"Successfully completed leader election (PREFERRED) for partitions {moved}-0" in out
-    settled(sides, "TOPICS", "--describe", "--topic", moved, until="Leader: 1\tReplicas: 1,0")
+    settled(sides, "TOPICS", "--describe", "--topic", moved, says="Leader: 1\tReplicas: 1,0")
     same(sides, *e, "preferred", "--all-topic-partitions", code=0)
     same(sides, *e, "preferred", "--topic", "nosuch", "--partition", "0", code=1)
     same(sides, *e, "unclean", "--topic", moved, "--partition", "7", code=1)
