@@ -90,7 +90,7 @@ def fill(cluster):
         named(cluster.bootstrap, {"group_id": fresh(), "auto_offset_reset": "earliest"})
     )
     consumer.subscribe([plain])
-    until(lambda: consumer.poll(0.5) is not None, 30, "a record is read")
+    until(lambda: consumer.poll(0.5) is not None, 60, "a record is read")
     for n in range(6):
         transactional.begin_transaction()
         transactional.produce(plain, b"in transaction %d" % n)
@@ -115,11 +115,12 @@ def fill(cluster):
     transactional.flush(20)
     consumer.subscribe([plain, wide])
 
-    def assigned():
-        consumer.poll(0.2)
-        return len(consumer.assignment()) > 20
+    def read_anew():
+        # Else there is nothing to commit: to be assigned takes away what was read before.
+        message = consumer.poll(0.5)
+        return message is not None and not message.error() and len(consumer.assignment()) > 20
 
-    until(assigned, 40, "all partitions are assigned")
+    until(read_anew, 60, "all partitions are assigned, and read")
     consumer.commit(asynchronous=False)
     notes = 'a "note" \\ \t\x01\x1f\x7f ä \u2028 😀'
     consumer.commit(
