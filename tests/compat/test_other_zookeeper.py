@@ -9,7 +9,7 @@ import pytest
 
 from ottla.zookeeper.embedded import start_zookeeper
 from ottla.zookeeper.jars import find_jars, find_java
-from support.cluster import free_ports
+from support.cluster import free_ports, free_row
 from support.own_zookeeper import OwnZooKeeper, kazoo, whole_tree
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(180)]
@@ -49,7 +49,7 @@ def test_znodes_move_to_a_real_zookeeper_and_back(tmp_path):
         return {path: znode for path, znode in found.items() if path.endswith("/state")}
 
     try:
-        up("-n", 1, "--port-base", free_ports(1)[0])
+        up("-n", 1, "--port-base", free_row(2))
         run("topics", "create", "t", "--partitions", 3, *here)
         run("produce", "t", *here, stdin="first\n")
         assert "stop it first: ottla down" in up("--zookeeper", real, code=1)
@@ -85,7 +85,7 @@ def test_znodes_move_to_a_real_zookeeper_and_back(tmp_path):
         run("zookeeper", "copy", theirs / "data", data)
         up("--zookeeper", "own")
         assert states(address()) == kept
-        found = run("consume", "t", "--from-beginning", "--timeout-ms", 1500, *here)
+        found = run("consume", "t", "--from-beginning", "--max-messages", 2, *here)
         assert {"first", "second"} <= set(found.splitlines())
         run("down", *here)
 

@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.admin.output_schemas import SCHEMAS
 from support.clients import fresh, named
+from support.cluster import free_row
 from support.guarded import ACCESS
 from support.kafka39 import Kafka39Cluster
 from support.schemas import problems
@@ -191,7 +192,7 @@ def test_commands_of_a_cluster_on_this_machine(tmp_path):
         assert problems(found, SCHEMAS[name]) == [], name
         return found
 
-    assert check("up", "-n", "1")["started"]
+    assert check("up", "-n", "1", "--port-base", free_row(2))["started"]
     try:
         assert not check("up")["started"]
         assert check("status")["healthy"]

@@ -31,7 +31,7 @@ class OwnZooKeeper:
         self.port = int(self.connect_string.rpartition(":")[2])
 
     def _wait_started(self) -> str:
-        give_up_s = time.monotonic() + 20
+        give_up_s = time.monotonic() + 60
         while time.monotonic() < give_up_s:
             text = self.log.read_text() if self.log.exists() else ""
             if found := re.search(r"server started address=(\S+)", text):
@@ -62,7 +62,7 @@ class OwnZooKeeper:
 @contextlib.contextmanager
 def kazoo(connect_string: str, **settings):
     client = KazooClient(connect_string, timeout=10, **settings)
-    client.start(15)
+    client.start(30)
     try:
         yield client
     finally:
