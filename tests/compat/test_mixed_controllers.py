@@ -76,16 +76,16 @@ class Story:
                 self.znodes.assignment(TOPIC).items() >= target.items()
                 and not self.znodes.moving(TOPIC)
             ),
-            40,
+            60,
             f"reassigned by {how}",
         )
-        until(lambda: not self.znodes.names("/admin").count("reassign_partitions"), 10, "done")
+        until(lambda: not self.znodes.names("/admin").count("reassign_partitions"), 30, "done")
         self.mixed.wait_full(TOPIC)
         left = {(b, f"{TOPIC}-{p}") for p, r in before.items() for b in r if b not in target[p]}
         assert left
         until(
             lambda: not any((self.mixed.folder(b) / name).exists() for b, name in left),
-            20,
+            40,
             f"{left} are off the disks",
         )
         self.note(f"reassigned by {how} under {self.znodes.controller()}")

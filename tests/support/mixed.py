@@ -161,7 +161,7 @@ class MixedCluster:
             connected(self.bootstrap, lambda client: _elect_preferred(client, topics))
             return all(self.znodes.states(t)[0].leader == broker for t in topics)
 
-        until(leads, 30, f"broker {broker} leads {topics}")
+        until(leads, 60, f"broker {broker} leads {topics}")
         self.wait_agreed(*topics)
 
     def wait_full(self, *topics: str, timeout_s: float = 40) -> None:
@@ -174,7 +174,7 @@ class MixedCluster:
             )
         self.wait_agreed(*topics)
 
-    def wait_agreed(self, *topics: str, timeout_s: float = 20) -> None:
+    def wait_agreed(self, *topics: str, timeout_s: float = 40) -> None:
         """Wait until every broker answers Metadata with what the znodes say."""
         until(
             lambda: not self.disagreements(*topics), timeout_s, lambda: self.disagreements(*topics)
@@ -202,7 +202,7 @@ class MixedCluster:
             answer = ask(self.address(broker), request, 4)
             return 0 if answer.error_code else answer.producer_id + 1
 
-        return until(given, 20, f"broker {broker} gives a producer id") - 1
+        return until(given, 40, f"broker {broker} gives a producer id") - 1
 
     def folders(self, topic: str) -> dict[int, list[str]]:
         """Return a topic's partition folders by broker.
