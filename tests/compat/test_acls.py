@@ -62,7 +62,7 @@ def test_acls_are_shared_with_a_jvm_broker_in_both_directions(tmp_path):
             return {name: topic_error(a, "orders") for name, a in addresses.items()}
 
         def both_say(error):
-            until(lambda: set(seen().values()) == {error}, 20, lambda: f"{error}: {seen()}")
+            until(lambda: set(seen().values()) == {error}, 60, lambda: f"{error}: {seen()}")
 
         def kafka_acls(address, *arguments):
             return kafka_tools.run(ACL_COMMAND, "--bootstrap-server", address, *arguments)
@@ -99,7 +99,7 @@ def test_acls_are_shared_with_a_jvm_broker_in_both_directions(tmp_path):
         assert answer["nearest"]["name"] == "ord"
         assert answer["differs"] == ["operation"]
         ok(ours, *answer["command"].split()[1:])
-        until(lambda: found(theirs, *check)["allowed"], 20, "the JVM broker knows of it")
+        until(lambda: found(theirs, *check)["allowed"], 60, "the JVM broker knows of it")
         assert topic_error(addresses["theirs"], "orders") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -112,7 +112,9 @@ def high_watermark(address):
 
 def test_who_only_says_it_is_a_broker_changes_nothing(tmp_path):
     """F36, CVE-2018-1288: a follower's fetches and a controller's orders from a client."""
-    with GuardedOttla(tmp_path, 2, **ACCESS, replica_lag_time_max_ms="60000") as cluster:
+    # The follower that is stopped stays registered, and in the ISR, until all has been asked.
+    lasting = {"session_timeout_ms": 60_000, "replica_lag_time_max_ms": "60000"}
+    with GuardedOttla(tmp_path, 2, **ACCESS, **lasting) as cluster:
         ok(cluster, "topics", "create", "held", "--partitions", "1", "--replication-factor", "2")
         with Znodes(cluster.zookeeper) as znodes:
             path = "/brokers/topics/held/partitions/0/state"
