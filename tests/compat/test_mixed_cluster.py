@@ -78,9 +78,11 @@ def test_a_jvm_broker_follows_leads_and_dies(tmp_path, kafka_tools):
     from support.cluster import OttlaCluster
     from support.kafka39 import Kafka39Cluster
 
-    with OttlaCluster(tmp_path / "ours", brokers=3, zookeeper_server="java") as ours:
+    # The load takes both cores: who lives is to keep its session all the same.
+    session = {"session_timeout_ms": 10_000}
+    with OttlaCluster(tmp_path / "ours", brokers=3, zookeeper_server="java", **session) as ours:
         with Kafka39Cluster(
-            tmp_path / "theirs", ids=[JVM], zookeeper=ours.zookeeper, heap_mb=384
+            tmp_path / "theirs", ids=[JVM], zookeeper=ours.zookeeper, heap_mb=384, **session
         ) as theirs:
             bootstrap = f"{ours.bootstrap},{theirs.bootstrap}"
             admin = admin_client(ours.bootstrap)
