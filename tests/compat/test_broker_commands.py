@@ -135,7 +135,7 @@ def test_stop_and_start(folder):
     assert "not running" in ok("broker", "stop", 1, "--dir", folder).stderr
     ok("broker", "start", 1, "--dir", folder)
     assert pid(folder, 1) != before
-    until(lambda: in_sync(bootstrap(folder)), 30, "it is back")
+    until(lambda: in_sync(bootstrap(folder)), 60, "it is back")
     assert "already running" in ok("broker", "start", 1, "--dir", folder).stderr
 
 
@@ -152,7 +152,7 @@ def test_pause_and_resume(folder):
     finally:
         ok("broker", "resume", 2, "--dir", folder)
     assert state(pid(folder, 2)) != "T"
-    until(lambda: in_sync(bootstrap(folder)), 30, "it is back in sync")
+    until(lambda: in_sync(bootstrap(folder)), 60, "it is back in sync")
 
 
 def test_kill(folder):
@@ -164,7 +164,7 @@ def test_kill(folder):
     refused("broker", "pause", 1, 0, "--dir", folder, words=["broker 0 is not running"])
     assert state(pid(folder, 1)) != "T", "nothing is done for some when it cannot be done for all"
     ok("broker", "start", 0, "--dir", folder)
-    until(lambda: in_sync(bootstrap(folder)), 30, "it is back in sync")
+    until(lambda: in_sync(bootstrap(folder)), 60, "it is back in sync")
 
 
 def test_an_unknown_id_is_named(folder):
@@ -273,7 +273,7 @@ def test_drain_on_kafka(tmp_path, kafka_tools):
         first, second, third = kafka.ids
         assignment = [[first, second], [second, third], [third, first]]
         create(servers, "t", assignment)
-        until(lambda: in_sync(servers), 30, "it is there")
+        until(lambda: in_sync(servers), 60, "it is there")
         ok("broker", "drain", third, "--bootstrap-server", servers)
         assert {n: set(r) for (_, n), r in replicas(servers).items()} == {
             0: {first, second},

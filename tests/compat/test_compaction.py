@@ -21,7 +21,7 @@ from support.clients import admin_client, create_topic, named
 from support.logs import SystemClock, file_world, folder_config, framed, marker, table_of
 from support.waiting import until
 
-pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(300)]
 
 TP = ids.TopicPartition("table", 0)
 TOPIC_CONFIGS = {
@@ -132,7 +132,7 @@ def test_kafka_reads_what_we_cleaned_and_cleans_on(kafka, kafka_tools):
         "--property", "parse.key=true", "--producer-property", "batch.size=400", stdin=lines,
     )  # fmt: skip
     table |= {b"k%d" % (n % 30): b"kafka %d" % n for n in range(300)}
-    until(lambda: cleaner_offset(kafka.data(0)) > cleaned, 40, "Kafka's cleaner goes on from ours")
+    until(lambda: cleaner_offset(kafka.data(0)) > cleaned, 90, "Kafka's cleaner goes on from ours")
     told = kafka.log(0).read_text()
     assert "ERROR" not in told, told
     assert kafka.terminate(0) in (0, 128 + signal.SIGTERM)

@@ -84,7 +84,7 @@ def ottla(cluster, *arguments):
         [sys.executable, "-m", "ottla", *arguments, "--bootstrap-server", cluster.bootstrap],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

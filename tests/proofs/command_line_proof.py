@@ -830,7 +830,7 @@ def interrupts(proof: Proof, here: Watched) -> None:
                 wrong[problem] = wrong.get(problem, 0) + 1
             if what.endswith("create"):
                 until(
-                    lambda t=topic, c=code: _whole(here, t, c), 15, f"{topic} is whole or not there"
+                    lambda t=topic, c=code: _whole(here, t, c), 40, f"{topic} is whole or not there"
                 )
         told = ", ".join(f"{count} x exit code {code}" for code, count in sorted(codes.items()))
         told += f"; {early} before a line of Ottla ran" if early else ""

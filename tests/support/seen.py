@@ -133,10 +133,10 @@ async def _ask(address: str, request: Any, version: int, security: ClientSecurit
     host, _, port = address.rpartition(":")
     world = real_world(OsFiles())
     peer = await PeerConnection.open(
-        world, host, int(port), "mixed", timeout_s=5, security=security
+        world, host, int(port), "mixed", timeout_s=20, security=security
     )
     try:
-        return await peer.send(request, version, 15)
+        return await peer.send(request, version, 30)
     finally:
         peer.close()
 
