@@ -52,6 +52,9 @@ def three(tmp_path_factory):
         "offsets_topic_num_partitions": "4",
         "transaction_state_log_num_partitions": "4",
         "group_initial_rebalance_delay_ms": "0",
+        # A follower that waits for the processor holds a commit up: one that times out is shown
+        # to no member, who begins anew, though it stands in the log a moment later.
+        "offsets_commit_timeout_ms": "30000",
         "transaction_abort_timed_out_transaction_cleanup_interval_ms": "500",
     }
     folder = tmp_path_factory.mktemp("three")

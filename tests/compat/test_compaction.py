@@ -235,6 +235,6 @@ def test_committed_offsets_stay_bounded_and_outlive_a_kill(cluster):
     until(is_small, 60, lambda: f"{bytes_in(folder)} bytes of offsets")
     cluster.kill(0)
     cluster.start_broker(0)
-    [found] = consumer.committed([TopicPartition(name, 0)], timeout=30)
+    [found] = consumer.committed([TopicPartition(name, 0)], timeout=60)
     assert found.offset == commits
     consumer.close()

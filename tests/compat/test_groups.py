@@ -132,6 +132,7 @@ def test_the_coordinators_death_moves_the_group_and_keeps_its_offsets(three, adm
         lambda: committed(admin, group) == RECORDS,
         WAIT_S,
         "all was committed",
+        despite=(KafkaException, TimeoutError),
     )
     described = admin.describe_consumer_groups([group])[group].result(20)
     coordinator = described.coordinator.id
