@@ -18,7 +18,7 @@ from ottla.admin.local.processes import alive, send_signal, wait_gone
 from support.cluster import free_row
 from support.waiting import until
 
-pytestmark = [pytest.mark.java, pytest.mark.processes]
+pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
 
 
 def ottla(*arguments, stdin="", timeout_s=90):
@@ -214,7 +214,7 @@ def test_kill_one_write_on_and_heal(folder):
     ok("topics", "create", "killed", "--partitions", 3, "--dir", folder)
     victim = ClusterDir(folder).existing().broker(1)
     send_signal(victim.process, signal.SIGKILL)
-    assert not wait_gone([victim.process], 5)
+    assert not wait_gone([victim.process], 20)
     status = ottla("status", "--dir", folder, "--output", "json")
     assert status.returncode == 1, "a dead broker is no health"
     assert [b["alive"] for b in json.loads(status.stdout)["brokers"]] == [True, False, True]
@@ -223,7 +223,7 @@ def test_kill_one_write_on_and_heal(folder):
     assert ClusterDir(folder).existing().broker(1).running
     out = ok("consume", "killed", "--from-beginning", "--max-messages", 2000, "--dir", folder)
     assert sorted(map(int, out.split())) == list(range(2000))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while ottla("status", "--dir", folder).returncode and time.monotonic() < deadline:
         pass
     assert ottla("status", "--dir", folder).returncode == 0
@@ -343,8 +343,8 @@ def test_interrupted_up_leaves_nothing(tmp_path):
         processes = ClusterDir(path).existing().processes() if started.exists() else []
     assert processes, "interrupted too early to prove anything"
     up.send_signal(signal.SIGINT)
-    assert up.wait(30) == 130
-    assert not wait_gone(processes, 5)
+    assert up.wait(60) == 130
+    assert not wait_gone(processes, 20)
     assert not started.exists()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from support.kafka39 import Kafka39Cluster
 
-pytestmark = [pytest.mark.java, pytest.mark.processes]
+pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")

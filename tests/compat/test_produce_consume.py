@@ -20,7 +20,7 @@ from ottla.wire.records import Record
 from support.clients import admin_client, create_topics, fresh, named
 from support.kafka39 import Kafka39Cluster
 
-pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(400)]
 
 RECORDS = 10_000
 PARTITIONS = 5
@@ -38,7 +38,7 @@ def cluster(request, tmp_path_factory):
         yield found
 
 
-def run(cluster, *arguments, stdin=b"", code=0, timeout_s=90, **more):
+def run(cluster, *arguments, stdin=b"", code=0, timeout_s=180, **more):
     command = [sys.executable, "-m", "ottla", *map(str, arguments)]
     done = subprocess.run(
         [*command, "--bootstrap-server", cluster.bootstrap],
