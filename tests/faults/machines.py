@@ -85,13 +85,20 @@ class Machines(OttlaCluster):
     """Brokers 0..n-1 of ours, each with two log dirs and a shim."""
 
     def __init__(
-        self, folder: Path, library: Path | None, brokers: int = 4, *, disks: bool, **settings: str
+        self,
+        folder: Path,
+        library: Path | None,
+        brokers: int = 4,
+        *,
+        disks: bool,
+        session_s: int = SESSION_S,
+        **settings: str,
     ) -> None:
         where = ",".join(str(folder / "broker-{broker}" / one) for one in DIRS)
         super().__init__(
             folder,
             brokers,
-            session_timeout_ms=1000 * SESSION_S,
+            session_timeout_ms=1000 * session_s,
             log_dirs=where,
             **settings,
         )

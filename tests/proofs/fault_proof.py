@@ -39,7 +39,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # tests are no package
 from faults import clocks, disks, links, stops
-from faults.machines import Machines, disks_or_why_not
+from faults.machines import SESSION_S, Machines, disks_or_why_not
 from faults.network import HUB, Network, ScatteredCluster, ScatteredZooKeeper
 from faults.proof import CLIENT_TIMEOUT_MS, SETTINGS, TOPIC, Fault, Proof, begin, judge, try_all
 from faults.shim import CannotBeTriedError, compile_shim
@@ -58,6 +58,8 @@ ON_ONE_MACHINE: list[tuple[str, Fault]] = [
 ]
 AFTER_THE_LOAD: list[tuple[str, Fault]] = [("F5", disks.f5_everywhere)]
 """What loses records that others may not miss: no load but its own, after all was judged."""
+QUICK_SESSION_S = 15
+"""None of what CI tries waits for the end of a session, and its cores are busy."""
 
 IN_NAMESPACES: list[tuple[str, Fault]] = [
     ("F13", links.f13),
@@ -94,7 +96,10 @@ def on_one_machine(folder: Path, only: list[str], repeat: int, *, quick: bool = 
         "transaction_abort_timed_out_transaction_cleanup_interval_ms": "1000",
         "group_initial_rebalance_delay_ms": "0",
     }
-    machines = Machines(folder / "machines", library, disks=not why_not, **settings)
+    session_s = QUICK_SESSION_S if quick else SESSION_S
+    machines = Machines(
+        folder / "machines", library, disks=not why_not, session_s=session_s, **settings
+    )
     with machines as cluster, Znodes(cluster.zookeeper) as znodes:
         admin = begin(cluster, znodes)
         with Writer(
