@@ -207,6 +207,20 @@ class BrokerProcesses:
         found = ask(self.address(broker), MetadataRequest(topics=[]), 9)
         return set() if found.controller_id < 0 else {b.node_id for b in found.brokers}
 
+    def wait_known(self) -> None:
+        """Wait until each knows all others: before that a topic with so many replicas is refused."""
+        try:
+            for broker in self.ids:
+                until(
+                    lambda broker=broker: self.known_to(broker).issuperset(self.ids),
+                    60,
+                    f"broker {broker} knows all others",
+                    despite=(OSError, OttlaError),
+                )
+        except BaseException:
+            self.__exit__()
+            raise
+
     def kill(self, broker: int) -> None:
         """kill -9."""
         self.processes[broker].kill()
@@ -259,18 +273,7 @@ class OttlaCluster(BrokerProcesses):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        try:
-            for broker in self.ids:
-                # Before that a topic with so many replicas is refused, as it is with Kafka's.
-                until(
-                    lambda broker=broker: self.known_to(broker).issuperset(self.ids),
-                    60,
-                    f"broker {broker} knows all others",
-                    despite=(OSError, OttlaError),
-                )
-        except BaseException:
-            self.__exit__()
-            raise
+        self.wait_known()
         return self
 
     def start_zookeeper(self, port: int) -> Any:

@@ -166,6 +166,11 @@ class Kafka39Cluster(KafkaProcesses):
         settings = {"inter_broker_protocol_version": "3.9"} | settings
         super().__init__(folder, ids, zookeeper, session_timeout_ms, settings, heap_mb)
 
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.wait_known()
+        return self
+
     def start_zookeeper(self, port: int) -> KafkasZooKeeper:
         data = self.folder / "zookeeper"
         data.mkdir(exist_ok=True)
