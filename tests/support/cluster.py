@@ -208,7 +208,7 @@ class BrokerProcesses:
         return set() if found.controller_id < 0 else {b.node_id for b in found.brokers}
 
     def wait_known(self) -> None:
-        """Wait until each knows all others: before that a topic with so many replicas is refused."""
+        """Wait until each knows all: before that a topic with so many replicas is refused."""
         try:
             for broker in self.ids:
                 until(
