@@ -150,8 +150,6 @@ def test_up_goes_from_our_server_to_a_real_one_and_back(tmp_path):
             ottla(folder, "down")
         ottla(folder, "up")
         read = run(folder, "consume", "t", "--from-beginning", "--max-messages", 300)
-        assert set(read.stdout.splitlines()) == {
-            f"{n}-{i}" for n in range(3) for i in range(100)
-        }
+        assert set(read.stdout.splitlines()) == {f"{n}-{i}" for n in range(3) for i in range(100)}
     finally:
         ottla(folder, "down")
