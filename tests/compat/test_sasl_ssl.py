@@ -80,7 +80,7 @@ def test_who_may_writes_and_reads_through_a_kill(cluster):
 
 def test_who_may_not_is_told_so_and_learns_no_names(cluster):
     bob = cluster.client("bob", USERS["bob"])
-    (error,) = set(produced(bob | {"message.timeout.ms": 8000}, TOPIC, [b"x"]))
+    (error,) = set(produced(bob | {"message.timeout.ms": 30_000}, TOPIC, [b"x"]))
     assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     assert set(AdminClient(bob).list_topics(timeout=20).topics) == set()
     alice = cluster.client("alice", USERS["alice"])
@@ -108,7 +108,7 @@ def test_a_wrong_password_and_a_foreign_ca_get_nowhere(cluster, tmp_path):
 def test_a_user_is_made_gets_a_right_and_loses_it(cluster):
     made = cluster.tool("users", "add", "carol", "--password-file", "-", stdin="carol-secret")
     assert made.returncode == 0, made.stderr
-    carol = cluster.client("carol", "carol-secret", "SCRAM-SHA-512") | {"message.timeout.ms": 8000}
+    carol = cluster.client("carol", "carol-secret", "SCRAM-SHA-512") | {"message.timeout.ms": 30_000}
     rule = ("--operation", "Write", "--topic", "ord", "--prefixed")
     denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
     assert [e.code() for e in produced(carol, TOPIC, [b"c0"])] == [denied]
@@ -122,6 +122,6 @@ def test_a_user_is_made_gets_a_right_and_loses_it(cluster):
             lambda expected=expected: {
                 None if e is None else e.code() for e in produced(carol, TOPIC, [b"c1"])
             } == {expected},
-            30,
+            60,
             f"after {command[0]} it is {expected}",
         )  # fmt: skip

@@ -1,8 +1,11 @@
 """A cluster with all of it: SASL over TLS for clients and among brokers, ACLs, users of PLAIN."""
 
+import json
+
 from support.cluster import OttlaCluster, free_ports
 from support.sasl_clusters import BROKER, PLAIN, SCRAM, USERS, ottla
 from support.secret_scan import Secrets, all_leaks
+from support.waiting import until
 
 HOST, LISTENER, OPERATOR = "127.0.0.1", "SASL_SSL", "operator"
 PREFIX = "listener.name.sasl_ssl"
@@ -89,10 +92,30 @@ class SaslSslOttla(OttlaCluster):
         return ottla(*arguments, *at, stdin=stdin)
 
     def allow(self, name, *rules):
-        """Give a user rights: pairs of an operation and options of `ottla acls add`."""
+        """Give a user rights: pairs of an operation and options of `ottla acls add`.
+
+        The broker that is told obeys at once, the others once they have heard: that is waited for.
+        """
         for operation, *resource in rules:
             added = self.tool("acls", "add", f"User:{name}", "--operation", operation, *resource)
             assert added.returncode == 0, added.stderr
+        if len(self.ids) == 1:
+            return
+        wanted = {(operation, resource[1]) for operation, *resource in rules}
+        for broker in self.ids:
+            until(
+                lambda broker=broker: wanted <= self._rights(name, broker),
+                60,
+                f"broker {broker} knows what {name} may do",
+            )
+
+    def _rights(self, name, broker):
+        """Return what a broker knows of a user's rights: pairs of an operation and a name."""
+        at = ("-b", f"{HOST}:{self.secure_ports[broker]}", "--output", "json")
+        config = ("--command-config", str(self.client_properties()))
+        listed = ottla("acls", "list", "--principal", f"User:{name}", *at, *config)
+        assert listed.returncode == 0, listed.stderr
+        return {(acl["operation"], acl["name"]) for acl in json.loads(listed.stdout)}
 
     def secrets(self):
         """Return all that may stand only in `where_secrets_belong`."""
