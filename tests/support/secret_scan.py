@@ -76,18 +76,29 @@ def _forms(value: bytes) -> Iterator[bytes]:
     yield json.dumps(text)[1:-1].encode()
 
 
+def files_below(folder: Path) -> list[Path]:
+    """Return the files below a folder, also while brokers make and remove some."""
+    found = (Path(where, name) for where, _, names in os.walk(folder) for name in names)
+    return sorted(path for path in found if path.is_file())
+
+
+def content(file: Path) -> bytes:
+    """Return what is in a file; nothing is in one that is gone by now."""
+    try:
+        with file.open("rb") as opened:
+            return opened.read(MOST_BYTES)
+    except FileNotFoundError:
+        return b""
+
+
 def leaks(secrets: Secrets, folder: Path, allowed: Iterable[Path] = ()) -> list[str]:
     """Return where secrets stand in the files below a folder, but for those that are allowed."""
     belongs = {path.resolve() for path in allowed}
     found = []
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.resolve() not in belongs:
-            try:
-                with path.open("rb") as file:
-                    data = file.read(MOST_BYTES)
-            except FileNotFoundError:  # a broker that runs has renamed it just now
-                continue
-            found += [f"{path}: {name}" for name in sorted(secrets.found_in(data))]
+    for path in files_below(folder):
+        if path.resolve() not in belongs:
+            names = sorted(secrets.found_in(content(path)))
+            found += [f"{path}: {name}" for name in names]
     return found
 
 
@@ -130,7 +141,7 @@ def all_leaks(
     belongs = [*allowed]
     found = leaks(secrets, folder, belongs)
     secrets.add_scram(zookeeper)
-    of_zookeeper = (path for path in folder.rglob("*") if "zookeeper" in path.parts)
+    of_zookeeper = (path for path in files_below(folder) if "zookeeper" in path.parts)
     return [
         *found,
         *leaks(secrets, folder, [*belongs, *of_zookeeper]),
