@@ -1,23 +1,29 @@
 """The timeline of a killed leader, beside what a producer saw of it."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from itertools import pairwise
 
 import pytest
 from confluent_kafka import Producer
 
+from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.admin.local.processes import alive
 from support.cluster import free_ports
 from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
-SLACK_MS = 1500
+SLACK_MS = 3000
 """How far the picture's moments may lie from what ZooKeeper and the producer say."""
-NOTICED_MS = 2_000
-"""From the kill until another leads, where the killed broker's port refuses connections."""
+NOTICED_MS = 4_000
+"""From the kill until another leads, where the killed broker's port refuses connections.
+
+Its session of 6 s, which it last renewed up to 2 s before, ends no sooner than that.
+"""
 LATE_MS = 15_000
 """What a producer may need to notice a new leader on a busy machine: no promise of any broker's."""
 
@@ -32,7 +38,10 @@ def ottla(*words):
 
 
 class Acknowledged:
-    """Sends records one by one, acks=all, and keeps when each was acknowledged, in ms."""
+    """Sends records one by one, acks=all, and keeps when each of those acknowledged was appended.
+
+    In ms, as the leader says: this process may hear of it late.
+"""
 
     def __init__(self, servers, topic):
         self.at_ms = []
@@ -59,7 +68,7 @@ class Acknowledged:
             self._producer.produce(
                 self._topic,
                 b"x",
-                on_delivery=lambda e, _: e or self.at_ms.append(time.time() * 1e3),
+                on_delivery=lambda e, m: e or self.at_ms.append(m.timestamp()[1]),
             )
             self._producer.flush(60)
             time.sleep(0.01)
@@ -78,7 +87,8 @@ def test_a_producer_s_gap_lies_in_the_picture_s(tmp_path, crash_detection):
     try:
         brokers = json.loads((folder / "cluster.json").read_text())["brokers"]
         servers = ",".join(f"127.0.0.1:{b['port']}" for b in brokers)
-        ottla("topics", "create", "flights", "--partitions", 1, "--dir", folder)
+        ottla("topics", "create", "flights", "--partitions", 1, "--dir", folder,
+              "--config", "message.timestamp.type=LogAppendTime")  # fmt: skip
         acknowledged = Acknowledged(servers, "flights")
         try:
             until(lambda: len(acknowledged.at_ms) > 20, 60, "records are acknowledged")
@@ -87,8 +97,12 @@ def test_a_producer_s_gap_lies_in_the_picture_s(tmp_path, crash_detection):
             leader = topic["partitions"][0]["leader"]
             status = json.loads(ottla("status", "--dir", folder, "--output", "json"))
             was_controller = status["controller"] == leader
+            process = ClusterDir(folder).existing().broker(leader).process
             killed_ms = time.time() * 1000
-            ottla("broker", "kill", leader, "--dir", folder)
+            # Not by our command: its own start would count.
+            os.kill(process.pid, signal.SIGKILL)
+            until(lambda: not alive(process), 20, "it is dead")
+            died_ms = time.time() * 1000
             until(
                 lambda: (
                     acknowledged.at_ms[-1] > killed_ms + 2000
@@ -106,7 +120,8 @@ def test_a_producer_s_gap_lies_in_the_picture_s(tmp_path, crash_detection):
     finally:
         ottla("down", "--dir", folder)
     times = acknowledged.at_ms
-    _, before, after = max((b - a, a, b) for a, b in pairwise(times))
+    before = max(at for at in times if at <= died_ms)
+    after = min(at for at in times if at > died_ms)
     gaps = drawn["without_leader"]
     dying = [gap["from"] for gap in gaps if gap["leader_may_be_dead"]]
     led = [p for p in drawn["partitions"] if p["leader"] not in (leader, -1)]
@@ -118,7 +133,8 @@ def test_a_producer_s_gap_lies_in_the_picture_s(tmp_path, crash_detection):
     else:
         assert not dying, "its port refused connections (R17)"
         assert killed_ms <= end <= killed_ms + NOTICED_MS
-    assert end <= after, "no record is acknowledged before there is a leader"
+    # The controller sends its decision, and writes it down then.
+    assert end - SLACK_MS <= after, "no record is acknowledged before there is a leader"
     assert after - end <= LATE_MS
     # The znode was last written by the election: a new controller first has none lead.
     assert state["data"]["leader_epoch"] == (2 if was_controller else 1)
