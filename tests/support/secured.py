@@ -93,25 +93,30 @@ class SecuredKafka(Kafka39Cluster):
 
 
 def produce(settings: dict[str, Any], topic: str, values: Iterable[bytes]) -> None:
-    """Produce with acks=all; AssertionError unless all is acknowledged."""
+    """Produce each value once, with acks=all; AssertionError unless all is acknowledged."""
     failed: list[Any] = []
-    producer = Producer({"acks": "all", "linger.ms": 5, **settings})
+    wanted = {"acks": "all", "enable.idempotence": True, "linger.ms": 5}
+    producer = Producer(wanted | settings)
     for value in values:
         producer.produce(topic, value, on_delivery=lambda e, _: failed.append(e) if e else None)
     assert producer.flush(60) == 0
     assert not failed
 
 
-def consume(settings: dict[str, Any], topic: str, count: int, timeout_s: float = 30) -> list[bytes]:
+def consume(settings: dict[str, Any], topic: str, count: int, timeout_s: float = 60) -> list[bytes]:
     """Read a topic from its beginning by a group, until as many records came."""
     reader = Consumer({"group.id": "g", "auto.offset.reset": "earliest", **settings})
     reader.subscribe([topic])
     found: list[bytes] = []
+
+    def enough() -> bool:
+        # What is no record says that something is not known yet.
+        found.extend(m.value() for m in reader.consume(1000, 1.0) if m.error() is None)
+        return len(found) >= count
+
     try:
         until(
-            lambda: (
-                found.extend(m.value() for m in reader.consume(1000, 1.0)) or len(found) >= count
-            ),
+            enough,
             timeout_s,
             lambda: f"{count} records are read, not {len(found)}",
         )
