@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.log.files import OsFiles
+from ottla.model.errors import OttlaError
 from ottla.net.peer import PeerConnection
 from ottla.net.runtime import real_world, run
 from ottla.security.client import ClientSecurity
@@ -105,7 +106,7 @@ def test_one_cluster(clusters, authority):
         produce(client, TOPIC, values[2000:4000])
         until(lambda: znodes.full(TOPIC), 60, "all replicas are in sync")
         kafka.kill(JVM)
-        until(lambda: znodes.controller() in (0, 1), 30, "one of ours is the controller")
+        until(lambda: znodes.controller() in (0, 1), 60, "one of ours is the controller")
         produce(client | {"log_level": 0}, TOPIC, values[4000:])
         kafka.start_broker(JVM)
         until(lambda: znodes.full(TOPIC), 90, "Kafka's broker has caught up")
@@ -147,6 +148,7 @@ def each_listener_is_told_its_addresses(ours, kafka, authority, alice):
                 ),
                 30,
                 f"all addresses of a listener: {expected}",
+                despite=(OttlaError,),
             )
             assert told(DescribeClusterRequest(), 0) == expected
 
