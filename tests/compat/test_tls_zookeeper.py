@@ -1,5 +1,8 @@
 """Brokers of ours that speak TLS to a real ZooKeeper, which wants their certificate."""
 
+import socket
+import ssl
+
 import pytest
 
 from support import kafka_tools
@@ -50,7 +53,19 @@ def authority(tmp_path):
 @pytest.fixture
 def zookeeper(tmp_path, authority):
     with SecuredZooKeeper(tmp_path / "zookeeper", authority) as running:
+        # The first handshake of a JVM takes long: brokers that give up soon are not to meet it.
+        until(lambda: handshake(running), 60, "TLS is spoken", despite=(OSError,))
         yield running.zookeeper
+
+
+def handshake(zookeeper):
+    """Return True once a handshake with a certificate of ours has succeeded."""
+    context = ssl.create_default_context(cafile=str(zookeeper.authority.pem))
+    context.load_cert_chain(str(zookeeper.identity.chain), str(zookeeper.identity.key))
+    host, _, port = zookeeper.zookeeper.partition(":")
+    with socket.create_connection((host, int(port)), 20) as plain:
+        context.wrap_socket(plain, server_hostname=host).close()
+    return True
 
 
 def settings(authority, identity, ca=None):
