@@ -10,7 +10,7 @@ import sys
 from functools import partial
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 from kazoo.client import KazooClient
 
 from support.clients import named
@@ -28,6 +28,7 @@ TOPICS = {
     "one": "0,1,2",
     "risky": "1:2",
 }
+REFUSALS = (KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 MIN_ISR = {"risky": 1}
 """Of others 2, so that Ottla has eligible replicas besides the ISR: the model has none."""
 
@@ -43,7 +44,7 @@ def cluster(request, tmp_path_factory):
         "controlled_shutdown_enable": "true",
     }  # fmt: skip
     folder = tmp_path_factory.mktemp(request.param)
-    with kind(folder, brokers=3, session_timeout_ms=3000, **settings) as found:
+    with kind(folder, brokers=3, **settings) as found:
         for name, assignment in TOPICS.items():
             min_isr = f"min.insync.replicas={MIN_ISR.get(name, 2)}"
             done = call(
@@ -82,18 +83,23 @@ def test_two_brokers_die_at_one_moment(cluster):
     """Their registrations go in one transaction, so that the controller sees one event."""
     settle(cluster)
     zookeeper = KazooClient(cluster.zookeeper)
-    zookeeper.start(10)
+    zookeeper.start(30)
     try:
         controller = json.loads(zookeeper.get("/controller")[0])["brokerid"]
         victims = [broker for broker in cluster.ids if broker != controller]
         found, expected = predicted(cluster, "kill", *victims, code=1)
         assert [len(step["without_leader"]) > 0 for step in found["steps"]] == [True]
-        for broker in victims:
-            cluster.kill(broker)
-        gone = zookeeper.transaction()
-        for broker in victims:
-            gone.delete(f"/brokers/ids/{broker}")
-        assert [str(result) for result in gone.commit()] == ["True", "True"]
+        # Meanwhile the controller is held: it would remove who is dead one by one.
+        cluster.pause(controller)
+        try:
+            for broker in victims:
+                cluster.kill(broker)
+            gone = zookeeper.transaction()
+            for broker in victims:
+                gone.delete(f"/brokers/ids/{broker}")
+            assert [str(result) for result in gone.commit()] == ["True", "True"]
+        finally:
+            cluster.resume(controller)
         same(cluster, expected)
     finally:
         zookeeper.stop()
@@ -135,35 +141,40 @@ def test_a_setting_that_makes_partitions_refuse_records(cluster):
     cluster.kill(2)
     until(lambda: all(2 not in isr or isr == [2] for _, isr, _ in states(cluster).values()), 60,
           "2 is out of every ISR but of that it is alone in")  # fmt: skip
-    before = refusing(cluster)
+    before = until(lambda: refusing(cluster), 60, "some refuse records already")
     found, expected = predicted(cluster, "config", "min.insync.replicas=3", "three", code=1)
     assert found["steps"][0]["under_min_isr"] == [f"three-{n}" for n in range(4)]
     alter = ("configs", "alter", "--topic", "three", "--set")
     assert call(cluster, *alter, "min.insync.replicas=3").returncode == 0
     try:
         wanted = before | set(found["steps"][0]["under_min_isr"])
-        until(lambda: refusing(cluster) == wanted, 30, "as said")
+        until(lambda: refusing(cluster) == wanted, 60, "as said")
         same(cluster, expected)
     finally:
         assert call(cluster, *alter, f"min.insync.replicas={MIN_ISR.get('three', 2)}")
 
 
 def refusing(cluster):
-    """Return the partitions that have a leader and refuse a record with acks=all."""
-    settings = {"message_timeout_ms": 3000, "retries": 0, "enable_idempotence": False}
+    """Return the partitions that have a leader and refuse a record with acks=all.
+
+    None if a record met with something else, as on a machine that is too busy for it.
+    """
+    settings = {"message_timeout_ms": 20_000, "retries": 0, "enable_idempotence": False}
     producer = Producer(named(cluster.bootstrap, settings))
-    refused = set()
+    refused, others = set(), []
 
     def told(error, message):
-        if error is not None:
+        if error is not None and error.code() in REFUSALS:
             refused.add(f"{message.topic()}-{message.partition()}")
+        elif error is not None:
+            others.append(error)
 
     led = [tp for tp, (leader, _, _) in states(cluster).items() if leader >= 0]
     for name in led:
         topic, _, number = name.rpartition("-")
         producer.produce(topic, b"x", partition=int(number), on_delivery=told)
-    assert producer.flush(20) == 0
-    return refused
+    assert producer.flush(40) == 0
+    return None if others else refused
 
 
 def test_a_broker_shuts_down(cluster):
@@ -181,8 +192,7 @@ def test_leaders_are_moved_off_a_broker_by_the_controller(cluster):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"broker": 0, "remaining": []}
     assert cluster.running(0)
-    moved = {tp for tp, (leader, _, r) in states(cluster).items() if len(r) > 1 and leader == 0}
-    assert moved == set()
+    until(lambda: not leads(cluster, 0), 30, "it leads nothing that others have")
     cluster.terminate(0)
     # Nobody else has what one-replica topics have, or is in sync with broker 2 when it is alone.
     cluster.kill(1)
@@ -194,6 +204,11 @@ def test_leaders_are_moved_off_a_broker_by_the_controller(cluster):
     cluster.start_broker(0)
     cluster.start_broker(1)
     until(lambda: states(cluster)["two-0"][0] >= 0, 60, "it is led")
+
+
+def leads(cluster, broker):
+    """Return what a broker leads that others have, too."""
+    return {tp for tp, (leader, _, r) in states(cluster).items() if len(r) > 1 and leader == broker}
 
 
 def test_leaders_that_cannot_move_are_named(cluster):
@@ -264,8 +279,7 @@ def test_an_unclean_election_and_a_saved_snapshot(cluster):
         found, expected = predicted(cluster, "unclean", "risky-0", code=1)
         return (found, expected) if expected["risky-0"][0] == follower else None
 
-    until(would_lead, 60, "it would lead")
-    found, expected = would_lead()
+    found, expected = until(would_lead, 60, "it would lead")
     assert found["lost"][0]["text"].startswith(f"what broker {leader} has from offset")
     file = cluster.folder / "snapshot.json"
     saved = call(cluster, "whatif", "unclean", "risky-0", "--save", file, "--output", "json")

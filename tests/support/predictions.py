@@ -2,14 +2,29 @@
 
 import json
 
+from confluent_kafka import KafkaException
+
 from support.clients import admin_client
 from support.command_line import call
 from support.waiting import until
 
 
 def states(cluster):
-    """Return (leader, ISR, replicas) of each partition, as librdkafka has it."""
-    topics = admin_client(cluster.bootstrap).list_topics(timeout=20).topics
+    """Return (leader, ISR, replicas) of each partition, as librdkafka has it of every broker.
+
+    Brokers hear of a change one by one, and one that has just started may know nothing yet: what
+    they say counts once they say the same.
+    """
+
+    def agreed():
+        said = [_told(cluster.address(b)) for b in cluster.ids if cluster.running(b)]
+        return said[0] if all(one == said[0] for one in said) else None
+
+    return until(agreed, 60, "all brokers say the same", despite=(KafkaException,))
+
+
+def _told(address):
+    topics = admin_client(address).list_topics(timeout=20).topics
     return {
         f"{name}-{n}": (p.leader, sorted(p.isrs), list(p.replicas))
         for name, topic in topics.items()
