@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ottla.admin.session import connected
-from ottla.model.errors import ErrorCode
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.net.client import Client
 from ottla.wire.codec import encode_response
 from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -177,7 +177,10 @@ class MixedCluster:
     def wait_agreed(self, *topics: str, timeout_s: float = 40) -> None:
         """Wait until every broker answers Metadata with what the znodes say."""
         until(
-            lambda: not self.disagreements(*topics), timeout_s, lambda: self.disagreements(*topics)
+            lambda: not self.disagreements(*topics),
+            timeout_s,
+            lambda: self.disagreements(*topics),
+            despite=(OSError, OttlaError),
         )
 
     def disagreements(self, *topics: str) -> str:
