@@ -63,11 +63,6 @@ def asked(cluster, *arguments):
     return json.loads(ok(cluster, *arguments, "--output", "json").stdout)
 
 
-def replicas(cluster, topic):
-    (found,) = asked(cluster, "topics", "describe", topic)
-    return {p["partition"]: p["replicas"] for p in found["partitions"]}
-
-
 def plan_of(topic, assignment):
     listed = [{"topic": topic, "partition": p, "replicas": r} for p, r in assignment.items()]
     return json.dumps({"version": 1, "partitions": listed})
@@ -98,6 +93,32 @@ def throttles(cluster, topic):
     ]
 
 
+def moved(cluster, topic, wanted):
+    """Wait until every broker has heard where a topic's replicas are now."""
+
+    def told(broker):
+        at = ("--bootstrap-server", cluster.address(broker))
+        done = call_at(at, "topics", "describe", topic, "--output", "json")
+        if done.returncode:
+            return None
+        (found,) = json.loads(done.stdout)
+        return {p["partition"]: p["replicas"] for p in found["partitions"]}
+
+    until(lambda: all(told(b) == wanted for b in cluster.ids), 90, f"{topic} is on {wanted}")
+
+
+def unthrottled(cluster, topic):
+    """Wait until brokers have heard that no throttle is left: sooner than any lease ends."""
+    until(lambda: throttles(cluster, topic) == [], 8, f"no throttle of {topic}")
+
+
+def hurry(cluster):
+    """Raise the throttle of the two brokers between which tests move something."""
+    for broker in (0, 1):
+        rates = (f"--set={rate}=50000000" for rate in RATES[:2])
+        ok(cluster, "configs", "alter", "--broker", broker, *rates)
+
+
 def test_prints_what_kafkas_tool_prints(cluster, tmp_path):
     there = {0: [0, 1], 1: [1, 2], 2: [2, 0]}
     wanted = {0: [1, 2], 1: [1, 2], 2: [0, 1]}
@@ -122,14 +143,15 @@ def test_prints_what_kafkas_tool_prints(cluster, tmp_path):
         kafkas(*at, "--list")  # log4j complains once of having no settings
         assert ours("list") == kafkas(*at, "--list")
         theirs = kafkas(*of, forth, "--execute", "--throttle", 5_000_000)
-        until(lambda: replicas(cluster, "same") == wanted, 30, "moved")
+        moved(cluster, "same", wanted)
         assert kafkas(*of, forth, "--verify") == ours("verify", "--reassignment-json-file", forth)
-        assert throttles(cluster, "same") == []
+        unthrottled(cluster, "same")
         ok(cluster, "reassign", "execute", "--file", back, "--wait", 30)
+        moved(cluster, "same", there)
         assert ours("execute", "--file", forth, "--throttle", 5_000_000) == theirs
-        until(lambda: replicas(cluster, "same") == wanted, 30, "moved again")
+        moved(cluster, "same", wanted)
         assert ours("verify", "--file", forth) == kafkas(*of, forth, "--verify")
-        assert throttles(cluster, "same") == []
+        unthrottled(cluster, "same")
         assert ours("verify", "--file", back, code=1) == kafkas(*of, back, "--verify")
         theirs = kafkas(*of, back, "--cancel").replace(
             ".Clearing", ".\nClearing"
@@ -216,15 +238,13 @@ def test_a_plan_in_progress_takes_another_throttle(cluster, tmp_path):
     assert another.returncode == 1
     assert "slow-0 is being reassigned already" in another.stderr
     assert "9" not in {value for *_, value in throttles(cluster, "slow")}
-    began = time.monotonic()
     done = ok(
         cluster, "reassign", "execute", "--file", "-", "--throttle", 50_000_000, "--wait", 60,
         stdin=plan,
     )  # fmt: skip
     assert "its throttle is 50,000,000 bytes/s now" in done.stderr
-    assert time.monotonic() - began < 40
-    assert replicas(cluster, "slow") == {0: [1]}
-    assert throttles(cluster, "slow") == []
+    moved(cluster, "slow", {0: [1]})
+    unthrottled(cluster, "slow")
 
 
 def test_ctrl_c_takes_throttles_off_and_says_what_goes_on(cluster):
@@ -254,15 +274,15 @@ def test_ctrl_c_takes_throttles_off_and_says_what_goes_on(cluster):
     assert re.search(
         r"interrupted; the reassignment of 1 partition goes on, without a throttle", said
     )
-    assert throttles(cluster, "stay") == []
-    until(lambda: replicas(cluster, "stay") == {0: [2]}, 60, "it went on")
+    unthrottled(cluster, "stay")
+    moved(cluster, "stay", {0: [2]})
 
 
 def test_kill_9_of_the_tool_leaves_a_throttle_only_where_no_lease_is_known(cluster):
     create(cluster, "left", [[0]])
     fill(cluster, "left", 40)
     command = words(
-        cluster, "reassign", "execute", "--partition", "left-0=1", "--throttle", 4_000_000,
+        cluster, "reassign", "execute", "--partition", "left-0=1", "--throttle", 1000,
         "--wait", 60,
     )  # fmt: skip
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -279,7 +299,8 @@ def test_kill_9_of_the_tool_leaves_a_throttle_only_where_no_lease_is_known(clust
     left = throttles(cluster, "left")
     assert len(left) == 6, left
     assert [m["partition"] for m in asked(cluster, "reassign", "list")] == ["left-0"], "it goes on"
-    until(lambda: replicas(cluster, "left") == {0: [1]}, 90, "moved")
+    hurry(cluster)
+    moved(cluster, "left", {0: [1]})
     if isinstance(cluster, OttlaCluster):
         until(lambda: throttles(cluster, "left") == [], 60, "the lease has ended")
         return
@@ -289,14 +310,14 @@ def test_kill_9_of_the_tool_leaves_a_throttle_only_where_no_lease_is_known(clust
     assert [(f["kind"], f["name"]) for f in forgotten] == [
         ("broker", "0"), ("broker", "1"), ("topic", "left"),
     ]  # fmt: skip
-    assert forgotten[0]["settings"] == dict.fromkeys(RATES[:2], "4000000")
+    assert forgotten[0]["settings"] == dict.fromkeys(RATES[:2], "50000000")
     done = subprocess.run(
         [sys.executable, "-m", *forgotten[0]["fix"].split(), "-b", cluster.bootstrap],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     ok(cluster, "reassign", "throttles", "--remove")
-    assert throttles(cluster, "left") == []
+    unthrottled(cluster, "left")
     assert "no throttle is left over" in ok(cluster, "reassign", "throttles").stderr
 
 
@@ -310,7 +331,7 @@ def test_list_shows_what_is_copied_what_is_left_and_how_fast(cluster):
     """Beside the sizes of the segments, before and after."""
     create(cluster, "shown", [[0]])
     fill(cluster, "shown", 40)
-    ok(cluster, "reassign", "execute", "--partition", "shown-0=1", "--throttle", 2_000_000)
+    ok(cluster, "reassign", "execute", "--partition", "shown-0=1", "--throttle", 500_000)
     whole = segments(cluster, 0, "shown")
     until(lambda: segments(cluster, 1, "shown") > 0, 30, "it has begun")
     before, began = segments(cluster, 1, "shown"), time.monotonic()
@@ -330,10 +351,12 @@ def test_list_shows_what_is_copied_what_is_left_and_how_fast(cluster):
     ]  # fmt: skip
     copied, left = (int(text.replace(",", "")) for text in row.split("\t")[4:6])
     assert copied + left == whole
-    assert re.search(r"1 partition in progress: \d+\.\d of 4[0-9]\.\d MB, .* left", done.stderr)
+    # Kafka's brokers do not tell their throttles: then it shows once something came meanwhile.
+    shown = r"1 partition in progress: \d+\.\d of 4[0-9]\.\d MB, .* left"
+    until(lambda: re.search(shown, ok(cluster, "reassign", "list").stderr), 30, "the end is seen")
     done = ok(cluster, "reassign", "cancel", "--all")
     assert "shown-0 goes back to 0" in done.stderr
-    assert throttles(cluster, "shown") == []
+    unthrottled(cluster, "shown")
     assert asked(cluster, "reassign", "list") == []
 
 
@@ -371,12 +394,10 @@ def test_who_only_watched_leaves_the_throttle_and_is_told_of_it(cluster, number)
     assert stays in said
     assert len(throttles(cluster, topic)) == 6, "it is still throttled"
     assert [m["partition"] for m in asked(cluster, "reassign", "list")] == [f"{topic}-0"]
-    for broker in (0, 1):
-        rates = (f"--set={rate}=50000000" for rate in RATES[:2])
-        ok(cluster, "configs", "alter", "--broker", broker, *rates)
-    until(lambda: replicas(cluster, topic) == {0: [1]}, 60, "it went on")
+    hurry(cluster)
+    moved(cluster, topic, {0: [1]})
     if isinstance(cluster, OttlaCluster):
         until(lambda: throttles(cluster, topic) == [], 60, "the leases have ended")
     else:
         ok(cluster, "reassign", "throttles", "--remove")
-    assert throttles(cluster, topic) == []
+    unthrottled(cluster, topic)
