@@ -17,10 +17,11 @@ from ottla.zookeeper.memory import MemoryZooKeeper
 from ottla.zookeeper.server_connection import Limits
 from ottla.zookeeper.session import Session, SessionEvent, SessionState
 from ottla.zookeeper.store import ensure_chroot
+from support.cluster import free_ports
 
 TICK_MS = 100
-SESSION_MS = 8 * TICK_MS
-CONNECT_MS = 5000
+SESSION_MS = 20 * TICK_MS
+CONNECT_MS = 20_000
 _numbers = itertools.count()
 
 
@@ -60,7 +61,7 @@ class TwinServer:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
-        self.zookeeper = asyncio.run_coroutine_threadsafe(self._start(), self.loop).result(5)
+        self.zookeeper = asyncio.run_coroutine_threadsafe(self._start(), self.loop).result(20)
         self.connect_string = self.zookeeper.connect_string
 
     async def _start(self) -> MemoryZooKeeper:
@@ -81,7 +82,7 @@ class TwinServer:
     def stop(self) -> None:
         self.loop.call_soon_threadsafe(self.zookeeper.stop)
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(5)
+        self.thread.join(20)
         self.loop.close()
 
 
@@ -91,7 +92,7 @@ class KeptServer(TwinServer):
     kind = "kept"
 
     def stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self.zookeeper.shut_down(), self.loop).result(5)
+        asyncio.run_coroutine_threadsafe(self.zookeeper.shut_down(), self.loop).result(20)
         super().stop()
 
 
@@ -100,7 +101,12 @@ class RealServer:
 
     def __init__(self, folder) -> None:
         self.process = start_zookeeper(
-            folder, 0, heap_mb=96, tick_ms=TICK_MS, max_session_timeout_ms=20_000, fsync=False
+            folder,
+            free_ports(1)[0],  # no outgoing connection takes it before the JVM listens
+            heap_mb=96,
+            tick_ms=TICK_MS,
+            max_session_timeout_ms=20_000,
+            fsync=False,
         )
         self.connect_string = self.process.connect_string
 

@@ -42,7 +42,7 @@ class Side:
         return self.authorizer.allows(ALICE, host, READ, TOPIC, "orders")
 
     async def until(self, expected, host="10.0.0.1"):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while self.may_read(host) is not expected:
                 await asyncio.sleep(0.01)
 
@@ -126,7 +126,7 @@ def test_what_cannot_be_read_ends_a_start_and_changes_nothing_later(play, caplog
         await side.store.write(Set("/kafka-acl/Topic/orders", b'{"version":1,"acls":'))
         with caplog.at_level(logging.ERROR):
             await side.store.create_acl_change_notification(ORDERS)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while "malformed acls" not in caplog.text:
                     await asyncio.sleep(0.01)
         assert side.may_read(), "the former ones stay in force"

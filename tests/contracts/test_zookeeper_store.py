@@ -130,9 +130,9 @@ def test_our_former_sessions_znode_is_deleted_others_are_waited_for(play):
 
 def test_what_a_killed_process_left_is_waited_for(play):
     async def scenario(z):
-        killed = await z.session(z.session_ms)
         store = Store(await z.session(steady=True))
         await store.create_top_level_paths()
+        killed = await z.session(z.session_ms)
         first = await Store(killed).register_broker(broker())
         z.network.refuses = True
         z.network.cut()
