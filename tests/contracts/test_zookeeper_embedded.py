@@ -7,10 +7,11 @@ import pytest
 from ottla.net.runtime import real_world
 from ottla.zookeeper import embedded
 from ottla.zookeeper.session import Session
+from support.cluster import free_ports
 
 
 async def ask(port, call):
-    session = await Session.connect(real_world(None), f"127.0.0.1:{port}", 6000, 5000)
+    session = await Session.connect(real_world(None), f"127.0.0.1:{port}", 6000, 20_000)
     try:
         return await call(session)
     finally:
@@ -19,7 +20,7 @@ async def ask(port, call):
 
 @pytest.mark.java
 def test_a_server_starts_stops_and_keeps_its_data(tmp_path):
-    server = embedded.start_zookeeper(tmp_path, 0, heap_mb=96, tick_ms=200)
+    server = embedded.start_zookeeper(tmp_path, free_ports(1)[0], heap_mb=96, tick_ms=200)
     try:
         asyncio.run(ask(server.port, lambda s: s.create("/kept", b"here")))
         embedded.stop_pid(server.pid, 0.1)
@@ -30,6 +31,6 @@ def test_a_server_starts_stops_and_keeps_its_data(tmp_path):
         server.pause()
         assert not embedded.responds(server.port, 0.2)
         server.resume()
-        assert embedded.responds(server.port, 5)
+        assert embedded.responds(server.port, 20)
     finally:
         server.stop()

@@ -18,6 +18,7 @@ from ottla.zookeeper.embedded import start_own_zookeeper, start_zookeeper
 from ottla.zookeeper.errors import NoNodeError as OurNoNodeError
 from ottla.zookeeper.errors import NoWatcherError, UnimplementedError
 from ottla.zookeeper.jars import find_jars, find_java
+from support.cluster import free_ports
 from support.own_zookeeper import kazoo
 
 
@@ -366,7 +367,7 @@ def test_what_is_told_of_sessions_and_watches(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dzookeeper.4lw.commands.whitelist=*")
     told = []
     for start in (start_own_zookeeper, start_zookeeper):
-        server = start(tmp_path / start.__name__, 0)
+        server = start(tmp_path / start.__name__, free_ports(1)[0])
         try:
             told.append(words_of_sessions_and_watches(server.connect_string))
         finally:

@@ -17,6 +17,7 @@ from ottla.zookeeper.operations import Create
 from ottla.zookeeper.security import OPEN, ZooKeeperSecurity
 from ottla.zookeeper.session import Session, SessionState
 from ottla.zookeeper.store import Store
+from support.cluster import free_ports
 from support.secured_zookeeper import PASSWORD, USER, jaas_file
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
@@ -39,7 +40,7 @@ TIMEOUT_MS = 4000
 def server(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     start = start_own_zookeeper if request.param == "own" else start_zookeeper
-    running = start(folder, jaas_file=jaas_file(folder))
+    running = start(folder, free_ports(1)[0], jaas_file=jaas_file(folder))
     yield running.connect_string
     running.stop()
 
@@ -121,7 +122,7 @@ def test_whose_a_znode_is_outlives_the_server(tmp_path):
     async def read(session):
         return (await session.get("/mine"))[0]
 
-    running = start_own_zookeeper(tmp_path, jaas_file=jaas)
+    running = start_own_zookeeper(tmp_path, free_ports(1)[0], jaas_file=jaas)
     play(running.connect_string, SENSITIVE, create)
     running.kill()
     for start in (start_own_zookeeper, start_zookeeper, start_own_zookeeper):
@@ -135,7 +136,7 @@ def test_whose_a_znode_is_outlives_the_server(tmp_path):
 
 
 def test_a_server_without_users_is_refused(tmp_path):
-    running = start_own_zookeeper(tmp_path)
+    running = start_own_zookeeper(tmp_path, free_ports(1)[0])
     try:
         with pytest.raises(AuthFailedError, match="has it SASL"):
             play(running.connect_string, SECURE, None)

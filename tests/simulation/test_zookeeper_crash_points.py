@@ -17,6 +17,7 @@ from ottla.zookeeper.errors import ConnectionLossError, NodeExistsError, NoNodeE
 from ottla.zookeeper.memory import MemoryZooKeeper
 from ottla.zookeeper.operations import Check, Create, Set
 from ottla.zookeeper.session import Session
+from support.cluster import free_ports
 from support.own_zookeeper import kazoo, whole_tree
 
 WRITES = 20
@@ -170,7 +171,7 @@ def test_a_real_zookeeper_opens_what_a_crash_leaves(operation, tmp_path):
     for path, inode in run.node.disk.inodes.items():
         if path.startswith("/data/version-2/"):
             (folder / path.rpartition("/")[2]).write_bytes(inode.data)
-    real = start_zookeeper(tmp_path, 0, heap_mb=96, tick_ms=1000)
+    real = start_zookeeper(tmp_path, free_ports(1)[0], heap_mb=96, tick_ms=1000)
     try:
         with kazoo(real.connect_string) as client:
             found = whole_tree(client)

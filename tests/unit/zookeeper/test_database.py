@@ -16,6 +16,7 @@ from ottla.zookeeper.memory import MemoryZooKeeper
 from ottla.zookeeper.operations import Create, Set
 from ottla.zookeeper.server_connection import Connection
 from ottla.zookeeper.session import Session
+from support.cluster import free_ports
 from support.kept_znodes import Only, opened, picture, written
 
 FOLDER = "/data/version-2"
@@ -338,7 +339,7 @@ def test_whatever_is_asked_a_real_zookeeper_opens_the_files(seed, tmp_path):
     folder.mkdir(parents=True)
     for name in SimFiles(disk).listdir(FOLDER):
         (folder / name).write_bytes(disk.inodes[f"{FOLDER}/{name}"].data)
-    real = start_zookeeper(tmp_path, 0, heap_mb=96)
+    real = start_zookeeper(tmp_path, free_ports(1)[0], heap_mb=96)
     real.stop()
     # It wrote a snapshot of what it had read.
     snapshots = sorted(folder.glob("snapshot.*"), key=lambda f: int(f.suffix[1:], 16))
