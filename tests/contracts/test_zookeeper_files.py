@@ -27,6 +27,7 @@ from ottla.zookeeper.embedded import start_zookeeper
 from ottla.zookeeper.jars import JARS_VARIABLE, find_jars
 from ottla.zookeeper.session import Session, SessionState
 from support import kafka_tools
+from support.cluster import free_ports
 from support.own_zookeeper import OwnZooKeeper, kazoo, whole_tree
 
 pytestmark = pytest.mark.java
@@ -83,7 +84,7 @@ def write_a_tree(client, seed: int, count: int = 150) -> None:
 
 def create_container(address: str) -> None:
     async def create():
-        session = await Session.connect(real_world(None), address, 6000, 5000)
+        session = await Session.connect(real_world(None), address, 6000, 20_000)
         for path in ("/container", "/container/used"):
             kind = jute.CREATE_CONTAINER if path == "/container" else jute.CREATE2
             flags = jute.CONTAINER if path == "/container" else 0
@@ -96,7 +97,7 @@ def create_container(address: str) -> None:
 
 def start_real(folder: Path):
     """Start a real ZooKeeper on `folder`/data."""
-    return start_zookeeper(folder, 0, heap_mb=96, tick_ms=1000)
+    return start_zookeeper(folder, free_ports(1)[0], heap_mb=96, tick_ms=1000)
 
 
 def opened_by_us(data: Path, caplog) -> Database:
@@ -210,15 +211,16 @@ def test_we_go_on_with_a_real_ones_files(snap_count, tmp_path, caplog, monkeypat
 
 def test_our_sessions_survive_a_restart_and_expire_after_it(tmp_path):
     data = tmp_path / "data"
-    with OwnZooKeeper(data, 0, "--tick-time", "100") as own:
+    with OwnZooKeeper(data, free_ports(1)[0], "--tick-time", "100") as own:
         port = own.port
 
         async def run():
             events = []
             world = real_world(None)
-            live = await Session.connect(world, own.connect_string, 3000, 5000, events.append)
+            # Either outlives the start of a process, and be it on a busy machine.
+            live = await Session.connect(world, own.connect_string, 30_000, 20_000, events.append)
             await live.create("/live", ephemeral=True)
-            doomed = await Session.connect(world, own.connect_string, 1000, 5000)
+            doomed = await Session.connect(world, own.connect_string, 6000, 20_000)
             await doomed.create("/doomed", ephemeral=True)
             doomed._become_dead("left alone by the test")
             own.kill()
@@ -231,7 +233,7 @@ def test_our_sessions_survive_a_restart_and_expire_after_it(tmp_path):
                 started_s = time.monotonic()
                 while await live.exists("/doomed") is not None:
                     await asyncio.sleep(0.02)
-                    assert time.monotonic() < started_s + 5
+                    assert time.monotonic() < started_s + 30
                 assert await live.exists("/live") is not None
                 await live.close()
 
@@ -243,7 +245,7 @@ def test_znodes_with_a_time_to_live_stay(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dzookeeper.extendedTypesEnabled=true")
 
     async def create(address: str):
-        session = await Session.connect(real_world(None), address, 6000, 5000)
+        session = await Session.connect(real_world(None), address, 6000, 20_000)
         body = jute.create_body("/ttl", b"t", 5) + jute.LONG.pack(3_600_000)
         await session._send(jute.CREATE_TTL, body, lambda *_: None, "/ttl")
         await session.create("/ttl/below")
