@@ -81,7 +81,7 @@ def test_a_full_disk_ends_it_and_nothing_is_acknowledged(tmp_path):
 
         with pytest.raises(Exception):  # noqa: B017 - kazoo has several for a lost connection
             fill()
-        assert own.process.wait(10) == 1
+        assert own.process.wait(30) == 1
         assert "transaction log not written" in own.log.read_text()
         assert len(own.process.stderr.read().splitlines()) == 1
     with OwnZooKeeper(tmp_path / "data") as again, kazoo(again.connect_string) as client:

@@ -20,7 +20,7 @@ from ottla.zookeeper.store import Store
 from support.cluster import free_ports
 from support.secured_zookeeper import PASSWORD, USER, jaas_file
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
 
 class Sensitive(ZooKeeperSecurity):
@@ -33,7 +33,7 @@ class Sensitive(ZooKeeperSecurity):
 SECURE = ZooKeeperSecurity(USER, PASSWORD, set_acl=True)
 SENSITIVE = Sensitive(USER, PASSWORD)
 EVE = ZooKeeperSecurity("eve", "e")
-TIMEOUT_MS = 4000
+TIMEOUT_MS = 20_000
 
 
 @pytest.fixture(scope="module", params=["own", pytest.param("real", marks=pytest.mark.java)])
@@ -88,7 +88,7 @@ def test_znodes_belong_to_who_creates_them(server):
         lost = asyncio.Event()
         session._on_event = lambda _: lost.set()
         session._wire.transport.abort()
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(20):
             await lost.wait()
             await session.wait_connected()
         return await store.get_data_and_stat("/config/users/u")
