@@ -269,17 +269,24 @@ def test_every_address_listens_for_an_empty_host(run):
 
 
 def test_small_messages_are_not_delayed(run):
-    """TCP_NODELAY: forty ping-pongs of two writes each would take 1.6 s with Nagle's rule."""
+    """TCP_NODELAY: forty ping-pongs of two writes each would take 1.6 s with Nagle's rule.
+
+    Each time; without it a machine that stands still may make one of several tries as slow.
+    """
 
     async def main(world):
         listener, client, server = await pair(world)
-        began = world.clock.monotonic()
-        for i in range(40):
-            client.transport.write(b"a")
-            await asyncio.sleep(0)
-            client.transport.write(b"b")
-            await server.until(lambda i=i: len(server.data) == 2 * (i + 1))
-        assert world.clock.monotonic() - began < 1.0
+        took_s = []
+        while len(took_s) < 5 and min(took_s, default=1.0) >= 1.0:
+            began, before = world.clock.monotonic(), len(server.data)
+            for i in range(40):
+                client.transport.write(b"a")
+                await asyncio.sleep(0)
+                client.transport.write(b"b")
+                wanted = before + 2 * (i + 1)
+                await server.until(lambda wanted=wanted: len(server.data) == wanted)
+            took_s.append(world.clock.monotonic() - began)
+        assert min(took_s) < 1.0
         await end(client.transport, listener)
 
     run(main)

@@ -334,6 +334,7 @@ def test_four_letter_words(kept_server):
         figures = dict(line.split("\t") for line in word(address, b"mntr").splitlines())
         assert figures["zk_server_state"] == "standalone"
         assert int(figures["zk_znode_count"]) == len(server.tree.nodes) + 1
+
         def srvr():
             return dict(line.split(": ", 1) for line in word(address, b"srvr").splitlines())
 
