@@ -8,6 +8,7 @@ named in `NOT_HERE` with the reason: the list is whole, or the test fails.
 import asyncio
 import http.client
 import re
+import time
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -110,7 +111,7 @@ async def script(address):
         configs=[r.CreatableTopicConfig(name="max.message.bytes", value="5000")],
     )  # fmt: skip
     await peer.send(r(topics=[topic], timeout_ms=30_000), 5, WITHIN_S)
-    for _ in range(200):
+    for _ in range(1200):
         found = await peer.send(MetadataRequest(topics=None), 9, WITHIN_S)
         known = [p for t in found.topics for p in t.partitions if p.leader_id >= 0]
         if len(known) == 2:
@@ -207,6 +208,20 @@ def translated(mbeans):
     return found
 
 
+def agreed(kafka, port, enough):
+    """Return both brokers' metrics, and Kafka's MBeans, once they are the same or it is too late.
+
+    A page is made once a second, and Kafka counts a request after it has answered it.
+    """
+    give_up_s = time.monotonic() + WITHIN_S / 2
+    while True:
+        time.sleep(1.1)
+        mbeans = kafka.mbeans(0)
+        found = translated(mbeans), page(port)
+        if enough(found) or time.monotonic() > give_up_s:
+            return found, mbeans
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """Both brokers' metrics before and after the script, Kafka's MBeans, metrics after more."""
@@ -223,13 +238,10 @@ def pair(tmp_path_factory):
         before = translated(kafka.mbeans(0)), page(port)
         asyncio.run(script(kafka.address(0)))
         asyncio.run(script(ottla.address(0)))
-        asyncio.run(asyncio.sleep(1.1))  # a page is made once a second
-        mbeans = kafka.mbeans(0)
-        after = translated(mbeans), page(port)
+        after, mbeans = agreed(kafka, port, lambda after: not differing(counted(before, after)))
         asyncio.run(metadata_script(kafka.address(0)))
         asyncio.run(metadata_script(ottla.address(0)))
-        asyncio.run(asyncio.sleep(1.1))
-        metadata = translated(kafka.mbeans(0)), page(port)
+        metadata, _ = agreed(kafka, port, lambda later: same(metadata_errors(after, later)))
         yield before, after, mbeans, metadata
 
 
@@ -304,8 +316,9 @@ def is_comparable(series):
     return not series.startswith(tuple(OTHER_COUNTS))
 
 
-def test_counters_say_the_same_after_the_same_requests(pair):
-    (kafka_before, ours_before), (kafka, ours), _, _ = pair
+def counted(before, after):
+    """Return by how much each counter grew, of Kafka's and of ours."""
+    (kafka_before, ours_before), (kafka, ours) = before, after
     compared = {}
     for series, value in ours.items():
         name = series.partition("{")[0]
@@ -318,7 +331,17 @@ def test_counters_say_the_same_after_the_same_requests(pair):
     for series, value in kafka.items():  # an error that we do not count would be no series of ours
         if "requestmetrics_errors_total" in series and is_comparable(series):
             compared.setdefault(series, (value - kafka_before.get(series, 0.0), 0.0))
-    different = {series: pair for series, pair in compared.items() if pair[0] != pair[1]}
+    return compared
+
+
+def differing(compared):
+    return {series: pair for series, pair in compared.items() if pair[0] != pair[1]}
+
+
+def test_counters_say_the_same_after_the_same_requests(pair):
+    before, after, _, _ = pair
+    compared = counted(before, after)
+    different = differing(compared)
     assert not different, "Kafka's, ours:\n" + "\n".join(f"{k} {v}" for k, v in different.items())
     moved = {series.partition("{")[0] for series, pair in compared.items() if pair[0]}
     assert moved >= {
@@ -329,18 +352,28 @@ def test_counters_say_the_same_after_the_same_requests(pair):
          "kafka_network_requestmetrics_totaltimems_count"}  # fmt: skip
 
 
-def test_errors_in_metadata_are_counted_by_topic_and_partition(pair):
-    _, (kafka, ours), _, (kafka_later, ours_later) = pair
+def metadata_errors(before, later):
+    """Return by how much each count of errors in Metadata grew: of Kafka's, of ours."""
     grew = []
-    for before, later in ((kafka, kafka_later), (ours, ours_later)):
+    for earlier, now in zip(before, later, strict=True):
         errors = {
-            series: value - before.get(series, 0.0)
-            for series, value in later.items()
+            series: value - earlier.get(series, 0.0)
+            for series, value in now.items()
             if series.startswith("kafka_network_requestmetrics_errors_total")
             and 'request="Metadata"' in series
         }
         grew.append({series: count for series, count in errors.items() if count})
-    assert grew[0] == grew[1]
+    return grew
+
+
+def same(grew):
+    return grew[0] == grew[1]
+
+
+def test_errors_in_metadata_are_counted_by_topic_and_partition(pair):
+    _, after, _, later = pair
+    grew = metadata_errors(after, later)
+    assert same(grew)
     assert len(grew[0]) == 3, "NONE, UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION"
 
 
