@@ -79,7 +79,7 @@ PREFIXES = {
     USER: ("User:a",),
     DELEGATION_TOKEN: ("tok",),
 }
-PATIENCE_S = 20
+PATIENCE_S = 60
 DELETE_TOPICS = 20
 ACL_APIS = {29, 30, 31}
 
@@ -277,7 +277,7 @@ def run(folder: Path, only: Collection[int] = ()) -> AccessReport:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(500)
+            thread.join(700)
         if failures:
             raise failures[0]
         assert not any(thread.is_alive() for thread in threads), "not done in time"

@@ -42,7 +42,7 @@ class Frame:
 
     def run(self, client: MinimalClient) -> Outcome:
         client.close()
-        outcome = client.send_frame(self.data, 1.0)
+        outcome = client.send_frame(self.data)
         client.close()
         return outcome
 

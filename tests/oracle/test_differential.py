@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.java,
     pytest.mark.processes,
     pytest.mark.slow,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(kafka_tools.why_not() is not None, reason=str(kafka_tools.why_not())),
 ]
 
