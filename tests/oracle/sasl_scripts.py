@@ -5,6 +5,7 @@ what must differ: nonces, the list of APIs, what Metadata says of a cluster.
 """
 
 import itertools
+import math
 import socket
 import struct
 import time
@@ -142,30 +143,49 @@ PAUSE_S = 1.6
 """Longer than a session and than a reauthentication may take to be allowed again."""
 SESSION_MS = 1200
 
+IN_TIME_S = 0.8
+"""Within a session, and sooner than a reauthentication is allowed again."""
 
-def run(port: int, script: Sequence[str]) -> list[str]:
-    """Send a script frame by frame; return what came back, and whether the connection ended."""
-    seen = []
+
+class LateError(Exception):
+    """A script took longer than the sessions that it is about."""
+
+
+def run(port: int, script: Sequence[str], within_s: float = math.inf) -> list[str]:
+    """Send a script frame by frame; return what came back, and whether the connection ended.
+
+    LateError if what stands between two pauses took longer than `within_s`.
+    """
+    seen, longest_s = [], 0.0
     with socket.create_connection(("127.0.0.1", port), WAIT_S) as connection:
         connection.settimeout(WAIT_S)
+        began_s = time.monotonic()
         for name in script:
             if name == "pause":
+                longest_s = max(longest_s, time.monotonic() - began_s)
                 time.sleep(PAUSE_S)
+                began_s = time.monotonic()
                 continue
-            frame = FRAMES[name]
-            try:
-                connection.sendall(struct.pack(">i", len(frame)) + frame)
-                answer = read(connection)
-            except TimeoutError:
-                seen.append("silent")
-                return seen
-            except OSError:
-                answer = None
-            if answer is None:
-                seen.append("closed")
-                return seen
-            seen.append(shown(name, answer))
+            seen.append(answered(connection, name))
+            if seen[-1] in ("silent", "closed"):
+                break
+        longest_s = max(longest_s, time.monotonic() - began_s)
+    if longest_s > within_s:
+        raise LateError(f"{script}: {longest_s:.1f} s")
     return seen
+
+
+def answered(connection: socket.socket, name: str) -> str:
+    """Send a frame; return what came back of it."""
+    frame = FRAMES[name]
+    try:
+        connection.sendall(struct.pack(">i", len(frame)) + frame)
+        answer = read(connection)
+    except TimeoutError:
+        return "silent"
+    except OSError:
+        answer = None
+    return "closed" if answer is None else shown(name, answer)
 
 
 def read(connection: socket.socket) -> bytes | None:
