@@ -33,6 +33,7 @@ def _codecs():
 
 
 LEAST = {"create": 10, "expand": 8, "delete": 20, "elect": 10, "reassign": 40}
+SLOW = [pytest.mark.slow, pytest.mark.timeout(400)]  # half a minute, several on a busy machine
 
 
 @pytest.mark.parametrize(
@@ -40,10 +41,10 @@ LEAST = {"create": 10, "expand": 8, "delete": 20, "elect": 10, "reassign": 40}
     [
         ("create", 3, "controller", 1),
         ("expand", 3, "controller", 2),
-        pytest.param("delete", 3, "controller", 1, marks=pytest.mark.slow),
+        pytest.param("delete", 3, "controller", 1, marks=SLOW),
         ("delete", 3, "original", 3),
         ("elect", 8, "controller", 2),
-        pytest.param("reassign", 1, "controller", 1, marks=pytest.mark.slow),
+        pytest.param("reassign", 1, "controller", 1, marks=SLOW),
         ("reassign", 1, "target", 4),
         ("reassign", 1, "original", 4),
     ],

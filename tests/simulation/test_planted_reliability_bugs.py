@@ -234,7 +234,7 @@ SLOW = {
 
 
 def planted(plant):
-    marks = [pytest.mark.slow] if plant.__name__ in SLOW else []
+    marks = [pytest.mark.slow, pytest.mark.timeout(400)] if plant.__name__ in SLOW else []
     return pytest.param(plant, id=plant.__name__, marks=marks)
 
 

@@ -146,6 +146,7 @@ def multi_or_exists(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_crash_at_every_file_operation_loses_nothing(tmp_path):
     crashes, operation = 0, 0
     while True:

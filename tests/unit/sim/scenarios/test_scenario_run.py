@@ -122,6 +122,7 @@ def test_each_kind_of_fault_happens_and_is_over_at_the_end():
 
 
 @pytest.mark.processes
+@pytest.mark.timeout(400)
 def test_a_search_finds_shrinks_and_says_what_helps():
     values = {"producer": {"acks": "1"}, "promises": ["kept"], "server": SHORT, **SAFE}
     scenario = checked(values | {"catch-up-seconds": 10}, "test")

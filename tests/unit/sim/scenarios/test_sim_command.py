@@ -13,7 +13,7 @@ from ottla.admin.output_schemas import SCHEMAS
 from support.schemas import problems
 from support.waiting import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 COMMAND = (sys.executable, "-m", "ottla", "sim")
 SHORT = ("--server", "replica.lag.time.max.ms=6000",
          "--server", "zookeeper.session.timeout.ms=6000")  # fmt: skip
@@ -21,7 +21,7 @@ SHORT = ("--server", "replica.lag.time.max.ms=6000",
 
 def ottla_sim(*words, code=0, stdin=""):
     done = subprocess.run(
-        [*COMMAND, *words], input=stdin, capture_output=True, text=True, timeout=120, check=False
+        [*COMMAND, *words], input=stdin, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == code, done
     return done
