@@ -21,7 +21,7 @@ from ottla.zookeeper.embedded import start_own_zookeeper
 from support.certificates import Authority
 from support.sasl_ssl import OPERATOR, SaslSslOttla
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 USERS = {"reader": "planted-reader-password", "guest": "planted-guest-password"}
 TOPIC = "orders"
 
