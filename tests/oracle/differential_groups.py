@@ -76,7 +76,7 @@ def commits() -> Iterator[Scenario]:
 
 
 def members() -> Iterator[Scenario]:
-    both = {"group_id": "m", "session_timeout_ms": 60_000, "rebalance_timeout_ms": 10_000,
+    both = {"group_id": "m", "session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000,
             "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b"x"}]}  # fmt: skip
 
     def join(name: str, low: int = 0, **more: Any) -> Scenario:
