@@ -8,6 +8,7 @@ import asyncio
 import json
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 
 import kafka as kafka_python
@@ -255,8 +256,8 @@ def test_a_user_is_added_changed_and_removed_while_brokers_run(secured):
 
     def may(password):
         """Return the brokers that carol may connect to: each hears of a change by itself."""
-        who = {"name": "carol", "password": password}
-        return {b for b in every if secured.ottla("topics", "list", broker=b, **who).returncode == 0}
+        asked = partial(secured.ottla, "topics", "list", name="carol", password=password)
+        return {broker for broker in every if asked(broker=broker).returncode == 0}
 
     secured_args = ("--password-file", "-")
     assert not may("first")

@@ -108,7 +108,8 @@ def test_a_wrong_password_and_a_foreign_ca_get_nowhere(cluster, tmp_path):
 def test_a_user_is_made_gets_a_right_and_loses_it(cluster):
     made = cluster.tool("users", "add", "carol", "--password-file", "-", stdin="carol-secret")
     assert made.returncode == 0, made.stderr
-    carol = cluster.client("carol", "carol-secret", "SCRAM-SHA-512") | {"message.timeout.ms": 30_000}
+    late = {"message.timeout.ms": 30_000}
+    carol = cluster.client("carol", "carol-secret", "SCRAM-SHA-512") | late
     rule = ("--operation", "Write", "--topic", "ord", "--prefixed")
     denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
     assert [e.code() for e in produced(carol, TOPIC, [b"c0"])] == [denied]

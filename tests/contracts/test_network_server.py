@@ -207,7 +207,7 @@ def test_a_storm_is_read_at_the_rate(run):
 
 
 def test_throttled_connections_wait(run):
-    """The first request is answered at once: of several first ones, for a machine may stand still."""
+    """The first request is answered at once: in one of several tries, a machine may stand still."""
 
     async def main(world):
         def dispatch(connection, frame):
