@@ -41,7 +41,7 @@ class Acknowledged:
     """Sends records one by one, acks=all, and keeps when each of those acknowledged was appended.
 
     In ms, as the leader says: this process may hear of it late.
-"""
+    """
 
     def __init__(self, servers, topic):
         self.at_ms = []

@@ -360,7 +360,7 @@ def words_of_sessions_and_watches(address: str) -> list[str]:
         text = "\n".join(found).replace(f"{client.client_id[0]:#x}", "SESSION")
     text = re.sub(r"Connections dump:.*?\n\n", "\n", text, flags=re.DOTALL)
     text, moments = re.subn(r"expire at .*:", "expire at TIME:", text)
-    # A real server keeps the moments at which no session expires any more for a while, and counts them.
+    # A real server keeps the moments at which no session expires any more, and counts them.
     text, past = re.subn(r"(?m)^0 expire at TIME:\n", "", text)
     assert f"Session Sets ({moments})/(" in text
     text = text.replace(f"Session Sets ({moments})/(", f"Session Sets ({moments - past})/(")
