@@ -198,12 +198,7 @@ def test_f44_the_journals_agree_with_the_rules(cluster, znodes):
     assert "no difference" in done.stderr
 
 
-# A JVM broker registers a quarter of a second before it listens: for `all` it is gone then, and it
-# does not register anew. The removal was once taken for that of the kill.
-REMOVED_TOO_SOON = pytest.mark.xfail(reason="a JVM broker that starts is taken for gone")
-
-
-@pytest.mark.parametrize("mode", ["own", pytest.param("all", marks=REMOVED_TOO_SOON)])
+@pytest.mark.parametrize("mode", ["own", "all"])
 def test_f44_a_jvm_broker_is_left_to_its_session_unless_all_are_meant(tmp_path, kafka_tools, mode):
     from support.cluster import OttlaCluster
     from support.kafka39 import Kafka39Cluster
@@ -218,6 +213,7 @@ def test_f44_a_jvm_broker_is_left_to_its_session_unless_all_are_meant(tmp_path, 
     with MixedCluster(tmp_path, 2, 1, kinds=kinds, ottla_crash_detection=mode) as cluster:
         until(lambda: cluster.znodes.controller() in cluster.ours.ids, 30, "ours is the controller")
         time.sleep(2.0)
+        # It registers a quarter of a second before it listens, and would not register anew.
         assert registration(cluster.znodes, 10) is not None, "it lives"
         took = Took(cluster.ours._zookeeper.pid, *map(cluster.ours.pid, cluster.ours.ids))
         began_s = time.monotonic()

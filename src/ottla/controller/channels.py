@@ -55,8 +55,16 @@ class Peer(Protocol):
 
 Connect = Callable[[Endpoint], Awaitable[Peer]]
 OnResponse = Callable[[Outgoing, Any], None]
-OnSuspect = Callable[[BrokerInfo], None]
-"""Takes a broker whose connection ended, or to which none could be made."""
+
+
+class Observer(Protocol):
+    """Hears of connections; `crash_detection.CrashDetector` is one."""
+
+    def connected(self, broker: BrokerInfo) -> None:
+        """Take a broker that accepted a connection."""
+
+    def suspect(self, broker: BrokerInfo) -> None:
+        """Take a broker whose connection ended, or to which none could be made."""
 
 
 class Channel:
@@ -70,7 +78,7 @@ class Channel:
         timeout_s: float,
         on_response: OnResponse,
         on_full_resync: Callable[[int], None],
-        on_suspect: OnSuspect | None = None,
+        observer: Observer | None = None,
         writing_large: asyncio.Lock | None = None,
     ) -> None:
         self._writing_large = writing_large or asyncio.Lock()
@@ -80,7 +88,7 @@ class Channel:
         self._timeout_s = timeout_s
         self._on_response = on_response
         self._on_full_resync = on_full_resync
-        self._on_suspect = on_suspect
+        self._observer = observer
         self._reconnect_due = False
         self._reconnects = 0
         """How often in a row that has failed."""
@@ -170,7 +178,8 @@ class Channel:
                 raise
             self._reconnect_due = False
             self._reconnects = 0
-            if self._on_suspect is not None:
+            if self._observer is not None:
+                self._observer.connected(self.broker)
                 peer.on_lost(lambda: self._ended(peer))
             logger.info("broker connected broker=%d endpoint=%s", self.broker.id, self._endpoint)
         return self._peer
@@ -183,8 +192,8 @@ class Channel:
             self._wake.set()
 
     def _suspect(self) -> None:
-        if self._on_suspect is not None:
-            self._on_suspect(self.broker)
+        if self._observer is not None:
+            self._observer.suspect(self.broker)
 
     async def _reconnect(self) -> None:
         """Connect again, once; after a failure pause until there is something to send."""
@@ -245,15 +254,15 @@ class Channels:
         timeout_s: float,
         on_response: OnResponse,
         on_full_resync: Callable[[int], None],
-        on_suspect: OnSuspect | None = None,
+        observer: Observer | None = None,
     ) -> None:
-        """`on_suspect`: None where no one probes brokers."""
+        """`observer`: None where no one probes brokers."""
         self._connect = connect
         self._listener = listener
         self._timeout_s = timeout_s
         self._on_response = on_response
         self._on_full_resync = on_full_resync
-        self._on_suspect = on_suspect
+        self._observer = observer
         self._channels: dict[int, Channel] = {}
         self._writing_large = asyncio.Lock()
 
@@ -269,7 +278,7 @@ class Channels:
             self._timeout_s,
             self._on_response,
             self._on_full_resync,
-            self._on_suspect,
+            self._observer,
             self._writing_large,
         )
 

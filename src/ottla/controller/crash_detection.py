@@ -45,8 +45,9 @@ async def refusal_of(network: Network, endpoints: Sequence[Endpoint]) -> str | N
 class CrashDetector:
     """Probes brokers whose connection ended; one probe at a time for each broker.
 
-    Of each registration it reports once that the process is gone: whether that ends it is decided
-    then, and a registration that stays is its session's matter.
+    Of each registration it reports once that the process is gone, and again only where it has
+    accepted a connection since: whether that ends it is decided then, and a registration that stays
+    is its session's matter.
     """
 
     def __init__(self, world: World, on_gone: Callable[[BrokerInfo, str, float], None]) -> None:
@@ -56,6 +57,17 @@ class CrashDetector:
         self._probes: dict[int, asyncio.Task[None]] = {}
         self._reported: dict[int, int] = {}
         """Broker -> the epoch of the registration that was reported last."""
+        self._accepted: dict[int, int] = {}
+        """Broker -> the epoch of the registration in which it accepted a connection last."""
+
+    def connected(self, broker: BrokerInfo) -> None:
+        """Take a broker that accepted a connection."""
+        self._accepted[broker.id] = broker.epoch
+        self._reported.pop(broker.id, None)
+
+    def has_accepted(self, broker: BrokerInfo) -> bool:
+        """Return whether a broker has accepted a connection since it registered."""
+        return self._accepted.get(broker.id) == broker.epoch
 
     def suspect(self, broker: BrokerInfo) -> None:
         """Probe a broker: a connection to it ended or could not be made."""

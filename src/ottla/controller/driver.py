@@ -65,7 +65,7 @@ class Surroundings(Protocol):
 
     def post_first(self, event: Event) -> None: ...
 
-    def removes_any_broker(self) -> bool: ...
+    def removes_unstated(self, broker: BrokerInfo) -> bool: ...
 
     def unclean_by_default(self) -> bool: ...
 
@@ -312,7 +312,7 @@ class Driver:
             effect.evidence,
             self._settings.controller_id,
             self._fence,
-            any_broker=self._surroundings.removes_any_broker(),
+            any_broker=self._surroundings.removes_unstated(effect.broker),
         )
         self.removed_total += problem is None
         return problem

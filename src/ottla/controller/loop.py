@@ -428,7 +428,7 @@ class Controller:
             config.integer("request.timeout.ms") / 1000,
             self._on_response,
             lambda broker: self._post(happened.FullResyncDue(broker)),
-            None if crashes is None else crashes.suspect,
+            crashes,
         )
         return ControllerTerm(
             self._world,

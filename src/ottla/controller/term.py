@@ -17,6 +17,7 @@ from ottla.controller.driver import Driver, FetchLogEnds
 from ottla.controller.events import Event
 from ottla.controller.journal import Journal
 from ottla.controller.state_changes import Settings
+from ottla.model.cluster import BrokerInfo
 from ottla.model.config import BrokerConfig
 from ottla.model.ports import World
 from ottla.zookeeper.store import Store
@@ -61,9 +62,16 @@ class ControllerTerm:
         """The version of /controller_epoch every write is checked against."""
         return self.context.epoch_zk_version
 
-    def removes_any_broker(self) -> bool:
-        """Return whether registrations of JVM brokers are removed, too (adr/0018)."""
-        return self.config.text(CRASH_DETECTION) == ALL
+    def removes_unstated(self, broker: BrokerInfo) -> bool:
+        """Return whether a registration is removed that says nothing: a JVM broker's (adr/0018).
+
+        Not before the broker has accepted a connection: it registers before it listens.
+        """
+        return (
+            self.config.text(CRASH_DETECTION) == ALL
+            and self.crashes is not None
+            and self.crashes.has_accepted(broker)
+        )
 
     def unclean_by_default(self) -> bool:
         return self.config.flag("unclean.leader.election.enable")

@@ -87,8 +87,17 @@ def test_a_broker_is_probed_once_at_a_time_and_again_later():
         assert gone == [(broker, "connection refused at CLIENTS://h:9092")]
         detector.suspect(broker)
         assert not detector._probes, "of one registration it is reported once"
+        assert not detector.has_accepted(broker)
+        detector.connected(broker)
+        assert detector.has_accepted(broker)
+        network.left[9092] = [True, True]
+        detector.suspect(broker)
+        while len(gone) < 2:
+            await asyncio.sleep(0)
+        assert gone.pop()[0] == broker, "it has accepted a connection since"
         network.left[9092] = [True, True]
         again = BrokerInfo(3, (CLIENTS,), epoch=8)
+        assert not detector.has_accepted(again)
         detector.suspect(again)
         while len(gone) < 2:
             await asyncio.sleep(0)

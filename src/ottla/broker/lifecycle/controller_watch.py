@@ -5,10 +5,12 @@ controller that the metadata names; when it ends the controller is asked again a
 asks brokers (`crash_detection`); only with that proof, and only if /controller and the registration
 are still those of the broker that was asked, are both deleted. While the metadata names none, the
 one that ZooKeeper names is asked. Brokers begin one after another, by id, so that one of them does
-it. Who is elected then is decided as ever. Kafka has no counterpart (adr/0018).
+it. A JVM broker registers before it listens: it is removed only by one that it had accepted. Who is
+elected then is decided as ever. Kafka has no counterpart (adr/0018).
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -52,6 +54,8 @@ class ControllerWatch:
         self._metadata = metadata
         self._channel = channel
         self._store = store
+        self._accepted: BrokerInfo | None = None
+        """The controller that accepted a connection last, as it was registered then."""
         self._changed = asyncio.Event()
         metadata.on_change(lambda _change: self._changed.set())
 
@@ -84,8 +88,16 @@ class ControllerWatch:
         """Return when the connection to the controller has ended, or another is the controller."""
         peer = await self._channel.peer()
         peer.on_lost(self._changed.set)
+        await self._note_accepted(controller)
         while not peer.closed and self._metadata.controller_id == controller:
             await self._wait_changed(None)
+
+    async def _note_accepted(self, controller: int) -> None:
+        store = self._store()
+        if store is None or self._config.text(CRASH_DETECTION) != ALL:
+            return
+        with contextlib.suppress(OttlaError):  # then it is left to its session
+            self._accepted = await self._registered(store, controller)
 
     async def _wait_changed(self, timeout_s: float | None) -> None:
         self._changed.clear()
@@ -124,7 +136,12 @@ class ControllerWatch:
         return await store.get_broker(found)
 
     async def _remove(self, store: Store, broker: BrokerInfo, evidence: str) -> None:
-        any_broker = self._config.text(CRASH_DETECTION) == ALL
+        known = self._accepted
+        any_broker = (
+            self._config.text(CRASH_DETECTION) == ALL
+            and known is not None
+            and (known.id, known.epoch) == (broker.id, broker.epoch)
+        )
         problem = await store.remove_controller(broker, evidence, self._id, any_broker=any_broker)
         if problem is None:
             logger.warning(
