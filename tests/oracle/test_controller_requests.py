@@ -299,7 +299,7 @@ def without_stopping_first(told):
 
 
 def test_both_controllers_tell_the_same_in_the_same_order(tmp_path):
-    # Neither controller is to lose its office amid the script.
+    # Neither controller is to lose its term amid the script.
     settings = {"auto_leader_rebalance_enable": "false", "session_timeout_ms": 18_000}
 
     def told(cluster):

@@ -10,9 +10,11 @@ import argparse
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,21 +29,28 @@ from support.waiting import until
 
 FIRST_TEST_PORT, TEST_PORTS = 10_000, 9_000
 """Below those that the system gives to outgoing connections, and below those of `ottla up`."""
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
+"""Which of pytest's processes this is, or is started by."""
 SERVERS = ("own", "java")
 """The ZooKeeper servers: ours, a real one."""
 _next_port = itertools.count(os.getpid() * 613)
+_held: deque[socket.socket] = deque()
+MOST_HELD = 200
 
 
 def free_ports(count: int) -> list[int]:
     """Return ports that are free, all different; each process begins at another place.
 
-    A port is not given out again before all others were: a cluster whose brokers are down for a
-    while finds its ports free.
+    A port is not given out again before all others were, and the newest are held: no other process
+    of tests is given one while its broker is down, or before its broker has begun to listen. Each
+    of pytest's processes has a part of them: brokers choose some ports themselves.
     """
     found: list[int] = []
-    for step in itertools.islice(_next_port, TEST_PORTS):
-        port = FIRST_TEST_PORT + step % TEST_PORTS
-        if port_is_free(port):
+    share = TEST_PORTS // WORKERS
+    for step in itertools.islice(_next_port, share):
+        port = FIRST_TEST_PORT + WORKER * share + step % share
+        if _hold(port):
             found.append(port)
         if len(found) == count:
             return found
@@ -58,6 +67,27 @@ def free_row(count: int) -> int:
         ports = free_ports(count)
         if ports[-1] - ports[0] == count - 1:
             return ports[0]
+
+
+def _hold(port: int) -> bool:
+    """Return whether a port is free; then nobody is given it for a while.
+
+    Linux lets a broker listen, with SO_REUSEADDR, where another socket is bound and does not; of
+    others who ask here, without it, none is given the port.
+    """
+    if sys.platform != "linux":
+        return port_is_free(port)
+    held = socket.socket()
+    try:
+        held.bind(("127.0.0.1", port))
+    except OSError:
+        held.close()
+        return False
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _held.append(held)
+    if len(_held) > MOST_HELD:
+        _held.popleft().close()
+    return True
 
 
 FEW = {
