@@ -13,6 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from support.clients import admin_client, end_offsets
 from support.cluster import OttlaCluster, free_ports
 from support.landed import (
     Produced,
@@ -203,6 +204,12 @@ def test_offsets_without_records_are_gaps_only_if_the_cluster_says_so(
             producer.produce(produced.topic, value)
         assert producer.flush(30) == 0  # an abort forgets what was not sent
         (producer.commit_transaction if commits else producer.abort_transaction)(30)
+    admin = admin_client(cluster.bootstrap)
+    # The last end is acknowledged once it is decided; its marker comes a moment later.
+    until(
+        lambda: end_offsets(admin, produced.topic, 1, "read_committed") == 28, 60,
+        "the last marker is written",
+    )  # fmt: skip
     totals = {}
     for isolation in ("read_committed", "read_uncommitted"):
         path = tmp_path / isolation
@@ -322,7 +329,9 @@ def test_a_topic_made_anew_and_records_gone_before_they_landed_are_refused(
 
     ottla("topics", "delete", produced.topic, "--yes", "--bootstrap-server", cluster.bootstrap)
     before = by_files(tmp_path)
-    topic(1).send(numbered(0, 60))
+    # Brokers forget a topic before its name is free.
+    anew = until(lambda: topic(1), 60, "the name is free", despite=(subprocess.CalledProcessError,))
+    anew.send(numbered(0, 60))
     done = run_here(spark, sets)
     assert (done.code, done.told.count("\n")) == (1, 1)
     assert "was deleted and made anew" in done.told
@@ -331,8 +340,6 @@ def test_a_topic_made_anew_and_records_gone_before_they_landed_are_refused(
 
 def delete_records(bootstrap, topic, offset):
     from confluent_kafka import TopicPartition
-
-    from support.clients import admin_client
 
     admin = admin_client(bootstrap)
     futures = admin.delete_records([TopicPartition(topic, 0, offset)])
@@ -347,7 +354,8 @@ def test_a_leader_dies_amid_a_batch(cluster, spark, topic, tmp_path):
     killed = []
 
     def kill():
-        until(lambda: list(staging.glob("1-*/attempts/*")), 120, "the second batch is being read")
+        # Whichever it is: this thread may wait for a core while a whole batch is read.
+        until(lambda: list(staging.glob("[1-3]-*/attempts/*")), 120, "a later batch is being read")
         killed.append(len(list((staging.parent / "data").iterdir())))
         cluster.kill(1)
 
@@ -359,7 +367,8 @@ def test_a_leader_dies_amid_a_batch(cluster, spark, topic, tmp_path):
         killer.join(130)
         if killed:
             cluster.start_broker(1)
-    assert killed == [1]
+    assert killed
+    assert 1 <= killed[0] < 4, "all batches were there"
     assert done.code == 0, done.told
     assert done.result["topics"][produced.topic]["rows"] == 6000
     assert differences(by_pyarrow(staging.parent / "data"), produced) == []
@@ -404,9 +413,10 @@ def test_following_until_told_to_end(cluster, topic, tmp_path):
 def test_a_driver_dies_amid_a_batch(cluster, spark, topic, tmp_path):
     """The other points, and random ones: tests/proofs/lake_proof.py."""
     produced = topic(2).send([*numbered(0, 400), (b"bad", b"no json")])
-    sets = settings_of(cluster.bootstrap, tmp_path, [produced.topic], lake__batch_records=200)
+    sets = settings_of(cluster.bootstrap, tmp_path, [produced.topic], lake__batch_records=100)
     table = tmp_path / produced.topic
-    killed = kill_when(sets, lambda: list(table.glob("_staging/1-*/attempts/*")))
+    # Any but the first: this process may wait for a core while a whole batch is written.
+    killed = kill_when(sets, lambda: list(table.glob("_staging/[1-9]-*/attempts/*")))
     assert killed, "it was done before anybody could kill it"
     done = run_here(spark, sets)
     assert done.code == 0, done.told

@@ -60,7 +60,7 @@ class Produced:
                 except BufferError:
                     producer.poll(0.1)
             producer.poll(0)
-        assert producer.flush(60) == 0
+        assert producer.flush(120) == 0
         assert not self.failed
         return self
 
