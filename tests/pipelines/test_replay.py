@@ -41,6 +41,7 @@ from support.replayed import (
     run_here,
     settings_of,
 )
+from support.seen import all_know
 from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -169,13 +170,16 @@ def watch():
         one.close()
 
 
-def test_ottla_to_kafka_each_record_once_as_it_was(cluster, kafka, spark, tmp_path):
+def test_ottla_to_kafka_each_record_once_as_it_was(cluster, kafka, spark, tmp_path, watch):
     topic = create(cluster, "plain")
     for first, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
         send(cluster, topic, 200 * first, 200, compression_type=codec)
     send(cluster, topic, 1000, 100, transactional_id="seed").commit_transaction(60)
     send(cluster, topic, 2000, 100, transactional_id="seed").abort_transaction(60)
     send(cluster, topic, 3000, 100)
+    eye = watch(cluster.bootstrap, topic, "none")
+    # An end is acknowledged once it is decided; until its markers come, nothing behind is read.
+    until(lambda: not eye.open_transaction(), 60, "the markers are written")
     sets = settings_of(
         cluster.bootstrap, kafka.bootstrap, topic, "copy", job="plain", create=True,
         offset_map=str(tmp_path / "map"), transaction_records=150, batch_records=900,
@@ -286,8 +290,11 @@ def test_what_does_not_fit_is_refused_and_nothing_changes(cluster, spark, tmp_pa
     assert "bound-copy2" not in topics(cluster)
     assert "writes to bound-copy, not stamped" in refused(topic, stamped, job="first")
     delete(cluster, topic)
-    until(lambda: topic not in topics(cluster), 60, "the topic is gone")
-    create(cluster, topic)
+    # Brokers forget a topic before its name is free.
+    until(
+        lambda: create(cluster, topic), 60, "the name is free",
+        despite=(subprocess.CalledProcessError,),
+    )  # fmt: skip
     send(cluster, topic, 100, 20)
     assert "deleted and made anew since job first" in refused(topic, to, job="first")
     assert len(read_all(cluster.bootstrap, to)) == 20
@@ -418,7 +425,8 @@ def test_partitions_that_come_later_are_copied_from_their_start(cluster, spark, 
 
     def grow(name, count):
         admin.create_partitions([NewPartitions(name, count)])[name].result(60)
-        until(lambda: len(topics(cluster)[name].partitions) == count, 60, f"{name} has {count}")
+        addresses = [cluster.address(b) for b in cluster.ids]
+        until(lambda: all_know(addresses, name, count), 60, f"all know that {name} has {count}")
 
     with Rounds(read_config(None, sets, Settings), spark) as rounds:
         rounds.reach()
