@@ -81,15 +81,25 @@ def cluster(request, tmp_path_factory):
         yield cluster
 
 
-def placement(cluster):
-    """What an admin client says: (topic, partition) to (replicas, leader)."""
-    found = admin_client(cluster.bootstrap).list_topics(timeout=20).topics
+def placement_at(address):
+    """What an admin client says who knows one broker: (topic, partition) to (replicas, leader)."""
+    found = admin_client(address).list_topics(timeout=20).topics
     return {
         (name, p.id): (tuple(p.replicas), p.leader)
         for name, topic in found.items()
         if name in TOPICS
         for p in topic.partitions.values()
     }
+
+
+def placement(cluster):
+    """The same once all brokers say it: they hear of a change one after the other."""
+
+    def agreed():
+        said = [placement_at(cluster.address(b)) for b in RACKS if cluster.running(b)]
+        return said[0] if all(one == said[0] for one in said) else None
+
+    return until(agreed, 60, "all brokers say the same")
 
 
 def on_disk(cluster):
@@ -192,7 +202,7 @@ def test_stages_make_disks_even_as_predicted_and_lead_back(cluster, tmp_path):
     execute_with_kafkas_tool(cluster, stages[0])
     for path in stages[1:]:
         execute(cluster, path)
-    until(lambda: matches(cluster), 30, "old replicas are gone")
+    until(lambda: matches(cluster), 90, "old replicas are gone")
     now = placement(cluster)
     sizes = by_broker(on_disk(cluster))
     assert {b["broker"]: b["bytes"] for b in told["after"]["brokers"]} == sizes
@@ -213,7 +223,7 @@ def test_stages_make_disks_even_as_predicted_and_lead_back(cluster, tmp_path):
     assert len(named) == told["elections"]
     until(
         lambda: all(leader == replicas[0] for replicas, leader in placement(cluster).values()),
-        30, "the first replicas lead",
+        90, "the first replicas lead",
     )  # fmt: skip
     leaders = Counter(leader for _, leader in placement(cluster).values())
     assert spread_of(leaders) == told["after"]["leaders_off"] <= 1
@@ -223,7 +233,7 @@ def test_stages_make_disks_even_as_predicted_and_lead_back(cluster, tmp_path):
 
     for path in sorted(folder.glob("rollback-*.json"), reverse=True):
         execute(cluster, path)
-    until(lambda: matches(cluster), 30, "the way back has ended")
+    until(lambda: matches(cluster), 90, "the way back has ended")
     assert {tp: r for tp, (r, _) in placement(cluster).items()} == {
         tp: r for tp, (r, _) in start.items()
     }
@@ -241,7 +251,7 @@ def test_a_drained_broker_and_one_over_its_capacity(cluster, tmp_path):
     assert told["before"]["to_leave"] > 0
     for path in sorted(folder.glob("stage-*.json")):
         execute(cluster, path)
-    until(lambda: matches(cluster), 30, "old replicas are gone")
+    until(lambda: matches(cluster), 90, "old replicas are gone")
     sizes = by_broker(on_disk(cluster))
     assert sizes[3] == 0
     assert 0 < sizes[0] <= 3_500_000
@@ -286,7 +296,7 @@ def test_a_reassignment_in_progress_is_waited_for(cluster, tmp_path):
         assert list(tmp_path.iterdir()) == []
     finally:
         ottla("reassign", "cancel", "--all", *where)
-    until(lambda: matches(cluster), 30, "the move is taken back")
+    until(lambda: matches(cluster), 90, "the move is taken back")
 
 
 @pytest.mark.alone
