@@ -28,7 +28,8 @@ def run(*words):
 def up(path, brokers=3, *more):
     """Start a cluster in a folder, and end it."""
     for _ in range(5):
-        done = run("up", "-n", brokers, "--dir", path, "--port-base", free_ports(1)[0], *more)
+        base = free_ports(brokers + 1)[0]  # and ZooKeeper's
+        done = run("up", "-n", brokers, "--dir", path, "--port-base", base, *more)
         if done.returncode == 0 or "in use" not in done.stderr:
             break
     try:
@@ -119,7 +120,7 @@ class Served:
     def end(self, number=signal.SIGINT):
         """End it by a signal; return its exit code and what it wrote to stderr."""
         self.process.send_signal(number)
-        _, said = self.process.communicate(timeout=20)
+        _, said = self.process.communicate(timeout=60)
         return self.process.returncode, said
 
 
