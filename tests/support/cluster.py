@@ -203,6 +203,8 @@ class BrokerProcesses:
             "log.dirs": str(self.data(broker)),
             "zookeeper.connect": self.zookeeper,
             "zookeeper.session.timeout.ms": str(self.session_timeout_ms),
+            # By default it is as short as a session: a broker that starts on busy cores would end.
+            "zookeeper.connection.timeout.ms": "60000",
         }
 
     def write_config(self, broker: int) -> Path:
