@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from support.cluster import OttlaCluster
 from support.landed import Produced, by_pyarrow, numbered, run_here, settings_of
+from support.streams import run_to_its_end
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(300)]
 PAGE = (Path(__file__).parents[2] / "docs/PIPELINES.md").read_text(encoding="utf-8")
@@ -91,9 +92,13 @@ def test_a_topic_in_a_batch_and_in_a_stream(cluster, spark, produced, tmp_path):
         folders=("/lake/", f"{tmp_path}/"),
     )
     there = {"spark": spark}
-    exec(code, there)
+
+    def start():
+        exec(code, there)
+        return there["query"]
+
+    run_to_its_end(start, 120)
     truth = {place: key for place, (key, _, _) in produced.acked.items()}
-    assert there["query"].awaitTermination(120)
     for rows in (there["orders"], spark.read.parquet(str(tmp_path / "orders"))):
         got = [((r["partition"], r["offset"]), bytes(r["key"])) for r in rows.collect()]
         assert len(got) == len(truth)
