@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.console import reading
+from ottla.console.pages import searching
 
 HOSTILE = "<script>alert('x')</script>"
 
@@ -34,6 +35,12 @@ def contents(cluster):
     producer.produce("hostile", None, "tombstone")
     producer.produce("hostile", b'{"deep": {"<b>": [1, 2]}}')
     assert producer.flush(30) == 0
+
+
+@pytest.fixture(autouse=True)
+def _whole_searches(monkeypatch):
+    """A busy machine may look at nothing in the half second after which the rest comes live."""
+    monkeypatch.setattr(searching, "AT_ONCE_S", 20.0)
 
 
 def rows(text):

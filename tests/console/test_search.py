@@ -154,7 +154,7 @@ def test_without_script_a_link_goes_on_in_steps(page, monkeypatch):
     ("where", "name", "value", "why"),
     [
         (searching, "MOST_BYTES", 3 << 20, "3 MiB were looked at"),
-        (searching, "MOST_S", 0.3, "0.3 s are over"),
+        (searching, "MOST_S", 2.0, "2 s are over"),
         ("most", "MOST_RECORDS", 5, "5 records are a page"),
     ],
 )
@@ -165,6 +165,8 @@ def test_a_search_ends_at_its_bounds_and_goes_on(
 
     monkeypatch.setattr(searching, "AT_ONCE_S", 0.0)
     monkeypatch.setattr(records if where == "most" else where, name, value)
+    if name == "MOST_S":  # in 2 s something is looked at on any machine, on none all of it
+        slow_down(monkeypatch, 0.001)
     found = events(page(live_url(page(PATH))))
     assert found[-1][0] == "end"
     last = lines(found)[-1]
@@ -195,10 +197,11 @@ def test_the_time_ends_it_amid_a_response(page, monkeypatch, topic):
     """In batches of twenty records, and in one of six hundred."""
     monkeypatch.setattr(consume, "MAX_BYTES", 1 << 20)
     monkeypatch.setattr(consume, "PARTITION_MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(searching, "AT_ONCE_S", 2.0)  # in 0.5 s a busy machine may look at none
     slow_down(monkeypatch, 0.02)
     began = time.monotonic()
     text = page(f"/messages?topic={topic}&from=beginning&q=needle")
-    assert time.monotonic() - began < 6, "all records of a response take more than 12 s"
+    assert time.monotonic() - began < 12, "all records of a response take more than 12 s"
     looked_at = int(re.search(r"(\d+) looked at", text)[1])
     assert 0 < looked_at < 200
     (at,) = parse_qs(live_url(text))["at"]
@@ -316,7 +319,7 @@ def test_it_reads_no_more_when_the_browser_has_gone(page, fetches, spec):
             "headers": [(b"host", b"127.0.0.1:8090"), (b"cookie", cookie.encode())],
         }  # fmt: skip
         with contextlib.suppress(ClientDisconnect):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await page.http.app(scope, receive, send)
         seen["then"] = console.searches, console.subscribers
         await asyncio.sleep(0.1)  # what was under way
