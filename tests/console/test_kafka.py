@@ -65,4 +65,4 @@ def test_every_page_of_a_real_kafka(tmp_path):
             reset = {"form_token": form_token(http), "name": "readers", "to": "earliest"}
             assert "This is a preview" in http.post("/group/reset", data=reset).text
             kafka.kill(0)
-            until_text(get, "does not respond", "/", 5)
+            until_text(get, "does not respond", "/")

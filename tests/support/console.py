@@ -21,7 +21,7 @@ def console_on(bootstrap, folder=None, **more):
     """Yield a browser of a console on a cluster; `browser.console` is the console."""
 
     def another():
-        return Client(world(), bootstrap, timeout_s=10, connect_timeout_s=2)
+        return Client(world(), bootstrap, timeout_s=30, connect_timeout_s=10)
 
     console = console_for(another(), another, folder, **more)
     with TestClient(application(console), base_url=ADDRESS) as http:
@@ -34,7 +34,7 @@ def form_token(http):
     return re.search(r'name="form_token" value="([^"]+)"', http.get("/doctor").text)[1]
 
 
-def until_text(get, wanted, path, timeout_s=15.0, **fields):
+def until_text(get, wanted, path, timeout_s=40.0, **fields):
     """Load a page until it has a text; return it."""
     deadline = time.monotonic() + timeout_s
     while wanted not in (text := get(path, **fields)):
@@ -43,7 +43,7 @@ def until_text(get, wanted, path, timeout_s=15.0, **fields):
     return text
 
 
-def live_parts(http, query, until, timeout_s=20):
+def live_parts(http, query, until, timeout_s=60):
     """Read a live stream as a server drives it, until `until(parts)` is true; return the parts.
 
     `parts` are pairs of an element's id and its HTML, in the order in which they were sent.
