@@ -9,7 +9,7 @@ from ottla.log.files import OsFiles
 from ottla.net import http_server, runtime
 from ottla.net.http_server import MAX_CONNECTIONS, HttpResponse, HttpServer, plain
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(60)
 
 PAGE = b"x" * 3_000_000
 
@@ -38,6 +38,13 @@ async def ask(port, sent, *, end=True):
             await writer.wait_closed()
     head, _, body = got.partition(b"\r\n\r\n")
     return head.decode(), body
+
+
+async def soon(condition):
+    """Wait for what takes a few turns of the loop, or longer on a busy machine."""
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
 
 
 def served(work, host="127.0.0.1"):
@@ -120,24 +127,21 @@ def test_what_follows_a_request_is_not_served():
 
 def test_those_who_send_nothing_or_take_nothing_are_closed_in_time(monkeypatch):
     """And meanwhile they keep nobody else from being served."""
-    monkeypatch.setattr(http_server, "REQUEST_WITHIN_S", 0.3)
-    monkeypatch.setattr(http_server, "RESPONSE_WITHIN_S", 0.3)
+    monkeypatch.setattr(http_server, "REQUEST_WITHIN_S", 1.0)
+    monkeypatch.setattr(http_server, "RESPONSE_WITHIN_S", 1.0)
 
     async def work(server):
-        loop = asyncio.get_running_loop()
         idle = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(5)]
         takes_nothing, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=100)
         writer.write(b"GET /long HTTP/1.1\r\n\r\n")
-        began = loop.time()
         trickle = asyncio.create_task(drip(server.port))
         assert (await ask(server.port, b"GET / HTTP/1.1\r\n\r\n"))[0].startswith("HTTP/1.1 200")
-        assert loop.time() - began < 0.25
+        assert not any(reader.at_eof() for reader, _ in idle), "it was not served after them"
         for reader, _ in idle:
             with contextlib.suppress(ConnectionError):
                 assert await reader.read() == b""
-        assert await trickle < 1.5
-        await asyncio.sleep(0.1)
-        assert not server.connections
+        assert await trickle < 15
+        await soon(lambda: not server.connections)
         got = b""
         with contextlib.suppress(ConnectionError):
             got = await takes_nothing.read()
@@ -151,7 +155,7 @@ def test_those_who_send_nothing_or_take_nothing_are_closed_in_time(monkeypatch):
         began = loop.time()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         with contextlib.suppress(ConnectionError):
-            while not reader.at_eof() and loop.time() - began < 5:
+            while not reader.at_eof() and loop.time() - began < 20:
                 writer.write(b"G")
                 await asyncio.sleep(0.02)
                 with contextlib.suppress(TimeoutError):
@@ -168,12 +172,11 @@ def test_more_connections_than_allowed_are_closed_at_once():
         held = [
             await asyncio.open_connection("127.0.0.1", server.port) for _ in range(MAX_CONNECTIONS)
         ]
-        await asyncio.sleep(0.05)
-        assert len(server.connections) == MAX_CONNECTIONS
+        await soon(lambda: len(server.connections) == MAX_CONNECTIONS)
         head, _ = await ask(server.port, b"GET / HTTP/1.1\r\n\r\n", end=False)
         assert head == ""
         held.pop()[1].close()
-        await asyncio.sleep(0.05)
+        await soon(lambda: len(server.connections) < MAX_CONNECTIONS)
         head, _ = await ask(server.port, b"GET / HTTP/1.1\r\n\r\n")
         assert head.startswith("HTTP/1.1 200")
         for _, writer in held:
@@ -187,9 +190,9 @@ def test_a_client_that_leaves_ends_its_response():
     async def work(server):
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"GET /long HTTP/1.1\r\n\r\n")
+        await soon(lambda: server.connections)
         await asyncio.sleep(0.05)
         writer.transport.abort()
-        await asyncio.sleep(0.1)
-        assert not server.connections
+        await soon(lambda: not server.connections)
 
     served(work)

@@ -14,7 +14,7 @@ import sasl_scripts  # tests are no package
 
 from ottla.broker.requests.security.sasl import SaslDispatch
 from ottla.model.errors import ConnectionLostError, ServerRefusedError
-from ottla.net import runtime
+from ottla.net import peer_authentication, runtime
 from ottla.net.limits import ServerLimits
 from ottla.net.peer import PeerConnection
 from ottla.net.server import Server
@@ -86,15 +86,26 @@ async def opened(world, listener, name="alice", password=USERS["alice"], mechani
 
 
 def run(main):
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_a_client_authenticates_again_before_each_session_ends():
+async def soon(condition):
+    """Wait for what takes a few turns of the loop, or longer on a busy machine."""
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def test_a_client_authenticates_again_before_each_session_ends(monkeypatch):
+    # Of a short session the last tenth is less than this process may wait for a core.
+    monkeypatch.setattr(peer_authentication, "FIRST_PART", 0.4)
+    monkeypatch.setattr(peer_authentication, "LAST_PART", 0.5)
+
     async def main():
-        async with listening(max_reauth_ms=1500) as (world, listener):
+        async with listening(max_reauth_ms=4000) as (world, listener):
             peer = await opened(world, listener)
             responses = []
-            ends = time.monotonic() + 4
+            ends = time.monotonic() + 5
             while time.monotonic() < ends:
                 many = [peer.send(ApiVersionsRequest(), 0, 5) for _ in range(20)]
                 responses += await asyncio.gather(*many)
@@ -121,7 +132,7 @@ def test_a_client_that_cannot_authenticate_again_loses_its_connection():
             password[0] = "wrong"
             lost = asyncio.Event()
             peer.on_lost(lost.set)
-            await asyncio.wait_for(lost.wait(), 5)
+            await asyncio.wait_for(lost.wait(), 20)
             assert "Invalid username or password" in peer.lost_reason
 
     run(main)
@@ -193,7 +204,7 @@ def test_frames_are_small_until_authentication_and_of_any_size_after():
         async with listening() as (_, listener):
             raw = await Raw.to(listener)
             raw.writer.write(struct.pack(">i", 1001) + b"x" * 50)
-            assert await asyncio.wait_for(raw.rest(), 2) == b""
+            assert await asyncio.wait_for(raw.rest(), 20) == b""
             raw = await Raw.to(listener)
             raw.send(sasl_scripts.FRAMES["handshake plain"])
             await raw.frame()
@@ -209,21 +220,21 @@ def test_frames_are_small_until_authentication_and_of_any_size_after():
 def test_who_does_not_authenticate_is_closed_after_a_while():
     async def main():
         limits = ServerLimits(max_unauthenticated_bytes=1000, idle_ms=5000)
-        async with listening(deadline_s=0.5, limits=limits) as (world, listener):
+        async with listening(deadline_s=1.5, limits=limits) as (world, listener):
             began = time.monotonic()
             trickle = await Raw.to(listener)
             trickle.writer.write(struct.pack(">i", 900))
             with contextlib.suppress(ConnectionError):
-                for _ in range(100):  # never idle, never a whole frame
+                for _ in range(600):  # never idle, never a whole frame
                     trickle.writer.write(b"x")
                     await trickle.writer.drain()
                     await asyncio.sleep(0.05)
                     if trickle.reader.at_eof():
                         break
-            assert 0.4 < time.monotonic() - began < 3
+            assert 1.4 < time.monotonic() - began < 20
             assert not listener.sasl.failed
             peer = await opened(world, listener)
-            await asyncio.sleep(0.55)  # past the deadline of those who are not authenticated
+            await asyncio.sleep(1.55)  # past the deadline of those who are not authenticated
             await peer.send(ApiVersionsRequest(), 0, 5)
             peer.close()
 
@@ -232,12 +243,12 @@ def test_who_does_not_authenticate_is_closed_after_a_while():
 
 def test_the_time_to_authenticate_counts_from_when_the_server_reads():
     async def main():
-        async with listening(deadline_s=0.5, held=True) as (_, listener):
+        async with listening(deadline_s=1.5, held=True) as (_, listener):
             raw = await Raw.to(listener)
             raw.send(sasl_scripts.FRAMES["handshake plain"])
-            await asyncio.sleep(1.2)  # a sweep and more, while the broker starts
+            await asyncio.sleep(2.7)  # a sweep and more, while the broker starts
             listener.server.release()
-            await asyncio.wait_for(raw.frame(), 2)
+            await asyncio.wait_for(raw.frame(), 20)
             raw.send(sasl_scripts.FRAMES["token"])
             await raw.frame()
             assert listener.sasl.authenticated == 1
@@ -272,7 +283,7 @@ def test_who_leaves_during_the_delay_leaves_nothing_behind():
             await raw.frame()
             raw.writer.transport.abort()
             await asyncio.sleep(DELAY_MS / 1000 + 0.1)
-            assert not listener.server.connections
+            await soon(lambda: not listener.server.connections)
 
     run(main)
 
