@@ -58,7 +58,7 @@ def test_a_zombie_is_dead():
     assert process is not None
     assert processes.alive(process)
     child.stdin.close()
-    assert processes.wait_gone([process], 5) == []
+    assert processes.wait_gone([process], 60) == []
     child.wait()
 
 

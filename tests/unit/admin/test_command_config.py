@@ -124,7 +124,7 @@ def listener():
             while True:
                 connection, _ = server.accept()
                 with connection:
-                    connection.settimeout(5)
+                    connection.settimeout(30)
                     began.append(connection.recv(2))
 
     thread = threading.Thread(target=serve, daemon=True)

@@ -63,10 +63,10 @@ def test_a_traceback_is_part_of_its_line():
 
 
 def test_a_very_long_message_takes_no_longer_than_it_is():
-    began = time.monotonic()
+    began = time.process_time()
     line_of("%s", "a='" + "\\" * 200_000)
     line_of("%s", "a=b " * 50_000)
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.processes

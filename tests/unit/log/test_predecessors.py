@@ -174,7 +174,8 @@ def test_a_rolling_file_keeps_what_is_asked(tmp_path):
             if n % 10 == 9:
                 file._slice()
                 time.now += 1000
-                await asyncio.sleep(0.05)
+                while file._predecessors._timer is not None:  # what was set aside is packed
+                    await asyncio.sleep(0.001)
         file.close()
 
     asyncio.run(scene())

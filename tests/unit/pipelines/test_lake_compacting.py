@@ -19,6 +19,7 @@ from ottla.pipelines.landing.compacting import compact  # noqa: E402
 from ottla.pipelines.landing.manifest import Landed, Manifest, Totals  # noqa: E402
 from ottla.pipelines.landing.spans import Span, land  # noqa: E402
 from ottla.pipelines.landing.table import Allowed, open_landed, open_table  # noqa: E402
+from support.waiting import until  # noqa: E402
 
 TOPIC = Topic("t", "cluster-1", "id-1", (0,))
 FLOATS = [0.5, math.nan, None, -0.0, math.inf]
@@ -300,6 +301,7 @@ def test_a_reader_never_sees_both(table, folder):
         for _ in range(25):
             commit(table)
             assert compact(table, "snappy") >= 2
+        until(lambda: whole, 30, "it was read to the end once")
     finally:
         stop.set()
         thread.join(30)

@@ -16,7 +16,7 @@ def test_figures_by_topic():
         metrics.update("b", {"rows_total": 3_000_000_001, "lag_offsets": 0})
         metrics.update("a", {"rows_total": 2})
         metrics.update("b", {"lag_offsets": 7})
-        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
             lines = page.read().decode().splitlines()
         assert [x for x in lines if not x.startswith("#")] == [
             'ottla_lake_rows_total{topic="a"} 2',
@@ -25,7 +25,7 @@ def test_figures_by_topic():
         ]
         assert "# TYPE ottla_lake_rows_total counter" in lines
         with pytest.raises(HTTPError, match="404"):
-            urlopen(f"http://127.0.0.1:{port}/other", timeout=5)
+            urlopen(f"http://127.0.0.1:{port}/other", timeout=30)
         with pytest.raises(StartupError, match=f"lake.metrics_port {port}: Address already in use"):
             Metrics().serve(port)
     finally:
