@@ -86,15 +86,15 @@ class Pair:
         self.listener = await self.server_layer.network.listen("127.0.0.1", 0, accept)
         self.port = self.listener.port
         self.address = f"127.0.0.1:{self.port}"
-        _, self.here = await network.connect("127.0.0.1", self.port, kind, timeout_s=2)
-        self.there = await asyncio.wait_for(accepted, 2)
+        _, self.here = await network.connect("127.0.0.1", self.port, kind, timeout_s=20)
+        self.there = await asyncio.wait_for(accepted, 20)
         await self.came(lambda: self.there.transport)
         return self
 
     def faulted(self, link):
         self.client_layer.apply(Rules({self.address: link} if link else {}))
 
-    async def came(self, condition, timeout_s=5.0):
+    async def came(self, condition, timeout_s=20.0):
         async with asyncio.timeout(timeout_s):
             while not condition():
                 await asyncio.sleep(0.005)
@@ -133,11 +133,11 @@ def test_the_end_of_a_dropped_connection_is_not_seen_on_the_other_side(loop_fact
         pair = await Pair().open()
         pair.faulted(DROP)
         getattr(pair.here.transport, way)()
-        assert await asyncio.wait_for(pair.here.lost, 1) is None
+        assert await asyncio.wait_for(pair.here.lost, 20) is None
         await asyncio.sleep(0.1)
         assert not pair.there.lost.done()
         pair.faulted(None)
-        await asyncio.wait_for(pair.there.lost, 1)
+        await asyncio.wait_for(pair.there.lost, 20)
 
     in_loop(loop_factory, main)
 
@@ -147,17 +147,17 @@ def test_a_cut_ends_connections_and_refuses_new_ones(loop_factory):
     async def main():
         pair = await Pair().open()
         pair.faulted(CUT)
-        await asyncio.wait_for(pair.here.lost, 1)
-        await asyncio.wait_for(pair.there.lost, 1)
+        await asyncio.wait_for(pair.here.lost, 20)
+        await asyncio.wait_for(pair.there.lost, 20)
         network = pair.client_layer.network
         with pytest.raises(OSError, match=os.strerror(errno.EHOSTUNREACH)):
-            await network.connect("127.0.0.1", pair.port, Peer, timeout_s=1)
+            await network.connect("127.0.0.1", pair.port, Peer, timeout_s=20)
         assert not await network.refuses("127.0.0.1", pair.port, timeout_s=0.2)
         pair.listener.close()
         await asyncio.sleep(0.05)
         assert not await network.refuses("127.0.0.1", pair.port, timeout_s=0.2), "no proof of death"
         pair.faulted(None)
-        assert await network.refuses("127.0.0.1", pair.port, timeout_s=1)
+        assert await network.refuses("127.0.0.1", pair.port, timeout_s=20)
 
     in_loop(loop_factory, main)
 
@@ -171,7 +171,7 @@ def test_a_connection_is_waited_for_while_all_is_dropped(loop_factory):
         with pytest.raises(TimeoutError):
             await network.connect("127.0.0.1", pair.port, Peer, timeout_s=0.1)
         connecting = asyncio.ensure_future(
-            network.connect("127.0.0.1", pair.port, Peer, timeout_s=2)
+            network.connect("127.0.0.1", pair.port, Peer, timeout_s=20)
         )
         await asyncio.sleep(0.05)
         pair.faulted(None)
@@ -191,14 +191,15 @@ def test_what_is_slow_arrives_late_and_in_order(loop_factory):
         for part in (b"1", b"2", b"3"):
             pair.here.transport.write(part)
         await asyncio.sleep(0.1)
-        assert pair.there.got == b""
+        # On a busy machine that may have taken longer than the delay.
+        assert pair.there.got == b"" or loop.time() - began >= 0.59
         pair.there.transport.write(b"a")
         await pair.came(lambda: pair.there.got == b"123")
-        assert 0.59 <= loop.time() - began < 5
-        assert pair.here.got == b"a"
+        assert loop.time() - began >= 0.59
+        await pair.came(lambda: pair.here.got == b"a")
         pair.here.transport.write(b"4")
         pair.here.transport.close()
-        await asyncio.wait_for(pair.there.lost, 5)
+        await asyncio.wait_for(pair.there.lost, 20)
         assert pair.there.got == b"1234"
 
     in_loop(loop_factory, main)
@@ -235,15 +236,16 @@ def test_of_clients_only_their_listener_is_faulted(loop_factory):
         brokers = await layer.network.listen("127.0.0.1", 0, accept)
         layer.apply(Rules(clients=DROP))
         outside = FaultLayer(0, 8).network
-        _, client = await outside.connect("127.0.0.1", clients.port, Peer, timeout_s=1)
-        _, broker = await outside.connect("127.0.0.1", brokers.port, Peer, timeout_s=1)
+        _, client = await outside.connect("127.0.0.1", clients.port, Peer, timeout_s=20)
+        _, broker = await outside.connect("127.0.0.1", brokers.port, Peer, timeout_s=20)
         client.transport.write(b"c")
         broker.transport.write(b"b")
+        pair = Pair()
+        await pair.came(lambda: [peer.got for peer in accepted] == [b"", b"b"])
         await asyncio.sleep(0.1)
         assert [peer.got for peer in accepted] == [b"", b"b"]
         layer.apply(Rules())
-        await asyncio.sleep(0.1)
-        assert [peer.got for peer in accepted] == [b"c", b"b"]
+        await pair.came(lambda: [peer.got for peer in accepted] == [b"c", b"b"])
 
     in_loop(loop_factory, main)
 
@@ -257,12 +259,12 @@ def test_the_death_of_a_process_ends_its_sockets_and_files(loop_factory, tmp_pat
         lock = files.lock(str(tmp_path / "lock"))
         pair.server_layer.die()
         pair.there.transport.write(b"from the dead")
-        await asyncio.wait_for(pair.here.lost, 1)
+        await asyncio.wait_for(pair.here.lost, 20)
         assert pair.here.got == b""
         assert not pair.there.lost.done(), "whoever is dead sees nothing"
         network = pair.client_layer.network
         with pytest.raises(ConnectionRefusedError):
-            await network.connect("127.0.0.1", pair.port, Peer, timeout_s=1)
+            await network.connect("127.0.0.1", pair.port, Peer, timeout_s=20)
         for use in (lambda: file.pwrite([b"x"], 0), lambda: files.write(str(tmp_path / "a"), b"")):
             with pytest.raises((OSError, ValueError)):
                 use()
