@@ -32,7 +32,7 @@ def read_orders(bootstrap: str, count: int) -> list[int]:
     numbers: list[int] = []
     try:
         while len(numbers) < count:
-            message = consumer.poll(10)
+            message = consumer.poll(30)
             assert message is not None, f"only {len(numbers)} of {count} came"
             assert message.error() is None, message.error()
             numbers.append(json.loads(message.value())["number"])

@@ -14,7 +14,7 @@ def read(bootstrap: str, count: int) -> list[bytes]:
         group_id="reader",
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        consumer_timeout_ms=10_000,
+        consumer_timeout_ms=30_000,
     )
     values: list[bytes] = []
     try:
@@ -33,11 +33,11 @@ def test_a_restart_is_no_loss(ottla_cluster: SyncCluster, kafka_bootstrap: str) 
     ottla_cluster.create_topic("lines")
     producer = KafkaProducer(bootstrap_servers=kafka_bootstrap.split(","), acks="all")
     for number in range(5):
-        producer.send("lines", b"line %d" % number).get(timeout=10)
+        producer.send("lines", b"line %d" % number).get(timeout=30)
     assert read(kafka_bootstrap, 3) == [b"line 0", b"line 1", b"line 2"]
 
     ottla_cluster.restart(1)
 
-    producer.send("lines", b"line 5").get(timeout=20)
+    producer.send("lines", b"line 5").get(timeout=30)
     producer.close()
     assert read(kafka_bootstrap, 3) == [b"line 3", b"line 4", b"line 5"]

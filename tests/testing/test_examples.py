@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.processes  # seconds each: the second stage has them
+pytestmark = [
+    pytest.mark.processes,  # seconds each: the second stage has them
+    pytest.mark.timeout(330),
+]
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("test_*.py"))
@@ -25,6 +28,6 @@ def test_an_example_passes(path, tmp_path):
     command = [sys.executable, "-m", "pytest", "-q", *plugin, "-p", "no:cacheprovider", "-c",
                "/dev/null", "--rootdir", str(tmp_path), str(path)]  # fmt: skip
     done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=110
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-1000:]

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.processes  # seconds each: the second stage has them
+pytestmark = [
+    pytest.mark.processes,  # seconds each: the second stage has them
+    pytest.mark.timeout(330),
+]
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "TESTING_YOUR_APPLICATION.md"
@@ -21,7 +24,7 @@ def run(folder, *arguments):
     plugin = [] if installed else ["-p", "ottla.testing.plugin"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *plugin, "-p", "no:cacheprovider", *arguments],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=110,
+        cwd=folder, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-1000:]
     return done.stdout

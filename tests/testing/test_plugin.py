@@ -19,11 +19,11 @@ def project(pytester, monkeypatch):
     """A project that is empty but for the tests given; returns what runs them."""
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
 
-    def run(text, *arguments):
+    def run(text, *arguments, timeout_s=100):
         pytester.makepyfile(textwrap.dedent(text))
         plugin = [] if INSTALLED else ["-p", "ottla.testing.plugin"]
         return pytester.runpytest_subprocess(
-            *plugin, "-p", "no:cacheprovider", "--strict-markers", *arguments, timeout=100
+            *plugin, "-p", "no:cacheprovider", "--strict-markers", *arguments, timeout=timeout_s
         )
 
     return run
@@ -135,7 +135,8 @@ def test_the_report_of_a_failure_tells_what_happened(project):
     assert "Captured log" not in text, "what brokers log is in the report twice"
 
 
-@pytest.mark.processes  # half a minute
+@pytest.mark.processes  # half a minute, where nothing else runs
+@pytest.mark.timeout(400)
 def test_chaos_while_an_application_works(project):
     result = project(
         """
@@ -175,7 +176,8 @@ def test_chaos_while_an_application_works(project):
         checked = chaos.check()
         assert checked.acknowledged == n
         assert checked.found == n
-    """
+    """,
+        timeout_s=380,
     )
     result.assert_outcomes(passed=8)
 
