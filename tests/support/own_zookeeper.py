@@ -62,7 +62,7 @@ class OwnZooKeeper:
 @contextlib.contextmanager
 def kazoo(connect_string: str, **settings):
     client = KazooClient(connect_string, timeout=10, **settings)
-    client.start(30)
+    client.start(60)
     try:
         yield client
     finally:
