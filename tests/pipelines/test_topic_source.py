@@ -12,6 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster
+from support.seen import all_know
+from support.streams import TOO_BUSY, run_to_its_end
 from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -58,7 +60,7 @@ def produce(cluster, topic, records, **more):
     for key, value, headers in records:
         sending.produce(topic, value, key, headers=headers)
         sending.poll(0)
-    assert sending.flush(60) == 0
+    assert sending.flush(180) == 0
 
 
 def records(count, first=0, size=20):
@@ -268,10 +270,6 @@ def test_records_that_retention_took_are_refused_or_skipped(spark, cluster):
 # -- streams ------------------------------------------------------------------------------------
 
 
-TOO_BUSY = "failed to connect back"
-"""What Spark says when its own Python process takes more than ten seconds to start."""
-
-
 def stream(spark, cluster, topic, folder, *, once=True, **options):
     """Start a stream into a folder of Parquet; with `once` it ends by itself."""
     found = spark.readStream.format("ottla").option("kafka.bootstrap.servers", cluster.bootstrap)
@@ -284,15 +282,7 @@ def stream(spark, cluster, topic, folder, *, once=True, **options):
 
 def run(spark, cluster, topic, folder, **options):
     """Run a stream to its end; return the query."""
-    for attempt in range(10):
-        query = stream(spark, cluster, topic, folder, **options)
-        try:
-            assert query.awaitTermination(200)
-            return query
-        except Exception as error:
-            if TOO_BUSY not in str(error) or attempt == 9:
-                raise
-    raise AssertionError
+    return run_to_its_end(lambda: stream(spark, cluster, topic, folder, **options))
 
 
 def landed(spark, folder):
@@ -315,6 +305,9 @@ def test_a_stream_goes_on_from_its_checkpoint_and_finds_new_partitions(spark, cl
     assert sum(v for k, v in ends["streamed"].items() if k != "id") == 3000
 
     topics(cluster, "alter", "streamed", "--partitions", "3")
+    # Else whoever produces may write to two of them alone.
+    addresses = [cluster.address(b) for b in cluster.ids]
+    until(lambda: all_know(addresses, "streamed", 3), 60, "all brokers know the new partition")
     produce(cluster, "streamed", records(2000, 3000))
     endless = {"once": False, "maxOffsetsPerTrigger": "300"}
     queries = [stream(spark, cluster, "streamed", tmp_path, **endless)]

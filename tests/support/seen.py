@@ -6,7 +6,7 @@ broker tells its clients the same is asked of each broker by itself.
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -139,6 +139,20 @@ async def _ask(address: str, request: Any, version: int, security: ClientSecurit
         return await peer.send(request, version, 30)
     finally:
         peer.close()
+
+
+def all_know(addresses: Iterable[str], topic: str, partitions: int) -> bool:
+    """Return whether each broker tells of so many partitions of a topic, all with leaders.
+
+    They hear of new ones one after the other; clients ask any of them.
+    """
+    item = MetadataRequest.MetadataRequestTopic(name=topic)
+    request = MetadataRequest(topics=[item], allow_auto_topic_creation=False)
+    for address in addresses:
+        (found,) = ask(address, request, 9).topics
+        if [p.leader_id >= 0 for p in found.partitions] != [True] * partitions:
+            return False
+    return True
 
 
 def disagreements(znodes: Znodes, addresses: Mapping[int, str], *topics: str) -> str:
