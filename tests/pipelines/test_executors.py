@@ -36,6 +36,8 @@ from support.landed import (
     settings_of,
 )
 from support.schemas import problems
+from support.streams import run_to_its_end
+from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(300)]
 MASTER = "local-cluster[2,1,1024]"
@@ -108,8 +110,12 @@ def test_tasks_run_in_two_other_places(spark):
         time.sleep(0.3)
         return os.getcwd()  # noqa: PTH109 - a text
 
-    found = set(spark.sparkContext.parallelize(range(8), 8).map(place).collect())
-    assert len(found) == 2
+    def two_places():
+        found = set(spark.sparkContext.parallelize(range(8), 8).map(place).collect())
+        return found if len(found) == 2 else None
+
+    # Spark begins with one executor while the other one's Java is still starting.
+    found = until(two_places, 120, "both executors take tasks")
     assert str(Path.cwd()) not in found
 
 
@@ -122,15 +128,14 @@ def test_the_source_in_a_batch_and_in_a_stream(spark, cluster, produced, tmp_pat
     reading = spark.readStream.format("ottla").options(
         **where, startingOffsets="earliest", maxOffsetsPerTrigger=200
     )
-    query = (
+    writing = (
         reading.load()
         .writeStream.format("parquet")
         .option("path", str(tmp_path / "rows"))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
-    assert query.awaitTermination(120)
+    run_to_its_end(writing.start, 120)
     rows = spark.read.parquet(str(tmp_path / "rows")).collect()
     assert len(rows) == COUNT
     assert keys(rows) == truth
