@@ -340,44 +340,59 @@ class SyncCluster:
         """
         count = min(3, self._count) if replicas is None else replicas
         request = creation(name, partitions, count, configs, timeout_s)
-        deadline = time.monotonic() + timeout_s
 
-        again = False
+        def create(left_s: float) -> Any:
+            return self._ask(self.controller, request, left_s).topics[0]
 
-        def create() -> bool:
-            nonlocal again
-            left_s = max(0.1, deadline - time.monotonic())
-            (result,) = self._ask(self.controller, request, left_s).topics
-            code = result.error_code
-            if code in RETRIED and time.monotonic() < deadline:
-                again = True
-                return False
-            if code and not (again and code == ErrorCode.TOPIC_ALREADY_EXISTS):
-                why = reason(code, result.error_message)
-                raise _RefusedError(f"topic {name} was not created: {why}", ErrorCode(code))
-            return True
-
-        self._until(create, timeout_s, f"topic {name} is created")
+        made = ErrorCode.TOPIC_ALREADY_EXISTS
+        self._change(create, made, timeout_s, f"topic {name}", "created")
         self._until(lambda: self._known_to_all(name, partitions), timeout_s, f"all know {name}")
 
     def delete_topic(self, name: str, timeout_s: float = WAIT_S) -> None:
         """Delete a topic and wait until no broker knows it; OttlaError if it is refused."""
-        again = False
 
-        def gone() -> bool:
-            nonlocal again
-            (result,) = self._ask(self.controller, deletion(name, timeout_s), timeout_s).responses
-            code = result.error_code
-            if code in RETRIED:
-                again = True
-                return False
-            if code and not (again and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                why = reason(code, result.error_message)
-                raise _RefusedError(f"topic {name} was not deleted: {why}", ErrorCode(code))
-            return True
+        def delete(left_s: float) -> Any:
+            return self._ask(self.controller, deletion(name, timeout_s), left_s).responses[0]
 
-        self._until(gone, timeout_s, f"topic {name} is deleted")
+        gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        self._change(delete, gone, timeout_s, f"topic {name}", "deleted")
         self._until(lambda: self._forgotten(name), timeout_s, f"no broker knows {name}")
+
+    def _change(
+        self, ask: Callable[[float], Any], done: ErrorCode, timeout_s: float, what: str, how: str
+    ) -> None:
+        """Ask for a change until it is made; the last refusal is raised if it never is.
+
+        `ask` takes how many seconds are left. `done`: what is refused where the change was made by
+        an attempt that got no response, or one that was to be repeated.
+        """
+        deadline = time.monotonic() + timeout_s
+        maybe_made = False
+        refusal: _RefusedError | None = None
+
+        def attempt() -> bool:
+            nonlocal maybe_made, refusal
+            try:
+                result = ask(max(0.1, deadline - time.monotonic()))
+            except OttlaError:
+                maybe_made = True
+                raise
+            code = result.error_code
+            if not code or (maybe_made and code == done):
+                return True
+            why = reason(code, result.error_message)
+            refusal = _RefusedError(f"{what} was not {how}: {why}", ErrorCode(code))
+            maybe_made = maybe_made or code in RETRIED
+            if code in RETRIED and time.monotonic() < deadline:
+                return False
+            raise refusal
+
+        try:
+            self._until(attempt, timeout_s, f"{what} is {how}")
+        except OttlaError:
+            if refusal is None:
+                raise
+            raise refusal from None
 
     def _forgotten(self, topic: str) -> bool:
         """Return whether no broker knows a topic, and its name is free."""
