@@ -3,7 +3,8 @@
     python tests/proofs/suite_secrets.py [FOLDER]
 
 FOLDER: pytest's newest one by default. Looked for are the passwords that tests use (words of the
-tests' code that end with "secret") and each line of each private key in PEM. Passwords belong in
+tests' code that end with "secret"), also in base64, hex and with escapes, and each line of each
+private key in PEM. Passwords belong in
 settings (`*.properties`), keys in files of their own (`*.pem`, `*.key`); all other files, logs
 among them, must be free of both. Prints where one stands; exit code 1 then, 2 if nothing was found
 to look for.
@@ -15,7 +16,11 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from support.secret_scan import forms  # tests are no package
 
 TESTS = Path(__file__).parent.parent
 PASSWORD = re.compile(r"""["']([a-z][-,= a-z]*secret)["']""")
@@ -64,9 +69,8 @@ def _pieces(file: Path, overlap: int) -> Iterator[bytes]:
             before = data[-overlap:]
 
 
-def _hits(piece: bytes, words: list[bytes], lines: set[bytes]) -> Iterator[bytes]:
-    if b"secret" in piece:
-        yield from (word for word in words if word in piece)
+def _hits(piece: bytes, words: dict[bytes, set[bytes]], lines: set[bytes]) -> Iterator[bytes]:
+    yield from (word for word, written in words.items() if any(form in piece for form in written))
     for text in BASE64.findall(piece):
         yield from (line for line in lines if line in text)
 
@@ -75,13 +79,14 @@ def leaks(folder: Path, words: list[bytes]) -> tuple[int, int, list[str]]:
     """Return how many files were read, how many lines of keys looked for, and where one stands."""
     files = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.is_symlink()]
     lines = key_lines(files)
-    overlap = max(map(len, [*words, *lines])) - 1
+    written = {word: set(forms(word)) for word in words}
+    overlap = max(map(len, [*lines, *chain.from_iterable(written.values())])) - 1
     found = []
     for file in files:
         belongs = file.suffix in WHERE_PASSWORDS_BELONG | WHERE_KEYS_BELONG
         if belongs or any(part in SITE for part in file.relative_to(folder).parts):
             continue
-        known = {hit for piece in _pieces(file, overlap) for hit in _hits(piece, words, lines)}
+        known = {hit for piece in _pieces(file, overlap) for hit in _hits(piece, written, lines)}
         found += [
             f"{file}: {'part of a private key' if hit in lines else repr(hit.decode())}"
             for hit in sorted(known)

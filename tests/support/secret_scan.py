@@ -1,8 +1,9 @@
 """Looks for secrets where none may stand: files, process lists, znodes, what was printed.
 
 A test plants values that stand nowhere else, and names the few files where they belong. Looked for
-are the values themselves, and the forms in which a program may have written them: base64, hex,
-JSON's and URL's escapes; of private keys and SCRAM's credentials any long piece.
+are the values themselves, and the forms in which a program may have written them: base64, also of
+something longer, hex, JSON's and URL's escapes; of private keys and SCRAM's credentials any long
+piece.
 """
 
 import base64
@@ -35,7 +36,7 @@ class Secrets:
     def add(self, name: str, value: str | bytes) -> None:
         data = value.encode() if isinstance(value, str) else bytes(value)
         assert len(data) >= SHORTEST, f"{name} is too short to be looked for"
-        for form in _forms(data):
+        for form in forms(data):
             self._forms[form] = name
 
     def add_private_key(self, pem: Path) -> None:
@@ -63,10 +64,14 @@ class Secrets:
         return {name for form, name in self._forms.items() if form in data}
 
 
-def _forms(value: bytes) -> Iterator[bytes]:
+def forms(value: bytes) -> Iterator[bytes]:
+    """Yield a value as programs write it; base64 wherever it stands in what was encoded."""
     yield value
-    yield base64.b64encode(value).rstrip(b"=")
-    yield base64.urlsafe_b64encode(value).rstrip(b"=")
+    for before in range(3):
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            text = encode(bytes(before) + value).rstrip(b"=")
+            # The first and the last characters hold bits of what stands before and after it, too.
+            yield text[(8 * before + 5) // 6 : len(text) - bool((before + len(value)) % 3)]
     yield value.hex().encode()
     yield urllib.parse.quote_from_bytes(value, safe="").encode()
     try:

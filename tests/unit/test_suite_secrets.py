@@ -1,5 +1,6 @@
 """The search for secrets in what tests leave behind finds what is planted, and nothing else."""
 
+import base64
 import sys
 from pathlib import Path
 
@@ -35,9 +36,11 @@ def test_a_planted_password_and_a_part_of_a_key_are_found(left, monkeypatch):
     key = identity.key.read_text().splitlines()[2]
     with (folder / "broker-0.out").open("a") as log:
         log.write(f"{'x' * 100}planted-secret\n" + f"DEBUG key={key}\n")
+        log.write("sasl token " + base64.b64encode(b"\0alice\0alice-secret").decode() + "\n")
     _, _, found = suite_secrets.leaks(folder, WORDS)
     assert found == [
         f"{folder / 'broker-0.out'}: part of a private key",
+        f"{folder / 'broker-0.out'}: 'alice-secret'",
         f"{folder / 'broker-0.out'}: 'planted-secret'",
     ]
 

@@ -23,6 +23,10 @@ PASSWORD = 'planted "pass/word" é'
         f"x{PASSWORD}y",
         base64.b64encode(PASSWORD.encode()).decode(),
         base64.urlsafe_b64encode(PASSWORD.encode()).decode(),
+        *(
+            base64.b64encode(f"{'user:'[:n]}{PASSWORD} and more".encode()).decode()
+            for n in range(6)
+        ),
         PASSWORD.encode().hex(),
         json.dumps({"password": PASSWORD}),
         urllib.parse.quote(PASSWORD, safe=""),
