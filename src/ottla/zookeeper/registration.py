@@ -140,6 +140,7 @@ class Registration(Access):
                 )
             log.info("waiting for a znode path=%s session=%#x left_s=%.1f", path, owner, left_s)
             await self._wait_until_gone(path, left_s)
+            data = znodes.encode_broker(info, clock.wall_ms())
 
     def _registered(self, info: BrokerInfo, czxid: int) -> int:
         endpoints = ",".join(map(str, info.endpoints))

@@ -223,7 +223,7 @@ async def _zookeeper(facts: Facts, asked: Asked) -> None:
             try:
                 data, stat = await session.get(f"/brokers/ids/{broker}")
                 facts.registrations[broker] = Registration(
-                    int(json.loads(data)["timestamp"]), stat.ctime
+                    int(json.loads(data)["timestamp"]), stat.mtime
                 )
             except (NoNodeError, ValueError, KeyError, TypeError):
                 continue  # it has just gone, or its registration is none of Kafka's

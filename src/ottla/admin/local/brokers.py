@@ -86,12 +86,13 @@ def send_signal(folder: ClusterDir, ids: Sequence[int], number: int, tell: Tell)
                     f"broker {broker.id} is not running: {folder.why_down(broker)}; start it with "
                     f"`ottla broker start {broker.id}`"
                 )
-        for broker in brokers:
-            assert broker.process is not None
-            processes.send_signal(broker.process, number)
+        those = [b.process for b in brokers if b.process is not None]
+        for process in those:
+            processes.send_signal(process, number)
+        if number == signal.SIGSTOP:
+            processes.wait_paused(those, GONE_WITHIN_S)
         if number == signal.SIGKILL:
-            gone = [b.process for b in brokers if b.process is not None]
-            processes.wait_gone(gone, GONE_WITHIN_S)
+            processes.wait_gone(those, GONE_WITHIN_S)
             for broker in brokers:
                 broker.ended = f"killed by `ottla broker kill` {_now()}"
             folder.save(cluster)

@@ -181,6 +181,19 @@ def wait_gone(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessI
         time.sleep(POLL_S)
 
 
+def wait_paused(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessId]:
+    """Wait until SIGSTOP has stopped all; return those that run on after `timeout_s`.
+
+    A process that waits for a core stops when it is to get one.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left = [p for p in processes if alive(p) and not paused(p)]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(POLL_S)
+
+
 def stop(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessId]:
     """Ask all to end, wait, and end the rest by force; return those that had to be forced."""
     for process in processes:
