@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ottla.admin.operations.throttles import Cleared
 
 LOOK_AGAIN_S = 0.25
+KNOWN_WITHIN_S = 1.0
+"""So soon after the controller brokers hear what it has done."""
 
 
 class State(StrEnum):
@@ -92,7 +94,21 @@ async def in_progress(client: Client) -> dict[TopicPartition, Move]:
 
 
 async def progress(client: Client, plan: Mapping[TopicPartition, Sequence[int]]) -> list[Progress]:
-    """Return how far each partition of a plan is."""
+    """Return how far each partition of a plan is.
+
+    The broker that is asked for the replicas may hear of the end of a move after the controller has
+    ended it: where they are not as planned it is asked again, for a moment.
+    """
+    loop = asyncio.get_running_loop()
+    give_up_s = loop.time() + KNOWN_WITHIN_S
+    while True:
+        found = await _progress(client, plan)
+        if all(p.state is not State.ELSEWHERE for p in found) or loop.time() >= give_up_s:
+            return found
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+async def _progress(client: Client, plan: Mapping[TopicPartition, Sequence[int]]) -> list[Progress]:
     moving = await in_progress(client)
     current = await replicas_of(client, (tp.topic for tp in plan))
     found = []
