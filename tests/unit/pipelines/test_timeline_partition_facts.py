@@ -1,7 +1,7 @@
 """Rows put together for the rules, beside the plain way of `drill` without Spark."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ottla.pipelines.drilling import here
@@ -57,7 +57,25 @@ def put(found, texts):
     return rows
 
 
+def by_broker(number, kind, ms, **more):
+    event = Event(BASE_MS + ms, number, e.BROKER, "INFO", kind, topic="t", partition=0)
+    return event._replace(**more)
+
+
+ASKED = {"leader": 0, "leader_epoch": 0, "isr": "0,1", "version": 3, "epoch": 1}
+LED = {"leader_epoch": 0, "previous": -1, "epoch": 1}
+A_CLOCK_SET_BACK = [
+    (by_broker(1, e.STOPPED, 7000), 0),
+    (by_broker(0, e.ASKED, 0, **ASKED), 0),
+    (by_broker(0, e.ASKED, 1, **ASKED), 1),
+    (by_broker(0, e.LED, 0, **LED), 1),
+    (by_broker(0, e.LED, 1, **LED), 0),
+]
+"""In file 1 the broker led before the request came that it led by."""
+
+
 @settings(max_examples=300, deadline=None)
+@example(A_CLOCK_SET_BACK, {})
 @given(
     st.lists(st.tuples(events(), st.integers(0, 2)), min_size=1, max_size=30),
     st.sampled_from([{}, {1: 700}]),

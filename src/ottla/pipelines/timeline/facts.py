@@ -64,7 +64,8 @@ class Brokers:
 def own_lines(facts: Iterable[Fact]) -> dict[int, list[Fact]]:
     """Return, by broker, what it says of its own replica, in its own order, roles' epochs known.
 
-    Before Kafka 2.8 a line where a role begins has no leader epoch: it is that of the request.
+    Before Kafka 2.8 a line where a role begins has no leader epoch: it is that of the request. Else
+    requests play no part, not in the order either: `partition_facts` puts those together.
     """
     kinds = {e.LED, e.FOLLOWED, e.STOPPED, e.ASKED}
     of_broker: dict[int, list[Fact]] = {}
@@ -72,7 +73,10 @@ def own_lines(facts: Iterable[Fact]) -> dict[int, list[Fact]]:
         if fact.kind in kinds:
             of_broker.setdefault(fact.broker, []).append(fact)
     found = {}
-    for broker, lines in sorted(of_broker.items()):
+    for broker, said in sorted(of_broker.items()):
+        lines = said if any(map(_has_no_epoch, said)) else [f for f in said if f.kind != e.ASKED]
+        if not lines:
+            continue
         lines.sort(key=attrgetter("file", "place"))
         if lines[0].file == lines[-1].file:
             roles = _with_epochs(lines)
@@ -83,6 +87,10 @@ def own_lines(facts: Iterable[Fact]) -> dict[int, list[Fact]]:
         if roles:
             found[broker] = roles
     return found
+
+
+def _has_no_epoch(fact: Fact) -> bool:
+    return fact.kind in {e.LED, e.FOLLOWED} and fact.leader_epoch is None
 
 
 def _monotonic(facts: list[Fact]) -> list[tuple[int, Fact]]:
