@@ -223,3 +223,17 @@ def test_f44_a_jvm_broker_is_left_to_its_session_unless_all_are_meant(tmp_path, 
             assert took.seconds() < 1.0
         else:
             assert time.monotonic() - began_s > MIXED_MS / 2000
+
+
+def test_f44_a_jvm_controller_is_removed_at_once_where_all_are_meant(tmp_path, kafka_tools):
+    from support.mixed import MixedCluster
+
+    with MixedCluster(tmp_path, 2, 1, ottla_crash_detection="all") as cluster:
+        cluster.give_office_to(10)
+        time.sleep(1.0)  # brokers of ours connect to it
+        took = Took(cluster.ours._zookeeper.pid, *map(cluster.ours.pid, cluster.ours.ids))
+        cluster.theirs.kill(10)
+        ours = cluster.ours.ids
+        until(lambda: cluster.znodes.controller() in ours, 30, "another controller")
+        assert registration(cluster.znodes, 10) is None
+        assert took.seconds() < 2.0
