@@ -87,10 +87,10 @@ def leaks(folder: Path, words: list[bytes]) -> tuple[int, int, list[str]]:
         if belongs or any(part in SITE for part in file.relative_to(folder).parts):
             continue
         known = {hit for piece in _pieces(file, overlap) for hit in _hits(piece, written, lines)}
-        found += [
+        found += sorted(
             f"{file}: {'part of a private key' if hit in lines else repr(hit.decode())}"
-            for hit in sorted(known)
-        ]
+            for hit in known
+        )
     return len(files), len(lines), found
 
 

@@ -39,9 +39,9 @@ def test_a_planted_password_and_a_part_of_a_key_are_found(left, monkeypatch):
         log.write("sasl token " + base64.b64encode(b"\0alice\0alice-secret").decode() + "\n")
     _, _, found = suite_secrets.leaks(folder, WORDS)
     assert found == [
-        f"{folder / 'broker-0.out'}: part of a private key",
         f"{folder / 'broker-0.out'}: 'alice-secret'",
         f"{folder / 'broker-0.out'}: 'planted-secret'",
+        f"{folder / 'broker-0.out'}: part of a private key",
     ]
 
 
