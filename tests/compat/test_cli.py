@@ -1,6 +1,5 @@
 """The command line as a person uses it: up, topics, produce, kill, status, up again, down."""
 
-import contextlib
 import json
 import os
 import signal
@@ -16,6 +15,7 @@ import pytest
 from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.admin.local.processes import alive, send_signal, wait_gone
 from support.cluster import free_row
+from support.secret_scan import our_processes
 from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
@@ -74,16 +74,8 @@ def test_brokers_that_were_forked_are_processes_of_their_own(folder):
         assert fds[0] == os.devnull
         assert {n: fds[n] for n in fds if fds[n] in logs} == {1: logs[number], 2: logs[number]}
         assert not [name for name in fds.values() if name.endswith("(deleted)")], "inherited"
-    assert not [line for line in running_of_ours() if b"broker\0fork\0" in line], "it has ended"
-
-
-def running_of_ours():
-    """Yield the command lines of what this process of tests started: others start clusters, too."""
-    mark = f"XDG_STATE_HOME={os.environ['XDG_STATE_HOME']}\0".encode()
-    for path in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            if mark in (path / "environ").read_bytes() + b"\0":
-                yield (path / "cmdline").read_bytes()
+    # Other processes of tests start clusters, too.
+    assert not [line for _, line in our_processes() if b"broker\0fork\0" in line], "it has ended"
 
 
 @pytest.mark.parametrize("typed", [(), ("x",), ("987",), ("0", "-")])

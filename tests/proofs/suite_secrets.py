@@ -4,10 +4,9 @@
 
 FOLDER: pytest's newest one by default. Looked for are the passwords that tests use (words of the
 tests' code that end with "secret"), also in base64, hex and with escapes, and each line of each
-private key in PEM. Passwords belong in
-settings (`*.properties`), keys in files of their own (`*.pem`, `*.key`); all other files, logs
-among them, must be free of both. Prints where one stands; exit code 1 then, 2 if nothing was found
-to look for.
+private key in PEM. Passwords belong in settings (`*.properties`), keys in files of their own
+(`*.pem`, `*.key`); all other files, logs among them, must be free of both. Prints where one stands;
+exit code 1 then, 2 if nothing was found to look for.
 """
 
 import argparse

@@ -7,6 +7,7 @@ piece.
 """
 
 import base64
+import contextlib
 import json
 import os
 import re
@@ -107,23 +108,26 @@ def leaks(secrets: Secrets, folder: Path, allowed: Iterable[Path] = ()) -> list[
     return found
 
 
-def process_leaks(secrets: Secrets) -> list[str]:
-    """Return which processes have secrets in their arguments, as `ps` shows them to everyone.
+def our_processes() -> Iterator[tuple[str, bytes]]:
+    """Yield pid and arguments of the processes that this one started.
 
-    Looked at are those that this one started, whatever became of who started them: each has the
-    folder in its environment that `conftest` makes for one run of tests.
+    Whatever became of who started them: each has the folder in its environment that `conftest`
+    makes for one run of tests.
     """
     ours = f"XDG_STATE_HOME={os.environ['XDG_STATE_HOME']}\0".encode()
-    found = []
     for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if ours not in (path / "environ").read_bytes() + b"\0":
-                continue
-            data = (path / "cmdline").read_bytes()
-        except OSError:  # it has ended
-            continue
-        found += [f"process {path.name}: {name}" for name in sorted(secrets.found_in(data))]
-    return found
+        with contextlib.suppress(OSError):  # it has ended
+            if ours in (path / "environ").read_bytes() + b"\0":
+                yield path.name, (path / "cmdline").read_bytes()
+
+
+def process_leaks(secrets: Secrets) -> list[str]:
+    """Return which of our processes have secrets in their arguments, as `ps` shows to everyone."""
+    return [
+        f"process {pid}: {name}"
+        for pid, arguments in our_processes()
+        for name in sorted(secrets.found_in(arguments))
+    ]
 
 
 def znode_leaks(secrets: Secrets, zookeeper: str) -> list[str]:

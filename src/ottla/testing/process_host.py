@@ -9,7 +9,6 @@ process lives.
 import signal
 import socket
 import threading
-import time
 from pathlib import Path
 
 import msgspec
@@ -23,7 +22,6 @@ from ottla.testing.fork_server import COMMAND_BYTES, Cluster, Command, Reply
 
 REPLY_S = 30.0
 END_S = 10.0
-POLL_S = 0.002
 
 
 class _Child:
@@ -110,11 +108,8 @@ class ProcessHost:
 
     def pause(self, broker: int, timeout_s: float) -> None:
         self._signal(broker, signal.SIGSTOP)
-        deadline = time.monotonic() + timeout_s
-        while not self.paused(broker) and self.running(broker):  # it stops a moment later
-            if time.monotonic() > deadline:
-                raise OttlaError(f"broker {broker} does not stop within {timeout_s:g} s")
-            time.sleep(POLL_S)
+        if processes.wait_paused([self._children[broker].process], timeout_s):
+            raise OttlaError(f"broker {broker} does not stop within {timeout_s:g} s")
 
     def resume(self, broker: int) -> None:
         self._signal(broker, signal.SIGCONT)

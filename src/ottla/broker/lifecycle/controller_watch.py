@@ -55,7 +55,8 @@ class ControllerWatch:
         self._channel = channel
         self._store = store
         self._accepted: BrokerInfo | None = None
-        """The controller that accepted a connection last, as it was registered then."""
+        """The controller that accepted a connection last, as it was registered then. None where
+        registrations without a statement are not removed."""
         self._changed = asyncio.Event()
         metadata.on_change(lambda _change: self._changed.set())
 
@@ -137,11 +138,7 @@ class ControllerWatch:
 
     async def _remove(self, store: Store, broker: BrokerInfo, evidence: str) -> None:
         known = self._accepted
-        any_broker = (
-            self._config.text(CRASH_DETECTION) == ALL
-            and known is not None
-            and (known.id, known.epoch) == (broker.id, broker.epoch)
-        )
+        any_broker = known is not None and (known.id, known.epoch) == (broker.id, broker.epoch)
         problem = await store.remove_controller(broker, evidence, self._id, any_broker=any_broker)
         if problem is None:
             logger.warning(
