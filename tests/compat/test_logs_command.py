@@ -3,6 +3,7 @@
 import contextlib
 import json
 import random
+import re
 import subprocess
 import sys
 
@@ -207,11 +208,11 @@ def test_the_lines_are_those_of_kafkas_tool(folder, kafka_tools, options):
     [
         (
             "__consumer_offsets", "--offsets-decoder", 12,
-            ('"ownedPartitions"', '"assignedPartitions"', '"members":[]', "<DELETE>", "\\u001F"),
+            ('"ownedPartitions"', '"assignedPartitions"', r'"members":\[\]', "<DELETE>", r"\\u001F"),
         ),
         (
             "__transaction_state", "--transaction-log-decoder", 30,
-            ("state=PrepareAbort", "state=CompleteCommit", "partitions=[]", "-39,"),
+            ("state=PrepareAbort", "state=CompleteCommit", r"partitions=\[\]", r"-39[,\]]"),
         ),
     ],
     ids=["offsets", "transactions"],
@@ -223,7 +224,8 @@ def test_states_are_decoded_as_by_kafkas_tool(folder, kafka_tools, topic, option
     shown = [line for line in theirs if " payload: " in line]
     assert len(shown) > least
     for sign in signs:
-        assert any(sign in line for line in shown), (sign, shown)
+        # Scala's set keeps partitions by hash: any of them may be the last, before the bracket.
+        assert any(re.search(sign, line) for line in shown), (sign, shown)
     different = [(a, b) for a, b in zip(theirs, ours, strict=False) if a != b]
     assert not different, different[:3]
     assert len(ours) == len(theirs)
