@@ -39,12 +39,12 @@ def java(tool: str, *arguments: str) -> str:
 
 
 def producer_performance(
-    bootstrap: str, topic: str, records: int, acks: str, codec: str = "none"
+    bootstrap: str, topic: str, records: int, acks: str, codec: str = "none", per_s: int = -1
 ) -> float:
-    """Produce records of 100 bytes as fast as it goes; return records per second."""
+    """Produce records of 100 bytes, `per_s` (-1: as fast as it goes); return records per second."""
     out = java(
         "org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records",
-        str(records), "--record-size", "100", "--throughput", "-1", "--producer-props",
+        str(records), "--record-size", "100", "--throughput", str(per_s), "--producer-props",
         f"bootstrap.servers={bootstrap}", f"acks={acks}", "batch.size=65536", "linger.ms=5",
         f"compression.type={codec}",
     )  # fmt: skip
