@@ -182,10 +182,11 @@ def test_any_bytes_are_shown(data):
     assert found.form == "avro" or found.note
 
 
-values = st.deferred(
-    lambda: st.fixed_dictionaries(
+def any_record(inner):
+    """Draw records of ANY; `inner` may stand in their field a."""
+    return st.fixed_dictionaries(
         {
-            "a": st.one_of(st.none(), st.text(max_size=20), st.lists(values, max_size=2)),
+            "a": st.one_of(st.none(), st.text(max_size=20), inner),
             "b": st.dictionaries(
                 st.text(max_size=5),
                 st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.binary(max_size=9)),
@@ -193,7 +194,11 @@ values = st.deferred(
             ),
         }
     )
-)
+
+
+values = any_record(st.none())
+for _ in range(avro.DEEPEST // 2 - 1):  # a list and a record each time; what is deeper is refused
+    values = any_record(st.lists(values, max_size=2))
 
 
 @given(values)
