@@ -21,7 +21,7 @@ from kafka import KafkaConsumer
 from ottla.admin.local import passwords
 from ottla.admin.local.cluster_dir import ClusterDir
 from support import kafka_tools
-from support.cluster import free_ports
+from support.cluster import free_row
 from support.secret_scan import content, files_below
 from support.waiting import until
 
@@ -45,7 +45,7 @@ def ottla(*arguments, stdin="", code=0):
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("secure") / "data"
     try:
-        said = ottla("up", "--secure", "--dir", path, "--port-base", free_ports(1)[0])
+        said = ottla("up", "--secure", "--dir", path, "--port-base", free_row(4))
         yield path, said
     finally:
         ottla("down", "--dir", path)

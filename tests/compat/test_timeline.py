@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.admin.local.processes import alive
-from support.cluster import free_ports
+from support.cluster import free_row
 from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
@@ -81,9 +81,8 @@ class Acknowledged:
 @pytest.mark.parametrize("crash_detection", ["own", "off"])
 def test_a_producer_s_gap_lies_in_the_picture_s(tmp_path, crash_detection):
     folder = tmp_path / "data"
-    base = free_ports(6)[0]
     setting = f"ottla.crash.detection={crash_detection}"
-    ottla("up", "-n", 3, "--dir", folder, "--port-base", base, "--set", setting)
+    ottla("up", "-n", 3, "--dir", folder, "--port-base", free_row(4), "--set", setting)
     try:
         brokers = json.loads((folder / "cluster.json").read_text())["brokers"]
         servers = ",".join(f"127.0.0.1:{b['port']}" for b in brokers)

@@ -40,7 +40,7 @@ from kazoo.exceptions import NoNodeError
 
 from support import kafka_tools
 from support.clients import admin_client, named
-from support.cluster import free_ports
+from support.cluster import free_ports, free_row
 from support.kafka39 import Kafka39Cluster
 from support.waiting import until
 
@@ -250,7 +250,7 @@ class Watched:
 @contextlib.contextmanager
 def cluster(folder: Path, *arguments: object) -> Iterator[Watched]:
     """Run a cluster of `ottla up` with one broker, a topic and a group."""
-    port, _ = free_ports(2)
+    port = free_row(2)
     sets = [word for setting in SETTINGS for word in ("--set", setting)]
     up, _ = run(ottla("up", "-n", 1, "--dir", folder, "--port-base", port, *sets, *arguments))
     assert up.returncode == 0, up.stderr
@@ -655,7 +655,7 @@ def folders(proof: Proof, here: Watched) -> None:
     assert here.folder is not None
     with tempfile.TemporaryDirectory() as name:
         other = Path(name) / "other"
-        port, _ = free_ports(2)
+        port = free_row(2)
         command = ottla("up", "-n", 1, "--dir", other, "--zookeeper", here.zookeeper,
                         "--port-base", port)  # fmt: skip
         before = here.state()
@@ -680,7 +680,7 @@ def disk(proof: Proof, _here: Watched) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, out = Path(name) / "small", Path(name)
         folder.mkdir()
-        port, _ = free_ports(2)
+        port = free_row(2)
         script = f"""
             mount -t tmpfs -o size=12m tmpfs {folder} || exit 99
             ottla() {{ {" ".join(OTTLA)} "$@" --dir {folder}/data; }}
@@ -879,7 +879,7 @@ def interrupted_up(proof: Proof, chance: random.Random) -> None:
         for n in range(0 if proof.brief else 8):
             folder = Path(name) / f"up-{n}"
             after_s = chance.uniform(0.05, 2.0)
-            port, _ = free_ports(2)
+            port = free_row(2)
             command = ottla("up", "-n", 1, "--dir", folder, "--port-base", port)
             code, text, ours = interrupted(command, after_s)
             wrong = list(interrupt_problems(code, text, ours=ours))

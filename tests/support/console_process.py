@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.admin.local.processes import alive
-from support.cluster import free_ports
+from support.cluster import free_row
 
 LINK = re.compile(r"(https?)://([\w.]+:\d+)(/login\?token=\S+)")
 
@@ -28,7 +28,7 @@ def run(*words):
 def up(path, brokers=3, *more):
     """Start a cluster in a folder, and end it."""
     for _ in range(5):
-        base = free_ports(brokers + 1)[0]  # and ZooKeeper's
+        base = free_row(brokers + 1)  # and ZooKeeper's
         done = run("up", "-n", brokers, "--dir", path, "--port-base", base, *more)
         if done.returncode == 0 or "in use" not in done.stderr:
             break
