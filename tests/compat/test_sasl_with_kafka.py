@@ -148,9 +148,10 @@ def test_kafkas_console_tools_over_sasl(mixed, alice):
         stdin="\n".join(sent) + "\n",
     )  # fmt: skip
     for side in mixed.sides:
+        # A group that it names itself is one of 100,000: the second may go on from the first's.
         out = mixed.call(CONSOLE_CONSUMER, side, alice, "--topic", "shared", "--from-beginning",
-                         "--max-messages", "100", "--timeout-ms", "30000",
-                         option="--consumer.config")  # fmt: skip
+                         "--group", f"console-{side}", "--max-messages", "100",
+                         "--timeout-ms", "30000", option="--consumer.config")  # fmt: skip
         assert sorted(re.findall(r"value-\d+", out)) == sorted(sent)
 
 
