@@ -363,7 +363,7 @@ def test_more_brokers_get_the_next_ports(tmp_path):
 
 
 def test_one_line_after_another_reaches_several_partitions(here):
-    assert ottla("topics", "create", "spread", "--partitions", "6", "--dir", here).returncode == 0
+    assert ottla("topics", "create", "spread", "--partitions", "20", "--dir", here).returncode == 0
     for _ in range(8):
         assert ottla("produce", "spread", "--dir", here, input="x\n").returncode == 0
     lines = ottla(
