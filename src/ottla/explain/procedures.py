@@ -7,9 +7,11 @@ difference, though each single decision is right. Invariants: nothing is compare
 missing or a journal holds no inputs (those of older versions): not until the next snapshot; the
 lines of one event are held together, of a larger one than `MAX_LINES` none; an event that was cut
 short (the end of its term or of the journal) is compared as far as it goes; after a difference the
-context follows the journal's lines.
+context follows the journal's lines; where it cannot, for they name what cannot be (damage that
+leaves a line valid), that is a difference, and nothing is compared until the next snapshot.
 """
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -90,7 +92,8 @@ class Procedures:
         if resigned:
             self._lose()
         elif isinstance(line, journaled.SnapshotLine):
-            self._take_snapshot(entry)
+            with self._believed(entry):
+                self._take_snapshot(entry)
         elif self._followed is not None:
             self._lines.append(entry)
             if len(self._lines) > MAX_LINES:
@@ -106,6 +109,17 @@ class Procedures:
 
     def _lose(self) -> None:
         self._followed, self._lines, self._elected = None, [], False
+
+    @contextlib.contextmanager
+    def _believed(self, entry: Entry | None) -> Iterator[None]:
+        """Run what believes lines, of which this is the first; a failure is a difference."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever cannot be may be named
+            self._lose()
+            if entry is not None:
+                now = f"fails: {type(error).__name__}: {error}"
+                self.differences.append(ProcedureDifference(entry, _name(entry), _text(entry), now))
 
     def _take_snapshot(self, entry: Entry) -> None:
         facts = entry.facts
@@ -135,7 +149,12 @@ class Procedures:
         if followed is None or written is None or not (lines or elected):
             return
         followed.loaded = True
-        run = _Run(followed, written, lines, self._event[1], cut_short=cut_short)
+        with self._believed(lines[0] if lines else None):
+            run = _Run(followed, written, lines, self._event[1], cut_short=cut_short)
+            self._compare(run, lines, elected=elected)
+
+    def _compare(self, run: "_Run", lines: Sequence[Entry], *, elected: bool) -> None:
+        followed = run.followed
         name = "Elected" if elected else _name(lines[0])
         try:
             if elected:
@@ -193,7 +212,7 @@ class _Run:
         cut_short: bool,
     ) -> None:
         self.started = False
-        self._followed = followed
+        self.followed = followed
         self._written = written
         self._lines = lines
         self._cause = cause
@@ -225,7 +244,7 @@ class _Run:
         self.started = True
         written = self._written
         changes = StateChanges(
-            self._followed.context, written.settings, written.eligibility, self._cause
+            self.followed.context, written.settings, written.eligibility, self._cause
         )
         steps: Steps[Any] = procedure(changes)
         noted = 0
@@ -308,7 +327,7 @@ class _Run:
         self, partitions: Sequence[TopicPartition]
     ) -> Iterator[tuple[TopicPartition, LeaderIsrAndControllerEpoch]]:
         """Yield what was read: by a line of its own, by the next decision, or as it was known."""
-        context = self._followed.context
+        context = self.followed.context
         for tp in partitions:
             read = [state for number, state in self._read.get(tp, ()) if number >= self._at]
             decision = self._next_decision(tp)

@@ -550,13 +550,15 @@ def read_line(raw: bytes | str) -> tuple[AnyLine, Any]:
             partition_of(line.partition)
         elif isinstance(line, SnapshotLine) and line.part in PARTS:
             facts = msgspec.convert(line.facts, PARTS[line.part], str_keys=True)
+            for text in _partitions_of(facts):
+                partition_of(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise DamagedLineError(str(error) or type(error).__name__) from error
     return line, facts
 
 
 def _partitions_of(facts: Any) -> list[str]:
-    """Return the partitions that an event's facts name, where readers rely on them."""
+    """Return the partitions that facts name, where readers rely on them."""
     if isinstance(facts, ReassignmentStep | ReassignmentRefused):
         return [facts.partition]
     if isinstance(facts, RestartedUnseen):
@@ -565,6 +567,8 @@ def _partitions_of(facts: Any) -> list[str]:
         return [*facts.partitions, *facts.states]
     if isinstance(facts, LeaderAndIsrAnswered):
         return [*facts.offline, *facts.online]
+    if isinstance(facts, ClusterFacts):
+        return [*facts.reassigning, *(tp for tps in facts.offline_dirs.values() for tp in tps)]
     return []
 
 

@@ -32,6 +32,11 @@ def line(epoch, cause=1, ts=1000, **more):
     return (json.dumps({**head, "event": "Elected", **more}) + "\n").encode()
 
 
+def brokers(**facts):
+    """A snapshot's part about brokers."""
+    return line(1, kind="snapshot", part="cluster", facts={"brokers": [], **facts})
+
+
 def causes(paths):
     damage = Damage()
     return [(e.line.epoch, e.line.cause) for e in read(find(paths), damage)], damage
@@ -73,6 +78,8 @@ def test_no_journal_is_said_with_the_way_out(tmp_path):
         (b'{"kind":"states","before":1,"after":"x","subjects":[]}\n', "before"),
         (line(1, event="TopicDeleted", inputs={}), "topic"),
         (line(1, event="IsrChangesNotified", inputs={"partitions": ["nonsense"]}), "nonsense"),
+        (brokers(reassigning=["nonsense"]), "nonsense"),
+        (brokers(offline_dirs={"1": ["t-0", "nonsense"]}), "nonsense"),
         (b"\xff\xfe\x00\n", "malformed"),
         (line(1)[:-20], "cut off"),
     ],

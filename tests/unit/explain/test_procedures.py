@@ -182,6 +182,25 @@ def test_a_line_that_is_missing_is_found_too(told):
         assert replayed(entries[:number] + entries[number + 1 :]).differences
 
 
+@pytest.mark.parametrize(("right", "wrong"), [(b'"t-1"', b'"t71"'), (b"t-1 on 2", b"t-1 on x")])
+def test_lines_that_name_what_cannot_be_are_a_difference(told, right, wrong):
+    """One damaged byte that leaves a line valid: once the replay failed."""
+    story = told("broker_failure")
+    for files in story.files:
+        for file in files:
+            lines = file.read_bytes().splitlines(keepends=True)
+            file.write_bytes(
+                b"".join(
+                    line.replace(right, wrong) if line.startswith(b'{"kind":"states",') else line
+                    for line in lines
+                )
+            )
+    damage = Damage()
+    procedures = replayed(story.entries(damage))
+    assert damage.count == 0
+    assert "fails: ValueError" in {found.now[:17] for found in procedures.differences}
+
+
 def test_where_lines_are_missing_nothing_is_compared_until_the_next_snapshot(told):
     entries = told("reassignment").entries()
     procedures = Procedures()
