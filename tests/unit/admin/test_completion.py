@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -155,6 +156,8 @@ def at_a_terminal(command, environment):
     """Run a shell at a terminal; yield what types a text and waits until others are shown."""
     pid, fd = pty.fork()
     if pid == 0:
+        # So wide that no folder's name makes a line go on below: what is shown would be cut there.
+        termios.tcsetwinsize(0, (50, 500))
         os.execvpe(command[0], command, environment)
     readable = select.poll()
     readable.register(fd, select.POLLIN)
