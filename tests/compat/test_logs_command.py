@@ -208,7 +208,8 @@ def test_the_lines_are_those_of_kafkas_tool(folder, kafka_tools, options):
     [
         (
             "__consumer_offsets", "--offsets-decoder", 12,
-            ('"ownedPartitions"', '"assignedPartitions"', r'"members":\[\]', "<DELETE>", r"\\u001F"),
+            ('"ownedPartitions"', '"assignedPartitions"', r'"members":\[\]', "<DELETE>",
+             r"\\u001F"),
         ),
         (
             "__transaction_state", "--transaction-log-decoder", 30,

@@ -92,7 +92,7 @@ class Procedures:
         if resigned:
             self._lose()
         elif isinstance(line, journaled.SnapshotLine):
-            with self._believed(entry):
+            with self._failure_is_difference(entry):
                 self._take_snapshot(entry)
         elif self._followed is not None:
             self._lines.append(entry)
@@ -111,8 +111,8 @@ class Procedures:
         self._followed, self._lines, self._elected = None, [], False
 
     @contextlib.contextmanager
-    def _believed(self, entry: Entry | None) -> Iterator[None]:
-        """Run what believes lines, of which this is the first; a failure is a difference."""
+    def _failure_is_difference(self, entry: Entry | None) -> Iterator[None]:
+        """Run what relies on lines, of which `entry` is the first; its failure is a difference."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever cannot be may be named
@@ -149,7 +149,7 @@ class Procedures:
         if followed is None or written is None or not (lines or elected):
             return
         followed.loaded = True
-        with self._believed(lines[0] if lines else None):
+        with self._failure_is_difference(lines[0] if lines else None):
             run = _Run(followed, written, lines, self._event[1], cut_short=cut_short)
             self._compare(run, lines, elected=elected)
 
