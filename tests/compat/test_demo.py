@@ -42,7 +42,7 @@ def processes_in(groups):
 @pytest.mark.parametrize(
     ("moment", "number", "extra"),
     [
-        ("starting a real ZooKeeper", signal.SIGINT, ["--no-spark"]),
+        ("starting ZooKeeper and three", signal.SIGINT, ["--no-spark"]),
         ("producing", signal.SIGINT, ["--no-spark"]),
         ("kill -9", signal.SIGTERM, ["--no-spark"]),
         ("is back", signal.SIGINT, ["--no-spark"]),

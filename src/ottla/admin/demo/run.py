@@ -147,7 +147,7 @@ class Demo:
 
     def _start(self) -> None:
         options = self._options
-        self._stage.say("starting a real ZooKeeper and three brokers")
+        self._stage.say("starting ZooKeeper and three brokers")
         began = time.monotonic()
         wanted = local_cluster.Wanted(
             REPLICAS, options.port_base, options.zookeeper, any_ports=True
