@@ -1,4 +1,4 @@
-"""Faults of the network: links that are cut, slow or lossy (F13 to F16)."""
+"""Faults of the network: links that are cut, slow or lossy (F13 to F16, F44)."""
 
 import json
 import time
@@ -15,7 +15,7 @@ SPOILT_S = 30
 
 def f13(proof: Proof) -> dict[str, Any]:
     """A leader's packets to its followers vanish; ZooKeeper and controller hear it."""
-    before = time.monotonic()
+    before, removals = time.monotonic(), proof.removals()
     for follower in FOLLOWERS:
         proof.network.cut(host(LEADER), host(follower))
     try:
@@ -33,6 +33,7 @@ def f13(proof: Proof) -> dict[str, Any]:
             proof.network.heal(host(LEADER), host(follower))
     healed = time.monotonic()
     proof.settle()
+    assert proof.removals() == removals, "a broker that was not heard was taken for dead"
     return {
         "isr_shrunk_s": round(shrunk - before, 1),
         "refused": told(codes),
@@ -42,12 +43,13 @@ def f13(proof: Proof) -> dict[str, Any]:
 
 def f14(proof: Proof) -> dict[str, Any]:
     """A leader and ZooKeeper do not hear each other; its followers hear it."""
-    before = time.monotonic()
+    before, removals = time.monotonic(), proof.removals()
     proof.network.cut(host(LEADER), ZOOKEEPER)
     proof.network.cut(ZOOKEEPER, host(LEADER))
     try:
         until(lambda: proof.leader() in FOLLOWERS, SESSION_S + 6, "a new leader")
         moved = time.monotonic()
+        assert moved - before > SESSION_S / 2, "its session had not ended"
         codes = Counter(proof.produce_at(LEADER, timeout_s=10) for _ in range(5))
         assert 0 not in codes, "the old leader acknowledged"
         until(lambda: proof.first_ack(moved), 20, "the new leader serves")
@@ -56,10 +58,36 @@ def f14(proof: Proof) -> dict[str, Any]:
         proof.network.heal(ZOOKEEPER, host(LEADER))
     healed = time.monotonic()
     proof.settle()
+    assert proof.removals() == removals, "a broker that was not heard was taken for dead"
     return {
         "new_leader_s": round(moved - before, 1),
         "acked_again_s": round(proof.first_ack(moved) - before, 1),
         "old_leader_answers": told(codes),
+        "settled_s": round(time.monotonic() - healed, 1),
+    }
+
+
+def f44(proof: Proof) -> dict[str, Any]:
+    """A leader's host is silent for all others: no proof; its session has to end (R17)."""
+    before, removals = time.monotonic(), proof.removals()
+    others = [ZOOKEEPER, *(host(broker) for broker in (CONTROLLER, *FOLLOWERS))]
+    links = [pair for other in others for pair in ((host(LEADER), other), (other, host(LEADER)))]
+    for link in links:
+        proof.network.cut(*link)
+    try:
+        until(lambda: proof.leader() in FOLLOWERS, SESSION_S + 6, "a new leader")
+        moved = time.monotonic()
+        assert moved - before > SESSION_S / 2, "its session had not ended"
+        until(lambda: proof.first_ack(moved), 20, "the new leader serves")
+    finally:
+        for link in links:
+            proof.network.heal(*link)
+    healed = time.monotonic()
+    proof.settle()
+    assert proof.removals() == removals, "a broker that was not heard was taken for dead"
+    return {
+        "new_leader_s": round(moved - before, 1),
+        "acked_again_s": round(proof.first_ack(moved) - before, 1),
         "settled_s": round(time.monotonic() - healed, 1),
     }
 

@@ -96,6 +96,11 @@ class Proof:
             lambda: disagreements(self.znodes, addresses, TOPIC),
         )
 
+    def removals(self) -> int:
+        """Return how many registrations were removed before their session had ended (R17)."""
+        logs = (self.cluster.log(broker).read_bytes() for broker in self.cluster.ids)
+        return sum(log.count(b"registration removed broker=") for log in logs)
+
     def give_office_back(self) -> None:
         """Make broker 0 the controller again."""
         while self.znodes.controller() != CONTROLLER:
