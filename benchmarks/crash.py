@@ -20,6 +20,7 @@ import contextlib
 import json
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -415,6 +416,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     args = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("crash: SIGTERM"))  # stops its cluster, too
     names = [args.only] if args.only else list(SYSTEMS)
     versions = {"kafka39": kafka_tools.VERSION, "kafka41": VERSION}
     for name in set(names) & set(versions):
