@@ -77,13 +77,6 @@ there are JMX's: `Value` of a gauge; `Count` and `OneMinuteRate` of a meter; `Co
 """
 
 DETAILED = {"topic", "partition"}
-KINDS = {
-    "attributes": "gauge, counter",
-    "times": "summary",
-    "timer": "summary",
-    "share": "gauge",
-    "meter": "counter",
-}
 
 
 def section(title: str, rows: list[Described], note: str = "") -> str:
@@ -102,7 +95,8 @@ def labels(one: Described) -> str:
 def row(one: Described) -> str:
     """Return one line."""
     names = "<br>".join(f"`{name}`" for name in one.families)
-    kind = "histogram" if "LatenessMs" in one.bean else KINDS.get(one.kind, one.kind)
+    kinds = list(one.families.values())
+    kind = "<br>".join(kinds if len(set(kinds)) > 1 else kinds[:1])
     return f"| {names} | {labels(one)} | {kind} | {one.unit} | `{one.name}` | {one.meaning} |\n"
 
 

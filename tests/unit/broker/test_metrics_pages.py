@@ -1,6 +1,7 @@
 """The pages of a broker: /metrics as other parsers read it, /readyz as the cluster changes."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics import parser as open_metrics
@@ -26,6 +27,8 @@ from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.metadata import MetadataRequest
 
 pytestmark = pytest.mark.timeout(60)
+
+PAGE_OF_METRICS = Path(__file__).resolve().parents[3] / "docs" / "METRICS.md"
 
 
 @pytest.fixture
@@ -67,6 +70,21 @@ def samples(text, parse=text_string_to_metric_families):
             key = s.name, tuple(sorted(s.labels.items()))
             assert key not in found, f"twice: {key}"
             found[key] = s.value
+    return found
+
+
+def kinds_on_the_page_of_metrics():
+    """Return the kind of each metric that docs/METRICS.md lists."""
+    found = {}
+    place = None
+    for line in PAGE_OF_METRICS.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if cells[0] == "metric":
+            place = cells.index("kind")
+        elif place is not None and line.startswith("| `"):
+            names = [name.strip("`") for name in cells[0].split("<br>")]
+            kinds = cells[place].split("<br>")
+            found |= zip(names, kinds * len(names) if len(kinds) == 1 else kinds, strict=True)
     return found
 
 
@@ -153,6 +171,13 @@ def test_the_catalogue_has_all_that_is_shown_and_nothing_else(pair):
         tags = {part.partition("=")[0] for part in parts[len(kept) :]}
         assert tags in (described_beans[bean], described_beans[bean] - {"topic"}), name
     assert not [t for t in help_texts().values() if "\n" in t or "`" in t or "](" in t]
+    modern = text_of(get(pair, "b1", pages, accept="application/openmetrics-text"))
+    shown = dict(line.split()[2:] for line in modern.splitlines() if line.startswith("# TYPE "))
+    listed = {
+        name.removesuffix("_total") if kind == "counter" else name: kind
+        for name, kind in kinds_on_the_page_of_metrics().items()
+    }
+    assert listed == shown
 
 
 def test_who_has_a_quota_is_shown_with_what_is_used_of_it(pair):

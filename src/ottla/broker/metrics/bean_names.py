@@ -17,6 +17,7 @@ _PERCENT = re.compile(r"(.+)Percent\w*")
 _DOMAIN = re.compile(r"(kafka|ottla)(?:\.(.+))?")
 
 COUNTER, GAUGE, SUMMARY, UNKNOWN = "counter", "gauge", "summary", "unknown"
+HISTOGRAM = "histogram"
 
 
 class Bean(NamedTuple):

@@ -12,7 +12,7 @@ Kinds: `gauge` has `Value`; `meter` counts (`Count`, `OneMinuteRate`); `times` h
 from dataclasses import dataclass
 from functools import cache
 
-from ottla.broker.metrics.bean_names import parse_bean, samples_of
+from ottla.broker.metrics.bean_names import HISTOGRAM, parse_bean, samples_of
 
 _QUOTA = "kafka.server:type="
 ATTRIBUTES = {
@@ -177,10 +177,10 @@ class Described:
         return tuple(self.bean.removeprefix(self.name).lstrip(",").split(","))
 
     @property
-    def families(self) -> tuple[str, ...]:
-        """The names of its metrics in Prometheus."""
+    def families(self) -> dict[str, str]:
+        """The names of its metrics in Prometheus, each with its kind there."""
         if self.bean == LATENESS_BEAN:
-            return (LATENESS,)
+            return {LATENESS: HISTOGRAM}
         attributes = {
             "gauge": ["Value"],
             "meter": ["Count"],
@@ -190,8 +190,11 @@ class Described:
             "attributes": ATTRIBUTES.get(self.name, ()),
         }[self.kind]
         bean = parse_bean(self.name)
-        found = [s.family for attribute in attributes for s in samples_of(bean, attribute)]
-        return tuple(dict.fromkeys(found))
+        return {
+            sample.family: sample.kind
+            for attribute in attributes
+            for sample in samples_of(bean, attribute)
+        }
 
 
 def _lines(text: str) -> list[list[str]]:

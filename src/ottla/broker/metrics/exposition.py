@@ -9,11 +9,18 @@ translated once (`bean_names`). The formats: "Text-based format" 0.0.4 of Promet
 import functools
 from collections.abc import Iterator, Mapping
 
-from ottla.broker.metrics.bean_names import COUNTER, Sample, label_text, parse_bean, samples_of
+from ottla.broker.metrics.bean_names import (
+    COUNTER,
+    HISTOGRAM,
+    UNKNOWN,
+    Sample,
+    label_text,
+    parse_bean,
+    samples_of,
+)
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-HISTOGRAM = "histogram"
 NAMES = 4096
 """Names of MBeans whose translation is kept: a broker without topics has about 400."""
 
@@ -67,7 +74,7 @@ class Families:
             if open_metrics and family.kind == COUNTER:
                 name = name.removesuffix("_total")
             kind = family.kind
-            if kind == "unknown" and not open_metrics:
+            if kind == UNKNOWN and not open_metrics:
                 kind = "untyped"
             head = f"# TYPE {name} {kind}\n"
             if family.help:
