@@ -8,6 +8,7 @@ Unit tests keep the committed page equal to the catalogue, and the catalogue to 
 from pathlib import Path
 
 from ottla.broker.metrics.catalogue import Described, beans, process_metrics
+from ottla.pipelines.landing import metrics as lake
 
 PAGE = Path(__file__).with_name("METRICS.md")
 
@@ -42,6 +43,9 @@ scrape_configs:
   - job_name: kafka
     static_configs:
       - targets: ["127.0.0.1:9192", "127.0.0.1:9193", "127.0.0.1:9194"]
+  - job_name: lake    # `ottla pipeline lake --follow` with lake.metrics_port = 9300
+    static_configs:
+      - targets: ["127.0.0.1:9300"]
 ```
 
 Series of single topics and partitions are off: `ottla.metrics.detail=topic` adds series for each topic, `partition` also for each
@@ -49,6 +53,7 @@ replica. At most `ottla.metrics.max.series` of both are shown, whole topics and 
 what is left out.
 
 Ready-made: boards in `deploy/grafana`, rules and alerts in `deploy/prometheus/rules.yml`.
+They ask for the brokers as job `kafka` and for the lake job as `lake`; what the lake's alerts mean is in [PIPELINES.md](PIPELINES.md#when-the-lake-falls-behind).
 
 ## Probes
 
@@ -114,6 +119,11 @@ def page() -> str:
     text += "### The process\n\n| metric | kind | unit | meaning |\n|---|---|---|---|\n"
     for one in process_metrics():
         text += f"| `{one.bean}` | {one.kind} | {one.unit} | {one.meaning} |\n"
+    text += "\n### The lake job\n\nNot on a broker's page: at `lake.metrics_port` of `ottla pipeline lake`"
+    text += " ([PIPELINES.md](PIPELINES.md#when-the-lake-falls-behind)).\n\n"
+    text += "| metric | labels | kind | meaning |\n|---|---|---|---|\n"
+    for name, (kind, what) in lake.HELP.items():
+        text += f"| `ottla_lake_{name}` | topic | {kind} | {what} |\n"
     return text
 
 

@@ -5,7 +5,8 @@
 A board is rows of panels; a panel is a title, a unit of Grafana, and expressions with the text of
 their legend. Tests keep the committed boards equal to what this writes, and every metric that a
 board names to what brokers show. `topic=""` leaves the series of single topics out, which are there
-with `ottla.metrics.detail=topic`.
+with `ottla.metrics.detail=topic`. The lake job (`ottla pipeline lake`) is a target
+of another job of Prometheus than the brokers: its panels do not ask for `$job`.
 """
 
 import json
@@ -23,6 +24,8 @@ TIMES = "kafka_network_requestmetrics_"
 CONTROLLER = "kafka_controller_kafkacontroller_"
 STATS = "kafka_controller_controllerstats_"
 GROUPS = "kafka_coordinator_group_groupmetadatamanager_"
+LAKE = "ottla_lake_"
+OF_A_TABLE = "instance, topic"
 
 
 def rate(metric, selector, by="instance"):
@@ -214,6 +217,20 @@ BOARDS = {
                       (rate(f"{TIMES}requests_total",
                             f'{OF}, request=~"JoinGroup|SyncGroup|Heartbeat|LeaveGroup|OffsetCommit"',
                             "request"), "{{request}}")),
+            ]),
+            ("Spark streaming: the lake job (needs lake.metrics_port)", [
+                graph("lag: offsets that have not landed", "short",
+                      (total(f"{LAKE}lag_offsets", "", OF_A_TABLE), "{{instance}} {{topic}}")),
+                graph("rows and dead letters", "cps",
+                      (rate(f"{LAKE}rows_total", "", OF_A_TABLE), "{{instance}} {{topic}}"),
+                      (rate(f"{LAKE}dead_letters_total", "", OF_A_TABLE),
+                       "{{instance}} {{topic}} dead letters")),
+                graph("time since the last batch, and until all has landed", "s",
+                      (f"time() - {LAKE}last_commit_seconds", "{{instance}} {{topic}} since"),
+                      (f"{LAKE}lag_offsets / {LAKE}rows_per_second", "{{instance}} {{topic}} until")),
+                graph("batches in an hour, and offsets lost", "short",
+                      (f"increase({LAKE}batches_total[1h])", "{{instance}} {{topic}} batches"),
+                      (f"increase({LAKE}lost_offsets_total[1h])", "{{instance}} {{topic}} lost")),
             ]),
         ],
     ),

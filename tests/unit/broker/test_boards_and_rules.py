@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from ottla.broker.metrics.catalogue import LATENESS, beans, process_metrics
+from ottla.pipelines.landing import metrics as lake
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 RULES = DEPLOY / "prometheus" / "rules.yml"
@@ -22,8 +23,9 @@ EVERYWHERE = {"job", "instance"}
 
 @functools.cache
 def exported():
-    """Return the labels of each series, by its name, as the catalogue of metrics has them."""
+    """Return the labels of each series, by its name: of brokers, and of the lake job."""
     found = {one.bean: set() for one in process_metrics()}
+    found |= {f"ottla_lake_{name}": {"topic"} for name in lake.HELP}
     for one in beans():
         labels = {tag.replace("-", "_") for tag in one.tags if tag}
         for family in one.families:
@@ -85,6 +87,22 @@ def test_the_check_finds_what_there_is_not():
     assert problems("rate(kafka_no_such_total[5m])", known) == ["kafka_no_such_total"]
     assert problems('kafka_log_log_size{queue="q"}', known) == ["kafka_log_log_size: queue"]
     assert problems('sum(kafka_log_log_size{topic="t", job="j"}) > 1', known) == []
+    assert problems("ottla_lake_lag > 0", known) == ["ottla_lake_lag"]
+    assert problems('ottla_lake_lag_offsets{group="g"}', known) == ["ottla_lake_lag_offsets: group"]
+    assert problems('ottla_lake_lag_offsets{topic="t"} > 0', known) == []
+
+
+def test_the_lake_names_its_figures_as_the_check_has_them():
+    figures = lake.Metrics()
+    figures.update("t", dict.fromkeys(lake.HELP, 1))
+    shown = [line for line in figures.text().splitlines() if not line.startswith("#")]
+    assert shown == [f'{name}{{topic="t"}} 1' for name in exported() if "_lake_" in name]
+
+
+def test_what_waits_for_the_lake_is_on_a_board_and_in_an_alert():
+    named = [where for where, expression in expressions() if "ottla_lake_lag_offsets" in expression]
+    assert {"OttlaLakeIsStuck", "OttlaLakeIsBehind"} <= set(named)
+    assert any(where.startswith("groups.json") for where in named)
 
 
 def test_each_alert_says_how_bad_it_is_and_what_to_do():
