@@ -15,6 +15,7 @@ from ottla.model.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.metadata import MetadataRequest
+from ottla.zookeeper.session import SessionState
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -25,6 +26,7 @@ ELECTIONS = "kafka.controller:type=ControllerStats,name="
 IDLE = "kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent"
 HANDLERS = "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent"
 REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request="
+FETCH_SESSIONS = "kafka.server:type=FetchSessionCache,name="
 TIMES = "kafka.network:type=RequestMetrics,name=TotalTimeMs,request="
 PARKED = "kafka.server:type=DelayedOperationPurgatory,name=NumDelayedOperations,delayedOperation="
 
@@ -205,6 +207,47 @@ def test_counts_of_topics_are_those_of_records_and_bytes(pair):
     pair.ask(1, DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 3)
     pair.wait(lambda: not len(counts))
     assert counts.total().messages_in == 5, "totals do not go back"
+
+
+def test_each_count_stands_under_its_own_name(pair):
+    """Counts that differ, each at the place where the broker keeps it."""
+    broker = pair.brokers["b1"]
+    replicas, logs = broker.services.replicas, broker.logs
+    metrics = metrics_of(broker, Hand())
+    replicas.purgatory.parked_total, replicas.purgatory.expired_total = 11, 12
+    logs.budget.hits, logs.budget.misses = 13, 14
+    logs.budget.used, logs.budget.limit = 15, 16
+    replicas.damaged._corrupt_reads = 10
+    logs.logs()[0].corrupt_reads = 7
+    alter = replicas.alter
+    alter.shrinks_total, alter.expands_total, alter.failed_total = 18, 19, 20
+    replicas.fetchers._lost_before = 21
+    replicas.sessions.evicted_total = 22
+    states = SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.DEAD
+    broker.membership.session_counts.update(zip(states, (23, 24, 25), strict=True))
+    sessions = "kafka.server:type=SessionExpireListener,name=ZooKeeper"
+    counts = {
+        "ottla.server:type=Purgatory,name=ParkedPerSec": 11,
+        "ottla.server:type=Purgatory,name=ExpiredPerSec": 12,
+        "ottla.log:type=TailCache,name=HitsPerSec": 13,
+        "ottla.log:type=TailCache,name=MissesPerSec": 14,
+        f"{MANAGER}IsrShrinksPerSec": 18,
+        f"{MANAGER}IsrExpandsPerSec": 19,
+        f"{MANAGER}FailedIsrUpdatesPerSec": 20,
+        "ottla.server:type=ReplicaManager,name=LostRecordsPerSec": 21,
+        f"{FETCH_SESSIONS}IncrementalFetchSessionEvictionsPerSec": 22,
+        f"{sessions}SyncConnectsPerSec": 23,
+        f"{sessions}DisconnectsPerSec": 24,
+        f"{sessions}ExpiresPerSec": 25,
+    }
+    gauges = {
+        "ottla.log:type=TailCache,name=Bytes": 15,
+        "ottla.log:type=TailCache,name=MaxBytes": 16,
+        "ottla.log:type=LogManager,name=CorruptReads": 17,
+    }
+    found = metrics.figures()
+    assert {name: found[name]["Count"] for name in counts} == counts
+    assert {name: found[name]["Value"] for name in gauges} == gauges
 
 
 def test_the_loops_busy_time_is_that_of_the_thread():
