@@ -25,6 +25,7 @@ from ottla.model.errors import ConfigError
 from ottla.net.http_server import HttpRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.metadata import MetadataRequest
+from ottla.zookeeper.session import SessionState
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -206,6 +207,13 @@ def test_who_has_a_quota_is_shown_with_what_is_used_of_it(pair):
     assert quotas.used(now_ms + 60_000, 1)[0][2:] == (0.0, 0.0)
 
 
+def session_states(scene, broker):
+    """Return what a new page says of the session of the first broker with ZooKeeper."""
+    read = samples(text_of(get(scene, "b1", pages_of(broker))))
+    name = "ottla_server_zookeepersession_state"
+    return {dict(labels)["state"]: value for (n, labels), value in read.items() if n == name}
+
+
 def test_ready_is_who_is_registered_and_in_sync(pair):
     broker = pair.brokers["b1"]
     pages = pages_of(broker)
@@ -216,14 +224,17 @@ def test_ready_is_who_is_registered_and_in_sync(pair):
     under = broker.services.replicas
     pair.wait(lambda: all(p.isr.committed == (1,) for p in under.partitions.values()))
     assert get(pair, "b1", pages, "/readyz").status == 200, "it is in sync itself"
+    assert session_states(pair, broker) == {"connected": 1, "suspended": 0, "dead": 0}
     pair.simulation.node("zk").crash()
+    pair.wait(lambda: broker.membership.session_state is SessionState.SUSPENDED)
+    assert session_states(pair, broker) == {"connected": 0, "suspended": 1, "dead": 0}
+    assert get(pair, "b1", pages, "/readyz").status == 200, "the session may go on"
     pair.wait(lambda: not broker.services.replicas.may_propose)
     response = get(pair, "b1", pages, "/readyz")
     assert response.status == 503
     assert b"fenced" in response.body[0]
     assert text_of(get(pair, "b1", pages, "/healthz")) == "ok\n", "it lives"
-    dead = 'ottla_server_zookeepersession_state{state="dead"} 1'
-    assert dead in text_of(get(pair, "b1", pages))
+    assert session_states(pair, broker) == {"connected": 0, "suspended": 0, "dead": 1}
     broker.services.replicas.unfence()
     assert b"not registered" in get(pair, "b1", pages, "/readyz").body[0]
 
@@ -237,6 +248,23 @@ def test_a_replica_that_is_not_in_sync_is_a_reason(pair):
     known[0] = type(known[0])(0, 1, 1, (1,), (1, 2), (), 1, 1)
     response = get(pair, "b2", pages, "/readyz")
     assert response.body == (b"not ready: 1 replicas are not in sync: t-0\n",)
+
+
+def test_replicas_that_are_offline_are_a_reason(pair):
+    replicas = pair.brokers["b1"].services.replicas
+    first, second = sorted(replicas.partitions)
+    pages = pages_of(pair.brokers["b1"])
+
+    async def give_up(tp):
+        replicas.give_up(tp)
+        return await pages.respond(HttpRequest("GET", "/readyz", {}))
+
+    node = pair.simulation.node("b1")
+    response = node.call(give_up(second))
+    assert response.status == 503
+    assert response.body == (b"not ready: 1 replicas are offline: t-1\n",)
+    response = node.call(give_up(first))
+    assert response.body == (b"not ready: 2 replicas are offline: t-1, t-0\n",)
 
 
 def test_a_broker_that_has_not_started_yet_lives_and_is_not_ready(scene):
