@@ -16,6 +16,7 @@ from ottla.pipelines.landing import metrics as lake
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 RULES = DEPLOY / "prometheus" / "rules.yml"
+CASES = DEPLOY / "prometheus" / "rules_test.yml"
 BOARDS = sorted((DEPLOY / "grafana").glob("*.json"))
 SUFFIXES = {"times": ("", "_count"), "timer": ("", "_count")}
 EVERYWHERE = {"job", "instance"}
@@ -112,6 +113,38 @@ def test_each_alert_says_how_bad_it_is_and_what_to_do():
         assert alert["labels"]["severity"] in ("critical", "warning", "info"), alert
         assert set(alert["annotations"]) == {"summary", "description"}, alert
     assert len({alert["alert"] for alert in alerts}) == len(alerts)
+
+
+def expectations(kind):
+    """Return what `rules_test.yml` expects: "alert_rule_test" or "promql_expr_test"."""
+    cases = yaml.safe_load(CASES.read_text())["tests"]
+    return [expected for case in cases for expected in case.get(kind, ())]
+
+
+def test_each_alert_fires_in_a_case_and_is_silent_in_another():
+    """With the severity and the description of its rule: also where promtool is not."""
+    fired = {}
+    for expected in expectations("alert_rule_test"):
+        fired.setdefault(expected["alertname"], []).append(expected["exp_alerts"])
+    alerts = {rule["alert"]: rule for rule in rules() if "alert" in rule}
+    assert set(fired) <= set(alerts)
+    assert not [name for name in alerts if not any(fired.get(name, []))], "never fire"
+    assert not [name for name in alerts if [] not in fired[name]], "never silent"
+    for name, expected in fired.items():
+        for one in (one for several in expected for one in several):
+            annotations = alerts[name]["annotations"]
+            assert one["exp_labels"]["severity"] == alerts[name]["labels"]["severity"], name
+            assert one["exp_annotations"]["description"] == annotations["description"], name
+
+
+def test_each_recording_rule_has_a_case_with_values():
+    asked = {
+        name
+        for expected in expectations("promql_expr_test")
+        if expected["exp_samples"]
+        for name in re.findall(r"\b\w+:[\w:]+", expected["expr"])
+    }
+    assert {rule["record"] for rule in rules() if "record" in rule} == asked
 
 
 def test_the_boards_are_those_that_are_written():
