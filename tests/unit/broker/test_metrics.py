@@ -12,8 +12,10 @@ import pytest
 from ottla.broker.metrics.mbeans import SAMPLE_S, WINDOW, Metrics, ThreadTimes
 from ottla.broker.metrics.request_times import EVERY
 from ottla.model.errors import ErrorCode
+from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
+from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.zookeeper.session import SessionState
 
@@ -23,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 MANAGER = "kafka.server:type=ReplicaManager,name="
 CONTROLLER = "kafka.controller:type=KafkaController,name="
 ELECTIONS = "kafka.controller:type=ControllerStats,name="
+CAUSES = ("offline", "unclean", "reassignment", "preferred", "controlled-shutdown")
 IDLE = "kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent"
 HANDLERS = "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent"
 REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request="
@@ -51,6 +54,13 @@ def metrics_of(broker, hand):
 
 def values(metrics):
     return {name: f["Value"] for name, f in metrics.figures().items() if "Value" in f}
+
+
+def elections(metrics):
+    """Return how many elections there were of each cause."""
+    by_cause = "ottla.controller:type=ControllerStats,name=ElectionsPerSec,cause="
+    found = metrics.figures().items()
+    return {n.removeprefix(by_cause): f["Count"] for n, f in found if n.startswith(by_cause)}
 
 
 @pytest.fixture
@@ -114,10 +124,7 @@ def test_an_unclean_election_is_counted_by_the_controller_that_held_it(pair):
     assert found[f"{ELECTIONS}UncleanLeaderElectionsPerSec"]["Count"] == 1
     elected = "ottla.controller:type=ControllerStats,name=LeadersElectedPerSec"
     assert found[elected]["Count"] == 1
-    by_cause = "ottla.controller:type=ControllerStats,name=ElectionsPerSec,cause="
-    causes = {n.removeprefix(by_cause): f["Count"] for n, f in found.items() if by_cause in n}
-    assert {cause: n for cause, n in causes.items() if n} == {"unclean": 1}
-    assert len(causes) == 5
+    assert elections(second) == dict.fromkeys(CAUSES, 0) | {"unclean": 1}
     times = found[f"{ELECTIONS}ControllerChangeRateAndTimeMs"]
     assert times["Count"] >= 1
     assert 0 < times["Min"] <= times["50thPercentile"] <= times["Max"]
@@ -126,6 +133,55 @@ def test_an_unclean_election_is_counted_by_the_controller_that_held_it(pair):
     pair.simulation.node("b2").loop.call_soon(controller._end_term, "the test says so", 0)
     pair.wait(lambda: not controller.is_active)
     assert second.figures()[f"{ELECTIONS}UncleanLeaderElectionsPerSec"]["Count"] == 1
+
+
+def test_elections_are_counted_by_their_cause(scene):
+    for number in (3, 1, 2):
+        scene.up(number, auto_leader_rebalance_enable="false")
+    controller = scene.brokers["b3"]
+    metrics = metrics_of(controller, Hand())
+    r = CreateTopicsRequest
+    wanted = [[1, 2], [1, 2], [2, 1], [2, 1]]
+    assignments = [
+        r.CreatableReplicaAssignment(partition_index=index, broker_ids=replicas)
+        for index, replicas in enumerate(wanted)
+    ]
+    topic = r.CreatableTopic(
+        name="t", num_partitions=-1, replication_factor=-1, assignments=assignments
+    )
+    scene.ask(3, r(topics=[topic], timeout_ms=10_000), 7)
+    known = controller.services.metadata
+
+    def led_by(*leaders, in_sync=2):
+        states = [known.partition("t", index) for index in range(4)]
+        return all(
+            state is not None and state.leader == leader and len(state.isr) == in_sync
+            for state, leader in zip(states, leaders, strict=True)
+        )
+
+    scene.wait(lambda: led_by(1, 1, 2, 2))
+    nothing = dict.fromkeys(CAUSES, 0)
+    assert elections(metrics) == nothing, "the first leaders are not elected"
+    scene.simulation.node("b1").crash()
+    scene.wait(lambda: led_by(2, 2, 2, 2, in_sync=1))
+    assert elections(metrics) == nothing | {"offline": 2}
+    scene.up(1)
+    scene.wait(lambda: led_by(2, 2, 2, 2))
+    e = ElectLeadersRequest
+    scene.ask(3, e(election_type=0, topic_partitions=[e.TopicPartitions("t", [0])]), 2)
+    scene.wait(lambda: led_by(1, 2, 2, 2))
+    assert elections(metrics) == nothing | {"offline": 2, "preferred": 1}
+    scene.stop(2)
+    scene.wait(lambda: led_by(1, 1, 1, 1, in_sync=1))
+    found = nothing | {"offline": 2, "preferred": 1, "controlled-shutdown": 3}
+    assert elections(metrics) == found
+    a = AlterPartitionReassignmentsRequest
+    moves = [a.ReassignablePartition(partition_index=index, replicas=[3]) for index in range(4)]
+    scene.ask(3, a(topics=[a.ReassignableTopic(name="t", partitions=moves)]), 0)
+    scene.wait(lambda: led_by(3, 3, 3, 3, in_sync=1))
+    assert elections(metrics) == found | {"reassignment": 4}
+    total = metrics.figures()["ottla.controller:type=ControllerStats,name=LeadersElectedPerSec"]
+    assert total["Count"] == 10
 
 
 def test_the_page_of_metrics_is_up_to_date():
