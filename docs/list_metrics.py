@@ -50,7 +50,7 @@ scrape_configs:
 
 Series of single topics and partitions are off: `ottla.metrics.detail=topic` adds series for each topic, `partition` also for each
 replica. At most `ottla.metrics.max.series` of both are shown, whole topics and replicas at a time; `ottla_server_metrics_seriesleftout` counts
-what is left out.
+what is left out, of clients with quotas too.
 
 Ready-made: boards in `deploy/grafana`, rules and alerts in `deploy/prometheus/rules.yml`.
 They ask for the brokers as job `kafka` and for the lake job as `lake`; what the lake's alerts mean is in [PIPELINES.md](PIPELINES.md#when-the-lake-falls-behind).

@@ -7,6 +7,7 @@ import pytest
 from prometheus_client.openmetrics import parser as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from ottla.broker.metrics import mbeans
 from ottla.broker.metrics.catalogue import beans, help_texts, process_metrics
 from ottla.broker.metrics.exposition import wants_open_metrics
 from ottla.broker.metrics.listener import metrics_address, open_pages
@@ -30,6 +31,7 @@ from ottla.zookeeper.session import SessionState
 pytestmark = pytest.mark.timeout(60)
 
 PAGE_OF_METRICS = Path(__file__).resolve().parents[3] / "docs" / "METRICS.md"
+LEFT_OUT = "ottla_server_metrics_seriesleftout", ()
 
 
 @pytest.fixture
@@ -137,14 +139,13 @@ def test_series_of_topics_and_partitions_are_asked_for_and_bounded(pair):
         for level in ("broker", "topic", "partition")
     ]  # fmt: skip
     assert [len(found) for found in named] == [0, 1, 3]
-    left_out = "ottla_server_metrics_seriesleftout", ()
     room = len(TOPIC_METRICS) + SERIES_OF_A_PARTITION + 3
     read = samples(text_of(get(pair, "b1", pages_of(broker, "partition", room))))
-    assert read[left_out] == SERIES_OF_A_PARTITION
+    assert read[LEFT_OUT] == SERIES_OF_A_PARTITION
     shown = {dict(labels).get("partition") for name, labels in read if name == "kafka_log_log_size"}
     assert shown == {"0"}
     read = samples(text_of(get(pair, "b1", pages_of(broker, "partition", 0))))
-    assert read[left_out] == len(TOPIC_METRICS) + 2 * SERIES_OF_A_PARTITION
+    assert read[LEFT_OUT] == len(TOPIC_METRICS) + 2 * SERIES_OF_A_PARTITION
 
 
 def test_the_catalogue_has_all_that_is_shown_and_nothing_else(pair):
@@ -181,7 +182,7 @@ def test_the_catalogue_has_all_that_is_shown_and_nothing_else(pair):
     assert listed == shown
 
 
-def test_who_has_a_quota_is_shown_with_what_is_used_of_it(pair):
+def test_who_has_a_quota_is_shown_with_what_is_used_of_it(pair, monkeypatch):
     broker = pair.brokers["b1"]
     quotas = ClientQuotas(samples=11, window_ms=1000.0)
     broker.services.quotas = quotas
@@ -203,8 +204,16 @@ def test_who_has_a_quota_is_shown_with_what_is_used_of_it(pair):
     assert wait_ms == 40_000, "five times the bound over ten windows"
     for number in range(5):
         quotas.record(CONSUMER_RATE, "u", f"c{number}", 1000.0 * number, now_ms)
-    assert [used[1][1] for used in quotas.used(now_ms, 3)] == ['a,"=\n', "c", "c4"]
-    assert quotas.used(now_ms + 60_000, 1)[0][2:] == (0.0, 0.0)
+    used, left_out = quotas.used(now_ms, 3)
+    assert [one.shared[1] for one in used] == ['a,"=\n', "c", "c4", "c3"], "of each kind of bound"
+    assert left_out == 2, "c1 and c2; c0 used nothing"
+    monkeypatch.setattr(mbeans, "MOST_CLIENTS", 3)
+    read = samples(text_of(get(pair, "b1", pages_of(broker))))
+    assert read[LEFT_OUT] == 2 * len(("byte-rate", "throttle-time"))
+    read = samples(text_of(get(pair, "b1", pages_of(broker, "topic", 0))))
+    assert read[LEFT_OUT] == 4 + len(TOPIC_METRICS), "with the topics"
+    used, left_out = quotas.used(now_ms + 60_000, 1)
+    assert (used[0].per_s, used[0].held_back_ms, left_out) == (0.0, 0.0, 0)
 
 
 def session_states(scene, broker):

@@ -48,7 +48,7 @@ kafka.server:type=BrokerTopicMetrics,name=TotalProduceRequestsPerSec,topic | met
 kafka.server:type=BrokerTopicMetrics,name=FailedProduceRequestsPerSec,topic | meter | batches | of them refused for another reason than that leadership moved or that the batch is too large or damaged
 kafka.server:type=BrokerTopicMetrics,name=TotalFetchRequestsPerSec,topic | meter | reads | reads of a partition for a fetch. Kafka reads each partition of a session for each fetch, this broker only those with news
 kafka.server:type=BrokerTopicMetrics,name=FailedFetchRequestsPerSec,topic | meter | reads | of them failed for another reason than that leadership moved or the offset is not there
-kafka.server:type=Produce,user,client-id | attributes | bytes/s, ms | where there are quotas, of the 200 busiest who share one: `byte-rate` of what they produced, `throttle-time`: how long they were last held back, 0 if not lately. A user or client without a bound of its own is empty; both are percent-encoded, as in Kafka
+kafka.server:type=Produce,user,client-id | attributes | bytes/s, ms | where there are quotas, of the 200 busiest who share one of this kind: `byte-rate` of what they produced, `throttle-time`: how long they were last held back, 0 if not lately. A user or client without a bound of its own is empty; both are percent-encoded, as in Kafka
 kafka.server:type=Fetch,user,client-id | attributes | bytes/s, ms | the same of what they were sent
 kafka.server:type=Request,user,client-id | attributes | %, ms | the same of the loop's time that their requests took: `request-time`
 kafka.server:type=DelayedOperationPurgatory,name=NumDelayedOperations,delayedOperation | gauge | operations | `Fetch` and `Produce` that wait
@@ -130,7 +130,7 @@ ottla.server:type=ReplicaManager,name=LostRecordsPerSec | meter | records | comm
 ottla.server:type=Purgatory,name=ParkedPerSec | meter | operations | requests that had to wait for followers, for records or for a time
 ottla.server:type=Purgatory,name=ExpiredPerSec | meter | operations | of them those that ended because their time was over
 ottla.server:type=ZooKeeperSession,name=State,state | gauge | 0 or 1 | whether the session with ZooKeeper is in this state: connected, suspended (the connection is lost, the session may go on), dead
-ottla.server:type=Metrics,name=SeriesLeftOut | gauge | series | series of topics and partitions that this page leaves out, beyond `ottla.metrics.max.series`
+ottla.server:type=Metrics,name=SeriesLeftOut | gauge | series | series of topics and partitions that this page leaves out, beyond `ottla.metrics.max.series`, and of clients with quotas that used something lately, beyond the 200 busiest of each kind
 ottla.log:type=LogManager,name=DamagedLogCount | gauge | replicas | logs here of which records cannot be read ([adr/0008](adr/0008-a-damaged-replica-gives-up-and-is-copied-anew.md)); above 0 for longer than a copy takes, the log says which, and that no other replica is in sync
 ottla.log:type=LogManager,name=SetAsideLogCount | gauge | replicas | damaged logs kept until all of them has been copied anew
 ottla.log:type=LogManager,name=CorruptReads | gauge | reads | reads refused since the start because a batch was not what had been written

@@ -61,7 +61,9 @@ QUOTAS = {
     REQUEST_PERCENTAGE: ("Request", "request-time"),
 }
 MOST_CLIENTS = 200
-"""Shown of those that share a bound each: the busiest."""
+"""Shown of those who share a bound, for each kind of bound: the busiest."""
+SERIES_OF_A_CLIENT = 2
+LEFT_OUT = "ottla.server:type=Metrics,name=SeriesLeftOut"
 ERRORS = "kafka.network:type=RequestMetrics,name=ErrorsPerSec,request="
 REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request="
 CRASHES = "ottla.controller:type=CrashDetection,name=ProofTimeMs"
@@ -394,8 +396,9 @@ class Metrics:
 
     def _of_quotas(self) -> Figures:
         """Return what clients with quotas use, by Kafka's sanitized names of users and clients."""
-        found: Figures = {}
-        used = self._broker.services.quotas.used(self._monotonic() * 1000, MOST_CLIENTS)
+        now_ms = self._monotonic() * 1000
+        used, left_out = self._broker.services.quotas.used(now_ms, MOST_CLIENTS)
+        found: Figures = {LEFT_OUT: _gauge(left_out * SERIES_OF_A_CLIENT)}
         if not used:
             return found
         from urllib.parse import quote  # noqa: PLC0415 - a broker without quotas does without it

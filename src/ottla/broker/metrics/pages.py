@@ -18,14 +18,13 @@ from ottla.broker.metrics.exposition import (
     Families,
     wants_open_metrics,
 )
-from ottla.broker.metrics.mbeans import Metrics
+from ottla.broker.metrics.mbeans import LEFT_OUT, Metrics
 from ottla.broker.metrics.readiness import Registered, why_not_ready
 from ottla.broker.metrics.series import PARTITION, TOPIC, add_partitions, add_topics
 from ottla.model.time_slices import TimeSlice
 from ottla.net.http_server import HttpRequest, HttpResponse, plain
 
 FRESH_S = 1.0
-LEFT_OUT = "ottla.server:type=Metrics,name=SeriesLeftOut"
 _HERTZ, _START_FIELD, _CPU_FIELDS = "SC_CLK_TCK", 19, slice(11, 13)
 INDEX = (
     "/metrics: this broker in the formats of Prometheus\n/healthz: whether it responds\n/readyz: \
@@ -81,13 +80,15 @@ class Pages:
         self._metrics.watch()
         families = Families(help_texts())
         figures = self._metrics.figures()
+        left_out = figures.pop(LEFT_OUT)["Value"]
         await turn.checkpoint()
         for bean, values in figures.items():
             if bean != LATENESS_BEAN:
                 families.add_figure(bean, values)
         await turn.checkpoint()
         families.add_histogram(LATENESS, *self._metrics.lateness())
-        families.add_figure(LEFT_OUT, {"Value": await self._add_series(families, turn)})
+        left_out += await self._add_series(families, turn)
+        families.add_figure(LEFT_OUT, {"Value": left_out})
         _add_process(families)
         body = []
         for text in families.texts(open_metrics=open_metrics):

@@ -15,6 +15,7 @@ KIP-55, KIP-124, KIP-612).
 
 import heapq
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from ottla.replication.throttle import UNBOUNDED, WindowedRate
 
@@ -32,6 +33,17 @@ Entity = tuple[str | None, str | None]
 Bounds = Mapping[str, float]
 
 _MOST_RATES = 10_000
+
+
+class Used(NamedTuple):
+    """What is used of a bound."""
+
+    name: str
+    shared: Entity
+    """Who shares it."""
+    per_s: float
+    held_back_ms: float
+    """The last time within all windows, 0 if there was none."""
 
 
 class ClientQuotas:
@@ -132,19 +144,24 @@ class ClientQuotas:
             self._rates[name, shared] = rate
         return rate
 
-    def used(self, now_ms: float, most: int) -> list[tuple[str, Entity, float, float]]:
-        """Return (name of the bound, who shares it, what is used per second, ms held back).
+    def used(self, now_ms: float, most: int) -> tuple[list[Used], int]:
+        """Return what is used of each bound by the `most` busiest who share it.
 
-        Of the `most` busiest. Held back: the last time within all windows, 0 if there was none.
+        And how many more used something within all windows.
         """
-        rates = [(rate.bytes_per_s(now_ms), key) for key, rate in self._rates.items()]
-        busiest = heapq.nlargest(most, rates, key=lambda pair: pair[0])
+        by_bound: dict[str, list[tuple[float, Entity]]] = {}
+        for (name, shared), rate in self._rates.items():
+            by_bound.setdefault(name, []).append((rate.bytes_per_s(now_ms), shared))
         oldest_ms = now_ms - self._samples * self._window_ms
-        found = []
-        for rate, (name, shared) in busiest:
-            at_ms, wait_ms = self._waits.get((name, shared), (0.0, 0.0))
-            found.append((name, shared, rate, wait_ms if at_ms >= oldest_ms else 0.0))
-        return found
+        found, left_out = [], 0
+        for name, rates in by_bound.items():
+            busiest = heapq.nlargest(most, rates, key=lambda pair: pair[0])
+            left_out += sum(per_s > 0 for per_s, _ in rates)
+            left_out -= sum(per_s > 0 for per_s, _ in busiest)
+            for per_s, shared in busiest:
+                at_ms, wait_ms = self._waits.get((name, shared), (0.0, 0.0))
+                found.append(Used(name, shared, per_s, wait_ms if at_ms >= oldest_ms else 0.0))
+        return found, left_out
 
     def connection_rate(self, address: str) -> float:
         """Return how many connections per second an address may make."""
