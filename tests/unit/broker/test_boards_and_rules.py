@@ -137,6 +137,12 @@ def test_each_alert_fires_in_a_case_and_is_silent_in_another():
             assert one["exp_annotations"]["description"] == annotations["description"], name
 
 
+def test_cases_name_the_order_of_the_groups():
+    """promtool takes any order else, and alerts ask for what the first group records."""
+    groups = [group["name"] for group in yaml.safe_load(RULES.read_text())["groups"]]
+    assert yaml.safe_load(CASES.read_text())["group_eval_order"] == groups
+
+
 def test_each_recording_rule_has_a_case_with_values():
     asked = {
         name
