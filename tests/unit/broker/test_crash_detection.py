@@ -8,6 +8,8 @@ import pytest
 from ottla.broker.broker import Broker
 from ottla.broker.lifecycle import controller_watch
 from ottla.broker.lifecycle.state import BrokerState
+from ottla.broker.metrics.mbeans import Metrics
+from ottla.controller.crash_detection import PAUSE_S
 from ottla.controller.effects import ERROR
 from ottla.model.journal_schema import JOURNAL_NAME
 
@@ -63,6 +65,13 @@ def test_f44_a_process_that_dies_is_gone_long_before_its_session_ends(scene):
     assert removal["evidence"] == "connection refused at PLAINTEXT://b2:9092"
     scene.simulation.run_for(0.1)
     assert scene.brokers["b1"].services.controller.statistics()["registrations_removed_total"] == 1
+    found = Metrics(scene.brokers["b1"]).figures()
+    assert (
+        found["ottla.controller:type=ControllerStats,name=RegistrationsRemovedPerSec"]["Count"] == 1
+    )
+    proof = found["ottla.controller:type=CrashDetection,name=ProofTimeMs"]
+    assert proof["Count"] == 1
+    assert PAUSE_S * 1000 <= proof["Min"] <= proof["Max"] < 200, "two rounds, before it was gone"
 
 
 def test_f44_a_controller_that_dies_is_followed_at_once(scene):
