@@ -63,17 +63,32 @@ def elections(metrics):
     return {n.removeprefix(by_cause): f["Count"] for n, f in found if n.startswith(by_cause)}
 
 
+def slow_requests(caplog):
+    lines = [record.getMessage() for record in caplog.records]
+    return [line for line in lines if line.startswith("request slow ")]
+
+
+def create(scene, *replicas, at=1):
+    """Create the topic t with these replicas of its partitions."""
+    r = CreateTopicsRequest
+    topic = r.CreatableTopic(
+        name="t",
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[
+            r.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
+            for index, brokers in enumerate(replicas)
+        ],
+    )
+    scene.ask(at, r(topics=[topic], timeout_ms=10_000), 7)
+
+
 @pytest.fixture
 def pair(scene):
     """Two brokers and a topic of one partition on both, led by the first."""
     scene.up(1)
     scene.up(2, replica_lag_time_max_ms="3000")
-    r = CreateTopicsRequest
-    assignment = r.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])
-    topic = r.CreatableTopic(
-        name="t", num_partitions=-1, replication_factor=-1, assignments=[assignment]
-    )
-    scene.ask(1, r(topics=[topic], timeout_ms=10_000), 7)
+    create(scene, [1, 2])
     scene.wait(lambda: all(b.logs.logs() for b in scene.brokers.values()))
     return scene
 
@@ -140,16 +155,7 @@ def test_elections_are_counted_by_their_cause(scene):
         scene.up(number, auto_leader_rebalance_enable="false")
     controller = scene.brokers["b3"]
     metrics = metrics_of(controller, Hand())
-    r = CreateTopicsRequest
-    wanted = [[1, 2], [1, 2], [2, 1], [2, 1]]
-    assignments = [
-        r.CreatableReplicaAssignment(partition_index=index, broker_ids=replicas)
-        for index, replicas in enumerate(wanted)
-    ]
-    topic = r.CreatableTopic(
-        name="t", num_partitions=-1, replication_factor=-1, assignments=assignments
-    )
-    scene.ask(3, r(topics=[topic], timeout_ms=10_000), 7)
+    create(scene, [1, 2], [1, 2], [2, 1], [2, 1], at=3)
     known = controller.services.metadata
 
     def led_by(*leaders, in_sync=2):
@@ -242,6 +248,23 @@ def test_fetches_of_followers_and_of_consumers_are_told_apart(pair):
     assert f"{TIMES}FetchConsumer" not in found
     remote = found["kafka.network:type=RequestMetrics,name=RemoteTimeMs,request=Produce"]
     assert remote["Max"] > 0, "the producer waits for the follower"
+
+
+def test_a_broker_tells_slow_requests_if_its_settings_say_so(scene, caplog):
+    scene.up(1, ottla_slow_request_ms="200")
+    scene.up(2)
+    create(scene, [1, 2])
+    scene.wait(lambda: all(b.logs.logs() for b in scene.brokers.values()))
+    scene.produce("t")
+    assert not slow_requests(caplog), "it was fast"
+    follower = scene.simulation.node("b2")
+    follower.pause()
+    scene.simulation.node("b1").loop.call_later(1.0, follower.resume)
+    scene.produce("t")
+    (line,) = slow_requests(caplog)
+    assert line.startswith("request slow api=Produce version=9 ")
+    assert "client_id='t' peer=" in line
+    assert 200 <= float(line.partition(" total_ms=")[2].partition(" ")[0]) < 2000
 
 
 def test_counts_of_topics_are_those_of_records_and_bytes(pair):
