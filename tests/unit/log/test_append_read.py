@@ -27,7 +27,10 @@ def test_read_from_the_middle_of_a_batch_returns_that_batch(kit, cold):
     kit.fill(log, 5, count=4)
     if cold:
         log = kit.reopen(log)
+    budget = log._tail.budget
+    hits, misses = budget.hits, budget.misses
     found = log.read(9, 1 << 20, log.log_end_offset)
+    assert (budget.hits - hits, budget.misses - misses) == ((0, 1) if cold else (1, 0))
     data = b"".join(found.parts)
     assert [h.base_offset for _, h in iter_batches(data)] == [8, 12, 16]
     assert found.size == len(data)

@@ -94,6 +94,7 @@ def test_each_expires_at_its_time(run, purgatory, node):
             await asyncio.sleep(wait_ms / 1000 - (node.clock.monotonic() - began_s))
             for limit, operation in ends:
                 assert bool(operation.ended) == (wait_ms > limit), (wait_ms, limit)
+        assert purgatory.statistics() == {"parked": 0, "parked_total": 4, "expired_total": 4}
 
     run(scenario)
 
