@@ -77,7 +77,8 @@ other than `localhost`, so that no web page reads it by DNS rebinding.
 
 Labels in brackets are there only with `ottla.metrics.detail`. The JSON document has the MBeans without them. Attributes
 there are JMX's: `Value` of a gauge; `Count` and `OneMinuteRate` of a meter; `Count`, `Mean`, `Min`, `Max` and percentiles of times.
-`OneMinuteRate` is the plain mean of the last minute (Kafka's weighs younger seconds more).
+`OneMinuteRate` is the plain mean of the last minute (Kafka's weighs younger seconds more). What is of the kind `unknown` is `untyped` in
+Prometheus's text.
 
 """
 
