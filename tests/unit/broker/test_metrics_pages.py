@@ -24,6 +24,7 @@ from ottla.broker.quotas.client_quotas import (
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConfigError
 from ottla.net.http_server import HttpRequest
+from ottla.pipelines.landing.metrics import HELP
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.zookeeper.session import SessionState
@@ -179,7 +180,10 @@ def test_the_catalogue_has_all_that_is_shown_and_nothing_else(pair):
         name.removesuffix("_total") if kind == "counter" else name: kind
         for name, kind in kinds_on_the_page_of_metrics().items()
     }
-    assert listed == shown
+    of_the_lake = {
+        f"ottla_lake_{name.removesuffix('_total')}": kind for name, (kind, _) in HELP.items()
+    }
+    assert listed == shown | of_the_lake
 
 
 def test_who_has_a_quota_is_shown_with_what_is_used_of_it(pair, monkeypatch):
