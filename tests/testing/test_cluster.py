@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import inspect
 import multiprocessing
 import os
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 import ottla
 from ottla.model.errors import ConfigError, OttlaError
@@ -310,6 +312,143 @@ def test_the_asynchronous_one_lets_its_loop_run(in_process):
         return turns
 
     assert asyncio.run(main()) > 5
+
+
+ASYNC_ONLY = {"sync"}
+SYNC_ONLY = {"open", "close", "age_s", "note", "in_process", "session_timeout_ms"}
+"""What `async with` does; what it was made with; what the plugin and chaos use."""
+ATTRIBUTE_OF_ONE = "events"
+PROPERTY_OF_ONE = "controller"
+"""It waits, so the asynchronous one has it as a method."""
+
+
+def public(found):
+    return {name for name in dir(found) if not name.startswith("_")}
+
+
+def signature(kind, name):
+    found = inspect.getattr_static(kind, name)
+    return inspect.signature(found.fget if isinstance(found, property) else found)
+
+
+def is_property(kind, name):
+    return isinstance(inspect.getattr_static(kind, name), property)
+
+
+def test_the_asynchronous_one_has_all_that_the_other_has():
+    names = public(ottla.Cluster(1)) - ASYNC_ONLY
+    assert names == public(SyncCluster(1)) - SYNC_ONLY
+    for name in ("__init__", *sorted(names - {ATTRIBUTE_OF_ONE})):
+        assert signature(ottla.Cluster, name) == signature(SyncCluster, name), name
+        same = is_property(ottla.Cluster, name) == is_property(SyncCluster, name)
+        assert same or name == PROPERTY_OF_ONE, name
+
+
+class Noted(ottla.Cluster):
+    """A cluster that knows which of its public names were used."""
+
+    def __init__(self, *args, **kwargs):
+        self._used = set()
+        super().__init__(*args, **kwargs)
+
+    def __getattribute__(self, name):
+        if not name.startswith("_"):
+            self._used.add(name)
+        return super().__getattribute__(name)
+
+
+def topics_of(address, timeout_s=60):
+    """Return the topics that a client which has just come is told of, and after how long."""
+    client = AdminClient({"bootstrap.servers": address})
+    began = time.monotonic()
+    found = client.list_topics(timeout=timeout_s).topics
+    return set(found), time.monotonic() - began
+
+
+async def check_what_is_asked(cluster):
+    assert cluster.broker_ids == [1, 2]
+    assert cluster.bootstrap == f"{cluster.address(1)},{cluster.address(2)}"
+    assert cluster.zookeeper.startswith("127.0.0.1:")
+    assert cluster.pid(1) != cluster.pid(2)
+    assert cluster.dir.is_dir()
+    await cluster.create_topic("orders", 2, replicas=2, min_insync_replicas=1)
+    await cluster.wait_until_in_sync()
+    assert await cluster.partitions() == ["orders-0", "orders-1"]
+    assert await cluster.isr_of("orders-1") == sorted(await cluster.replicas_of("orders-1"))
+    assert await cluster.leader_of("orders-1") in (1, 2)
+    assert await cluster.controller() in (1, 2)
+    assert "orders-1" in await cluster.why("orders-1")
+
+
+async def check_what_happens_to_brokers(cluster):
+    await cluster.pause(2)
+    assert cluster.paused(2)
+    assert cluster.running(2)
+    await cluster.resume(2)
+    assert not cluster.paused(2)
+    await cluster.wait_until_in_sync()
+    await cluster.stop(1)
+    assert not cluster.running(1)
+    assert "shut down" in cluster.logs(1, 5)
+    assert await cluster.leader_of("orders-0") == 2
+    await cluster.start(1)
+    assert cluster.running(1)
+    await cluster.wait_until_in_sync()
+    await cluster.restart(2)
+    assert [what for _, what in cluster.events][-2:] == ["stopped broker 2", "started broker 2"]
+    await cluster.wait_until_in_sync()
+    await cluster.kill(2)
+    assert not cluster.running(2)
+    assert await cluster.leader_of("orders-0") == 1
+    await cluster.start(2)
+    assert await cluster.add_broker() == 3
+    assert cluster.broker_ids == [1, 2, 3]
+    await cluster.create_topic("wide", replicas=3)
+    await cluster.wait_until_in_sync()
+    assert await cluster.isr_of("wide-0") == [1, 2, 3]
+
+
+async def check_faults(cluster):
+    await cluster.slow(3, 0.5, "clients")
+    found, took_s = await asyncio.to_thread(topics_of, cluster.address(3))
+    assert "wide" in found
+    assert took_s >= 0.49
+    await cluster.partition(3, "clients", how="cut")
+    assert cluster.events[-1][1] == "partitioned broker 3 from clients (cut)"
+    with pytest.raises(KafkaException):
+        await asyncio.to_thread(topics_of, cluster.address(3), 1)
+    await cluster.heal()
+    found, _ = await asyncio.to_thread(topics_of, cluster.address(3))
+    assert "wide" in found
+    writer = Writer(cluster.bootstrap, "orders")
+    await cluster.disk_full(2)
+    writer.write(100)  # to both partitions, of which broker 2 has replicas
+    await asyncio.to_thread(
+        until, lambda: not cluster.running(2), 60, "a broker without a log dir ends"
+    )
+    assert "No space left on device" in cluster.logs(2, 400)
+    await asyncio.to_thread(writer.flush)
+    assert not writer.failed
+    await cluster.heal()
+    await cluster.start(2)
+    await cluster.wait_until_in_sync()
+    assert await cluster.isr_of("orders-0") == [1, 2]
+    await cluster.delete_topic("orders")
+    assert await cluster.partitions() == ["wide-0"]
+
+
+@pytest.mark.timeout(240)
+def test_each_method_of_the_asynchronous_one_has_its_effect():
+    async def main():
+        async with Noted(brokers=2, in_process=True) as cluster:
+            folder = cluster.dir
+            await check_what_is_asked(cluster)
+            await check_what_happens_to_brokers(cluster)
+            await check_faults(cluster)
+        assert not folder.exists()
+        return cluster._used
+
+    assert public(ottla.Cluster) <= asyncio.run(main())
 
 
 def test_mistakes_are_one_clear_line():
