@@ -105,6 +105,40 @@ def test_scopes_share_or_do_not(project):
     result.assert_outcomes(passed=7)
 
 
+def test_a_module_has_a_cluster_of_its_own(project, pytester):
+    """Its tests share it; the tests of the next module have another, and the first is over."""
+    pytester.makeconftest("clusters = []")
+    module = """
+    import pytest
+    from conftest import clusters
+    from ottla.model.errors import OttlaError
+
+    pytestmark = pytest.mark.ottla(brokers=1, in_process=True, scope="module")
+    before = []
+
+    @pytest.fixture(scope="module", autouse=True)
+    def earlier():
+        before.extend(clusters)
+
+    @pytest.mark.parametrize("n", [1, 2])
+    def test_shared(ottla_cluster, n):
+        assert ottla_cluster not in before
+        assert ottla_cluster.partitions() == [], "topics of another test are there"
+        ottla_cluster.create_topic("orders")
+        clusters.append(ottla_cluster)
+
+    def test_it_was_one():
+        one, same = clusters[len(before):]
+        assert one is same
+        assert one.running(1)
+        for other in before:
+            with pytest.raises(OttlaError, match="does not run"):
+                other.heal()
+    """
+    pytester.makepyfile(test_another=textwrap.dedent(module))
+    project(module).assert_outcomes(passed=6)
+
+
 def test_the_report_of_a_failure_tells_what_happened(project):
     result = project(
         PRODUCE
