@@ -1,11 +1,14 @@
 """The examples: they pass as a user would run them, and their types are right."""
 
+import os
 import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+
+from support import kafka_tools
 
 pytestmark = [
     pytest.mark.processes,  # seconds each: the second stage has them
@@ -14,20 +17,43 @@ pytestmark = [
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("test_*.py"))
+MARKS = {
+    "test_java_client": [pytest.mark.java],
+    "test_spark": [pytest.mark.java, pytest.mark.spark],
+}
 
 
 def test_there_are_examples():
-    names = {path.stem for path in EXAMPLES}
-    assert {"test_confluent_kafka", "test_aiokafka", "test_kafka_python", "test_fastapi"} <= names
+    assert {path.stem for path in EXAMPLES} >= {
+        "test_aiokafka", "test_confluent_kafka", "test_fastapi", "test_java_client",
+        "test_kafka_python", "test_spark",
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_passes(path, tmp_path):
+def run(path, folder, libs):
+    """Run an example as a user would; return what pytest prints, with the reasons of skips."""
     installed = bool(entry_points(group="pytest11", name="ottla"))
     plugin = [] if installed else ["-p", "ottla.testing.plugin"]
-    command = [sys.executable, "-m", "pytest", "-q", *plugin, "-p", "no:cacheprovider", "-c",
-               "/dev/null", "--rootdir", str(tmp_path), str(path)]  # fmt: skip
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", *plugin, "-p", "no:cacheprovider",
+               "-c", "/dev/null", "--rootdir", str(folder), str(path)]  # fmt: skip
     done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
-    )
+        command, cwd=folder, env={**os.environ, "KAFKA_LIBS": str(libs)},
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-1000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, id=p.stem, marks=MARKS.get(p.stem, [])) for p in EXAMPLES]
+)
+def test_an_example_passes(path, tmp_path):
+    printed = run(path, tmp_path, kafka_tools.libs())
+    assert "skipped" not in printed, printed
+
+
+def test_the_example_in_java_says_what_it_lacks(tmp_path):
+    path = ROOT / "examples" / "test_java_client.py"
+    printed = run(path, tmp_path, tmp_path)
+    assert "1 skipped" in printed
+    assert "no JDK on the PATH" in printed or f"in {tmp_path}: set KAFKA_LIBS" in printed
