@@ -140,8 +140,15 @@ def readme_test() -> str:
 
 
 def tests_with_the_fixture(installed: Installed) -> None:
-    """Run README.md's test in an empty project: pytest finds the plugin by its entry point."""
+    """Run README.md's test in an empty project: pytest finds the plugin by its entry point.
+
+    `-p ottla` names it, too: for projects that turn off the loading of all plugins that are there.
+    """
     installed.install("pytest", "confluent-kafka")
     (installed.work / "test_orders.py").write_text(readme_test())
-    printed = installed.run("pytest", "-q", "-p", "no:cacheprovider", "test_orders.py")
-    assert re.search(r"^1 passed", printed, re.MULTILINE), printed
+    plain = ("pytest", "-q", "-p", "no:cacheprovider", "test_orders.py")
+    named = ("pytest", "-p", "ottla", *plain[1:])
+    alone = ("pytest", "--disable-plugin-autoload", *named[1:])
+    for command in (plain, named, alone):
+        printed = installed.run(*command)
+        assert re.search(r"^1 passed", printed, re.MULTILINE), printed
