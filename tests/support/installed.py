@@ -130,7 +130,7 @@ def kill_and_read(installed: Installed) -> float:
 def readme_test() -> str:
     """Return README.md's test of a cluster as a fixture."""
     (block,) = [
-        found
+        str(found)
         for found in re.findall(
             r"^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL
         )
