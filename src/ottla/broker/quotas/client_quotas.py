@@ -155,10 +155,8 @@ class ClientQuotas:
         oldest_ms = now_ms - self._samples * self._window_ms
         found, left_out = [], 0
         for name, rates in by_bound.items():
-            busiest = heapq.nlargest(most, rates, key=lambda pair: pair[0])
-            left_out += sum(per_s > 0 for per_s, _ in rates)
-            left_out -= sum(per_s > 0 for per_s, _ in busiest)
-            for per_s, shared in busiest:
+            left_out += max(0, sum(per_s > 0 for per_s, _ in rates) - most)
+            for per_s, shared in heapq.nlargest(most, rates, key=lambda pair: pair[0]):
                 at_ms, wait_ms = self._waits.get((name, shared), (0.0, 0.0))
                 found.append(Used(name, shared, per_s, wait_ms if at_ms >= oldest_ms else 0.0))
         return found, left_out
