@@ -40,6 +40,11 @@ NOTHING = "nothing more"
 _ARGUMENTS = msgspec.json.Encoder()
 
 
+def failure(error: Exception) -> str:
+    """Return what today's rules are said to do where they raise."""
+    return f"fails: {type(error).__name__}: {error}"
+
+
 @dataclass(frozen=True, slots=True)
 class ProcedureDifference:
     """The first line of an event that its procedure would not have written."""
@@ -118,8 +123,8 @@ class Procedures:
         except Exception as error:  # noqa: BLE001 - whatever cannot be may be named
             self._lose()
             if entry is not None:
-                now = f"fails: {type(error).__name__}: {error}"
-                self.differences.append(ProcedureDifference(entry, _name(entry), _text(entry), now))
+                found = ProcedureDifference(entry, _name(entry), _text(entry), failure(error))
+                self.differences.append(found)
 
     def _take_snapshot(self, entry: Entry) -> None:
         facts = entry.facts
@@ -265,7 +270,7 @@ class _Run:
         except (_Differs, _CutShort):
             raise
         except Exception as error:  # a rule that fails is what is looked for
-            raise self._difference(f"fails: {type(error).__name__}: {error}") from error
+            raise self._difference(failure(error)) from error
 
     def _note(self, effect: Effect[Any], changes: StateChanges, noted: int) -> int:
         """Take decisions that were made off those to come; return how many are not recorded."""

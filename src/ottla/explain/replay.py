@@ -38,7 +38,7 @@ from ottla.controller.states import (
     ReplicaState,
 )
 from ottla.explain.lines import Entry
-from ottla.explain.procedures import Procedures
+from ottla.explain.procedures import Procedures, failure
 from ottla.explain.rules import PASSED
 from ottla.model.cluster import (
     BrokerInfo,
@@ -197,7 +197,7 @@ class Replay:
         try:
             now = decide(entry)
         except Exception as error:  # noqa: BLE001 - a rule that fails is what is looked for
-            now = f"fails: {type(error).__name__}: {error}"
+            now = failure(error)
         if now != journaled:
             line = entry.line
             self.differences.append(
