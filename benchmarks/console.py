@@ -187,32 +187,24 @@ def cost(pairs: int) -> None:
         pids = [process.pid for process in cluster.existing().processes()]
         shares: list[float] = []
 
-        def rate(looked_at: bool) -> float:
-            with looking_on(cluster, shares) if looked_at else contextlib.nullcontext():
-                found = producer_performance(bootstrap, "cost", RECORDS, "all")
-            print(
-                f"{'looked at' if looked_at else 'alone':10} {found:10,.0f} records/s", flush=True
-            )
-            return found
-
-        def taken(looked_at: bool) -> float:
-            """Return what the cluster, and the console, take of all cores at a given load."""
+        def run(looked_at: bool, records: int, per_s: int) -> tuple[float, float]:
+            """Return records per second, and what cluster and console took of all cores."""
             with looking_on(cluster, shares) if looked_at else contextlib.nullcontext():
                 began, used = time.monotonic(), sum(map(cpu_s, pids))
-                found = producer_performance(bootstrap, "cost", PACED * PACED_S, "all", per_s=PACED)
+                rate = producer_performance(bootstrap, "cost", records, "all", per_s=per_s)
                 share = (sum(map(cpu_s, pids)) - used) / (time.monotonic() - began)
             share = (share + (shares[-1] if looked_at else 0.0)) / (os.cpu_count() or 1)
             print(
-                f"{'looked at' if looked_at else 'alone':10} {found:10,.0f} records/s, "
+                f"{'looked at' if looked_at else 'alone':10} {rate:10,.0f} records/s, "
                 f"{share * 100:.2f} % of all cores",
                 flush=True,
             )
-            return share
+            return rate, share
 
-        rates = in_turn(rate, pairs)
+        rates = in_turn(lambda looked_at: run(looked_at, RECORDS, -1)[0], pairs)
         console = statistics.median(shares)
         shares.clear()
-        takes = in_turn(taken, pairs)
+        takes = in_turn(lambda looked_at: run(looked_at, PACED * PACED_S, PACED)[1], pairs)
     print(
         f"as fast as it goes, {spread([w / a - 1 for a, w in rates])}; "
         f"the console took {console * 100:.1f} % of a core\n"
