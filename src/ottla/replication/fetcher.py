@@ -21,6 +21,7 @@ import asyncio
 import heapq
 import itertools
 import logging
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -38,6 +39,7 @@ from ottla.model.protocol import EARLIEST, LATEST, UNDEFINED
 from ottla.model.time_slices import TimeSlice, wait_at_most
 from ottla.net.peer import PeerConnection
 from ottla.replication.inter_broker import (
+    LEAST_WAIT_MS,
     FetcherSettings,
     fetch_version,
     list_offsets_version,
@@ -76,6 +78,15 @@ SESSION_ENDED = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
 )
 """After these errors a full request follows at once; after any other one, after a backoff."""
+
+SETTLING_S = 0.1
+"""Fetches sent so soon after a partition was added wait for LEAST_WAIT_MS at the leader.
+
+A LeaderAndIsr of thousands of partitions is applied in time slices. A fetch that is sent between
+two of them names the first ones only; while it waited for records, up to replica.fetch.wait.max.ms,
+the others were not fetched. A new leader expects its followers (`expected_followers`), but when a
+broker starts again its leaders hear of nothing. Kafka adds all partitions of a request at once.
+"""
 
 LOG_ENDS_RETRY_S = 0.5
 """After an error for some log end, log ends are requested again after this time."""
@@ -162,6 +173,9 @@ class LeaderFetcher:
         self._unverified: dict[TopicPartition, PartitionFetchState] = {}
         """partitions whose logs are still to be verified as complete (R18)"""
         self._log_ends_due_s = 0.0
+        self._log_ends_left = False
+        """more log ends are to be requested at once"""
+        self._added_s = -math.inf
         self.fetches_total = 0
         self.bytes_total = 0
         self.errors_total = 0
@@ -191,6 +205,7 @@ class LeaderFetcher:
             self._unverified[partition.tp] = state
             self._log_ends_due_s = 0.0
         self._session.add(state)
+        self._added_s = self._world.clock.monotonic()
         self._wake.set()
 
     def remove(self, tp: TopicPartition) -> None:
@@ -234,6 +249,7 @@ class LeaderFetcher:
     async def _fetch_once(self) -> None:
         self._resume_due()
         self._wake.clear()
+        self._log_ends_left = False
         if self._unverified:
             await self._fetch_log_ends()
         self._delay_throttled()
@@ -275,7 +291,7 @@ class LeaderFetcher:
             )
         else:
             request.replica_id = settings.broker_id
-        request.max_wait_ms = settings.max_wait_ms
+        request.max_wait_ms = self._next_wait_ms()
         request.min_bytes = settings.min_bytes
         request.max_bytes = settings.max_bytes
         for topic in request.topics:
@@ -284,6 +300,17 @@ class LeaderFetcher:
         self.fetches_total += 1
         response: FetchResponse = await peer.send(request, version, settings.request_timeout_s)
         return response
+
+    def _next_wait_ms(self) -> int:
+        """Return how long the next fetch may wait at the leader for records."""
+        now_s = self._world.clock.monotonic()
+        if self._log_ends_left or now_s - self._added_s < SETTLING_S:
+            return LEAST_WAIT_MS
+        longest_ms = self._settings.max_wait_ms
+        if not self._delayed:
+            return longest_ms
+        until_due_ms = math.ceil((self._delayed[0][0] - now_s) * 1000)
+        return min(longest_ms, max(LEAST_WAIT_MS, until_due_ms))
 
     async def _connect(self) -> PeerConnection:
         endpoint = self._host.endpoint(self.leader)
@@ -463,7 +490,9 @@ class LeaderFetcher:
             state
             for state in self._unverified.values()
             if state.leader_end is None and not state.delayed
-        ][:MOST_AT_ONCE]
+        ]
+        self._log_ends_left = len(wanted) > MOST_AT_ONCE
+        del wanted[MOST_AT_ONCE:]
         if not wanted:
             return
         results = await self._query([(s.tp, s.leader_epoch) for s in wanted], LATEST)

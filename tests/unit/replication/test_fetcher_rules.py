@@ -205,3 +205,65 @@ def test_the_first_fetch_after_a_lost_connection_is_full(wired, monkeypatch):
         assert epochs[0] == 0
 
     wired(scenario, brokers=2)
+
+
+async def led_without_its_follower(c, count):
+    """Let broker 1 lead partitions for so long that it expects no fetch of broker 2 any more."""
+    for index in range(count):
+        await c.controller.lead(1, isr=[1], replicas=[1, 2], index=index, new=True, to=[1])
+    await c.settle(10.0)
+
+
+def known(c, index):
+    """Return whether broker 1 knows where the log of its follower ends."""
+    return c[1].partition(index).followers[2].log_end_offset == 0
+
+
+def test_partitions_added_in_slices_do_not_wait_for_the_first_slices_fetch(wired):
+    """A broker that starts again gets thousands of partitions; their leaders hear of nothing."""
+
+    async def scenario(c):
+        await led_without_its_follower(c, 4)
+        for index in range(4):
+            await c.controller.tell(c.controller.states["t", index], [2])
+            await asyncio.sleep(0.03)
+        began_s = c.now
+        await c.until(lambda: all(known(c, index) for index in range(4)), 1.0)
+        assert c.now - began_s < 0.05
+        before = fetcher(c[2]).fetches_total
+        await c.settle(10.0)
+        assert fetcher(c[2]).fetches_total - before < 15, "from now on they wait"
+
+    wired(scenario, brokers=2, replica_fetch_wait_max_ms=5000)
+
+
+def test_a_delayed_partition_does_not_wait_for_the_others_fetch(wired):
+    async def scenario(c):
+        await led_without_its_follower(c, 1)
+        await c.controller.tell(c.controller.states["t", 0], [2])
+        await c.settle(1.0)
+        await c.controller.lead(1, isr=[1], replicas=[1, 2], index=1, new=True, to=[2])
+        await c.settle(8.0)  # broker 1 does not know that it leads
+        state = fetcher(c[2]).states[TopicPartition("t", 1)]
+        assert state.delayed
+        refused = fetcher(c[2]).errors_total
+        await c.settle(3.2)
+        assert fetcher(c[2]).errors_total - refused == 3, "once in replica.fetch.backoff.ms"
+
+    wired(scenario, brokers=2, replica_fetch_wait_max_ms=5000)
+
+
+def test_log_ends_in_several_requests_do_not_wait_for_a_fetch(wired, monkeypatch):
+    """R18: of logs that may have lost their tails so many log ends are requested at once."""
+    monkeypatch.setattr("ottla.replication.fetcher.MOST_AT_ONCE", 1)
+
+    async def scenario(c):
+        await led_without_its_follower(c, 30)
+        monkeypatch.setattr(c[2].replicas, "is_unclean", lambda tp: True)
+        verified = []
+        monkeypatch.setattr(c[2].replicas, "in_sync", verified.append)
+        for index in range(30):
+            await c.controller.tell(c.controller.states["t", index], [2])
+        await c.until(lambda: len(verified) == 30, 1.0)
+
+    wired(scenario, brokers=2, replica_fetch_wait_max_ms=5000)
