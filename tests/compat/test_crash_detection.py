@@ -9,7 +9,10 @@ import time
 
 import pytest
 
+from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 from support.waiting import until, waited_s
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(240)]
@@ -17,6 +20,9 @@ pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(240)]
 SESSION_MS = 12_000
 """What happens within a second has not waited for it."""
 TOPIC, PARTITIONS = "crashes", 12
+INTERNAL = {0: "__consumer_offsets", 1: "__transaction_state"}
+"""By the type of a coordinator's key: a group, a transactional id."""
+KEY = "crash-work"
 
 
 def leaders(cluster, asked):
@@ -26,6 +32,25 @@ def leaders(cluster, asked):
     request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=TOPIC)])
     (topic,) = ask(cluster.address(asked), request, 9).topics
     return {p.partition_index: p.leader_id for p in topic.partitions}
+
+
+def coordinator(cluster, gone, key_type):
+    """Return who coordinates, if every survivor names one that lives and answers; None if not."""
+    from support.seen import ask
+
+    request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[KEY])
+    alive = [b for b in cluster.ids if b not in gone]
+    found = [ask(cluster.address(b), request, 4).coordinators[0] for b in alive]
+    (named,) = {c.node_id if c.error_code == 0 else -1 for c in found}  # ValueError: they differ
+    if named not in alive:
+        return None
+    if key_type == 0:
+        group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=KEY, topics=None)
+        answer = ask(cluster.address(named), OffsetFetchRequest(groups=[group]), 8).groups[0]
+    else:
+        request = DescribeTransactionsRequest(transactional_ids=[KEY])
+        answer = ask(cluster.address(named), request, 0).transaction_states[0]
+    return named if answer.error_code == 0 else None
 
 
 class Took:
@@ -40,9 +65,14 @@ class Took:
         return took_s - max(0.0, waited_s(*self._pids) - self._waited_s)
 
 
+def survivors(cluster, gone):
+    """Begin to take the time that the ZooKeeper server and these brokers need."""
+    return Took(cluster._zookeeper.pid, *(cluster.pid(b) for b in cluster.ids if b not in gone))
+
+
 def all_led(cluster, gone):
     """Return how long it takes until every survivor names live leaders of all partitions."""
-    took = Took(cluster._zookeeper.pid, *(cluster.pid(b) for b in cluster.ids if b not in gone))
+    took = survivors(cluster, gone)
 
     def led():
         return all(
@@ -61,10 +91,10 @@ def full(znodes):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    from support.cluster import OttlaCluster
+    from support.cluster import FEW, OttlaCluster
 
     folder = tmp_path_factory.mktemp("crash")
-    settings = {"min_insync_replicas": "1", "replica_lag_time_max_ms": "8000"}
+    settings = {"min_insync_replicas": "1", "replica_lag_time_max_ms": "8000", **FEW}
     with OttlaCluster(folder, brokers=3, session_timeout_ms=SESSION_MS, **settings) as cluster:
         yield cluster
 
@@ -135,6 +165,64 @@ def test_f44_two_at_once_the_controller_among_them(cluster, znodes):
     for broker in (first, second):
         cluster.processes[broker].wait(10)
     start_again(cluster, znodes, [first, second])
+
+
+@contextlib.contextmanager
+def committing(bootstrap, key_type):
+    """Yield what commits something through a coordinator, by a client that stays connected."""
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    from support.clients import named
+
+    if key_type == 0:
+        consumer = Consumer(named(bootstrap, {"group_id": KEY, "enable_auto_commit": False}))
+        offsets = iter(range(1, 1_000_000))
+
+        def commit():
+            return consumer.commit(
+                offsets=[TopicPartition(TOPIC, 0, next(offsets))], asynchronous=False
+            )
+
+        yield commit
+        consumer.close()
+        return
+    producer = Producer(named(bootstrap, {"transactional_id": KEY}))
+    producer.init_transactions(30)
+
+    def transaction():
+        producer.begin_transaction()
+        producer.produce(TOPIC, b"x")
+        producer.commit_transaction(30)
+        return True
+
+    yield transaction
+
+
+@pytest.mark.parametrize("key_type", INTERNAL)
+def test_f44_a_coordinators_work_goes_on_within_a_second(cluster, znodes, key_type):
+    """As a client sees it that asks all the time, and as librdkafka sees it that was connected."""
+    from confluent_kafka import KafkaException
+
+    with committing(cluster.bootstrap, key_type) as commit:
+        until(commit, 30, "the first commit", despite=(KafkaException,))
+        full(znodes)
+        until(lambda: znodes.full(INTERNAL[key_type]), 60, "its coordinator has followers")
+        until(lambda: coordinator(cluster, (), key_type) is not None, 30, "one coordinator")
+        victim = coordinator(cluster, (), key_type)
+        cluster.processes[victim].kill()
+        took = survivors(cluster, {victim})
+        until(
+            lambda: coordinator(cluster, {victim}, key_type) is not None,
+            30,
+            "another coordinator",
+            despite=(OSError, ValueError, Exception),
+        )
+        assert took.seconds() < 1.0
+        until(commit, 30, "committed again", despite=(KafkaException,))
+        # librdkafka asks for a coordinator every half second at most.
+        assert took.seconds() < SESSION_MS / 4000
+    cluster.processes[victim].wait(10)
+    start_again(cluster, znodes, [victim])
 
 
 def test_f44_nobody_else_is_removed_while_a_process_is_stopped(cluster, znodes):

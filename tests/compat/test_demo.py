@@ -1,6 +1,7 @@
 """The demo ends cleanly whichever way it ends. (That it holds is a stage of its own in CI.)"""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -93,6 +94,10 @@ def test_fast_demo_holds(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All of it held" in done.stdout
+    # Sessions last 6 s (admin/local/cluster.py): none of them ended before others led.
+    led = re.findall(r"every partition is led again after (\d+\.\d+) s", done.stdout)
+    assert len(led) == 2, done.stdout
+    assert max(map(float, led)) < 3.0, "it waited for a session"
     assert not processes_naming(folder)
     acks = (folder / "acks.csv").read_text().splitlines()
     assert acks[0] == "n,partition,offset,ms"

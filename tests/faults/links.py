@@ -2,14 +2,19 @@
 
 import contextlib
 import json
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from confluent_kafka.admin import NewTopic
+
 from faults.network import ZOOKEEPER, host
 from faults.proof import CONTROLLER, FOLLOWERS, LAG_S, LEADER, SESSION_S, TOPIC, Proof, told
+from faults.shim import CannotBeTriedError
 from proofs.kill_proof import longest_silence
+from support.clients import create_topics, fresh
 from support.waiting import until
 
 SPOILT_S = 30
@@ -92,6 +97,42 @@ def f44(proof: Proof) -> dict[str, Any]:
             "served_again_s": round(time.monotonic() - before, 1),
         }
     return found
+
+
+def f44_rejected(proof: Proof) -> dict[str, Any]:
+    """A packet filter refuses the other brokers' packets to a leader that lives (R17).
+
+    The controller's connection ends when it next sends something: a topic is created. The leader is
+    removed once and registers anew. Refused as before, it is not removed again: from then on
+    only its session counts (docs/adr/0018). A restarted process can be removed again.
+    """
+    if shutil.which("iptables") is None:
+        raise CannotBeTriedError("needs iptables")
+    registered, removals = proof.registration(LEADER), proof.removals()
+    before = time.monotonic()
+    rules = proof.network.reject(host(LEADER), proof.cluster.ports[LEADER])
+    name = fresh("rejected")
+    try:
+        create_topics(proof.admin, NewTopic(name, 1, replica_assignment=[list(FOLLOWERS)]))
+        until(lambda: proof.leader() in FOLLOWERS, SESSION_S, "a new leader")
+        moved = time.monotonic()
+        assert moved - before < SESSION_S / 2, "it waited for the session"
+        until(
+            lambda: proof.registration(LEADER) not in (None, registered),
+            SESSION_S,
+            "it registers anew",
+        )
+        anew, registered = time.monotonic(), proof.registration(LEADER)
+        assert proof.removals() == removals + 1
+        time.sleep(2 * SESSION_S)
+        assert proof.registration(LEADER) == registered, "its session did not last"
+        assert proof.removals() == removals + 1, "removed again"
+    finally:
+        proof.network.accept(host(LEADER), rules)
+    proof.settle()
+    assert proof.cluster.terminate(LEADER) == 0
+    proof.cluster.start_broker(LEADER)
+    return {"new_leader_s": round(moved - before, 2), "registered_anew_s": round(anew - before, 2)}
 
 
 def both_ways(others: list[int]) -> list[tuple[int, int]]:

@@ -76,6 +76,22 @@ class Network:
     def heal(self, source: int, target: int) -> None:
         ip("-n", self.name(source), "neigh", "del", f"{NETWORK}.{target}", "dev", "eth0")
 
+    def reject(self, target: int, port: int) -> list[tuple[str, ...]]:
+        """Refuse other brokers' packets to a port by TCP resets; return what `accept` takes."""
+        rules = [
+            ("INPUT", "-s", f"{NETWORK}.{source}", "-p", "tcp", "--dport", str(port),
+             "-j", "REJECT", "--reject-with", "tcp-reset")
+            for source in self.hosts
+            if source not in (target, ZOOKEEPER)
+        ]  # fmt: skip
+        for rule in rules:
+            ip("netns", "exec", self.name(target), "iptables", "-w", "-A", *rule)
+        return rules
+
+    def accept(self, target: int, rules: list[tuple[str, ...]]) -> None:
+        for rule in rules:
+            ip("netns", "exec", self.name(target), "iptables", "-w", "-D", *rule)
+
     # --- slow, lossy links ------------------------------------------------------------------------
 
     def spoil(self, one: int) -> str:

@@ -96,6 +96,11 @@ class Proof:
             lambda: disagreements(self.znodes, addresses, TOPIC),
         )
 
+    def registration(self, broker: int) -> int | None:
+        """Return the czxid of a broker's registration, None without one."""
+        stat = self.znodes.client.exists(f"/brokers/ids/{broker}")
+        return None if stat is None else int(stat.czxid)
+
     def removals(self) -> int:
         """Return how many registrations were removed before their session had ended (R17)."""
         logs = (self.cluster.log(broker).read_bytes() for broker in self.cluster.ids)
