@@ -132,7 +132,38 @@ def f44_rejected(proof: Proof) -> dict[str, Any]:
     proof.settle()
     assert proof.cluster.terminate(LEADER) == 0
     proof.cluster.start_broker(LEADER)
+    proof.settle()
     return {"new_leader_s": round(moved - before, 2), "registered_anew_s": round(anew - before, 2)}
+
+
+def f44_rebooted(proof: Proof) -> dict[str, Any]:
+    """A leader's host loses power and is back without a broker (R17).
+
+    The host is silent first: nobody heard the end of its connections. When it is back, it answers
+    the controller's next request (a topic is created) by a reset and refuses connections.
+    """
+    removals = proof.removals()
+    others = [ZOOKEEPER, *(host(broker) for broker in (CONTROLLER, *FOLLOWERS))]
+    before = time.monotonic()
+    for link in both_ways(others):
+        proof.network.cut(*link)
+    try:
+        proof.cluster.kill(LEADER)
+        time.sleep(1.0)
+        assert proof.removals() == removals, "silence was taken for a proof"
+    finally:
+        for link in both_ways(others):
+            proof.network.heal(*link)
+    back = time.monotonic()
+    new = NewTopic(fresh("rebooted"), 1, replica_assignment=[list(FOLLOWERS)])
+    create_topics(proof.admin, new)
+    until(lambda: proof.leader() in FOLLOWERS, SESSION_S, "a new leader")
+    moved = time.monotonic()
+    assert moved - before < SESSION_S / 2, "it waited for the session"
+    assert proof.removals() == removals + 1, "led by another one before it was removed"
+    proof.cluster.start_broker(LEADER)
+    proof.settle()
+    return {"new_leader_s": round(moved - back, 2), "after_power_loss_s": round(moved - before, 2)}
 
 
 def both_ways(others: list[int]) -> list[tuple[int, int]]:

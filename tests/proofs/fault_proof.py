@@ -17,7 +17,8 @@ F14  a leader and ZooKeeper do not hear each other; its followers hear it
 F15  the controller's packets to one broker vanish while that broker is elected
 F16  links are slow and lossy
 F44  a leader's host is silent for everybody: its registration stays until its session ends;
-     and one whose packet filter rejects the other brokers, which is removed once
+     and one whose packet filter rejects the other brokers, which is removed once;
+     and one that loses power and is back without a broker: it refuses, which is a proof
 F7   a leader is stopped beyond its session and goes on, with produce requests waiting for it
 F8   the controller is stopped beyond its session and goes on
 F6   ZooKeeper is killed and comes back after 10 s and after 60 s
@@ -70,6 +71,7 @@ IN_NAMESPACES: list[tuple[str, Fault]] = [
     ("F16", links.f16),
     ("F44", links.f44),
     ("F44", links.f44_rejected),
+    ("F44", links.f44_rebooted),
     ("F7", stops.f7),
     ("F8", stops.f8),
     ("F6", lambda proof: stops.f6(proof, 10)),
