@@ -30,6 +30,9 @@ class SecuredZooKeeper(Kafka39Cluster):
         self.authority = authority
         self.identity = authority.issue("zookeeper")
 
+    def start_zookeeper(self, port):
+        return self.start_kafkas_zookeeper(port)  # with options for Java
+
     def java(self, log, jvm, main, *arguments):
         """Put TLS in the place of the client port."""
         config = self.folder / "zookeeper.properties"

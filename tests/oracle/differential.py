@@ -3,6 +3,8 @@
     python tests/oracle/differential.py              one broker of each kind: about a minute
     python tests/oracle/differential.py --brokers 3  three of each, with leaders, followers, deaths
     python tests/oracle/differential.py --key 1      of one request or some; --verbose prints masks
+Ours on our own ZooKeeper server, Kafka's on a real one, unless the environment says otherwise
+(`support/cluster.py`).
 
 The same topics and records, then every row of the tables in every version, then the flows, step by
 step. With three brokers each row is asked of each. Both answers are compared field by field, with
@@ -250,7 +252,7 @@ def run(
     report = Report()
     of = {**SETTINGS, **(OF_SEVERAL if brokers > 1 else {})}
     with (
-        FirstOttla(folder / "ours", brokers, zookeeper_server="java", **of) as ours,
+        FirstOttla(folder / "ours", brokers, **of) as ours,
         FirstKafka(folder / "theirs", brokers, heap_mb=384, **of) as theirs,
     ):
         sides = (

@@ -307,7 +307,7 @@ def test_both_controllers_tell_the_same_in_the_same_order(tmp_path):
             return asyncio.run(Rig(cluster.zookeeper, cluster.bootstrap).run())
 
     both = (
-        OttlaCluster(tmp_path / "ours", brokers=1, zookeeper_server="java", **settings),
+        OttlaCluster(tmp_path / "ours", brokers=1, **settings),
         Kafka39Cluster(tmp_path / "theirs", brokers=1, heap_mb=320, **settings),
     )
     with ThreadPoolExecutor(2) as at_once:  # most of it is waiting

@@ -4,7 +4,9 @@ A version counts the writes, so equal versions after each step mean that the two
 as often, and equal contents that they wrote the same. Afterwards ZooKeeper's own transaction log
 tells what was written in between and in which order: for each partition every write of its state,
 of its topic and below /admin must be the same in both. Brokers are named by role, because who is
-elected controller first is a race: C is the controller, X and Y are the others.
+elected controller first is a race: C is the controller, X and Y are the others. Our brokers are on
+a real ZooKeeper here and Kafka's on our own server, which logs in ZooKeeper's format: the
+environment (`support/cluster.py`) has it the other way round.
 """
 
 import asyncio
@@ -242,7 +244,9 @@ def test_both_controllers_write_the_same_states_as_often(tmp_path):
 
     both = (
         OttlaCluster(tmp_path / "ours", brokers=3, zookeeper_server="java", **settings),
-        Kafka39Cluster(tmp_path / "theirs", brokers=3, heap_mb=320, **settings),
+        Kafka39Cluster(
+            tmp_path / "theirs", brokers=3, heap_mb=320, zookeeper_server="own", **settings
+        ),
     )
     with ThreadPoolExecutor(2) as at_once:  # most of it is waiting
         (we, our_writes), (they, their_writes) = at_once.map(told, both)

@@ -1,7 +1,8 @@
 """A real cluster for tests: a ZooKeeper server and broker processes that can be killed.
 
 The ZooKeeper server is our own, which starts sooner, or a real one where a test asks for it
-(`zookeeper_server="java"`). OTTLA_TEST_ZOOKEEPER=own or =java chooses for all of them.
+(`zookeeper_server="java"`). OTTLA_TEST_ZOOKEEPER=own or =java chooses for all clusters of ours,
+OTTLA_TEST_KAFKA_ZOOKEEPER for those that begin with brokers of Kafka (`kafka39.py`).
 
 Everything stops with the `with` block, also when the test fails. Servers listen on 127.0.0.1.
 """
@@ -34,6 +35,8 @@ WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 
 """Which of pytest's processes this is, or is started by."""
 SERVERS = ("own", "java")
 """The ZooKeeper servers: ours, a real one."""
+BELOW_OURS, BELOW_KAFKA = "OTTLA_TEST_ZOOKEEPER", "OTTLA_TEST_KAFKA_ZOOKEEPER"
+"""The variables of the environment that choose one of them."""
 _next_port = itertools.count(os.getpid() * 613)
 _held: deque[socket.socket] = deque()
 MOST_HELD = 200
@@ -98,11 +101,16 @@ FEW = {
 """For tests with groups and transactions: 50 partitions of each take seconds to come up."""
 
 
+def chosen_server(variable: str, otherwise: str) -> str:
+    """Return "own" or "java": what the environment says, or what the test asks for."""
+    server = os.environ.get(variable) or otherwise
+    assert server in SERVERS, f"{variable}={server}: {' or '.join(SERVERS)}"
+    return server
+
+
 def start_test_zookeeper(folder: Path, port: int, server: str = "own") -> ZooKeeperProcess:
     """Start our ZooKeeper server, or with "java" a real one; the environment may say which."""
-    server = os.environ.get("OTTLA_TEST_ZOOKEEPER") or server
-    assert server in SERVERS, f"OTTLA_TEST_ZOOKEEPER={server}: {' or '.join(SERVERS)}"
-    if server == "own":
+    if chosen_server(BELOW_OURS, server) == "own":
         return start_own_zookeeper(folder, port)
     return start_zookeeper(folder, port, heap_mb=256)
 

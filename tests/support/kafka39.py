@@ -2,7 +2,9 @@
 
 ZooKeeper and N brokers as processes of bounded heap on 127.0.0.1, from the jars of
 `scripts/kafka-jars` (or OTTLA_KAFKA_LIBS). Everything stops, by pid, with the `with` block. Given
-a `zookeeper` of others and ids of its own, it joins a cluster of ours.
+a `zookeeper` of others and ids of its own, it joins a cluster of ours. With
+`zookeeper_server="own"`, or OTTLA_TEST_KAFKA_ZOOKEEPER=own, the brokers run on our ZooKeeper
+server.
     python tests/support/kafka39.py --brokers 3      runs one until Ctrl-C
 """
 
@@ -15,11 +17,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+from ottla.zookeeper.embedded import start_own_zookeeper
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support import kafka_tools
-from support.cluster import BrokerProcesses
+from support.cluster import BELOW_KAFKA, BrokerProcesses, chosen_server
 from support.waiting import until
 
 ZOOKEEPER_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -158,10 +162,12 @@ class Kafka39Cluster(KafkaProcesses):
         *,
         ids: list[int] | None = None,
         zookeeper: str = "",
+        zookeeper_server: str = "java",
         heap_mb: int = 512,
         session_timeout_ms: int = 6000,
         **settings: str,
     ) -> None:
+        self.zookeeper_server = zookeeper_server
         ids = ids if ids is not None else list(range(brokers))
         settings = {"inter_broker_protocol_version": "3.9"} | settings
         super().__init__(folder, ids, zookeeper, session_timeout_ms, settings, heap_mb)
@@ -171,7 +177,13 @@ class Kafka39Cluster(KafkaProcesses):
         self.wait_known()
         return self
 
-    def start_zookeeper(self, port: int) -> KafkasZooKeeper:
+    def start_zookeeper(self, port: int) -> Any:
+        if chosen_server(BELOW_KAFKA, self.zookeeper_server) == "own":
+            return start_own_zookeeper(self.folder / "zookeeper", port)
+        return self.start_kafkas_zookeeper(port)
+
+    def start_kafkas_zookeeper(self, port: int) -> KafkasZooKeeper:
+        """Start the one of the brokers' jars, whatever the environment says."""
         data = self.folder / "zookeeper"
         data.mkdir(exist_ok=True)
         config = self.folder / "zookeeper.properties"

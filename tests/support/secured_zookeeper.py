@@ -38,6 +38,9 @@ class SecuredKafka(Kafka39Cluster):
         if only_zookeeper:
             self.ids = []
 
+    def start_zookeeper(self, port):
+        return self.start_kafkas_zookeeper(port)  # with options for Java
+
     def java(self, log, jvm, main, *arguments):
         more = [f"-Djava.security.auth.login.config={self.jaas}", "-Dfile.encoding=UTF-8"]
         if main == ZOOKEEPER_MAIN:
