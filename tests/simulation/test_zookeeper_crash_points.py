@@ -1,7 +1,7 @@
 """Our ZooKeeper server crashes at each of its file operations: what was acknowledged stays.
 
 Power is lost half of the time. What a second client has read counts as acknowledged, too: it may
-have acted by it. A sample of the disks is opened by a real ZooKeeper, which has to see what we do.
+have acted by it. `test_zookeeper_crashed_disks.py` has a real ZooKeeper open the disks.
 """
 
 import asyncio
@@ -12,13 +12,10 @@ import pytest
 from ottla.sim.files import SimFiles
 from ottla.sim.world import Simulation
 from ottla.zookeeper.database import Database
-from ottla.zookeeper.embedded import start_zookeeper
 from ottla.zookeeper.errors import ConnectionLossError, NodeExistsError, NoNodeError
 from ottla.zookeeper.memory import MemoryZooKeeper
 from ottla.zookeeper.operations import Check, Create, Set
 from ottla.zookeeper.session import Session
-from support.cluster import free_ports
-from support.own_zookeeper import kazoo, whole_tree
 
 WRITES = 20
 PORT = 2181
@@ -147,7 +144,7 @@ def multi_or_exists(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_crash_at_every_file_operation_loses_nothing(tmp_path):
+def test_a_crash_at_every_file_operation_loses_nothing():
     crashes, operation = 0, 0
     while True:
         again = operation % 7 if operation % 3 == 0 else None
@@ -159,25 +156,3 @@ def test_a_crash_at_every_file_operation_loses_nothing(tmp_path):
         operation += 1
     assert operation > 100
     assert crashes > operation
-
-
-@pytest.mark.java
-@pytest.mark.parametrize("operation", [3, 31, 64, 97])
-def test_a_real_zookeeper_opens_what_a_crash_leaves(operation, tmp_path):
-    run = Run(operation, operation, None)
-    database = run.run()
-    assert run.crashes
-    folder = tmp_path / "data/version-2"
-    folder.mkdir(parents=True)
-    for path, inode in run.node.disk.inodes.items():
-        if path.startswith("/data/version-2/"):
-            (folder / path.rpartition("/")[2]).write_bytes(inode.data)
-    real = start_zookeeper(tmp_path, free_ports(1)[0], heap_mb=96, tick_ms=1000)
-    try:
-        with kazoo(real.connect_string) as client:
-            found = whole_tree(client)
-    finally:
-        real.kill()
-    nodes = database.tree.nodes
-    ours = {p: (n.data or b"", tuple(n.stat())) for p, n in nodes.items() if "zookeeper" not in p}
-    assert {p: v[:2] for p, v in found.items()} == ours

@@ -46,7 +46,7 @@ class Database:
         self._world = world
         self._files = world.files
         self._data_dir = data_dir
-        self._folder = f"{data_dir}/version-2"
+        self.folder = self._folder = f"{data_dir}/version-2"
         self._snapshot_transactions = snapshot_transactions
         self._since_snapshot = 0
         self._writer = LogWriter(world.files, self._folder)
@@ -62,8 +62,9 @@ class Database:
         try:
             self._files.make_dirs(self._folder)
             self._lock = self._files.lock(f"{self._data_dir}/.lock")
-            if self._files.exists(self._scratch):
-                self._files.remove(self._scratch)
+            for scratch in (self._scratch, f"{self._folder}/{txn_log.SCRATCH}"):
+                if self._files.exists(scratch):
+                    self._files.remove(scratch)
             self._read()
         except BlockingIOError:
             raise StartupError(f"{self._data_dir} is in use by another server") from None
@@ -197,6 +198,8 @@ class Database:
         """Make all that was appended durable, batch by batch."""
         try:
             while self.durable < self.appended:
+                if self._writer.needs_file:
+                    await self._world.workers.run(self._writer.begin_file)
                 count = self.appended
                 self._writer.write()
                 await self._world.workers.run(self._writer.sync)

@@ -1,11 +1,14 @@
 """ZooKeeper's transaction log, `version-2/log.<zxid>`: written in batches, read with suspicion.
 
 Who may call: `database`. A file is a header, then for each transaction its Adler-32 (8 bytes), its
-length (4), the transaction (`transactions`) and a `B`; zeros follow, taken in advance. One fsync is
-under way at a time, and nothing is written meanwhile: so whatever a power loss can tear is in one
-batch. Each transaction of ours ends in four bytes more, which ZooKeeper does not read: how far into
-its batch it begins. By them a torn batch (cut off) can be distinguished from damage to what was
-acknowledged (refused). ZooKeeper: `FileTxnLog`, `FilePadding`, `SyncRequestProcessor`.
+length (4), the transaction (`transactions`) and a `B`; zeros follow, taken in advance. It appears
+under its name once its header is durable: a ZooKeeper refuses one without. One fsync is under way
+at a time, and nothing is written meanwhile: so whatever a power loss can tear is in one batch. A
+ZooKeeper takes a transaction without its `B` for the end, but refuses a wrong checksum: one longer
+than a page, of which a power loss may keep both ends alone, gets its `B` in a second fsync. Each
+transaction of ours ends in four bytes more, which ZooKeeper does not read: how far into its batch
+it begins. By them a torn batch (cut off) can be distinguished from damage to what was acknowledged
+(refused). ZooKeeper: `FileTxnLog`, `FilePadding`, `SyncRequestProcessor`.
 """
 
 import struct
@@ -22,6 +25,9 @@ FILE_HEADER = struct.Struct(">4siq")
 LOG_MAGIC, SNAPSHOT_MAGIC, FORMAT = b"ZKLG", b"ZKSN", 2
 PREALLOCATED_BYTES = 4 << 20
 PADDING_AHEAD_BYTES = 4096
+SCRATCH = "ottla-log.tmp"
+PAGE_BYTES = 4096
+"""What a disk writes whole or not at all."""
 _FRAME = struct.Struct(">qi")
 _END = b"B"
 
@@ -120,16 +126,22 @@ def _later_entries(data: bytes, position: int) -> Iterator[Entry]:
 
 
 class LogWriter:
-    """Appends batches to the newest file. `sync` may run in a worker; nothing else meanwhile."""
+    """Appends batches to the newest file. `begin_file` and `sync` may run in a worker.
+
+    Nothing but `append` meanwhile.
+    """
 
     def __init__(self, files: Files, folder: str) -> None:
         self._files = files
         self._folder = folder
         self._file: File | None = None
         self._position = self._allocated = 0
-        self._new = False
         self._batch: list[bytes] = []
         self._batch_bytes = 0
+        self._long: list[tuple[int, int]] = []
+        """The `B` of each long transaction: its place in the batch's parts, and in its bytes."""
+        self._missing: list[int] = []
+        """Where these are still to be written."""
         self._first_zxid = 0
 
     def append(self, transaction: Transaction) -> None:
@@ -138,23 +150,43 @@ class LogWriter:
         if not self._batch:
             self._first_zxid = transaction.zxid
         self._batch += [_FRAME.pack(adler32(body), len(body)), body, _END]
-        self._batch_bytes += _FRAME.size + len(body) + 1
+        size = _FRAME.size + len(body) + 1
+        self._batch_bytes += size
+        if size > PAGE_BYTES:
+            self._long.append((len(self._batch) - 1, self._batch_bytes - 1))
+
+    @property
+    def needs_file(self) -> bool:
+        """Whether `begin_file` has to come before the next `write`."""
+        return self._file is None
+
+    def begin_file(self) -> None:
+        """Make the file that begins with the batch, durable but for the batch."""
+        scratch, path = (f"{self._folder}/{n}" for n in (SCRATCH, name_of(self._first_zxid)))
+        file = self._files.open(scratch, create=True)
+        file.truncate(0)
+        file.pwrite([FILE_HEADER.pack(LOG_MAGIC, FORMAT, 0)], 0)
+        file.truncate(PREALLOCATED_BYTES)
+        file.fsync()
+        self._files.rename(scratch, path)
+        file.moved(path)
+        self._files.fsync_dir(self._folder)
+        self._position, self._allocated = FILE_HEADER.size, PREALLOCATED_BYTES
+        self._file = file
 
     def write(self) -> int:
         """Write the batch; return its bytes. It is durable after `sync`."""
+        assert self._file is not None, "begin_file comes first"
         parts, size = self._batch, self._batch_bytes
         self._batch, self._batch_bytes = [], 0
-        if self._file is None:
-            path = f"{self._folder}/{name_of(self._first_zxid)}"
-            self._file = self._files.open(path, create=True)
-            self._file.truncate(0)
-            self._file.pwrite([FILE_HEADER.pack(LOG_MAGIC, FORMAT, 0)], 0)
-            self._position = self._allocated = FILE_HEADER.size
-            self._new = True
         end = self._position + size
         if end + PADDING_AHEAD_BYTES >= self._allocated:
             self._allocated = (end // PREALLOCATED_BYTES + 1) * PREALLOCATED_BYTES
             self._file.truncate(self._allocated)
+        for index, _ in self._long:
+            parts[index] = b"\0"
+        self._missing = [self._position + into_batch for _, into_batch in self._long]
+        self._long.clear()
         self._file.pwrite(parts, self._position)
         self._position = end
         return size
@@ -163,9 +195,11 @@ class LogWriter:
         """Make what was written durable; OSError ends all trust in this file."""
         assert self._file is not None, "nothing was written"
         self._file.fsync()
-        if self._new:
-            self._files.fsync_dir(self._folder)
-            self._new = False
+        if self._missing:
+            for position in self._missing:
+                self._file.pwrite([_END], position)
+            self._missing.clear()
+            self._file.fsync()
 
     def roll(self) -> None:
         """Let the next batch begin a new file; only while no fsync is under way."""
