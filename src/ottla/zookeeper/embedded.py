@@ -39,12 +39,15 @@ class ZooKeeperProcess:
     port: int
     folder: Path
     process: "subprocess.Popen[bytes]"
+    port_held: socket.socket
+    """No other process is given the port until the server listens."""
 
     @property
     def connect_string(self) -> str:
         return f"127.0.0.1:{self.port}"
 
     def stop(self, timeout_s: float = 10.0) -> None:
+        self.port_held.close()
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -53,6 +56,7 @@ class ZooKeeperProcess:
                 self.kill()
 
     def kill(self) -> None:
+        self.port_held.close()
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(10)
@@ -89,7 +93,8 @@ def start_zookeeper(
     jars = find_jars(sasl=jaas_file is not None)
     folder = Path(folder).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    port = _usable_port(port)
+    held = _held_port(port)
+    port = held.getsockname()[1]
     settings = {
         "dataDir": folder / "data",
         "clientPort": port,
@@ -117,7 +122,7 @@ def start_zookeeper(
         MAIN_CLASS,
         str(config),
     ]
-    return _started(command, folder, port, wait=wait)
+    return _started(command, folder, held, wait=wait)
 
 
 def _sasl_options(jaas_file: Path) -> tuple[str, ...]:
@@ -142,29 +147,36 @@ def start_own_zookeeper(
     """
     folder = Path(folder).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    port = _usable_port(port)
+    held = _held_port(port)
+    port = held.getsockname()[1]
     command = [
         sys.executable, "-m", "ottla", "zookeeper", "run", "--data-dir", str(folder / "data"),
         "--client-port", str(port), "--tick-time", str(tick_ms),
         "--log-file", str(folder / "server.log"),
         *(() if jaas_file is None else ("--require-sasl", "--jaas-config", str(jaas_file))),
     ]  # fmt: skip
-    return _started(command, folder, port, wait=wait)
+    return _started(command, folder, held, wait=wait)
 
 
-def _started(command: list[str], folder: Path, port: int, *, wait: bool) -> ZooKeeperProcess:
+def _started(
+    command: list[str], folder: Path, held: socket.socket, *, wait: bool
+) -> ZooKeeperProcess:
     """Start a server and return once a session connects; what it prints goes to zookeeper.out."""
     log = folder / PRINTED
+    port = held.getsockname()[1]
+    if sys.platform != "linux":
+        held.close()
     handle: ZooKeeperProcess | None = None
     try:
         with interrupts_deferred(), log.open("ab") as out:
             process = subprocess.Popen(  # noqa: S603 - our own command
                 command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
             )
-            handle = ZooKeeperProcess(process.pid, port, folder, process)
+            handle = ZooKeeperProcess(process.pid, port, folder, process, held)
         if wait:
             wait_ready(handle)
     except BaseException:
+        held.close()
         if handle is not None:
             handle.kill()
         raise
@@ -235,15 +247,23 @@ def wait_ready(handle: ZooKeeperProcess) -> None:
         if time.monotonic() > give_up_s:
             raise StartupError(f"ZooKeeper did not start within {START_TIMEOUT_S:.0f} s; see {log}")
         time.sleep(POLL_S)
+    handle.port_held.close()
 
 
-def _usable_port(port: int) -> int:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise StartupError(
-                f"ZooKeeper cannot use port {port}: {error.strerror}; choose another one"
-            ) from None
-        return int(probe.getsockname()[1])
+def _held_port(port: int) -> socket.socket:
+    """Return a socket that is bound to a port, or to a free one (0), and does not listen.
+
+    Linux lets a server listen beside it, which sets SO_REUSEADDR as Java and asyncio do, and gives
+    the port to no outgoing connection meanwhile: one that asks whether the server is there could
+    otherwise connect to itself. Other systems let no server listen beside it: there it is closed.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        held.bind(("127.0.0.1", port))
+    except OSError as error:
+        held.close()
+        raise StartupError(
+            f"ZooKeeper cannot use port {port}: {error.strerror}; choose another one"
+        ) from None
+    return held

@@ -35,6 +35,24 @@ def test_a_port_in_use_is_one_line(bare, monkeypatch):
     assert not embedded.responds(port)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="ports are held on Linux alone")
+def test_a_port_that_was_picked_is_given_to_nobody_else(bare, monkeypatch):
+    """And the server listens there, while it is held."""
+    put_command(bare / "bin", "java", "exec /bin/sleep 60")
+    monkeypatch.setenv(JARS_VARIABLE, str(put_jars(bare / "jars", *SERVER)))
+    server = embedded.start_zookeeper(bare / "zk", wait=False)
+    try:
+        assert f"clientPort={server.port}\n" in (bare / "zk" / "zoo.cfg").read_text()
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", server.port))
+        with socket.create_server(("127.0.0.1", server.port)):
+            pass
+    finally:
+        server.kill()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", server.port))
+
+
 def test_the_command_line_pays_for_nothing_heavy():
     program = (
         "import sys, ottla.zookeeper.embedded;"
