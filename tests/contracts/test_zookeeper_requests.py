@@ -14,13 +14,10 @@ from kazoo.exceptions import AuthFailedError, InvalidACLError, NoAuthError, NoNo
 from kazoo.security import ACL, Id, make_acl, make_digest_acl
 
 from ottla.zookeeper import jute
-from ottla.zookeeper.embedded import start_own_zookeeper, start_zookeeper
 from ottla.zookeeper.errors import NoNodeError as OurNoNodeError
 from ottla.zookeeper.errors import NoWatcherError, UnimplementedError
 from ottla.zookeeper.jars import find_jars, find_java
-from support.cluster import free_ports
 from support.own_zookeeper import kazoo
-from support.waiting import until
 
 
 def root_of(client: KazooClient) -> str:
@@ -310,76 +307,6 @@ def test_a_container_goes_once_it_was_used_and_is_empty(kept_server, monkeypatch
             assert gone.wait(30)
         with pytest.raises(NoNodeError):
             client.get(f"{root}/box")
-
-
-def word(address: str, text: bytes) -> str:
-    host, _, port = address.partition(":")
-    with socket.create_connection((host, int(port)), 5) as connection:
-        connection.settimeout(5)
-        connection.sendall(text)
-        parts = []
-        while part := connection.recv(4096):
-            parts.append(part)
-        return b"".join(parts).decode()
-
-
-def test_four_letter_words(kept_server):
-    address = kept_server.connect_string
-    with kazoo(address) as client:
-        client.ensure_path("/words")
-        assert client.server_version() == (3, 9, 0)
-        assert word(address, b"ruok") == "imok"
-        assert word(address, b"isro") == "rw"
-        server = kept_server.zookeeper
-        figures = dict(line.split("\t") for line in word(address, b"mntr").splitlines())
-        assert figures["zk_server_state"] == "standalone"
-        assert int(figures["zk_znode_count"]) == len(server.tree.nodes) + 1
-
-        def srvr():
-            return dict(line.split(": ", 1) for line in word(address, b"srvr").splitlines())
-
-        # A session that an earlier test left may end between the two.
-        until(lambda: int(srvr()["Zxid"], 16) == server.tree.zxid, 20, "the last zxid is told")
-        assert srvr()["Mode"] == "standalone"
-        assert f"clientPort={server.port}" in word(address, b"conf")
-        assert f"sid={client.client_id[0]:#x}" in word(address, b"cons")
-        assert "Clients:" in word(address, b"stat")
-        assert word(address, b"srst\0\0") == ""  # not on the list: no request either
-
-
-def words_of_sessions_and_watches(address: str) -> list[str]:
-    """Return what is told of one session, without its number and end, and its connection."""
-    root = "/told"
-    with kazoo(address) as client:
-        for path in (root, f"{root}/1", f"{root}/2"):
-            client.create(path, ephemeral=path != root)
-        for path in (root, f"{root}/1"):
-            client.get(path, watch=lambda _: None)
-        client.get_children(root, watch=lambda _: None)
-        found = [word(address, w) for w in (b"dump", b"wchs", b"wchp", b"wchc")]
-        text = "\n".join(found).replace(f"{client.client_id[0]:#x}", "SESSION")
-    text = re.sub(r"Connections dump:.*?\n\n", "\n", text, flags=re.DOTALL)
-    text, moments = re.subn(r"expire at .*:", "expire at TIME:", text)
-    # A real server keeps the moments at which no session expires any more, and counts them.
-    text, past = re.subn(r"(?m)^0 expire at TIME:\n", "", text)
-    assert f"Session Sets ({moments})/(" in text
-    text = text.replace(f"Session Sets ({moments})/(", f"Session Sets ({moments - past})/(")
-    return sorted(text.splitlines())
-
-
-@pytest.mark.java
-def test_what_is_told_of_sessions_and_watches(tmp_path, monkeypatch):
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dzookeeper.4lw.commands.whitelist=*")
-    told = []
-    for start in (start_own_zookeeper, start_zookeeper):
-        server = start(tmp_path / start.__name__, free_ports(1)[0])
-        try:
-            told.append(words_of_sessions_and_watches(server.connect_string))
-        finally:
-            server.kill()
-    assert told[0] == told[1]
-    assert "1 expire at TIME:" in told[0]
-    assert told[0].count("\t/told/1") == 2
 
 
 def test_too_many_connections_are_refused(tmp_path):

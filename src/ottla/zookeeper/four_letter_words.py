@@ -1,21 +1,43 @@
 """ZooKeeper's four-letter words: what a server says of itself to whoever connects and writes one.
 
 Who may call: `memory`. Invariants: only words of the list are answered; none changes anything.
-What ZooKeeper's words would change (crst, srst, stmk), and what is of its files or its JVM alone
-(dirs, gtmk, hash, lsnp), is not on the list. ZooKeeper: `org.apache.zookeeper.server.command`.
+What ZooKeeper's words would change (crst, srst, stmk), and what is of its JVM or an ensemble alone
+(gtmk, hash, lsnp), is not on the list. Keys come in ZooKeeper's order;
+`tests/contracts/test_zookeeper_words.py` has those that are missing, with the reasons. ZooKeeper:
+`org.apache.zookeeper.server.command`.
 """
 
+import os
+import pwd
+import resource
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ottla.model.ports import World
+from ottla.zookeeper import jute
+from ottla.zookeeper.database import Database
 from ottla.zookeeper.memory_tree import Tree
-from ottla.zookeeper.server_connection import Connection, Limits, ServerSession
+from ottla.zookeeper.server_connection import Connection, Limits, ServerSession, Totals
 from ottla.zookeeper.server_watches import ServerWatches
 
 VERSION = "3.9.0-ottla"
 """What protocol and files are compatible with; clients read the number."""
+_FULL_VERSION = f"{VERSION}, built on none"
+_CXID = (1 << 32) - 1
+_OPERATIONS = {
+    jute.CREATE_SESSION: "SESS", jute.CLOSE: "CLOS", jute.PING: "PING", jute.MULTI: "MULT",
+    jute.MULTI_READ: "MLTR", jute.CREATE: "CREA", jute.CREATE2: "CREA",
+    jute.CREATE_CONTAINER: "CREA", jute.CREATE_TTL: "CREA", jute.DELETE: "DELE",
+    jute.DELETE_CONTAINER: "DELE", jute.SET_DATA: "SETD", jute.SET_ACL: "SETA",
+    jute.SYNC: "SYNC", jute.CHECK: "CHEC", jute.EXISTS: "EXIS", jute.GET_DATA: "GETD",
+    jute.SET_WATCHES: "SETW", jute.SET_WATCHES2: "STW2", jute.ADD_WATCH: "ADDW",
+    jute.GET_ACL: "GETA", jute.GET_CHILDREN: "GETC", jute.GET_CHILDREN2: "GETC",
+    jute.GET_ALL_CHILDREN_NUMBER: "GACN", jute.CHECK_WATCHES: "CHKW",
+    jute.REMOVE_WATCHES: "REMW", jute.GET_EPHEMERALS: "GETE", jute.WHO_AM_I: "HOMI",
+}  # fmt: skip
+"""What `cons` calls the last operation of a connection."""
 
 
 class Latency(NamedTuple):
@@ -34,6 +56,9 @@ class Described(Protocol):
     tree: Tree
     watches: ServerWatches[Connection]
     latency: Latency
+    totals: Totals
+    started_s: float
+    database: Database | None
     limits: Limits | None
     port: int
     tick_ms: int
@@ -51,35 +76,50 @@ class Described(Protocol):
 
 def reply(word: bytes, server: Described) -> str | None:
     """Return the text for a word, None if it is no word of the list."""
-    answer = _WORDS.get(word)
+    answer = WORDS.get(word)
     return None if answer is None else answer(server)
 
 
 def _figures(server: Described) -> list[tuple[str, object]]:
+    """Return what `mntr` tells, in ZooKeeper's order."""
     count, total, least, most = server.latency
-    nodes = server.tree.nodes
+    nodes, totals, connections = server.tree.nodes, server.totals, server.connections
+    open_files, most_files = _descriptors()
     return [
-        ("version", VERSION),
+        ("version", _FULL_VERSION),
         ("server_state", "standalone"),
-        ("min_latency", int(least)),
-        ("avg_latency", f"{total / count if count else 0.0:.4f}"),
-        ("max_latency", int(most)),
-        ("packets_received", sum(c.received for c in server.connections)),
-        ("packets_sent", sum(c.sent for c in server.connections)),
-        ("num_alive_connections", len(server.connections)),
+        ("ephemerals_count", sum(map(len, server.tree.ephemerals.values()))),
+        ("num_alive_connections", len(connections)),
+        ("avg_latency", round(total / count if count else 0.0, 4)),
         ("outstanding_requests", server.statistics()["outstanding"]),
         ("znode_count", len(nodes) + 1),  # ZooKeeper counts the root twice
-        ("watch_count", len(server.watches)),
-        ("ephemerals_count", sum(map(len, server.tree.ephemerals.values()))),
         ("global_sessions", len(server.sessions)),
+        ("last_client_response_size", totals.last_reply),
+        ("packets_sent", totals.sent + sum(c.sent for c in connections)),
+        ("packets_received", totals.received + sum(c.received for c in connections)),
+        ("max_client_response_size", totals.most_reply),
+        ("watch_count", server.watches.count),
+        ("auth_failed_count", totals.auth_failed),
+        ("min_latency", int(least)),
+        ("max_file_descriptor_count", most_files),
         ("approximate_data_size", sum(len(p) + len(n.data or b"") for p, n in nodes.items())),
+        ("open_file_descriptor_count", open_files),
+        ("uptime", int((server.world.clock.monotonic() - server.started_s) * 1000)),
+        ("max_latency", int(most)),
+        ("min_client_response_size", totals.least_reply),
     ]
+
+
+def _descriptors() -> tuple[int, int]:
+    """Return how many file descriptors this process has, and may have."""
+    folder = Path("/dev/fd")
+    return sum(1 for _ in folder.iterdir()), resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def _srvr(server: Described) -> str:
     f = dict(_figures(server))
     return (
-        f"Zookeeper version: {VERSION}, built on none\n"
+        f"Zookeeper version: {f['version']}\n"
         f"Latency min/avg/max: {f['min_latency']}/{f['avg_latency']}/{f['max_latency']}\n"
         f"Received: {f['packets_received']}\nSent: {f['packets_sent']}\n"
         f"Connections: {f['num_alive_connections']}\nOutstanding: {f['outstanding_requests']}\n"
@@ -87,30 +127,80 @@ def _srvr(server: Described) -> str:
     )
 
 
-def _cons(server: Described) -> str:
+def _cons(server: Described, *, brief: bool = False) -> str:
     lines = []
+    ahead_s = _ahead_s(server)
     for c in server.connections:
-        session = "" if c.session is None else f",sid={c.session.id:#x},to={c.session.timeout_ms}"
-        lines.append(f" /{c.peer}[1](queued=0,recved={c.received},sent={c.sent}{session})\n")
+        more = ""
+        if c.session is not None and not brief:
+            op, xid, zxid = c.last
+            more = (
+                f",sid={c.session.id:#x},lop={_OPERATIONS.get(op, 'NA')}"
+                f",est={(c.opened_s + ahead_s) * 1000:.0f},to={c.session.timeout_ms}"
+                f",lcxid={xid & _CXID:#x},lzxid={zxid:#x}"
+            )
+        # ZooKeeper does not read on from who asks, and has no session with it.
+        reads = int(c.session is not None)
+        lines.append(f" /{c.peer}[{reads}](queued=0,recved={c.received},sent={c.sent}{more})\n")
     return "".join(lines) + "\n"
 
 
 def _stat(server: Described) -> str:
     first, _, rest = _srvr(server).partition("\n")
-    return f"{first}\nClients:\n{_cons(server)}{rest}"
+    return f"{first}\nClients:\n{_cons(server, brief=True)}{rest}"
+
+
+def _sizes(server: Described) -> tuple[str, int]:
+    """Return the folder of a server's files and their bytes; of one in memory none."""
+    if server.database is None:
+        return "", 0
+    files, folder = server.world.files, server.database.folder
+    return folder, sum(files.size(f"{folder}/{name}") for name in files.listdir(folder))
 
 
 def _conf(server: Described) -> str:
     limits = server.limits
+    folder, size = _sizes(server)
     settings = {
         "clientPort": server.port,
+        "secureClientPort": -1,
+        "dataDir": folder,
+        "dataDirSize": size,
+        "dataLogDir": folder,
+        "dataLogSize": size,
         "tickTime": server.tick_ms,
         "maxClientCnxns": 0 if limits is None else limits.connections,
         "minSessionTimeout": server.min_session_timeout_ms,
         "maxSessionTimeout": server.max_session_timeout_ms,
+        "clientPortListenBacklog": -1,
         "serverId": 0,
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def _dirs(server: Described) -> str:
+    _, size = _sizes(server)
+    return f"datadir_size: {size}\nlogdir_size: {size}\n"
+
+
+def _envi(_: Described) -> str:
+    system = os.uname()
+    facts = {
+        "zookeeper.version": _FULL_VERSION,
+        "host.name": system.nodename,
+        "os.name": system.sysname,
+        "os.arch": system.machine,
+        "os.version": system.release,
+        "user.name": pwd.getpwuid(os.getuid()).pw_name,
+        "user.home": Path("~").expanduser(),
+        "user.dir": Path.cwd(),
+    }
+    return "Environment:\n" + "".join(f"{name}={value}\n" for name, value in facts.items())
+
+
+def _ahead_s(server: Described) -> float:
+    """Return what the clock of the wall is ahead of the one that tells of timeouts."""
+    return server.world.clock.wall_ms() / 1000 - server.world.clock.monotonic()
 
 
 def _dump(server: Described) -> str:
@@ -118,15 +208,33 @@ def _dump(server: Described) -> str:
     for session in server.sessions.values():
         ends.setdefault(session.expires_s, []).append(session.id)
     owned = {number: sorted(paths) for number, paths in server.tree.ephemerals.items() if paths}
-    ahead_s = server.world.clock.wall_ms() / 1000 - server.world.clock.monotonic()
     lines = ["SessionTracker dump:", f"Session Sets ({len(ends)})/({len(server.sessions)}):"]
     for end_s, numbers in sorted(ends.items()):
-        at = datetime.fromtimestamp(end_s + ahead_s, UTC).strftime("%a %b %d %H:%M:%S UTC %Y")
-        lines += [f"{len(numbers)} expire at {at}:", *_indented(f"{n:#x}" for n in numbers)]
+        lines += [_expiry(server, len(numbers), end_s), *_indented(f"{n:#x}" for n in numbers)]
     lines += ["ephemeral nodes dump:", f"Sessions with Ephemerals ({len(owned)}):"]
     for number, paths in owned.items():
         lines += [f"{number:#x}:", *_indented(paths)]
+    lines += _dumped_connections(server)
     return "\n".join(lines) + "\n"
+
+
+def _dumped_connections(server: Described) -> list[str]:
+    """Return the connections by when they end: with their sessions, or because they open none."""
+    hello_s = Limits().hello_s if server.limits is None else server.limits.hello_s
+    ends: dict[float, list[str]] = {}
+    for c in server.connections:
+        end_s = c.opened_s + hello_s if c.session is None else c.session.expires_s
+        session = 0 if c.session is None else c.session.id
+        ends.setdefault(end_s, []).append(f"ip: /{c.peer} sessionId: {session:#x}")
+    lines = ["Connections dump:", f"Connections Sets ({len(ends)})/({len(server.connections)}):"]
+    for end_s, members in sorted(ends.items()):
+        lines += [_expiry(server, len(members), end_s), *_indented(members)]
+    return lines
+
+
+def _expiry(server: Described, count: int, end_s: float) -> str:
+    at = datetime.fromtimestamp(end_s + _ahead_s(server), UTC)
+    return f"{count} expire at {at.strftime('%a %b %d %H:%M:%S UTC %Y')}:"
 
 
 def _indented(names: Iterable[str]) -> list[str]:
@@ -161,10 +269,11 @@ def _wchc(server: Described) -> str:
     return _grouped((session, path) for path, session in _data_watches(server))
 
 
-_WORDS: dict[bytes, Callable[[Described], str]] = {
+WORDS: dict[bytes, Callable[[Described], str]] = {
     b"ruok": lambda _: "imok",
     b"isro": lambda _: "rw",
-    b"envi": lambda _: f"Environment:\nzookeeper.version={VERSION}\n",
+    b"envi": _envi,
+    b"dirs": _dirs,
     b"srvr": _srvr,
     b"stat": _stat,
     b"cons": _cons,

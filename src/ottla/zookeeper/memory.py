@@ -27,7 +27,7 @@ from ottla.zookeeper.jute import Stat
 from ottla.zookeeper.memory_tree import Outcome, Tree
 from ottla.zookeeper.operations import Create, Delete, Set
 from ottla.zookeeper.server_authentication import NO_SASL, REQUIRED, SaslUsers
-from ottla.zookeeper.server_connection import Connection, Limits, ServerSession
+from ottla.zookeeper.server_connection import Connection, Limits, ServerSession, Totals
 from ottla.zookeeper.server_requests import WRITES, Reads, decode_write, path_of, result
 from ottla.zookeeper.server_watches import ServerWatches
 
@@ -82,6 +82,8 @@ class MemoryZooKeeper:
         self.writes: deque[LoggedWrite] = deque(maxlen=LOGGED_WRITES if database is None else 0)
         self.port = 0
         self.latency = Latency()
+        self.totals = Totals()
+        self.started_s = world.clock.monotonic()
         self.connections: dict[Connection, None] = {}
         self.watches: ServerWatches[Connection] = ServerWatches()
         self.on_failure: Callable[[OSError], None] = lambda _: None
@@ -287,6 +289,7 @@ class MemoryZooKeeper:
         self._touch(session)
         reply = jute.ConnectResponse(session.timeout_ms, session.id, session.password)
         connection.send(reply.encode())
+        connection.last = (jute.CREATE_SESSION, 0, self.tree.zxid)
 
     def _new_session(self) -> ServerSession:
         number = self._next_session_id
@@ -321,8 +324,13 @@ class MemoryZooKeeper:
             self._lose_reply = None
             connection.drop()
             return
-        connection.send(jute.reply(xid, self.tree.zxid, err, body))
+        zxid = self.tree.zxid
+        connection.send(jute.reply(xid, zxid, err, body))
+        connection.last = (op, xid, zxid)
+        if op != jute.PING:
+            self.totals.replied(jute.REPLY_HEADER.size + len(body))
         if op == jute.CLOSE or (err and op in (jute.AUTH, jute.SASL)) or err == REQUIRED:
+            self.totals.auth_failed += op in (jute.AUTH, jute.SASL)
             connection.close()
 
     def _respond(
@@ -440,8 +448,10 @@ class MemoryZooKeeper:
             least = took_ms if count == 1 else min(least, took_ms)
         self.latency = Latency(count, total, least, most)
         for connection, frames in ready.items():
-            connection.sent += len(frames)
-            connection.write(b"".join([f for f in frames if f is not None]))
+            whole = [f for f in frames if f is not None]
+            counted = connection if connection in self.connections else self.totals
+            counted.sent += len(whole)
+            connection.write(b"".join(whole))
             if frames[-1] is None:
                 _put_out(connection, None)
         if self._paused and not held:
@@ -457,7 +467,10 @@ class MemoryZooKeeper:
         return self.limits is None or len(self.connections) <= self.limits.connections
 
     def on_disconnected(self, connection: Connection) -> None:
-        self.connections.pop(connection, None)
+        if connection in self.connections:
+            del self.connections[connection]
+            self.totals.received += connection.received
+            self.totals.sent += connection.sent
         self._paused.pop(connection, None)
         self.watches.forget(connection)
         session = connection.session
@@ -466,9 +479,11 @@ class MemoryZooKeeper:
 
     def on_word(self, connection: Connection, word: bytes) -> bool:
         """Reply to a four-letter word; False if it is none."""
+        connection.received += word in four_letter_words.WORDS
         text = four_letter_words.reply(word, self)
         if text is not None:
             connection.write(text.encode())
+            connection.sent += 1
             connection.close()
         return text is not None
 

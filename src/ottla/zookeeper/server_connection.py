@@ -38,6 +38,24 @@ class Limits(NamedTuple):
     """What may wait for a client to read it."""
 
 
+class Totals:
+    """What a server has counted since it was made."""
+
+    __slots__ = ("auth_failed", "last_reply", "least_reply", "most_reply", "received", "sent")
+
+    def __init__(self) -> None:
+        self.received = self.sent = 0
+        """Of connections that are gone."""
+        self.auth_failed = 0
+        self.last_reply = self.least_reply = self.most_reply = -1
+        """Bytes of replies; -1 before the first one, as in ZooKeeper."""
+
+    def replied(self, size: int) -> None:
+        self.last_reply = size
+        self.most_reply = max(self.most_reply, size)
+        self.least_reply = min(self.least_reply, size) if self.least_reply >= 0 else size
+
+
 class ServerSession:
     """A session as the server sees it."""
 
@@ -85,6 +103,8 @@ class Connection(asyncio.Protocol):
         self.peer = ""
         self.opened_s = server.world.clock.monotonic()
         self.received = self.sent = 0
+        self.last = (jute.CREATE_SESSION, 0, 0)
+        """Operation, xid and zxid of the last reply."""
         self._full = False
         """Whether the client reads too slowly for now."""
 

@@ -31,6 +31,11 @@ class ServerWatches(Generic[C]):
     def __len__(self) -> int:
         return len(self.data) + len(self.children)
 
+    @property
+    def count(self) -> int:
+        """How many watches there are; `len` counts paths."""
+        return sum(len(watchers) for t in (self.data, self.children) for watchers in t.values())
+
     def add(self, table: Table[C], path: str, connection: C, mode: int = STANDARD) -> None:
         watchers = table.setdefault(path, {})
         before = watchers.get(connection, 0)
