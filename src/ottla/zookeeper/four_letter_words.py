@@ -183,6 +183,21 @@ def _dirs(server: Described) -> str:
     return f"datadir_size: {size}\nlogdir_size: {size}\n"
 
 
+def _user() -> str:
+    """Return this process's user; in a container it may have a number only."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _folder() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:  # it was removed
+        return ""
+
+
 def _envi(_: Described) -> str:
     system = os.uname()
     facts = {
@@ -191,9 +206,9 @@ def _envi(_: Described) -> str:
         "os.name": system.sysname,
         "os.arch": system.machine,
         "os.version": system.release,
-        "user.name": pwd.getpwuid(os.getuid()).pw_name,
+        "user.name": _user(),
         "user.home": Path("~").expanduser(),
-        "user.dir": Path.cwd(),
+        "user.dir": _folder(),
     }
     return "Environment:\n" + "".join(f"{name}={value}\n" for name, value in facts.items())
 
