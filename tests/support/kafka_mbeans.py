@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from support.cluster import free_ports
-from support.kafka39 import KAFKA_JVM, Kafka39Cluster
+from support.kafka39 import KAFKA_JVM, Kafka39Cluster, quick_start
 
 PROGRAM = Path(__file__).with_name("KafkaMBeans.java")
 
@@ -19,7 +19,7 @@ class KafkaWithMBeans(Kafka39Cluster):
     def launch(self, broker: int, config: Path) -> subprocess.Popen[bytes]:
         self.mbean_ports = getattr(self, "mbean_ports", {})
         (self.mbean_ports[broker],) = free_ports(1)
-        jvm = (*KAFKA_JVM, f"-Xmx{self.heap_mb}m")
+        jvm = (*(self.quick_jvm() if quick_start() else KAFKA_JVM), f"-Xmx{self.heap_mb}m")
         port = str(self.mbean_ports[broker])
         return self.java(self.log(broker), jvm, str(PROGRAM), port, str(config))
 

@@ -17,7 +17,7 @@ from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 from ottla.wire.messages.metadata import MetadataRequest
-from ottla.zookeeper.session import SessionState
+from ottla.zookeeper.session import SessionEvent, SessionState
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -110,6 +110,10 @@ def test_a_dead_follower_shows_and_its_return_too(pair):
 
     pair.simulation.node("b2").crash()
     pair.wait(lambda: values(metrics)[f"{MANAGER}UnderReplicatedPartitions"] == 1)
+    (partition,) = leader.services.replicas.partitions.values()
+    partition.state.adding = (2,)
+    assert values(metrics)[f"{MANAGER}UnderReplicatedPartitions"] == 0, "it is only being added"
+    partition.state.adding = ()
     pair.up(2)
     pair.wait(lambda: values(metrics)[f"{MANAGER}UnderReplicatedPartitions"] == 0)
     hand.pass_by(metrics, 10, busy=0)
@@ -327,6 +331,20 @@ def test_each_count_stands_under_its_own_name(pair):
     found = metrics.figures()
     assert {name: found[name]["Count"] for name in counts} == counts
     assert {name: found[name]["Value"] for name in gauges} == gauges
+
+
+def test_a_session_that_ends_takes_its_connection_with_it(pair):
+    membership = pair.brokers["b1"].membership
+    session = membership._session.session_id
+    before = dict(membership.session_counts)
+    for state in (SessionState.SUSPENDED, SessionState.CONNECTED, SessionState.DEAD):
+        membership._on_event(SessionEvent(state, "the test says so", session))
+    grew = {state: membership.session_counts[state] - before[state] for state in SessionState}
+    assert grew == {
+        SessionState.CONNECTED: 1,
+        SessionState.SUSPENDED: 2,
+        SessionState.DEAD: 1,
+    }
 
 
 def test_the_loops_busy_time_is_that_of_the_thread():

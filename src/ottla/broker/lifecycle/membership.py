@@ -74,6 +74,7 @@ class Membership:
         self._zookeeper_world = server.world if tls is None else tls_world(server.world, tls)
         self._zookeeper_security = zookeeper_security(server.config, read_bytes)
         self.session_counts = dict.fromkeys(SessionState, 0)
+        self._connected = False
         """how often the session came into each state: also one that continues is connected anew"""
         self.latencies = RecentTimes()
         """how long ZooKeeper took to respond"""
@@ -117,6 +118,7 @@ class Membership:
             self._session.timeout_ms,
         )
         self.session_counts[SessionState.CONNECTED] += 1
+        self._connected = True
         self._session.latencies = self.latencies
         self._server.current_store = self._new_store(self._session)
         return self._server.current_store
@@ -184,7 +186,10 @@ class Membership:
         if session is None or event.session_id != session.session_id:
             return
         self.session_counts[event.state] += 1
+        was_connected, self._connected = self._connected, event.state is SessionState.CONNECTED
         if event.state is SessionState.DEAD:
+            # Of a process that was stopped for long both end at once.
+            self.session_counts[SessionState.SUSPENDED] += was_connected
             self._previous_session_id = event.session_id
             self._server.current_store = None
             self._server.replicas.fence()

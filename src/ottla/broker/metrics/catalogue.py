@@ -56,7 +56,7 @@ kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize,delayedOperation 
 kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions | gauge | sessions | fetch sessions that are kept
 kafka.server:type=FetchSessionCache,name=NumIncrementalFetchPartitionsCached | gauge | partitions | partitions in them
 kafka.server:type=FetchSessionCache,name=IncrementalFetchSessionEvictionsPerSec | meter | sessions | sessions that had to make room
-kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions | gauge | partitions | partitions led here whose ISR lacks a replica
+kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions | gauge | partitions | partitions led here whose ISR lacks a replica; those that a reassignment adds are not counted before it is done
 kafka.server:type=ReplicaManager,name=UnderMinIsrPartitionCount | gauge | partitions | partitions led here with fewer replicas in sync than `min.insync.replicas`: acks=all is refused
 kafka.server:type=ReplicaManager,name=AtMinIsrPartitionCount | gauge | partitions | partitions led here with just as many
 kafka.server:type=ReplicaManager,name=ReassigningPartitions | gauge | partitions | partitions led here whose replicas are being changed
@@ -88,7 +88,7 @@ kafka.log:type=Log,name=Size,topic,partition | gauge | bytes | bytes of a replic
 kafka.log:type=Log,name=NumLogSegments,topic,partition | gauge | segments | their number
 kafka.log:type=Log,name=LogStartOffset,topic,partition | gauge | offset | first offset of a replica
 kafka.log:type=Log,name=LogEndOffset,topic,partition | gauge | offset | offset of the next record
-kafka.cluster:type=Partition,name=ReplicasCount,topic,partition | gauge | replicas | replicas that are assigned; this and the next four are 0 where the partition is not led here
+kafka.cluster:type=Partition,name=ReplicasCount,topic,partition | gauge | replicas | replicas that are assigned, without those that a reassignment adds and has not finished; this and the next four are 0 where the partition is not led here
 kafka.cluster:type=Partition,name=InSyncReplicasCount,topic,partition | gauge | replicas | replicas in the ISR
 kafka.cluster:type=Partition,name=UnderReplicated,topic,partition | gauge | 0 or 1 | whether the ISR lacks a replica
 kafka.cluster:type=Partition,name=UnderMinIsr,topic,partition | gauge | 0 or 1 | whether it has fewer than `min.insync.replicas`

@@ -457,7 +457,7 @@ class Metrics:
             led += 1
             in_sync = len(state.isr.committed)
             least = state.min_isr(log.config.min_insync_replicas)
-            under_replicated += in_sync < len(state.replicas)
+            under_replicated += in_sync < len(state.replicas) - len(state.adding)
             under_min += in_sync < least
             at_min += in_sync == least
             reassigning += bool(state.adding or state.removing)

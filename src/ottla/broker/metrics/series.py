@@ -54,7 +54,8 @@ NOTHING = (0,) * len(PARTITION_BEANS)
 def _values(partition: Partition) -> tuple[int, ...]:
     """Return what there is to show of a replica, in the order of `PARTITION_BEANS`.
 
-    What only the leader of a partition knows is 0 at the others, as with Kafka.
+    What only the leader of a partition knows is 0 at the others, and replicas that a reassignment
+    adds are not counted before it is done, as with Kafka.
     """
     log, state = partition.log, partition.state
     if log is None:
@@ -68,7 +69,7 @@ def _values(partition: Partition) -> tuple[int, ...]:
     )
     if not state.is_leader:
         return (*of_log, 0, 0, 0, 0, 0)
-    replicas, in_sync = len(state.replicas), len(state.isr.committed)
+    replicas, in_sync = len(state.replicas) - len(state.adding), len(state.isr.committed)
     at_min = in_sync == partition.min_isr
     flags = int(in_sync < replicas), int(partition.under_min_isr), int(at_min)
     return (*of_log, replicas, in_sync, *flags)
