@@ -35,8 +35,8 @@ nc -U ottla-data/broker-0/metrics.sock | python3 -m json.tool
 ## For Prometheus and Grafana
 
 Names and labels on `/metrics` are those that the usual rules of the JMX exporter for Kafka give (`kafka-2_0_0.yml`, names in lower case): boards
-and alerts that were made for Kafka fill as they are. Added are `..._percent` for shares and the attributes of `socket-server-metrics`, as other
-rules in wide use have them. Percentiles stand as quantiles of a summary, with `..._count` beside them; there is no `_sum`, as there is none in Kafka.
+and alerts that were made for Kafka fill as they are. Added are `..._percent` for shares, the attributes of `socket-server-metrics`, and those of quotas by
+their kind (`kafka_server_produce_byte_rate` beside `kafka_server_quota_byte_rate` with the labels resource, user, clientId), as other rules in wide use have them. Percentiles stand as quantiles of a summary, with `..._count` beside them; there is no `_sum`, as there is none in Kafka.
 
 ```yaml
 scrape_configs:
@@ -54,6 +54,27 @@ what is left out, of clients with quotas too.
 
 Ready-made: boards in `deploy/grafana`, rules and alerts in `deploy/prometheus/rules.yml`.
 They ask for the brokers as job `kafka` and for the lake job as `lake`; what the lake's alerts mean is in [PIPELINES.md](PIPELINES.md#when-the-lake-falls-behind).
+
+### Published boards
+
+What boards and alerts of others ask for is kept in `tests/vectors/published_boards.txt`, with repository, commit and file; a test judges each metric, with its labels.
+Series of topics and partitions need `ottla.metrics.detail=partition`. "Renamed": shown by `deploy/prometheus/other_names.yml`, a job of Prometheus
+with the names of Confluent's rules (`...persec`). "Of others": of a JVM, of Kubernetes, of ZooKeeper's exporter, of kafka_exporter (which works with these brokers),
+or a second name for what the same panel asks for as well. What is not here, and why, is in `tests/unit/broker/test_published_boards.py`.
+
+| board or alerts | metrics | shown | renamed | of others | not here |
+|---|---|---|---|---|---|
+| `strimzi/strimzi-kafka` | 30 | 23 | 0 | 7 | 0 |
+| `strimzi/prometheus-kafka-rules` | 8 | 5 | 0 | 3 | 0 |
+| `grafana/kafka-observ-lib/kafka-overview-dashboard` | 92 | 26 | 8 | 58 | 0 |
+| `grafana/kafka-observ-lib/kafka-topic-dashboard` | 14 | 5 | 2 | 7 | 0 |
+| `grafana/kafka-observ-lib/prometheus_alerts` | 29 | 9 | 3 | 17 | 0 |
+| `grafana/kafka-mixin/kafka-overview-dashboard` | 41 | 18 | 8 | 15 | 0 |
+| `grafana/kafka-mixin/kafka-topic-dashboard` | 9 | 3 | 2 | 4 | 0 |
+| `confluentinc/kafka-cluster` | 64 | 29 | 18 | 11 | 6 |
+| `confluentinc/kafka-topics` | 12 | 6 | 5 | 1 | 0 |
+| `confluentinc/kafka-quotas` | 7 | 7 | 0 | 0 | 0 |
+| `confluentinc/broker-alerts` | 6 | 4 | 1 | 0 | 1 |
 
 ## Probes
 

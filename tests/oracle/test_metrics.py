@@ -6,19 +6,21 @@ format, by its own parser. What Kafka has and we have not is named in `NOT_HERE`
 under this load in `MAY_BE_ZERO`, each with its reason: both lists are whole, or a test fails.
 """
 
+import functools
 import http.client
 import re
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from exporter_names import EXPORTER_NAMES, shape_text
 from metrics_load import HELD, LAG_MS, SESSION_MS, SETTINGS, SINGLE, Load
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -42,26 +44,22 @@ NOT_HERE = {
     r"kafka:type=kafka\.Log4jController.*": "loggers of Java",
     r"kafka\.server:type=app-info.*": "version of Java's build",
     r".*type=kafka-metrics-count.*|.*name=yammer-metrics-count": "a count of Java's metrics",
-    r".*name=linux-disk-(read|write)-bytes": "of the process in /proc, for node exporters",
     r"kafka\.server:type=KafkaServer,name=ClusterId": "a text",
     r"kafka\.server:type=SessionExpireListener,name=SessionState": (
         "a text; ottla_server_zookeepersession_state"
     ),
-    r"kafka\.server:type=SessionExpireListener,name=ZooKeeper(AuthFailures|ReadOnlyConnects|"
-    r"SaslAuthentications)PerSec": "no SASL with ZooKeeper, no read-only servers",
+    r"kafka\.server:type=SessionExpireListener,name=ZooKeeper(ReadOnlyConnects|"
+    r"SaslAuthentications)PerSec": "no read-only servers; not counted",
     r"kafka\.network:type=(Acceptor|Processor),.*": "there are no such threads",
     r"kafka\.network:type=SocketServer,name=(ControlPlane.*|ExpiredConnectionsKilledCount)": (
         "one loop for all listeners"
     ),
     r"kafka\.network:type=RequestChannel,name=ControlPlane.*": "the same",
-    r"kafka\.network:type=RequestMetrics,name=(ResponseQueueTimeMs|"
+    r"kafka\.network:type=RequestMetrics,name=("
     r"ThrottleTimeMs|RequestBytes|TemporaryMemoryBytes|"
     r"MessageConversionsTimeMs),.*": "not measured",
     r"kafka\.server:type=BrokerTopicMetrics,name=(Remote.*|BuildRemoteLogAuxState.*)": (
         "no tiered storage"
-    ),
-    r"kafka\.server:type=BrokerTopicMetrics,name=(Fetch|Produce)MessageConversionsPerSec.*": (
-        "no old record formats"
     ),
     r"kafka\.server:type=BrokerTopicMetrics,name=(Invalid.*|NoKeyCompacted.*|Reassignment.*)": (
         "not counted"
@@ -90,7 +88,6 @@ NOT_HERE = {
     r"ActiveBrokerCount)": "not shown",
     r"kafka\.controller:type=ControllerStats,name=(ControllerShutdown|UncleanLeaderElectionEnable|"
     r"UpdateFeatures|.*)RateAndTimeMs": "tests/oracle/test_controller_metrics.py has the reasons",
-    r"kafka\.coordinator\.group:type=GroupMetadataManager,name=NumGroupsDead": "they are gone",
     r"kafka\.coordinator\.(group|transaction):type=.*": "not shown",
     r"kafka\.log:type=LogCleaner,name=(DeadThreadCount|max-compaction-delay-secs)": "not shown",
     r"kafka\.log:type=LogManager,name=remaining.*": "not shown",
@@ -137,18 +134,47 @@ def series(name, labels):
     return f"{name}{label_text(tuple(sorted(pair for pair in labels if pair[1])))}"
 
 
-def translated(mbeans):
-    """Return Kafka's values by the names that the exporter's rules give, in the same form."""
+@functools.cache
+def exporter_names():
+    """Return what the exporter's published rules make of MBeans, by shape and attribute."""
     found = {}
-    for name, attributes in mbeans.items():
+    for line in EXPORTER_NAMES.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            bean, attribute, name, *labels = line.split(" ")
+            pairs = (text.partition("=")[::2] for text in labels)
+            found[bean, attribute] = name, tuple(pairs)
+    return found
+
+
+def translated(mbeans):
+    """Return Kafka's values by the names that the exporter's rules give, in the same form.
+
+    Names that other rules give come from our own translation: `samples_of` says which these are.
+    """
+    found = {}
+    for bean, attributes in mbeans.items():
+        parsed = parse_bean(bean)
+        tags = dict(parsed.tags)
         for attribute, text in attributes.items():
             try:
                 value = float(text)
             except ValueError:
                 continue
-            for s in samples_of(parse_bean(name), attribute):
-                found[series(f"{s.family}{s.suffix}", s.labels)] = value
+            known = exporter_names().get((shape_text(bean), attribute))
+            if known is not None:
+                labels = [(k, tags[v[1:-1]] if v[:1] == "{" else v) for k, v in known[1]]
+                found[series(known[0], labels)] = value
+            for s in samples_of(parsed, attribute):
+                one = series(f"{s.family}{s.suffix}", s.labels)
+                if is_of_other_rules(parsed, s):
+                    found[one] = value
     return found
+
+
+def is_of_other_rules(parsed, sample):
+    """Return whether a name is one of those that `bean_names` adds to the exporter's."""
+    by_kind = not parsed.name and "_quota_" not in sample.family
+    return by_kind or ("Percent" in parsed.name and sample.family.endswith("_percent"))
 
 
 @dataclass
@@ -209,7 +235,7 @@ class Pair:
         give_up_s = time.monotonic() + LAG_MS / 1000
         kafka, ours = self.kafka.mbeans(0), self.ottla.page(0)
         while time.monotonic() < give_up_s:
-            if not translated(kafka)[parked]:
+            if not translated(kafka).get(parked, 1):  # 1: while the table is being made
                 kafka = self.kafka.mbeans(0)
             elif not ours[parked]:
                 time.sleep(0.3)
@@ -222,10 +248,9 @@ class Pair:
 PARKED = "kafka_server_delayedoperationpurgatory_numdelayedoperations"
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory):
-    """Both clusters after all of the load, with what was seen of them at each time."""
-    folder = tmp_path_factory.mktemp("metrics")
+@contextmanager
+def under_load(folder):
+    """Yield both clusters after all of the load, with what was seen of them at each time."""
     few = {**SETTINGS, "session_timeout_ms": SESSION_MS}
     clusters = (
         FirstKafka(folder / "kafka", 2, heap_mb=384, **few),
@@ -250,6 +275,38 @@ def pair(tmp_path_factory):
         pair.both(Load.regain_other)
         pair.note("together")
         yield pair
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Both clusters after all of the load."""
+    with under_load(tmp_path_factory.mktemp("metrics")) as pair:
+        yield pair
+
+
+def test_names_are_those_that_the_exporter_s_published_rules_give(pair):
+    """Each attribute that we show: its name and labels beside the table of tests/vectors."""
+    shown = {one.name for one in beans()}
+    wrong, checked = [], 0
+    for bean, attributes in pair.beans().items():
+        parsed = parse_bean(bean)
+        if not {bean.partition(",")[0], ",".join(bean.split(",")[:2])} & shown:
+            continue
+        if not (parsed.name or parsed.tags):
+            continue  # of all clients together: not shown
+        for attribute in attributes:
+            ours = {
+                (f"{s.family}{s.suffix}", tuple(key for key, _ in s.labels))
+                for s in samples_of(parsed, attribute)
+                if not is_of_other_rules(parsed, s)
+            }
+            known = exporter_names().get((shape_text(bean), attribute))
+            theirs = set() if known is None else {(known[0], tuple(key for key, _ in known[1]))}
+            checked += bool(theirs)
+            if ours != theirs and attribute != "MeanRate":  # ours is of the last minute
+                wrong.append(f"{bean} {attribute}: {ours or 'nothing'}, exporter {theirs}")
+    assert not wrong, "\n".join(sorted(wrong))
+    assert checked > 300
 
 
 def shape(bean):
@@ -391,7 +448,9 @@ OTHER_GAUGES = {
     "kafka_controller_controllerchannelmanager_": "what is on its way at the moment",
     "kafka_network_socketserver_networkprocessor": "time",
     "kafka_server_kafkarequesthandlerpool_": "time",
-    "kafka_server_produce_": "rates: see the test of quotas",
+    "kafka_server_kafkaserver_linux_disk_": "each has a log of its own form, and its own files",
+    "kafka_server_quota_": "rates: see the test of quotas",
+    "kafka_server_produce_": "the same",
     "kafka_server_fetch_": "the same",
     "kafka_server_request_": "the same",
 }
@@ -436,7 +495,9 @@ def test_what_clients_use_of_their_quotas_is_the_same_in_the_same_unit(pair):
     for kind, client in of.items():
         for attribute in ("request_time" if kind == "request" else "byte_rate", "throttle_time"):
             one = series(f"kafka_server_{kind}_{attribute}", [("client_id", client)])
+            by_kind = [("resource", kind.capitalize()), ("clientId", client)]
             theirs, ours = look.kafka[one], look.ours[one]
+            assert ours == look.ours[series(f"kafka_server_quota_{attribute}", by_kind)]
             assert theirs > 0, one
             assert ours > 0, one
             if kind != "request":  # the time that a request takes is each broker's own affair
@@ -448,8 +509,13 @@ MAY_BE_ZERO: dict[str, str] = {
     "kafka_network_requestchannel_re": "queues, empty between requests",
     "kafka_controller_controllereventmanager_eventqueuesize": "likewise",
     "kafka_controller_controllerchannelmanager_": "likewise",
+    "kafka_server_kafkaserver_linux_disk_read_bytes": "all that is read is in memory yet",
     "kafka_network_socketserver_memorypoolused": "of frames over 64 KiB, while they come",
     "kafka_server_brokertopicmetrics_failedfetchrequests": "needs a log that cannot be read",
+    "kafka_server_brokertopicmetrics_producemessageconversions": "no client has old formats",
+    "kafka_server_brokertopicmetrics_fetchmessageconversions": "the same",
+    "kafka_server_sessionexpirelistener_zookeeperauthfailures": "nobody is refused",
+    "kafka_coordinator_group_groupmetadatamanager_numgroupsdead": "gone in a moment",
     "kafka_server_replicafetchermanager_failedpartitionscount": "the same",
     "kafka_server_replicamanager_offlinereplicacount": "needs a log dir that fails",
     "kafka_log_logmanager_offlinelogdirectorycount": "the same",

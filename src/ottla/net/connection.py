@@ -21,6 +21,7 @@ from ottla.net.frame_memory import SMALL_FRAME_BYTES, FrameMemory
 from ottla.net.framing import JOIN_BYTES, SCRATCH_BYTES, FrameReader, scratch_of, size_prefix
 from ottla.net.limits import DispatchTimeSlice, FrameRules, ServerLimits
 from ottla.net.response_memory import ResponseMemory
+from ottla.net.timed import Timed
 from ottla.security.principals import ANONYMOUS, Principal
 from ottla.security.sasl.authentication import Authentication
 
@@ -28,32 +29,12 @@ logger = logging.getLogger(__name__)
 
 NOTHING_SENT: deque[int] = deque()
 """Shared by all connections that never had a large response."""
-NOTHING_TIMED: list["Timed"] = []
+NOTHING_TIMED: list[Timed] = []
 """Shared by all connections that have no measured response to send."""
 
 
 class CloseConnection(OttlaError):  # noqa: N818 - a decision, not a failure
     """Raised by a dispatch function to close this connection; the text is the reason."""
-
-
-class Timed:
-    """When what happened to one request, in seconds of the monotonic clock."""
-
-    __slots__ = ("arrived_s", "head", "kind", "responded_s", "returned_s", "started_s")
-
-    def __init__(self, kind: int, started_s: float, head: bytes) -> None:
-        self.kind = kind
-        """Its API key, or what whoever times it tells apart beside these."""
-        self.arrived_s = started_s
-        """When all of it had come."""
-        self.started_s = started_s
-        """When it was dispatched."""
-        self.returned_s = started_s
-        """When its handler returned."""
-        self.responded_s = started_s
-        """When its response was complete."""
-        self.head = head
-        """The first bytes of its frame, as many as whoever times it wants to keep."""
 
 
 class Pending:
@@ -502,6 +483,10 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None:
             return
+        if self._unsent is not NOTHING_TIMED:
+            now_s = self._server.monotonic()
+            for timed in self._unsent:
+                timed.written_s = now_s
         if size <= JOIN_BYTES:
             transport.write(b"".join(out))
             if self._unsent is not NOTHING_TIMED:

@@ -213,9 +213,10 @@ def test_who_has_a_quota_is_shown_with_what_is_used_of_it(pair, monkeypatch):
     assert left_out == 2, "c1 and c2; c0 used nothing"
     monkeypatch.setattr(mbeans, "MOST_CLIENTS", 3)
     read = samples(text_of(get(pair, "b1", pages_of(broker))))
-    assert read[LEFT_OUT] == 2 * len(("byte-rate", "throttle-time"))
+    names = 2  # each by its kind and as a quota
+    assert read[LEFT_OUT] == 2 * names * len(("byte-rate", "throttle-time"))
     read = samples(text_of(get(pair, "b1", pages_of(broker, "topic", 0))))
-    assert read[LEFT_OUT] == 4 + len(TOPIC_METRICS), "with the topics"
+    assert read[LEFT_OUT] == 8 + len(TOPIC_METRICS), "with the topics"
     used, left_out = quotas.used(now_ms + 60_000, 1)
     assert (used[0].per_s, used[0].held_back_ms, left_out) == (0.0, 0.0, 0)
 

@@ -93,11 +93,11 @@ def test_a_response_at_once_has_no_remote_time():
     peer.responses = [[b"yes"]]
     peer.receive(METADATA)
     assert peer.written == [b"\0\0\0\3yes"]
-    assert peer.of(METADATA) == [(0.0, 1.0, 0.0, 0.0)]
+    assert peer.of(METADATA) == [(0.0, 1.0, 0.0, 0.0, 0.0)]
     found = {name: figures["Max"] for _, name, figures in peer.times.figures()}
     assert found == {
         "TotalTimeMs": 1.0, "RequestQueueTimeMs": 0.0, "LocalTimeMs": 1.0, "RemoteTimeMs": 0.0,
-        "ResponseSendTimeMs": 0.0,
+        "ResponseQueueTimeMs": 0.0, "ResponseSendTimeMs": 0.0,
     }  # fmt: skip
 
 
@@ -109,8 +109,8 @@ def test_a_response_that_comes_later_is_timed_until_it_is_sent():
     peer.now += 0.5
     assert list(peer.times.figures()) == []
     peer.complete(later, turn_s=0.25)
-    assert peer.of(FETCH_CONSUMER) == peer.of(FETCH) == [(0.0, 1.0, 500.0, 251.0)]
-    assert peer.of(METADATA) == [(750.0, 1.0, 0.0, 0.0)]
+    assert peer.of(FETCH_CONSUMER) == peer.of(FETCH) == [(0.0, 1.0, 500.0, 251.0, 0.0)]
+    assert peer.of(METADATA) == [(750.0, 1.0, 0.0, 0.0, 0.0)]
 
 
 def test_a_response_waits_for_those_before_it():
@@ -124,10 +124,25 @@ def test_a_response_waits_for_those_before_it():
     assert b"".join(peer.written).count(b"there") == 2
     assert peer.written[-1].endswith(b"third")
     assert peer.of(PRODUCE) == [
-        (0.0, 1.0, 2002.0, 0.0),
-        (0.0, 1.0, 1.0, 2000.0),
-        (0.0, 1.0, 0.0, 2000.0),
+        (0.0, 1.0, 2002.0, 0.0, 0.0),
+        (0.0, 1.0, 1.0, 2000.0, 0.0),
+        (0.0, 1.0, 0.0, 2000.0, 0.0),
     ]
+
+
+def test_what_the_system_takes_for_a_response_is_told_apart_from_the_wait_for_it():
+    peer = Peer()
+    later = peer.connection.pending(pipelined=False)
+    peer.responses = [later]
+    peer.receive(FETCH)
+
+    def write(data):
+        peer.written.append(data)
+        peer.now += 0.02
+
+    peer.connection._transport.write = write
+    peer.complete(later, turn_s=0.3)
+    assert peer.of(FETCH) == [(0.0, 1.0, 0.0, 300.0, 20.0)]
 
 
 def test_what_has_no_response_is_timed_and_who_is_gone_is_not():
@@ -135,7 +150,7 @@ def test_what_has_no_response_is_timed_and_who_is_gone_is_not():
     later = peer.connection.pending(pipelined=True)
     peer.responses = [None, later]
     peer.receive(PRODUCE)
-    assert peer.of(PRODUCE) == [(0.0, 1.0, 0.0, 0.0)], "acks=0"
+    assert peer.of(PRODUCE) == [(0.0, 1.0, 0.0, 0.0, 0.0)], "acks=0"
     peer.receive(PRODUCE)
     peer.connection.connection_lost(None)
     peer.complete(later)
@@ -166,7 +181,7 @@ def test_a_slow_request_is_told_with_what_it_waited_for(caplog):
     assert lines == [
         f"request slow api=Produce version=7 correlation_id=5 client_id='x' peer=127.0.0.1:5 "
         f"listener=PLAINTEXT principal=User:ANONYMOUS total_ms={ms + 1}.0 queue_ms=0.0 "
-        f"local_ms=1.0 remote_ms={ms}.0 send_ms=0.0 unlogged={unlogged}"
+        f"local_ms=1.0 remote_ms={ms}.0 response_queue_ms=0.0 send_ms=0.0 unlogged={unlogged}"
         for ms, unlogged in ((300, 0), (200, 2))
     ], "a fetch that waits for records is not slow; a line a second"
 

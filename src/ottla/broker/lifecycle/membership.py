@@ -74,8 +74,10 @@ class Membership:
         self._zookeeper_world = server.world if tls is None else tls_world(server.world, tls)
         self._zookeeper_security = zookeeper_security(server.config, read_bytes)
         self.session_counts = dict.fromkeys(SessionState, 0)
-        self._connected = False
         """how often the session came into each state: also one that continues is connected anew"""
+        self._connected = False
+        self.refused_count = 0
+        """how often ZooKeeper refused who we are"""
         self.latencies = RecentTimes()
         """how long ZooKeeper took to respond"""
         self._previous_session_id = 0
@@ -104,14 +106,18 @@ class Membership:
             connect_timeout_ms,
             self._zookeeper_security,
         )
-        self._session = await Session.connect(
-            self._zookeeper_world,
-            config.text("zookeeper.connect"),
-            session_timeout_ms,
-            connect_timeout_ms,
-            self._on_event,
-            security=self._zookeeper_security,
-        )
+        try:
+            self._session = await Session.connect(
+                self._zookeeper_world,
+                config.text("zookeeper.connect"),
+                session_timeout_ms,
+                connect_timeout_ms,
+                self._on_event,
+                security=self._zookeeper_security,
+            )
+        except AuthFailedError:
+            self.refused_count += 1
+            raise
         logger.info(
             "zookeeper connected session=%#x timeout_ms=%d",
             self._session.session_id,

@@ -3,8 +3,8 @@
 Pure. Who may call: `exposition`, `series`, docs/list_metrics.py. Invariant: the names and labels
 are those that the rules for Kafka of the usual JMX exporter give (`kafka-2_0_0.yml`, lower-case
 names), so that boards and alerts made for Kafka find them; figures of Ottla's own follow the same
-rules with `ottla` in the place of `kafka`. Two names are added that other rules in wide use give:
-`..._percent` for shares, and the attributes of `socket-server-metrics`.
+rules with `ottla` in the place of `kafka`. Names are added that other rules in wide use give:
+`..._percent` for shares, the attributes of `socket-server-metrics`, and those of quotas by kind.
 """
 
 import re
@@ -15,6 +15,9 @@ _PER_SEC = re.compile(r"(.+)PerSec\w*")
 _PERCENTILE = re.compile(r"(\d+)thPercentile")
 _PERCENT = re.compile(r"(.+)Percent\w*")
 _DOMAIN = re.compile(r"(kafka|ottla)(?:\.(.+))?")
+
+QUOTAS = frozenset({"Produce", "Fetch", "Request"})
+QUOTA_LABELS = {"client-id": "clientId"}
 
 COUNTER, GAUGE, SUMMARY, UNKNOWN = "counter", "gauge", "summary", "unknown"
 HISTOGRAM = "histogram"
@@ -64,9 +67,14 @@ def samples_of(bean: Bean, attribute: str) -> tuple[Sample, ...]:
     assert found is not None, bean
     prefix = _joined(found[1], found[2] or "", bean.type)
     labels = tuple((_UNSAFE.sub("_", key), value) for key, value in bean.tags)
-    if not bean.name:  # socket-server-metrics
+    if not bean.name:  # socket-server-metrics, quotas
         kind = COUNTER if attribute.endswith("-total") else GAUGE
-        return (Sample(_joined(prefix, attribute), kind, "", labels),)
+        sample = Sample(_joined(prefix, attribute), kind, "", labels)
+        if bean.type not in QUOTAS:
+            return (sample,)
+        family = _joined(found[1], found[2] or "", "quota", attribute)
+        tags = tuple((QUOTA_LABELS.get(key, key), value) for key, value in bean.tags)
+        return (sample, Sample(family, GAUGE, "", (("resource", bean.type), *tags)))
     name = _joined(prefix, bean.name)
     percent = _PERCENT.fullmatch(bean.name)
     samples = []

@@ -28,11 +28,12 @@ kafka.network:type=RequestChannel,name=RequestQueueSize | gauge | requests | req
 kafka.network:type=RequestChannel,name=ResponseQueueSize | gauge | responses | answers that are there and not handed to the socket: they wait for an answer before them, or for the end of this turn of the loop
 kafka.network:type=RequestMetrics,name=RequestsPerSec,request,version | meter | requests | requests by kind and version; a fetch counts as Fetch, and as FetchConsumer or FetchFollower
 kafka.network:type=RequestMetrics,name=ErrorsPerSec,request,error | meter | errors | errors in responses, by kind of request and error, `NONE` too: of a response, and of each topic or partition in it that has an error code of its own
-kafka.network:type=RequestMetrics,name=TotalTimeMs,request | times | ms | from when all of a request had come until its response was handed to the system: the sum of the next four; percentiles are of the last 256 that were timed, each 64th of its kind and version
+kafka.network:type=RequestMetrics,name=TotalTimeMs,request | times | ms | from when all of a request had come until its response was handed to the system: the sum of the next five; percentiles are of the last 256 that were timed, each 64th of its kind and version
 kafka.network:type=RequestMetrics,name=RequestQueueTimeMs,request | times | ms | the part of it until the dispatch. A request waits for those before it on its connection, which Kafka would not have read yet, and for a loop that was busy for long
 kafka.network:type=RequestMetrics,name=LocalTimeMs,request | times | ms | the part of it after that, until the handler returned
 kafka.network:type=RequestMetrics,name=RemoteTimeMs,request | times | ms | the part of it after that: waiting for followers, for records, for a worker
-kafka.network:type=RequestMetrics,name=ResponseSendTimeMs,request | times | ms | the part of it after that: waiting for an earlier response of the connection and for the end of the loop's turn, until the system has taken the response or keeps it for a client that reads slowly. Kafka tells ResponseQueueTimeMs from it
+kafka.network:type=RequestMetrics,name=ResponseQueueTimeMs,request | times | ms | the part of it after that: waiting for an earlier response of the connection and for the end of the loop's turn
+kafka.network:type=RequestMetrics,name=ResponseSendTimeMs,request | times | ms | the part of it after that, until the system has taken the response or keeps it for a client that reads slowly
 kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent | share | share of time, 0 to 1 | share of the last minute in which the loop's thread neither ran nor waited for a core (`/proc/thread-self/schedstat`). Elsewhere than on Linux, waiting for a core counts as idle. Time in which a disk lets the loop wait counts as idle, too: `event loop stalled` in server.log reports that
 kafka.network:type=SocketServer,name=MemoryPoolUsed | gauge | bytes | of `queued.max.request.bytes`, for frames over 64 KiB
 kafka.network:type=SocketServer,name=MemoryPoolAvailable | gauge | bytes | what is left of it
@@ -44,6 +45,8 @@ kafka.server:type=BrokerTopicMetrics,name=BytesOutPerSec,topic | meter | bytes |
 kafka.server:type=BrokerTopicMetrics,name=BytesRejectedPerSec,topic | meter | bytes | bytes of batches above `max.message.bytes`
 kafka.server:type=BrokerTopicMetrics,name=ReplicationBytesInPerSec,topic | meter | bytes | bytes of batches copied from leaders
 kafka.server:type=BrokerTopicMetrics,name=ReplicationBytesOutPerSec,topic | meter | bytes | bytes of batches sent to followers
+kafka.server:type=BrokerTopicMetrics,name=ProduceMessageConversionsPerSec | meter | records | records converted from an old format: always 0, as there are none
+kafka.server:type=BrokerTopicMetrics,name=FetchMessageConversionsPerSec | meter | records | records converted to an old format: always 0
 kafka.server:type=BrokerTopicMetrics,name=TotalProduceRequestsPerSec,topic | meter | batches | batches of produce requests, taken or refused: one for each partition of a request
 kafka.server:type=BrokerTopicMetrics,name=FailedProduceRequestsPerSec,topic | meter | batches | of them refused for another reason than that leadership moved or that the batch is too large or damaged
 kafka.server:type=BrokerTopicMetrics,name=TotalFetchRequestsPerSec,topic | meter | reads | reads of a partition for a fetch. Kafka reads each partition of a session for each fetch, this broker only those with news
@@ -70,9 +73,12 @@ kafka.server:type=ReplicaFetcherManager,name=MaxLag,clientId | gauge | records |
 kafka.server:type=ReplicaFetcherManager,name=FailedPartitionsCount,clientId | gauge | partitions | replicas that cannot be copied until their leadership changes
 kafka.server:type=FetcherLagMetrics,name=ConsumerLag,clientId,topic,partition | gauge | records | how far a follower is behind its leader
 kafka.server:type=KafkaServer,name=BrokerState | gauge | number of the state | 0 NOT_RUNNING, 1 STARTING, 2 RECOVERY, 3 RUNNING, 6 PENDING_CONTROLLED_SHUTDOWN, 7 SHUTTING_DOWN ([STATES.md](STATES.md))
+kafka.server:type=KafkaServer,name=linux-disk-read-bytes | gauge | bytes | what this process has read from disks since its start (`/proc/self/io`)
+kafka.server:type=KafkaServer,name=linux-disk-write-bytes | gauge | bytes | what it has written to disks
 kafka.server:type=SessionExpireListener,name=ZooKeeperSyncConnectsPerSec | meter | events | connections to ZooKeeper that were made, also anew within a session
 kafka.server:type=SessionExpireListener,name=ZooKeeperDisconnectsPerSec | meter | events | connections to ZooKeeper that were lost
 kafka.server:type=SessionExpireListener,name=ZooKeeperExpiresPerSec | meter | events | sessions that ended though this broker lived
+kafka.server:type=SessionExpireListener,name=ZooKeeperAuthFailuresPerSec | meter | events | times that ZooKeeper refused who this broker is (SASL)
 kafka.server:type=ZooKeeperClientMetrics,name=ZooKeeperRequestLatencyMs | times | ms | how long ZooKeeper took to respond, of the last 256 requests
 kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs | times | ms | how long it took to write a log to its disk (fsync), of the last 256 times; many small files are written in another way, and do not count
 kafka.log:type=LogCleaner,name=cleaner-recopy-percent | gauge | % | of the bytes that the last cleaning read, how many were kept
@@ -124,6 +130,7 @@ kafka.coordinator.group:type=GroupMetadataManager,name=NumGroupsEmpty | gauge | 
 kafka.coordinator.group:type=GroupMetadataManager,name=NumGroupsPreparingRebalance | gauge | groups | groups that wait for their members to join
 kafka.coordinator.group:type=GroupMetadataManager,name=NumGroupsCompletingRebalance | gauge | groups | groups that wait for their leader's assignment
 kafka.coordinator.group:type=GroupMetadataManager,name=NumGroupsStable | gauge | groups | groups whose members have their assignments
+kafka.coordinator.group:type=GroupMetadataManager,name=NumGroupsDead | gauge | groups | always 0: a group without members and offsets is gone at once
 ottla:type=EventLoop,name=LatenessMs | attributes | ms | how late the event loop runs what is due, looked at fifty times a second while the figures are read; time in which its thread waits for a core is left out (`/proc/thread-self/schedstat`): `Max` of the last minute, and since the start how often it was late by at least 10, 20, … ms (`CountFrom20`)
 ottla:type=SocketServer,name=ResponseBytes | gauge | bytes | of `ottla.queued.max.response.bytes`: responses that clients have not read yet
 ottla.server:type=ReplicaManager,name=LostRecordsPerSec | meter | records | committed records that this broker cut off, since its leader, elected uncleanly, does not have them; which ones is in its log (`lost records`)

@@ -62,7 +62,7 @@ QUOTAS = {
 }
 MOST_CLIENTS = 200
 """Shown of those who share a bound, for each kind of bound: the busiest."""
-SERIES_OF_A_CLIENT = 2
+SERIES_OF_A_CLIENT = 4
 LEFT_OUT = "ottla.server:type=Metrics,name=SeriesLeftOut"
 ERRORS = "kafka.network:type=RequestMetrics,name=ErrorsPerSec,request="
 REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request="
@@ -71,6 +71,8 @@ FLUSHES = "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs"
 LATENCIES = "kafka.server:type=ZooKeeperClientMetrics,name=ZooKeeperRequestLatencyMs"
 SESSIONS = "kafka.server:type=SessionExpireListener,name="
 PURGATORY = "ottla.server:type=Purgatory,name="
+NEVER = {f"{TOPIC_BEAN}{way}MessageConversionsPerSec": 0 for way in ("Produce", "Fetch")}
+"""Boards ask for them, and there are no old record formats to convert."""
 
 Figures = dict[str, dict[str, Any]]
 """Attributes by MBean name."""
@@ -93,6 +95,9 @@ class SessionCounts(Protocol):
 
     @property
     def session_state(self) -> SessionState: ...
+
+    @property
+    def refused_count(self) -> int: ...
 
     @property
     def latencies(self) -> RecentTimes: ...
@@ -155,6 +160,18 @@ class ThreadTimes:
     def __del__(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
+
+
+def _of_disks() -> dict[str, int]:
+    """Return the bytes that this process read from disks and wrote to them; none without /proc."""
+    try:
+        with open("/proc/self/io", "rb") as file:  # noqa: PTH123
+            lines = dict(line.split(b": ") for line in file)
+        found = {way: int(lines[b"%s_bytes" % way.encode()]) for way in ("read", "write")}
+    except (OSError, ValueError, KeyError):
+        return {}
+    server = "kafka.server:type=KafkaServer,name=linux-disk-"
+    return {f"{server}{way}-bytes": value for way, value in found.items()}
 
 
 def _gauge(value: float) -> dict[str, Any]:
@@ -324,6 +341,8 @@ class Metrics:
             f"{SESSIONS}ZooKeeperSyncConnectsPerSec": sessions[SessionState.CONNECTED],
             f"{SESSIONS}ZooKeeperDisconnectsPerSec": sessions[SessionState.SUSPENDED],
             f"{SESSIONS}ZooKeeperExpiresPerSec": sessions[SessionState.DEAD],
+            f"{SESSIONS}ZooKeeperAuthFailuresPerSec": self._broker.membership.refused_count,
+            **NEVER,
             "ottla.controller:type=ControllerStats,name=RegistrationsRemovedPerSec": (
                 said["registrations_removed_total"]
             ),
@@ -359,7 +378,7 @@ class Metrics:
         """Return the figures of log dirs, of the tail caches, of sessions with ZooKeeper."""
         logs, state = self._broker.logs, self._broker.membership.session_state
         sessions = self._broker.services.replicas.sessions
-        found = {
+        found = _of_disks() | {
             f"kafka.log:type=LogManager,name=LogDirectoryOffline,logDirectory={path}": int(
                 path in logs.offline_dirs
             )
@@ -528,4 +547,5 @@ class Metrics:
         found = {f"{prefix}Groups": said["groups"], f"{prefix}Offsets": said["offsets"]}
         for state, count in said["states"].items():
             found[f"{prefix}Groups{state}"] = count
+        found[f"{prefix}GroupsDead"] = 0
         return {name: _gauge(value) for name, value in found.items()}

@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.net.connection import Connection, Timed
+from ottla.net.connection import Connection
+from ottla.net.timed import Timed
 from ottla.wire.api_keys import ApiKey
 from ottla.wire.codec import APIS
 
@@ -34,11 +35,12 @@ PERCENTILES = {
     "999thPercentile": 0.999,
 }
 
-TOTAL, QUEUE, LOCAL, REMOTE, SEND = (
+TOTAL, QUEUE, LOCAL, REMOTE, RESPONSE_QUEUE, SEND = (
     "TotalTimeMs",
     "RequestQueueTimeMs",
     "LocalTimeMs",
     "RemoteTimeMs",
+    "ResponseQueueTimeMs",
     "ResponseSendTimeMs",
 )
 
@@ -52,12 +54,14 @@ class Took(NamedTuple):
     """Until its handler returned."""
     remote: float
     """Until its response was complete."""
+    response_queue: float
+    """Until it was that response's turn."""
     send: float
-    """Until that was handed to the system."""
+    """Until it was handed to the system."""
 
     @property
     def total(self) -> float:
-        return self.queue + self.local + self.remote + self.send
+        return self.queue + self.local + self.remote + self.response_queue + self.send
 
 
 def took(timed: Timed, sent_s: float) -> Took:
@@ -66,7 +70,8 @@ def took(timed: Timed, sent_s: float) -> Took:
         round((timed.started_s - timed.arrived_s) * 1000, 3),
         round((timed.returned_s - timed.started_s) * 1000, 3),
         round((timed.responded_s - timed.returned_s) * 1000, 3),
-        round((sent_s - timed.responded_s) * 1000, 3),
+        round((max(timed.written_s, timed.responded_s) - timed.responded_s) * 1000, 3),
+        round((sent_s - max(timed.written_s, timed.responded_s)) * 1000, 3),
     )
 
 
@@ -122,7 +127,7 @@ class RequestTimes:
         """
         for kind, kept in sorted(self._kept.items()):
             yield kind, TOTAL, summary(sorted(times.total for times in kept))
-            for place, name in enumerate((QUEUE, LOCAL, REMOTE, SEND)):
+            for place, name in enumerate((QUEUE, LOCAL, REMOTE, RESPONSE_QUEUE, SEND)):
                 yield kind, name, summary(sorted(times[place] for times in kept))
 
 

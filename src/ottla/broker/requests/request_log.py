@@ -17,7 +17,8 @@ from ottla.broker.metrics.request_times import (
     Took,
     kind_name,
 )
-from ottla.net.connection import Connection, Timed
+from ottla.net.connection import Connection
+from ottla.net.timed import Timed
 from ottla.wire.api_keys import ApiKey
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,8 @@ QUIET_S = 1.0
 _HEAD = struct.Struct(">hhih")
 FIELDS = (
     "api=%s version=%d correlation_id=%d client_id=%r peer=%s:%d listener=%s principal=%s "
-    "total_ms=%.1f queue_ms=%.1f local_ms=%.1f remote_ms=%.1f send_ms=%.1f"
+    "total_ms=%.1f queue_ms=%.1f local_ms=%.1f remote_ms=%.1f "
+    "response_queue_ms=%.1f send_ms=%.1f"
 )
 
 

@@ -1,0 +1,35 @@
+"""Timed: when what happened to one request.
+
+Who may call: the dispatch function makes one for a request that it measures; the connection fills
+in what it knows. Kafka: the times of `RequestChannel.Request`.
+"""
+
+
+class Timed:
+    """When what happened to one request, in seconds of the monotonic clock."""
+
+    __slots__ = (
+        "arrived_s",
+        "head",
+        "kind",
+        "responded_s",
+        "returned_s",
+        "started_s",
+        "written_s",
+    )
+
+    def __init__(self, kind: int, started_s: float, head: bytes) -> None:
+        self.kind = kind
+        """Its API key, or what whoever times it tells apart beside these."""
+        self.arrived_s = started_s
+        """When all of it had come."""
+        self.started_s = started_s
+        """When it was dispatched."""
+        self.returned_s = started_s
+        """When its handler returned."""
+        self.responded_s = started_s
+        """When its response was complete."""
+        self.written_s = started_s
+        """When that began to be handed to the system."""
+        self.head = head
+        """The first bytes of its frame, as many as whoever times it wants to keep."""
