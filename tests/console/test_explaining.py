@@ -13,7 +13,7 @@ import pytest
 from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.console.probe import SHOWN_S, Lane, bars
 from ottla.testing.sync_cluster import SyncCluster
-from support.console import console_on, form_token, until_text
+from support.console import console_on, form_token, of_preview, until_text
 from support.waiting import until
 
 
@@ -110,9 +110,18 @@ def test_a_cluster_that_is_known_by_its_address_has_no_journals_here(page):
     assert 'href="/chaos"' not in page("/")
 
 
+def begin_probe(http, topic):
+    """Begin the client that writes, by its preview; return that."""
+    preview = http.post("/chaos/probe", data={"form_token": form_token(http), "topic": topic}).text
+    assert not http.console.probe.running, "a preview begins nothing"
+    action, fields = of_preview(preview)
+    assert http.post(action, data=fields).is_success
+    return preview
+
+
 def test_a_client_writes_and_its_view_is_drawn(three, http):
     post = {"form_token": form_token(http), "topic": "orders"}
-    assert http.post("/chaos/probe", data=post).is_success
+    assert "3 partitions" in begin_probe(http, "orders")
     until_text(lambda path: get(http, path), 'class="quick"', "/chaos")
     lanes = http.console.probe.lanes
     until(lambda: all(lane.acknowledged for lane in lanes), 30, "a record of each partition")
@@ -127,7 +136,9 @@ def test_a_client_writes_and_its_view_is_drawn(three, http):
 
 def test_the_usual_topic_of_the_probe_is_created(three, http):
     post = {"form_token": form_token(http), "topic": "console-probe"}
-    assert http.post("/chaos/probe", data=post).is_success
+    assert http.post("/chaos/probe", data={**post, "do": "1"}).status_code == 404, "not shown"
+    assert "console-probe-0" not in three.partitions()
+    assert "The topic is created" in begin_probe(http, "console-probe")
     until_text(lambda path: get(http, path), 'class="quick"', "/chaos")
     assert len(three.replicas_of("console-probe-0")) == 3
     http.post("/chaos/probe", data={**post, "stop": "1"})

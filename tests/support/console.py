@@ -5,6 +5,7 @@ import json
 import re
 import time
 from contextlib import contextmanager
+from html import unescape
 
 from starlette.testclient import TestClient
 
@@ -32,6 +33,18 @@ def console_on(bootstrap, folder=None, **more):
 
 def form_token(http):
     return re.search(r'name="form_token" value="([^"]+)"', http.get("/doctor").text)[1]
+
+
+FORM = re.compile(r'<form method="post" action="([^"]+)" class="row">\n(.*?)</form>', re.DOTALL)
+
+
+def of_preview(text):
+    """Return where a preview's form goes, and its fields with that of its button."""
+    assert "This is a preview: nothing is changed yet" in text, text
+    action, form = FORM.findall(text)[0]
+    fields = {n: unescape(v) for n, v in re.findall(r'name="(\w+)" value="([^"]*)"', form)}
+    assert fields["do"] == "1", form
+    return action, fields
 
 
 def until_text(get, wanted, path, timeout_s=40.0, **fields):

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.admin.local.processes import alive
 from support.cluster import free_row
+from support.console import of_preview
 
 LINK = re.compile(r"(https?)://([\w.]+:\d+)(/login\?token=\S+)")
 
@@ -101,6 +102,13 @@ class Served:
         code, text, _ = self.request("POST", path, fields)
         assert code == status, text
         return text
+
+    def change(self, path, **fields):
+        """Ask for a change, and send the form of its preview; return the preview."""
+        preview = self.post(path, 200, **fields)
+        action, agreed = of_preview(preview)
+        self.post(action, 303, **{k: v for k, v in agreed.items() if k != "form_token"})
+        return preview
 
     def until(self, path, wanted, timeout_s):
         """Load a page until it has a text; return how long that took."""

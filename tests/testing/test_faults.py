@@ -7,7 +7,8 @@ import os
 import pytest
 import uvloop
 
-from ottla.testing.faults import HELD_BYTES, FaultLayer, Link, Rules
+from ottla.net.faults import HELD_BYTES, Link
+from ottla.testing.faults import FaultLayer, Rules
 
 LOOPS = pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
 DROP, CUT, SLOW = Link("drop"), Link("cut"), Link("slow", 0.6)

@@ -3,7 +3,8 @@
 import pytest
 
 from ottla.model.errors import ConfigError, OttlaError
-from ottla.testing.faults import Link, Rules
+from ottla.net.faults import Link
+from ottla.testing.faults import Rules
 from ottla.testing.links import Faults, names
 from ottla.testing.settings import checked_settings, defaults
 

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from ottla.broker.broker import Broker
@@ -53,6 +53,7 @@ class Arguments:
     log_file: str | None = None
     state_change_log: str | None = None
     metrics_socket: str | None = None
+    faults_socket: str | None = None
     log_level: str = "info"
     log_format: str = "text"
 
@@ -86,6 +87,7 @@ _TEXTS = {
     "--log-file": "log_file",
     "--state-change-log": "state_change_log",
     "--metrics-socket": "metrics_socket",
+    "--faults-socket": "faults_socket",
     "--log-level": "log_level",
     "--log-format": "log_format",
 }
@@ -114,6 +116,12 @@ def _parse_any(argv: Sequence[str]) -> Arguments:
         "--metrics-socket",
         metavar="FILE",
         help="a Unix socket that tells this user how the broker fares: `nc -U FILE` [none]",
+    )
+    parser.add_argument(
+        "--faults-socket",
+        metavar="FILE",
+        help="a Unix socket by which this user has connections to other brokers and ZooKeeper "
+        "fail, for tests of faults: `ottla up` has one for `ottla console` [none]",
     )
     parser.add_argument("--log-level", choices=LEVELS)
     parser.add_argument(
@@ -171,14 +179,31 @@ async def _open_status_socket(
     steps.callback(page.close)
 
 
+async def _with_faults(world: World, path: str, steps: contextlib.AsyncExitStack) -> World:
+    """Return a world whose connections fail as the socket is asked to, until the end of `steps`."""
+    from ottla.net.fault_socket import FaultSocket  # noqa: PLC0415 - only where it is on
+    from ottla.net.faults import FaultyNetwork  # noqa: PLC0415 - the same
+
+    network = FaultyNetwork(world.network)
+    faults = FaultSocket(path, network)
+    try:
+        await faults.open()
+    except OSError as error:
+        logger.warning("faults socket not opened path=%s error=%s", path, error.strerror or error)
+        return world
+    steps.callback(faults.close)
+    return replace(world, network=network)
+
+
 def _real_world() -> World:
     return runtime.real_world(OsFiles())
 
 
 async def _serve(
-    config: BrokerConfig, metrics_socket: str | None, sockets: int, make_world: Callable[[], World]
+    config: BrokerConfig, arguments: Arguments, sockets: int, make_world: Callable[[], World]
 ) -> None:
     """Start a broker, wait for a signal, shut it down."""
+    metrics_socket = arguments.metrics_socket
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -192,12 +217,15 @@ async def _serve(
     # With a look-up come `encodings.idna` and its tables: 0.4 MB.
     unnamed = any(not endpoint.host for endpoint in config.advertised_listeners)
     host_name = socket.getfqdn() if unnamed else "localhost"
-    broker = Broker(config, make_world(), host_name=host_name, sockets=sockets)
-    loop.add_signal_handler(
-        signal.SIGUSR1, lambda: logger.info("statistics %s", broker.statistics())
-    )
     stopped = loop.create_task(stop.wait())
     async with contextlib.AsyncExitStack() as steps:
+        world = make_world()
+        if arguments.faults_socket is not None:
+            world = await _with_faults(world, arguments.faults_socket, steps)
+        broker = Broker(config, world, host_name=host_name, sockets=sockets)
+        loop.add_signal_handler(
+            signal.SIGUSR1, lambda: logger.info("statistics %s", broker.statistics())
+        )
         metrics = None
         if metrics_socket is not None or broker.config.text("ottla.metrics.listener"):
             metrics = Metrics(broker)
@@ -256,7 +284,7 @@ def main(argv: Sequence[str], make_world: Callable[[], World] = _real_world) -> 
         runtime.run(
             _serve,
             config,
-            arguments.metrics_socket,
+            arguments,
             split_descriptors(descriptors).connections,
             make_world,
         )

@@ -14,7 +14,16 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from ottla.console.changes import acls, group_offsets, reassigning, setting, transactions, users
+from ottla.console.changes import (
+    acls,
+    faults,
+    group_offsets,
+    probing,
+    reassigning,
+    setting,
+    transactions,
+    users,
+)
 from ottla.console.guard import Guard
 from ottla.console.live import stream
 from ottla.console.page import Handler, endpoint
@@ -68,8 +77,8 @@ POSTS: dict[str, Handler] = {
     "/acls/change": acls.change,
     "/users/put": users.put,
     "/users/remove": users.remove,
-    "/chaos/do": chaos.do,
-    "/chaos/probe": chaos.probe,
+    "/chaos/do": faults.do,
+    "/chaos/probe": probing.probe,
     "/leave": session.leave,
 }
 

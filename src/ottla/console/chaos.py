@@ -1,7 +1,7 @@
 """Faults on a cluster of this machine, one at a time, in the background.
 
-Who may call: `state`, the page of chaos. Invariants: what is done is `admin.local`'s, and only to
-processes of the folder; a page never waits for it.
+Who may call: `state`, the page of chaos and its changes. Invariants: what is done is
+`admin.local`'s, and only to processes of the folder; a page never waits for it.
 """
 
 import asyncio
@@ -9,8 +9,9 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
-from ottla.admin.local import brokers
+from ottla.admin.local import brokers, faults
 from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.model.errors import OttlaError
 
@@ -19,15 +20,34 @@ RESTART_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 
 Tell = Callable[[str], None]
-DEEDS: dict[str, Callable[[ClusterDir, int, Tell], None]] = {
-    "kill": lambda folder, b, tell: brokers.send_signal(folder, [b], signal.SIGKILL, tell),
-    "pause": lambda folder, b, tell: brokers.send_signal(folder, [b], signal.SIGSTOP, tell),
-    "resume": lambda folder, b, tell: brokers.send_signal(folder, [b], signal.SIGCONT, tell),
-    "stop": lambda folder, b, tell: brokers.stop(folder, [b], STOP_TIMEOUT_S, tell),
-    "start": lambda folder, b, tell: brokers.start(folder, [b], tell),
-    "restart": lambda folder, b, tell: brokers.restart(
-        folder, [folder.existing().broker(b)], RESTART_TIMEOUT_S, tell
+
+
+class Wanted(NamedTuple):
+    """What is done to which broker; `from_`: from whom it is cut."""
+
+    deed: str
+    broker: int = -1
+    from_: str = ""
+
+    @property
+    def words(self) -> str:
+        """What it is, as people say it."""
+        of = f" of broker {self.broker}" if self.broker >= 0 else ""
+        return f"{self.deed}{of}" + (f" from {self.from_}" if self.from_ else "")
+
+
+CUT, HEAL = "cut", "heal"
+DEEDS: dict[str, Callable[[ClusterDir, Wanted, Tell], None]] = {
+    "kill": lambda folder, w, tell: brokers.send_signal(folder, [w.broker], signal.SIGKILL, tell),
+    "pause": lambda folder, w, tell: brokers.send_signal(folder, [w.broker], signal.SIGSTOP, tell),
+    "resume": lambda folder, w, tell: brokers.send_signal(folder, [w.broker], signal.SIGCONT, tell),
+    "stop": lambda folder, w, tell: brokers.stop(folder, [w.broker], STOP_TIMEOUT_S, tell),
+    "start": lambda folder, w, tell: brokers.start(folder, [w.broker], tell),
+    "restart": lambda folder, w, tell: brokers.restart(
+        folder, [folder.existing().broker(w.broker)], RESTART_TIMEOUT_S, tell
     ),
+    CUT: lambda folder, w, tell: faults.cut(folder, w.broker, w.from_, tell),
+    HEAL: lambda folder, _w, tell: faults.heal(folder, tell),
 }
 
 
@@ -39,16 +59,16 @@ class Chaos:
         self.doing = ""
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self, folder: ClusterDir, deed: str, broker: int) -> None:
+    def begin(self, folder: ClusterDir, wanted: Wanted) -> None:
         """Begin a deed; OttlaError if another one goes on."""
         if self.doing:
             raise OttlaError(f"wait: {self.doing} goes on")
-        self.doing = f"{deed} of broker {broker}"
-        self._task = asyncio.create_task(self._do(folder, deed, broker))
+        self.doing = wanted.words
+        self._task = asyncio.create_task(self._do(folder, wanted))
 
-    async def _do(self, folder: ClusterDir, deed: str, broker: int) -> None:
+    async def _do(self, folder: ClusterDir, wanted: Wanted) -> None:
         try:
-            await asyncio.to_thread(DEEDS[deed], folder, broker, self._tell)
+            await asyncio.to_thread(DEEDS[wanted.deed], folder, wanted, self._tell)
         except OttlaError as error:
             self._tell(str(error))
         finally:

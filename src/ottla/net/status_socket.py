@@ -1,6 +1,7 @@
 """Status socket: a Unix socket that gives each connection one document, then closes it.
 
-Who may call: a broker's process shows one, the command line reads it. Paths are text: `pathlib`
+Who may call: a broker's process shows one, the command line reads it; `fault_socket` binds its own
+as this one is bound. Paths are text: `pathlib`
 would take 0.8 MB of each broker, with what it imports. Invariants: the socket's file
 belongs to the user who runs the process and no other may connect; nothing that a reader sends is
 read; the number of readers and their time are limited, so that none blocks anything.
@@ -77,43 +78,52 @@ class StatusSocket:
 
     async def open(self) -> None:
         """Start listening; removes a stale socket. OSError if the path cannot be bound."""
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            # Before it has a name: there is no moment at which another user could connect.
-            os.fchmod(listening.fileno(), 0o600)
-            with _short(self._path) as name:
-                _remove_socket(self._path)
-                listening.bind(name)
-            os.chmod(self._path, 0o600)
-            self._server = await asyncio.get_running_loop().create_unix_server(
-                lambda: _Reader(self), sock=listening, backlog=MAX_READERS
-            )
-        except BaseException:
-            listening.close()
-            raise
+        self._server = await listen(self._path, lambda: _Reader(self))
 
     def close(self) -> None:
         """Stop listening and remove the socket."""
         if self._server is not None:
             self._server.close()
             self._server = None
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path)
+            remove_socket(self._path)
 
 
-def _remove_socket(path: str) -> None:
+async def listen(path: str, factory: Callable[[], asyncio.Protocol]) -> asyncio.AbstractServer:
+    """Listen at a path; removes a stale socket. OSError if it cannot be bound."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # Before it has a name: there is no moment at which another user could connect.
+        os.fchmod(listening.fileno(), 0o600)
+        with _short(path) as name:
+            remove_socket(path)
+            listening.bind(name)
+        os.chmod(path, 0o600)
+        return await asyncio.get_running_loop().create_unix_server(
+            factory, sock=listening, backlog=MAX_READERS
+        )
+    except BaseException:
+        listening.close()
+        raise
+
+
+def remove_socket(path: str) -> None:
     """Remove the socket that a process which is gone has left, but no other file."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         if stat.S_ISSOCK(os.stat(path).st_mode):
             os.unlink(path)
 
 
-def read(path: str, timeout_s: float) -> bytes:
-    """Return the page at a path. OSError (TimeoutError included) if no process listens there."""
+def read(path: str, timeout_s: float, question: bytes = b"") -> bytes:
+    """Return the page at a path, or what is answered to a question there.
+
+    OSError (TimeoutError included) if no process listens there.
+    """
     parts = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking, _short(path) as name:
         asking.settimeout(timeout_s)
         asking.connect(name)
+        if question:
+            asking.sendall(question)
         while part := asking.recv(65_536):
             parts.append(part)
             if sum(map(len, parts)) > MAX_BYTES:

@@ -9,7 +9,8 @@ from typing import Literal
 
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.ports import address_text
-from ottla.testing.faults import Link, Rules
+from ottla.net.faults import Link
+from ottla.testing.faults import Rules
 from ottla.zookeeper.addresses import ConnectString
 
 Target = int | Literal["all", "brokers", "clients", "zookeeper"]

@@ -23,8 +23,9 @@ from ottla.admin.operations.configs import reason
 from ottla.model.errors import ConfigError, ConnectionLostError, ErrorCode, OttlaError, StartupError
 from ottla.model.ids import TopicPartition
 from ottla.model.journal_schema import partition_of
+from ottla.net.faults import Link
 from ottla.testing import reasons
-from ottla.testing.faults import Link, Rules
+from ottla.testing.faults import Rules
 from ottla.testing.links import Faults, Target, names
 from ottla.testing.process_host import ProcessHost
 from ottla.testing.questions import Questions

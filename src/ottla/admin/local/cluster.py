@@ -308,6 +308,7 @@ def start_broker(
     arguments = ["broker", "--config", str(properties)]
     arguments += ["--state-change-log", str(folder.state_change_log(broker.id))]
     arguments += ["--metrics-socket", str(folder.metrics_socket(broker.id))]
+    arguments += ["--faults-socket", str(folder.faults_socket(broker.id))]
     with interrupts_deferred():
         process = start(arguments, folder.log_file(broker.id))
         broker.process = processes.identify(process.pid)
@@ -613,6 +614,9 @@ def down(folder: ClusterDir, timeout_s: float = STOP_TIMEOUT_S) -> tuple[int, in
         for broker in cluster.brokers:
             broker.process = None
             broker.ended = ""
+            for left in (folder.metrics_socket(broker.id), folder.faults_socket(broker.id)):
+                with contextlib.suppress(OSError):
+                    left.unlink()  # that of a broker which was killed
         cluster.zookeeper.process = None
         try:
             folder.save(cluster)

@@ -8,6 +8,7 @@ belongs to the project it is tried in, is seen by `ls`, and is gone with `rm -r`
     broker-0/server.log          what it says
     broker-0/state-change.log    whom it leads and follows, as Kafka's brokers write it
     broker-0/metrics.sock        how it fares, for whoever owns the folder: docs/METRICS.md
+    broker-0/faults.sock         by which its connections are cut, for whoever owns the folder
     broker-0/data/               Kafka's log folders
     certs/                       with `ottla up --secure`: its CA, and what that issued
     clients/                     with `ottla up --secure`: how clients connect, by user
@@ -186,6 +187,9 @@ class ClusterDir:
 
     def metrics_socket(self, broker_id: int) -> Path:
         return self.broker_dir(broker_id) / "metrics.sock"
+
+    def faults_socket(self, broker_id: int) -> Path:
+        return self.broker_dir(broker_id) / "faults.sock"
 
     def data_dir(self, broker_id: int) -> Path:
         return self.broker_dir(broker_id) / "data"

@@ -15,7 +15,7 @@ class Preview(NamedTuple):
     """What would be changed: lines, and a table of `heads` and `rows`.
 
     `fields` go to `action` when `button` is pressed; `back` is where a no leads. `details` is text
-    to keep: its heading, and the text.
+    to keep: its heading, and the text. `see`: a page to look at before, its text and URL.
     """
 
     title: str
@@ -27,6 +27,7 @@ class Preview(NamedTuple):
     button: str
     back: str
     details: tuple[str, str] | None = None
+    see: tuple[str, str] | None = None
 
 
 def preview(of: Preview) -> Page:

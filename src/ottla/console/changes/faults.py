@@ -1,0 +1,119 @@
+"""Faults of brokers of this machine: what each would come to, then brought about.
+
+Who may call: `application`. Invariants: what is done is done to the process that the preview named,
+and to no other.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from starlette.responses import Response
+
+from ottla.admin.local import faults
+from ottla.admin.local.cluster_dir import LocalBroker, LocalCluster
+from ottla.admin.output import plural
+from ottla.admin.top.changes import BrokerRow, Look
+from ottla.console.asked import Asked
+from ottla.console.changes.preview import Preview, preview
+from ottla.console.chaos import CUT, DEEDS, HEAL, Wanted
+from ottla.console.page import Page, redirect
+from ottla.console.pages.chaos import CUT_FROM, local
+from ottla.console.rendering import path
+from ottla.console.state import Console
+from ottla.model.errors import OttlaError
+
+BACK = "/chaos"
+WHAT = {
+    "kill": "SIGKILL, as a crash: nothing is handed over.",
+    "pause": "SIGSTOP: it keeps its connections and responds to nothing, until it is resumed.",
+    "resume": "SIGCONT: it goes on.",
+    "stop": "SIGTERM: it hands its leaderships over and ends.",
+    "start": "Its process is started again.",
+    "restart": "It is stopped in order and started again, once all partitions are in sync.",
+}
+EVENTS = {"kill": "kill", "pause": "kill", "stop": "shutdown", "restart": "restart"}
+"""What of /whatif is like it."""
+
+
+async def do(console: Console, asked: Asked) -> Page | Response:
+    """Return what would be done to which process; with `do`, begin it."""
+    folder = local(console)
+    deed = asked.choice("deed", DEEDS, "")
+    if deed == HEAL:
+        if asked.has("do"):
+            console.chaos.begin(folder, Wanted(HEAL))
+            return redirect(BACK)
+        return _heal(await asyncio.to_thread(faults.in_force, folder))
+    cluster = folder.existing()
+    broker = cluster.broker(asked.number("broker", -1, 0, (1 << 31) - 1))
+    wanted = Wanted(deed, broker.id, _from(asked, broker, cluster) if deed == CUT else "")
+    if asked.has("do"):
+        if asked.text("process") != _process(broker):
+            raise OttlaError(f"broker {broker.id} has another process now; look again")
+        console.chaos.begin(folder, wanted)
+        return redirect(BACK)
+    return _preview(await console.watcher.look(), console.watcher.brokers(), broker, wanted)
+
+
+def _from(asked: Asked, broker: LocalBroker, cluster: LocalCluster) -> str:
+    from_ = asked.text("from", "all")
+    faults.targets(broker.id, from_, [b.id for b in cluster.brokers])
+    return from_
+
+
+def _process(broker: LocalBroker) -> str:
+    return str(broker.process.pid) if broker.process is not None and broker.running else ""
+
+
+def _heal(cuts: dict[int, str]) -> Page:
+    return preview(
+        Preview(
+            "Heal",
+            ["All cuts end." if cuts else "No broker says that it is cut from anyone."],
+            ("broker", "cut from"),
+            list(cuts.items()),
+            "/chaos/do",
+            [("deed", HEAL)],
+            "Heal all",
+            BACK,
+        )
+    )
+
+
+def _preview(look: Look, rows: Sequence[BrokerRow], broker: LocalBroker, wanted: Wanted) -> Page:
+    number = broker.id
+    row = next((r for r in rows if r.broker == number), None)
+    alone = sum(p.isr == (number,) for p in look.partitions.values())
+    fields = [("deed", wanted.deed), ("broker", str(number)), ("process", _process(broker))]
+    what = WHAT.get(wanted.deed, "")
+    if wanted.deed == CUT:
+        whom = CUT_FROM.get(wanted.from_, f"broker {wanted.from_}")
+        what = (
+            f"Nothing gets through between it and {whom}, in either direction; clients reach it. "
+            f"It ends by itself after {faults.LASTS_S / 60:g} min, by Heal, or when the broker "
+            "is restarted."
+        )
+        fields.append(("from", wanted.from_))
+    lines = [what]
+    if alone and wanted.deed not in ("start", "resume"):
+        lines.append(f"It is the only one in sync of {plural(alone, 'partition')}.")
+    event = EVENTS.get(wanted.deed)
+    state = "down" if not broker.running else "paused" if broker.paused else "up"
+    return preview(
+        Preview(
+            f"{wanted.deed.capitalize()} broker {number}",
+            lines,
+            ("broker", "state", "process", "leads", "replicas", "what"),
+            [
+                (number, state, _process(broker) or None, row.leaders if row else None,
+                 row.replicas if row else None, wanted.words)
+            ],
+            "/chaos/do",
+            fields,
+            f"{wanted.deed.capitalize()} broker {number}",
+            BACK,
+            see=("What would happen", path("whatif", broker=number, event=event))
+            if event
+            else None,
+        )
+    )  # fmt: skip
