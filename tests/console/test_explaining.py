@@ -86,14 +86,47 @@ def test_the_kill_of_a_leader_is_seen_at_once_and_explained(three, http):
         capture_output=True, text=True, timeout=60, check=True,
     ).stdout  # fmt: skip
     newest = json.loads(printed)["entries"][-1]
-    row = unescape(re.search(r"<tbody>\n<tr>(.*?)</tr>", text, re.DOTALL)[1])
+    number, row = re.search(r'<tbody>\n<tr id="d(\d+)"[^>]*>(.*?)</tr>', text, re.DOTALL).groups()
+    row = unescape(row)
     assert newest["time"] in row
     assert newest["how"] in row
     assert newest["rule"] in row
     assert '<svg id="s"' in text
+    entries = json.loads(printed)["entries"]
+    assert int(number) == len(entries) - 1
+    bars = bars_of(text)
+    for label, place in bars.items():  # each leads to the decision that made it so, or the last
+        assert entries[place]["time"] <= label[:23], label
+        assert f'<tr id="d{place}"' in text
+    made = [n for n, entry in enumerate(entries) if entry["what"] == "leader"]
+    assert made[-1] == len(entries) - 1
+    for place in made:
+        led_by = entries[place]["after"]["leader"]
+        name = f"leader {led_by}" if led_by >= 0 else "no leader"
+        label = f"{entries[place]['time']}: {name}, "
+        assert place in [number for text, number in bars.items() if text.startswith(label)]
     assert f"orders-0: leader {follower}" in unescape(text)
     assert not re.search(r"<script(?! src=\"/static)|style=|\son\w+=", text)
     three.start(leader)
+
+
+def bars_of(text):
+    """Return what each bar of the picture that leads somewhere says, and the number of its row."""
+    found = re.findall(r'<a href="#d(\d+)" aria-label="([^"]+)"><rect', text)
+    assert found
+    return {unescape(label): int(number) for number, label in found}
+
+
+def test_a_leader_that_is_not_the_preferred_one_has_a_tag(three, http):
+    three.wait_until_in_sync()
+    wanted = {
+        p: three.leader_of(f"orders-{p}") != three.replicas_of(f"orders-{p}")[0] for p in range(3)
+    }
+    assert any(wanted.values()), "a leader was killed"
+    text = get(http, "/topic", name="orders")
+    rows = re.findall(r'<tr><th scope="row"><a [^>]*>(\d)</a></th>\n<td>(.*?)</td>', text)
+    assert {int(p): "not preferred" in cell for p, cell in rows} == wanted
+    assert not all(wanted.values()), "the others are led as before"
 
 
 def test_what_no_journal_knows(http):

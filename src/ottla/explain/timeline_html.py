@@ -5,8 +5,9 @@ from a journal is data and is escaped; the page has a Content-Security-Policy th
 connection; at most MOST_PARTITIONS are drawn, those with the most changes, the others are counted.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from types import MappingProxyType
 
 from ottla.explain.spans import DOWN, SHUTTING_DOWN, Gap, Timeline, gaps
 from ottla.explain.timestamps import time_text
@@ -67,9 +68,17 @@ def script() -> str:
     return SCRIPT.replace("UNITS", str(UNITS))
 
 
-def picture(timeline: Timeline, session_timeouts_ms: Mapping[int, int]) -> Iterator[str]:
-    """Yield the drawing with its tables; it needs STYLE, and `script` after it."""
-    drawing = _Drawing(timeline, session_timeouts_ms)
+def picture(
+    timeline: Timeline,
+    session_timeouts_ms: Mapping[int, int],
+    links: Mapping[TopicPartition, Sequence[str]] = MappingProxyType({}),
+) -> Iterator[str]:
+    """Yield the drawing with its tables; it needs STYLE, and `script` after it.
+
+    `links`: where the bars of a partition's last changes lead to, empty for nowhere; the last one
+    is that of its last change.
+    """
+    drawing = _Drawing(timeline, session_timeouts_ms, links)
     rows = list(drawing.rows())
     height = max(drawing.height, ROW)
     yield (
@@ -90,8 +99,14 @@ def picture(timeline: Timeline, session_timeouts_ms: Mapping[int, int]) -> Itera
 
 
 class _Drawing:
-    def __init__(self, timeline: Timeline, session_timeouts_ms: Mapping[int, int]) -> None:
+    def __init__(
+        self,
+        timeline: Timeline,
+        session_timeouts_ms: Mapping[int, int],
+        links: Mapping[TopicPartition, Sequence[str]],
+    ) -> None:
         self._timeline = timeline
+        self._links = links
         self._gaps = gaps(timeline, session_timeouts_ms)
         self._of_partition: dict[TopicPartition, list[Gap]] = {}
         for gap in self._gaps:
@@ -145,6 +160,7 @@ class _Drawing:
 
     def _partition(self, tp: TopicPartition) -> Iterator[str]:
         changes = self._timeline.changes[tp]
+        links = self._links.get(tp, ())
         self._begin(str(tp))
         for index, change in enumerate(changes):
             end = changes[index + 1].ts if index + 1 < len(changes) else None
@@ -155,7 +171,11 @@ class _Drawing:
             leader = f"leader {now.leader}" if now.leader >= 0 else "no leader"
             text = f"{tp}: {leader}, epoch {now.epoch}, in sync {isr}\n{time_text(change.ts)}"
             colour = self._colours.get(now.leader, "#c22")
-            yield self._bar(change.ts, end, colour, f"{text}\n{change.why}", ROW - 6)
+            bar = self._bar(change.ts, end, colour, f"{text}\n{change.why}", ROW - 6)
+            place = index - len(changes) + len(links)
+            link = links[place] if place >= 0 else ""
+            name = f"{time_text(change.ts)}: {leader}, in sync {isr}"
+            yield f'<a href="{escape(link)}" aria-label="{escape(name)}">{bar}</a>' if link else bar
             if not set(now.isr) >= set(now.replicas):
                 self.height += ROW - 6
                 yield self._bar(change.ts, end, "#ddaa33", f"{text}\n{change.why}", 3)

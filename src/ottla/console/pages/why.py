@@ -52,7 +52,7 @@ async def page(console: Console, asked: Asked) -> Page:
             found = await console.alone(_explain, console.folder, tp)
         except (UnknownPartitionError, journals.NoJournalError) as error:
             return problem(404, "Nothing is known", error)
-        entries = found.history["entries"][::-1]
+        entries = list(enumerate(found.history["entries"]))[::-1]
         values |= {
             "found": found,
             "entries": entries[:MOST_ENTRIES],
@@ -63,10 +63,14 @@ async def page(console: Console, asked: Asked) -> Page:
 
 def _explain(folder: ClusterDir, tp: TopicPartition) -> _Explained:
     history, timeline = PartitionHistory(tp), Timeline()
+    places: list[int] = []
+    """For each change that is drawn: how many decisions there were with the line that made it."""
 
     def take(entry: Any) -> None:
         history.take(entry)
         timeline.take(entry)
+        while len(timeline.changes.get(tp, ())) > len(places):
+            places.append(len(history.entries))
 
     files = journals.find([folder.path])
     damage = commands.take_all(files, None, take, wanted=journals.about(tp))
@@ -77,9 +81,15 @@ def _explain(folder: ClusterDir, tp: TopicPartition) -> _Explained:
     left_out = max(0, len(changes) - MOST_DRAWN)
     if left_out:
         drawn = drawn.since(changes[-MOST_DRAWN].ts)
-    drawing = "".join(timeline_html.picture(drawn, session_timeouts(folder.path)))
+    links = {tp: [_link(place - 1, len(history.entries)) for place in places]}
+    drawing = "".join(timeline_html.picture(drawn, session_timeouts(folder.path), links))
     picture = Markup(drawing)  # noqa: S704  # it escapes what it draws  # nosec B704
     return _Explained(history_as_json(history, damage), picture, left_out)
+
+
+def _link(place: int, count: int) -> str:
+    """Return where a decision is on the page, empty if it is left out there."""
+    return f"#d{place}" if max(0, count - MOST_ENTRIES) <= place else ""
 
 
 async def style(_request: Request) -> Response:
