@@ -1,17 +1,21 @@
 """Changes on pages: shown first, made as they were shown, seen by another client afterwards."""
 
 import re
-from html import unescape
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from html import escape, unescape
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
 
 from ottla.admin.operations import acls, configs, reassign, scram_users
 from ottla.admin.session import connected
+from ottla.console.rendering import size
 from ottla.security.acls import AclFilter
 from ottla.testing.sync_cluster import SyncCluster
-from support.console import console_on, form_token, until_text
+from support.console import console_on, form_token, live_parts, of_preview, until_text
 from support.waiting import until
 
 GROUP = "a group <b>"
@@ -52,13 +56,8 @@ def post(http, path, status=200, **fields):
 
 def agree(http, preview):
     """Send the form of a preview, as it is; return the page after it."""
-    assert "This is a preview: nothing is changed yet" in preview
-    pattern = r'<form method="post" action="([^"]+)" class="row">\n(.*?)</form>'
-    form = re.search(pattern, preview, re.DOTALL)
-    fields = re.findall(r'name="(\w+)" value="([^"]*)"', form[2])
-    data = {name: unescape(value) for name, value in fields}
-    assert data["do"] == "1"
-    response = http.post(form[1], data=data)
+    action, data = of_preview(preview)
+    response = http.post(action, data=data)
     assert response.status_code == 200, response.text
     return response.text
 
@@ -79,6 +78,39 @@ def test_a_setting_of_a_topic(secured, http):
     preview = post(http, "/settings/alter", **{**fields, "value": ""}, operation="delete")
     agree(http, preview)
     assert setting_of(secured, "retention.ms") == "604800000"
+
+
+def broker_setting(cluster, broker, key):
+    """Return a broker's setting and where it comes from, as librdkafka has it."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
+    found = admin.describe_configs([resource])[resource].result(20)[key]
+    return found.value, ConfigSource(found.source)
+
+
+@pytest.mark.parametrize(
+    ("name", "brokers", "source"),
+    [("2", [2], ConfigSource.DYNAMIC_BROKER_CONFIG),
+     ("", [1, 2, 3], ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)],
+    ids=["one broker", "all brokers"],
+)  # fmt: skip
+def test_a_setting_of_brokers(secured, http, name, brokers, source):
+    key = "log.cleaner.threads"
+    page = get(http, "/settings", kind="broker", name=name or "1", q=key)
+    assert f'<th scope="row">{key}</th>\n<td class="value">1</td><td>default</td>' in page
+    before = {b: broker_setting(secured, b, key) for b in (1, 2, 3)}
+    assert {value for value, _ in before.values()} == {"1"}
+    fields = {"kind": "broker", "name": name, "key": key, "operation": "set", "value": "2"}
+    preview = post(http, "/settings/alter", **fields)
+    assert {b: broker_setting(secured, b, key) for b in (1, 2, 3)} == before
+    after = agree(http, preview)
+    assert re.search(rf'{key}</th>\n<td class="value">2</td>', after)
+    wanted = {b: ("2", source) if b in brokers else before[b] for b in (1, 2, 3)}
+    until(lambda: {b: broker_setting(secured, b, key) for b in (1, 2, 3)} == wanted, 40, "in force")
+    agree(http, post(http, "/settings/alter", **{**fields, "operation": "delete", "value": ""}))
+    until(
+        lambda: {b: broker_setting(secured, b, key) for b in (1, 2, 3)} == before, 40, "as before"
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,6 +173,9 @@ def test_a_throttle_that_is_left_over_is_removed(secured, http):
     until_text(lambda path: get(http, path), "left over", "/reassign")
     preview = post(http, "/reassign/throttles")
     assert "leader.replication.throttled.rate=1000" in preview
+    agree(http, preview.replace("rate=1000", "rate=999"))
+    found = connected(secured.bootstrap, lambda c: configs.own(c, configs.BROKER, "1"))
+    assert found.keys() & rate.keys(), "what the preview did not show stays"
     agree(http, preview)
     until(lambda: "left over" not in get(http, "/reassign"), 40, "removed")
     found = connected(secured.bootstrap, lambda c: configs.own(c, configs.BROKER, "1"))
@@ -163,25 +198,86 @@ def test_replicas_are_moved_by_a_plan(secured, http):
     post(http, "/reassign/plan", 404, topics="missing")
     post(http, "/reassign/plan", 400, topics="orders", brokers="x")
     post(http, "/reassign/plan", 502, topics="orders", brokers="9")
-    post(http, "/reassign/execute", 502, plan="{}")
-    post(http, "/reassign/execute", 502, plan='{"version":1,"partitions":[]}')
+    post(http, "/reassign/execute", 502, do="1", plan="{}")
+    post(http, "/reassign/execute", 502, do="1", plan='{"version":1,"partitions":[]}')
     post(http, "/reassign/cancel", 400)
     post(http, "/reassign/throttles", 400)
 
 
-def test_moves_are_cancelled(secured, http):
+@contextmanager
+def followed(http, query, until):
+    """Read a live stream beside what the block does; yield its parts: id and HTML."""
+    parts, failed = [], []
+
+    def seen(so_far):
+        parts[:] = so_far
+        return until(so_far)
+
+    def read():
+        try:
+            live_parts(http, query, seen)
+        except Exception as error:  # noqa: BLE001 - the test raises it
+            failed.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield parts
+        thread.join(70)
+    finally:
+        thread.join(70)
+    assert not thread.is_alive()
+    assert failed == [], parts
+
+
+def newest(parts, element):
+    return next((html for name, html in reversed(parts) if name == element), "")
+
+
+def test_moves_are_live_with_bytes_and_eta_and_are_cancelled(secured, http):
     """A slow throttle keeps the moves going until they are cancelled."""
     secured.create_topic("slow", partitions=2, replicas=1)
     producer = Producer({"bootstrap.servers": secured.bootstrap})
     for number in range(40):
         producer.produce("slow", b"y" * 100_000, partition=number % 2)
     assert producer.flush(30) == 0
-    agree(http, post(http, "/reassign/plan", topics="slow", factor="2", throttle="1000"))
-    assert connected(secured.bootstrap, reassign.in_progress)
-    text = get(http, "/reassign")
-    assert "2 partitions being moved" in text
-    agree(http, post(http, "/reassign/cancel"))
+
+    def on_disk(broker, number):  # the truth beside what the page says
+        logs = secured.dir.glob(f"broker-{broker}/data/slow-{number}/*.log")
+        return sum(log.stat().st_size for log in logs)
+
+    whole = [on_disk(secured.leader_of(f"slow-{p}"), p) for p in range(2)]
+    wanted = f"of {size(sum(whole))}"
+    query = "of=reassign"
+
+    def over(parts):
+        shown = newest(parts, "moves")
+        return "Nothing is being moved" in shown and any(wanted in html for _, html in parts)
+
+    with followed(http, query, over) as parts:
+        until(lambda: "Nothing is being moved" in newest(parts, "moves"), 40, "the stream began")
+        agree(http, post(http, "/reassign/plan", topics="slow", factor="2", throttle="1000"))
+        moves = connected(secured.bootstrap, reassign.in_progress)
+        assert len(moves) == 2
+        until(lambda: "2 partitions being moved" in newest(parts, "moves"), 40, "they are shown")
+        until(lambda: re.search("about [0-9,]+ s left", newest(parts, "moves")), 40, "an ETA")
+        shown = newest(parts, "moves")
+        assert wanted in shown
+        left = Counter()  # by broker, for each has the throttle
+        for tp, move in moves.items():
+            (broker,) = move.adding
+            left[broker] += whole[tp.partition] - on_disk(broker, tp.partition)
+        copied = sum(whole) - left.total()
+        assert copied > 0, "a throttle lets pass what the first fetch brings"
+        until(lambda: f"{size(copied)} {wanted}" in newest(parts, "moves"), 20, size(copied))
+        left_s = int(re.search("about ([0-9,]+) s left", shown)[1].replace(",", ""))
+        assert left_s == pytest.approx(max(left.values()) / 1000, rel=0.05)
+        cancel = newest(parts, "cancel")
+        assert f'name="form_token" value="{form_token(http)}"' in cancel, "its button works"
+        assert "2 partitions being moved" in get(http, "/reassign")
+        agree(http, post(http, "/reassign/cancel"))
     assert connected(secured.bootstrap, reassign.in_progress) == {}
+    assert "Cancel" not in newest(parts, "cancel")
     # The controller has taken the moves back; brokers hear of it a moment later.
     until(
         lambda: all(len(secured.replicas_of(f"slow-{p}")) == 1 for p in range(2)), 40, "as before"
@@ -219,38 +315,113 @@ def test_access_rules(secured, http):
         post(http, "/acls/change", 400, **{**fields, **wrong})
 
 
+def users(cluster):
+    found = connected(cluster.bootstrap, scram_users.describe)
+    return [(user.name, list(user.credentials)) for user in found]
+
+
 def test_users_and_their_passwords(secured, http):
     secret = "very secret <x>"
     fields = {"name": "alice", "password": secret, "again": secret, "mechanism": "SCRAM-SHA-256"}
-    text = post(http, "/users/put", **fields)
+    preview = post(http, "/users/put", **fields)
+    assert secret not in unescape(preview), "a password is on no page"
+    assert users(secured) == [], "a preview changes nothing"
+    text = agree(http, preview)
     assert "alice" in text
     assert secret not in unescape(text)
-    found = connected(secured.bootstrap, scram_users.describe)
-    assert [(u.name, list(u.credentials)) for u in found] == [("alice", ["SCRAM-SHA-256"])]
+    assert users(secured) == [("alice", ["SCRAM-SHA-256"])]
+    again = http.post(**as_form(preview))
+    assert again.status_code == 400, "it is kept for one use"
+    assert "type it again" in again.text
+    other = post(http, "/users/put", **{**fields, "mechanism": "SCRAM-SHA-512"})
+    post(http, "/users/put", 400, do="1", kept="guessed")
+    assert users(secured) == [("alice", ["SCRAM-SHA-256"])]
+    http.console.passwords._by_token.clear()  # as when its time is over
+    assert http.post(**as_form(other)).status_code == 400
     post(http, "/users/put", 400, **{**fields, "again": "other"})
     post(http, "/users/put", 502, **{**fields, "password": "", "again": ""})
     post(http, "/users/put", 400, **{**fields, "mechanism": "PLAIN"})
+    post(http, "/users/remove", 400, name="alice", do="1", mechanisms="PLAIN")
     agree(http, post(http, "/users/remove", name="alice"))
-    assert connected(secured.bootstrap, scram_users.describe) == []
+    assert users(secured) == []
 
 
-def test_transactions(secured, http):
-    producer = Producer({"bootstrap.servers": secured.bootstrap, "transactional.id": "<tx>"})
+def as_form(preview):
+    action, data = of_preview(preview)
+    return {"url": action, "data": data}
+
+
+def writing(cluster, name):
+    """Begin a transaction with one record in orders-0; return its producer and where it began."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": name})
     producer.init_transactions(30)
     producer.begin_transaction()
-    producer.produce("orders", b"open", partition=0)
+    offsets = []
+    producer.produce("orders", b"open", partition=0, on_delivery=lambda _, m: offsets.append(m))
     producer.flush(20)
-    text = get(http, "/transactions")
-    assert "&lt;tx&gt;" in text
-    one = get(http, "/transaction", id="<tx>")
-    assert "Ongoing" in one
-    assert "<li>orders-0</li>" in one
-    assert "Nothing hangs" in get(http, "/transactions", hanging="1", older="0")
-    post(http, "/transactions/abort", 502, topic="orders", partition="0", offset="0")
-    preview = post(http, "/transactions/abort", topic="orders", partition="0", offset="10")
-    assert "This is a preview" in preview
-    producer.commit_transaction(30)
+    return producer, offsets[0].offset()
+
+
+def test_transactions_are_live(secured, http):
+    with followed(http, "of=transactions", lambda p: "CompleteCommit" in newest(p, "ids")) as ids:
+        producer, offset = writing(secured, "<tx>")
+        until(lambda: "Ongoing" in newest(ids, "ids"), 40, "it is on the page")
+        assert "&lt;tx&gt;" in newest(ids, "ids")
+        one = get(http, "/transaction", id="<tx>")
+        assert "Ongoing" in one
+        assert "<li>orders-0</li>" in one
+        assert "Nothing hangs" in get(http, "/transactions", hanging="1", older="0")
+        post(http, "/transactions/abort", 502, topic="orders", partition="0", offset="0")
+        preview = post(http, "/transactions/abort", topic="orders", partition="0", offset=offset)
+        assert "This is a preview" in preview
+        link = unescape(re.search(r'data-live="/live\?([^"]+)"', one)[1])
+        with followed(http, link, lambda p: "CompleteCommit" in newest(p, "facts")) as facts:
+            until(lambda: "Ongoing" in newest(facts, "facts"), 40, "it is on its page")
+            producer.commit_transaction(30)
     get(http, "/transaction", 502, id="missing")
+
+
+def stable_end(cluster):
+    """Return the end that a read_committed consumer sees of orders-0."""
+    reading = {"bootstrap.servers": cluster.bootstrap, "group.id": "end",
+               "isolation.level": "read_committed"}  # fmt: skip
+    consumer = Consumer(reading)
+    try:
+        return consumer.get_watermark_offsets(TopicPartition("orders", 0), 20)[1]
+    finally:
+        consumer.close()
+
+
+def test_a_transaction_is_ended_by_its_button(secured, http):
+    _producer, offset = writing(secured, "hangs")
+    assert stable_end(secured) == offset, "readers wait for its end"
+    preview = post(http, "/transactions/abort", topic="orders", partition="0", offset=offset)
+    assert stable_end(secured) == offset, "a preview ends nothing"
+    agree(http, preview)
+    until(lambda: stable_end(secured) == offset + 2, 40, "its record and a marker are passed")
+    consumer = Consumer(
+        {"bootstrap.servers": secured.bootstrap, "group.id": "aborted",
+         "isolation.level": "read_committed", "enable.partition.eof": True}
+    )  # fmt: skip
+    consumer.assign([TopicPartition("orders", 0, offset)])
+    message = consumer.poll(30)
+    consumer.close()
+    assert message.error() is not None, "the aborted record is given to no one"
+
+
+def test_the_newest_records_are_live(secured, http):
+    page = get(http, "/messages", topic="orders", live="1")
+    link = unescape(re.search(r'data-live="/live\?([^"]+)"', page)[1])
+    value = "just <b>written</b>"
+    with followed(http, link, lambda p: escape(value) in newest(p, "records")) as parts:
+        until(lambda: newest(parts, "records"), 40, "the stream began")
+        assert escape(value) not in newest(parts, "records")
+        producer = Producer({"bootstrap.servers": secured.bootstrap})
+        producer.produce("orders", value, partition=2)
+        assert producer.flush(30) == 0
+    texts = re.findall(r"<pre[^>]*>(.+?)</pre>", newest(parts, "records"))
+    assert texts[0] == escape(value), "the newest is the first"
+    assert len(texts) <= 30
 
 
 def test_a_console_that_reads_only_changes_nothing(secured):

@@ -8,7 +8,8 @@ the template that made it when the page was loaded; a stream that ends by itself
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from jinja2 import Environment
 from starlette.requests import Request
@@ -16,6 +17,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ottla.console.asked import Asked, BadRequestError
+from ottla.console.changes import reassigning, transactions
 from ottla.console.page import Page
 from ottla.console.pages import chaos, groups, messages, overview, searching, topics
 from ottla.console.state import Console, console_of
@@ -24,6 +26,7 @@ from ottla.model.errors import OttlaError
 MOST_SUBSCRIBERS = 16
 LEAST_WAIT_S = 0.2
 LONGEST_WAIT_S = 1.0
+EMPTY: Mapping[str, object] = MappingProxyType({})
 STILL_THERE = ":\n\n"
 """A comment, so that a browser that is gone is noticed."""
 
@@ -39,6 +42,9 @@ PARTS: dict[str, Parts] = {
     "group": groups.parts,
     "messages": messages.parts,
     "chaos": chaos.parts,
+    "reassign": reassigning.parts,
+    "transactions": transactions.parts,
+    "transaction": transactions.parts_of_one,
 }
 COURSES: dict[str, Callable[[Console, Asked], Course]] = {"search": searching.course}
 
@@ -72,14 +78,16 @@ def stream(made_by: Environment) -> Callable[[Request], Awaitable[Response]]:
             return PlainTextResponse(f"{MOST_SUBSCRIBERS} pages are being updated already\n", 503)
         if course is not None:
             return _Stream(_until_end(console, course, made_by))
-        return _Stream(_events(console, asked, PARTS[of], made_by))
+        token = request.state.session.form_token
+        return _Stream(_events(console, asked, PARTS[of], made_by, token))
 
     return serve
 
 
 async def _events(
-    console: Console, asked: Asked, parts: Parts, made_by: Environment
+    console: Console, asked: Asked, parts: Parts, made_by: Environment, form_token: str
 ) -> AsyncGenerator[str, None]:
+    common = {"console": console, "form_token": form_token}
     sent: dict[str, str] = {}
     console.subscribers += 1
     try:
@@ -87,7 +95,7 @@ async def _events(
             console.watcher.want()
             version = console.watcher.version
             for element, page in (await _parts(console, asked, parts)).items():
-                html = _html(made_by, page)
+                html = _html(made_by, page, common)
                 if sent.get(element) != html:
                     sent[element] = html
                     yield _event("part", element, html)
@@ -125,8 +133,8 @@ async def _until_end(
         console.subscribers -= 1
 
 
-def _html(made_by: Environment, page: Page) -> str:
-    return made_by.get_template(page.template).render(page.values)
+def _html(made_by: Environment, page: Page, common: Mapping[str, object] = EMPTY) -> str:
+    return made_by.get_template(page.template).render({**page.values, **common})
 
 
 def _event(name: str, element: str, html: str) -> str:

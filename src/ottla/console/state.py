@@ -6,15 +6,17 @@ Who may call: `server`, `application`, the pages, tests.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from starlette.requests import Request
 
 from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.admin.operations.forgotten_throttles import Forgotten
 from ottla.admin.operations.status import metrics_of
 from ottla.console.avro import Schemas
 from ottla.console.chaos import Chaos
 from ottla.console.diagnosing import Diagnosing
+from ottla.console.kept import Kept
 from ottla.console.probe import Probe
 from ottla.console.sessions import Sessions
 from ottla.console.snapshots import Snapshots
@@ -23,6 +25,14 @@ from ottla.net.client import Client
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Password(NamedTuple):
+    """What was typed for a user, until its preview is agreed to."""
+
+    user: str
+    mechanism: str
+    text: str
 
 
 @dataclass(slots=True)
@@ -43,6 +53,9 @@ class Console:
     """Searches in records that read now."""
     schemas: Schemas = field(default_factory=Schemas)
     chaos: Chaos = field(default_factory=Chaos)
+    passwords: Kept[Password] = field(default_factory=Kept)
+    left_over: list[tuple[float, list[Forgotten]]] = field(default_factory=list)
+    """The throttles that no one needs, with the monotonic time of the look; or nothing."""
     closing: Callable[[], bool] = field(default=lambda: False)
     """Whether the server ends: streams end, too."""
     _one: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))

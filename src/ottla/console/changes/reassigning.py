@@ -4,12 +4,15 @@ Who may call: `application`. Invariants: plans are those of `ottla reassign plan
 preview is what is begun, and the way back is on its page before anything changes.
 """
 
+import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from starlette.responses import Response
 
 from ottla.admin.operations import drain, left_over_throttles, proposing, reassign
+from ottla.admin.operations.forgotten_throttles import Forgotten
 from ottla.admin.operations.plans import (
     MAX_PLAN_BYTES,
     Assignment,
@@ -31,6 +34,7 @@ BACK = "/reassign"
 MOST_THROTTLE = (1 << 53) - 1
 MOST_FACTOR = 1000
 MOST_MOVES = 500
+LEFT_OVER_S = 10.0
 
 
 class _Plan(NamedTuple):
@@ -39,20 +43,42 @@ class _Plan(NamedTuple):
     copies: int
 
 
-async def page(console: Console, _asked: Asked) -> Page:
+async def page(console: Console, asked: Asked) -> Page:
     """Return what is being moved, and the form of a plan."""
+    console.left_over.clear()
+    found = await parts(console, asked)
+    values = {name: value for part in found.values() for name, value in part.values.items()}
+    look = await console.watcher.look()
+    return Page(
+        "reassign.html", {"title": "Reassignments", **values, "brokers": sorted(look.brokers)}
+    )
+
+
+async def parts(console: Console, _asked: Asked) -> dict[str, Page]:
+    """Return what is updated live; what changes seldom apart, so that a button stays."""
     look = await console.watcher.look()
     moves = await reassign.in_progress(console.client)
     topics = {tp.topic for tp in look.partitions}
-    left_over = () if moves else await left_over_throttles.forgotten(console.client, names=topics)
+    left_over = () if moves else await _left_over(console, topics)
     values = {
         "moves": list(moves.items())[:MOST_MOVES],
         "count": len(moves),
         "estimate": look.estimate if moves else None,
-        "brokers": sorted(look.brokers),
-        "left_over": left_over,
     }
-    return Page("reassign.html", {"title": "Reassignments", **values})
+    return {
+        "moves": Page("part_moves.html", values),
+        "cancel": Page("part_cancel.html", {"moving": bool(moves), "left_over": left_over}),
+    }
+
+
+async def _left_over(console: Console, topics: set[str]) -> Sequence[Forgotten]:
+    """Return the throttles that are left over, a few seconds old: all brokers are asked."""
+    now_s = time.monotonic()
+    seen = console.left_over
+    if not seen or now_s - seen[0][0] > LEFT_OVER_S:
+        found = await left_over_throttles.forgotten(console.client, names=topics)
+        seen[:] = [(now_s, found)]
+    return seen[0][1]
 
 
 async def plan(console: Console, asked: Asked) -> Page:
@@ -123,6 +149,8 @@ async def _proposed(client: Client, asked: Asked) -> _Plan:
 
 async def execute(console: Console, asked: Asked) -> Response:
     """Begin the plan of a preview."""
+    if not asked.has("do"):
+        raise BadRequestError("nothing is begun without its preview: make a plan first")
     throttle = asked.number("throttle", 0, 0, MOST_THROTTLE) or None
     wanted = parse_plan(asked.text("plan", most=MAX_PLAN_BYTES).encode(), PLAN)
     prepared = await reassign.prepare(
@@ -156,13 +184,13 @@ async def cancel(console: Console, asked: Asked) -> Page | Response:
 
 
 async def remove_throttles(console: Console, asked: Asked) -> Page | Response:
-    """Return the throttles that are left over; with `do`, remove them."""
-    if asked.has("do"):
-        await left_over_throttles.remove(
-            console.client, await left_over_throttles.forgotten(console.client)
-        )
-        return redirect(BACK)
+    """Return the throttles that are left over; with `do`, remove those of them that were shown."""
     found = await left_over_throttles.forgotten(console.client)
+    if asked.has("do"):
+        shown = asked.text("throttles", most=MAX_PLAN_BYTES).splitlines()
+        those = [throttle for throttle in found if _line(throttle) in shown]
+        await left_over_throttles.remove(console.client, those)
+        return redirect(BACK)
     if not found:
         raise BadRequestError("no throttle is left over")
     return preview(
@@ -170,10 +198,18 @@ async def remove_throttles(console: Console, asked: Asked) -> Page | Response:
             "Throttles that are left over",
             ["Nothing is being moved; they slow down replicas that have to catch up."],
             ("of", "name", "settings"),
-            [(t.kind, t.name, ", ".join(f"{k}={v}" for k, v in t.settings.items())) for t in found],
+            [(t.kind, t.name, _settings(t)) for t in found],
             "/reassign/throttles",
-            [],
+            [("throttles", "\n".join(map(_line, found)))],
             "Remove them",
             path("reassign"),
         )
     )
+
+
+def _settings(throttle: Forgotten) -> str:
+    return ", ".join(f"{key}={value}" for key, value in throttle.settings.items())
+
+
+def _line(throttle: Forgotten) -> str:
+    return f"{throttle.kind} {throttle.name} {_settings(throttle)}"

@@ -1,7 +1,7 @@
 """Transactions: which there are, which hang, and the end of one that hangs.
 
-Who may call: `application`. Invariants: only what the leader knows as open is ended, and only after
-its page has shown whose it is.
+Who may call: `application`, `live`. Invariants: only what the leader knows as open
+is ended, and only after its page has shown whose it is.
 """
 
 import time
@@ -23,6 +23,18 @@ BACK = "/transactions"
 
 async def listed(console: Console, asked: Asked) -> Page:
     """Return a page of the transactional ids; with `hanging`, what no coordinator will end."""
+    found = await parts(console, asked)
+    hanging = None
+    if asked.has("hanging"):
+        now_ms = time.time_ns() // 1_000_000
+        older_ms = asked.number("older", HANGS_AFTER_MS // 1000, 0, 1 << 31) * 1000
+        hanging = await transactions.hanging(console.client, None, older_ms, now_ms)
+    values = {**found["ids"].values, "hanging": hanging, "older": HANGS_AFTER_MS // 1000}
+    return Page("transactions.html", {"title": "Transactions", **values})
+
+
+async def parts(console: Console, asked: Asked) -> dict[str, Page]:
+    """Return what of the list is updated live."""
     wanted = asked.text("q")
     found = [
         row
@@ -30,24 +42,21 @@ async def listed(console: Console, asked: Asked) -> Page:
         if wanted in row.transactional_id
     ]
     shown, pages = paged(found, asked.number("page", 1, 1, 1 << 31), PAGE_ROWS)
-    hanging = None
-    if asked.has("hanging"):
-        now_ms = time.time_ns() // 1_000_000
-        older_ms = asked.number("older", HANGS_AFTER_MS // 1000, 0, 1 << 31) * 1000
-        hanging = await transactions.hanging(console.client, None, older_ms, now_ms)
-    values = {
-        "rows": shown, "pages": pages, "q": wanted, "hanging": hanging,
-        "older": HANGS_AFTER_MS // 1000,
-    }  # fmt: skip
-    return Page("transactions.html", {"title": "Transactions", **values})
+    return {"ids": Page("part_ids.html", {"rows": shown, "pages": pages, "q": wanted})}
 
 
 async def one(console: Console, asked: Asked) -> Page:
     """Return one transactional id with its transaction."""
+    found = (await parts_of_one(console, asked))["facts"]
+    name = found.values["facts"].transactional_id
+    return Page("transaction.html", {"title": f"Transaction {name}", **found.values})
+
+
+async def parts_of_one(console: Console, asked: Asked) -> dict[str, Page]:
+    """Return what of one transactional id is updated live."""
     facts = await transactions.describe(console.client, asked.needed("id"))
     began = None if facts.start_ms is None else moment(facts.start_ms)
-    values = {"facts": facts, "began": began}
-    return Page("transaction.html", {"title": f"Transaction {facts.transactional_id}", **values})
+    return {"facts": Page("part_transaction.html", {"facts": facts, "began": began})}
 
 
 async def abort(console: Console, asked: Asked) -> Page | Response:

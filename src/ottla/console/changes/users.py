@@ -1,7 +1,7 @@
 """Users with SCRAM passwords: listed, given a password, removed.
 
-Who may call: `application`. Invariants: a password is on no page and in no line; it is sent to a
-broker and forgotten. A removal is shown first.
+Who may call: `application`. Invariants: a password is on no page and in no line; between its
+preview and the button it is kept in memory, then sent to a broker and forgotten.
 """
 
 from starlette.responses import Response
@@ -10,9 +10,10 @@ from ottla.admin.operations import scram_users
 from ottla.admin.operations.scram_users import MAX_PASSWORD_BYTES, parse_password
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.changes.preview import Preview, preview
+from ottla.console.kept import KEPT_S
 from ottla.console.page import Page, redirect
 from ottla.console.rendering import paged
-from ottla.console.state import Console
+from ottla.console.state import Console, Password
 from ottla.security.sasl.scram import BY_NAME
 
 PAGE_ROWS = 100
@@ -28,25 +29,54 @@ async def listed(console: Console, asked: Asked) -> Page:
     return Page("users.html", {"title": "Users", **values})
 
 
-async def put(console: Console, asked: Asked) -> Response:
-    """Give a user a password that was typed twice."""
+async def put(console: Console, asked: Asked) -> Page | Response:
+    """Return who would get a password that was typed twice; with `do`, give it."""
+    if asked.has("do"):
+        kept = console.passwords.take(asked.text("kept"))
+        if kept is None:
+            raise BadRequestError(
+                f"password: its preview is older than {KEPT_S / 60:g} minutes, or was used; type "
+                "it again"
+            )
+        mechanism = BY_NAME[kept.mechanism]
+        await scram_users.put(console.client, kept.user, kept.text, [mechanism], ITERATIONS)
+        return redirect(BACK)
     name = asked.needed("name")
     typed = asked.text("password", most=MAX_PASSWORD_BYTES)
     if typed != asked.text("again", most=MAX_PASSWORD_BYTES):
         raise BadRequestError("password: the two are not the same")
     password = parse_password(typed.encode(), "password")
-    mechanism = BY_NAME[asked.choice("mechanism", BY_NAME, next(iter(BY_NAME)))]
-    await scram_users.put(console.client, name, password, [mechanism], ITERATIONS)
-    return redirect(BACK)
+    mechanism_name = asked.choice("mechanism", BY_NAME, next(iter(BY_NAME)))
+    has = {u.name: u.credentials for u in await scram_users.describe(console.client)}.get(name, {})
+    now = has.get(mechanism_name)
+    lines = ["The password is not shown; the brokers get no more than what proves it."]
+    if now is not None:
+        lines.append("The password that it has with this mechanism holds no more then.")
+    return preview(
+        Preview(
+            f"Password of {name}",
+            lines,
+            ("user", "mechanism", "iterations now", "iterations then"),
+            [(name, mechanism_name, now, ITERATIONS)],
+            "/users/put",
+            [("kept", console.passwords.put(Password(name, mechanism_name, password)))],
+            "Set it",
+            BACK,
+        )
+    )
 
 
 async def remove(console: Console, asked: Asked) -> Page | Response:
     """Return what a user would lose; with `do`, take it away."""
     name = asked.needed("name")
-    (user,) = await scram_users.describe(console.client, [name])
     if asked.has("do"):
-        await scram_users.remove(console.client, name, [BY_NAME[m] for m in user.credentials])
+        named = asked.needed("mechanisms").split(",")
+        unknown = [m for m in named if m not in BY_NAME]
+        if unknown:
+            raise BadRequestError(f"mechanisms: there are {', '.join(BY_NAME)}")
+        await scram_users.remove(console.client, name, [BY_NAME[m] for m in named])
         return redirect(BACK)
+    (user,) = await scram_users.describe(console.client, [name])
     return preview(
         Preview(
             f"Passwords of {name}",
@@ -54,7 +84,7 @@ async def remove(console: Console, asked: Asked) -> Page | Response:
             ("mechanism", "iterations"),
             list(user.credentials.items()),
             "/users/remove",
-            [("name", name)],
+            [("name", name), ("mechanisms", ",".join(user.credentials))],
             "Take them away",
             BACK,
         )
