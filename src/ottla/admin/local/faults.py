@@ -112,7 +112,7 @@ def _from_whom(cluster: LocalCluster, now: InForce) -> str:
 
 def _words(ids: Collection[int], zookeeper: bool) -> str:
     named = [f"broker {i}" for i in ids] + (["ZooKeeper"] if zookeeper else [])
-    return ", ".join(named) or "nobody"
+    return ", ".join(named) or "no other broker"
 
 
 def _zookeeper(cluster: LocalCluster) -> list[str]:
