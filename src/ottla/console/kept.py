@@ -16,7 +16,7 @@ MOST_KEPT = 32
 
 
 class Kept(Generic[T]):
-    """Things by tokens that nobody can guess."""
+    """Values by tokens that cannot be guessed."""
 
     def __init__(self) -> None:
         self._by_token: OrderedDict[str, T] = OrderedDict()

@@ -134,7 +134,7 @@ class FaultSocket:
 
 
 def ask(path: str, wish: Wish, timeout_s: float) -> InForce:
-    """Have faults put into force, or return those in force; OSError if no broker listens or answers there."""
+    """Put faults into force, or ask for those in force. OSError if no broker listens or answers."""
     question = msgspec.json.encode(wish) + b"\n"
     answer = status_socket.read(path, timeout_s, question)
     try:
