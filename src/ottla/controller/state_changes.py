@@ -62,7 +62,10 @@ _log = Logger("state_changes")
 T = TypeVar("T")
 
 SLICE = 200
-WRITE_SLICE = 1000
+WRITE_SLICE = 2000
+"""Partitions that are read, decided, written and sent together. A broker that led more than that is
+replaced in several steps, and what comes last waits for all of the earlier ones: with 1000, the last
+of 1,001 partitions was led 0.1 s after the others."""
 CHANGES_A_LINE = 1000
 MAX_CONFLICTS = 50
 """How often one partition may be decided once more because its znode kept changing."""
@@ -515,12 +518,15 @@ class StateChanges:
         """
         result = yield from perform(UpdateStates(plan.writes, plan.newcomers))
         written: dict[TopicPartition, LeaderAndIsr] = {}
-        for tp, state in result.finished.items():
-            if isinstance(state, LeaderAndIsr):
-                written[tp] = state
-                self._settle(tp, before[tp], state)
-            else:
-                plan.failures[tp] = Failure(str(state), error=state.code)
+        for some in slices(list(result.finished.items())):
+            if written:
+                yield YIELD
+            for tp, state in some:
+                if isinstance(state, LeaderAndIsr):
+                    written[tp] = state
+                    self._settle(tp, before[tp], state)
+                else:
+                    plan.failures[tp] = Failure(str(state), error=state.code)
         return written, result.retry
 
     def write_proposals(self, plan: Plan) -> Steps[dict[TopicPartition, LeaderAndIsr | ErrorCode]]:
