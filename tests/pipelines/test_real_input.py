@@ -232,16 +232,23 @@ REQUESTS = "\nlog4j.logger.kafka.request.logger=DEBUG\n"
 MARK = "Completed request:"
 
 
-@pytest.fixture
-def request_log(tmp_path, monkeypatch):
-    """Return the JSON that a broker of Kafka's wrote of each request, while clients worked."""
+class DebuggedOttla(OttlaCluster):
+    def command(self, broker, config):
+        return [*super().command(broker, config), "--log-level", "debug"]
+
+
+@pytest.fixture(params=["kafka", "ottla"])
+def request_log(request, tmp_path, monkeypatch):
+    """Return the JSON that a broker of Kafka's or ours wrote of each request, as clients worked."""
     from confluent_kafka import Consumer, Producer
     from confluent_kafka.admin import NewTopic
 
     if (missing := kafka_tools.why_not()) is not None:
         pytest.skip(missing)
     monkeypatch.setattr(kafka39, "LOG4J", kafka39.LOG4J + REQUESTS)
-    with kafka39.Kafka39Cluster(tmp_path / "kafka", brokers=1) as kafka:
+    kind = kafka39.Kafka39Cluster if request.param == "kafka" else DebuggedOttla
+    few = {"offsets_topic_num_partitions": "3", "offsets_topic_replication_factor": "1"}
+    with kind(tmp_path / request.param, brokers=1, **few) as kafka:
         admin = admin_client(kafka.bootstrap)
         create_topics(admin, NewTopic("a", 3, 1), NewTopic("b", 1, 1))
         producer = Producer(named(kafka.bootstrap, {"linger_ms": 0}))
@@ -262,7 +269,9 @@ def request_log(tmp_path, monkeypatch):
         admin.list_topics(timeout=20)
         text = kafka.log(0).read_text()
     found = [
-        line.partition(MARK)[2].rpartition(" (")[0] for line in text.splitlines() if MARK in line
+        line.partition(MARK)[2].removesuffix(" (kafka.request.logger)")
+        for line in text.splitlines()
+        if MARK in line
     ]
     assert len(found) > 100
     return found

@@ -251,7 +251,8 @@ class Broker:
 
     def _new_router(self) -> Router[BrokerServices]:
         monotonic = self.world.clock.monotonic
-        log = request_log(self.config.integer("ottla.slow.request.ms"), monotonic)
+        protocols = {one.listener: one.protocol for one in self.config.listeners}
+        log = request_log(self.config.integer("ottla.slow.request.ms"), monotonic, protocols)
         return Router(self.services, ROUTES.values(), monotonic, log)
 
     def _new_controller(self) -> Controller:

@@ -29,20 +29,25 @@ class JsonFormatter(logging.Formatter):
 
     `time` (RFC 3339, UTC), `level`, `logger`, `message`: the whole text; `event`: what stands
     before the first `key=value`; `fields`: these pairs, as text; `exception`: a traceback, if any.
+    A record that names its `event` itself has no pairs: its message is a format of its own.
     """
 
     def format(self, record: logging.LogRecord) -> str:
         # A name of a file may hold what is no text in UTF-8.
         message = record.getMessage().encode("utf-8", "backslashreplace").decode()
-        first = FIELD.search(message)
+        event = getattr(record, "event", None)
+        first = FIELD.search(message) if event is None else None
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, object] = {
             "time": f"{seconds}.{int(record.msecs):03d}Z",
             "level": record.levelname,
             "logger": record.name,
             "message": message,
-            "event": (message if first is None else message[: first.start()]).strip(),
-            "fields": {key: value.strip("'\"") for key, value in FIELD.findall(message)},
+            "event": event or (message if first is None else message[: first.start()]).strip(),
+            "fields": {
+                key: value.strip("'\"")
+                for key, value in (FIELD.findall(message) if first is not None else ())
+            },
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)

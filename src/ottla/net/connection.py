@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 NOTHING_SENT: deque[int] = deque()
 """Shared by all connections that never had a large response."""
+UNKNOWN_SOFTWARE = ("unknown", "unknown")
 NOTHING_TIMED: list[Timed] = []
 """Shared by all connections that have no measured response to send."""
 
@@ -174,6 +175,7 @@ class Connection(asyncio.BufferedProtocol):
         "local",
         "peer",
         "principal",
+        "software",
         "timed",
     )
 
@@ -186,6 +188,8 @@ class Connection(asyncio.BufferedProtocol):
         self.local: tuple[str, int] = ("", 0)
         self.principal = ANONYMOUS
         """whom the client was authenticated as"""
+        self.software = UNKNOWN_SOFTWARE
+        """name and version of the client's library, as it says (KIP-511)"""
         self.closed = False
         self.dirty = False
         self._transport: asyncio.Transport | None = None
@@ -410,6 +414,8 @@ class Connection(asyncio.BufferedProtocol):
         if parts is None:
             self._server.sent(self, (timed,))
             return response
+        if timed.keeps_response:
+            timed.parts = parts
         if not self._open:
             self._sends(timed)
             return response
@@ -439,9 +445,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._barrier = False
             if first.parts is not None:
                 self._emit(first.parts)
-                first.parts = None  # a purgatory may hold it for longer
                 if first.timed is not None:
+                    if first.timed.keeps_response:
+                        first.timed.parts = first.parts
                     self._sends(first.timed)
+                first.parts = None  # a purgatory may hold it for longer
             elif first.timed is not None:
                 self._server.sent(self, (first.timed,))
         if self._out_bytes > JOIN_BYTES:  # others may be answered before this is written

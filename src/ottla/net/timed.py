@@ -4,21 +4,27 @@ Who may call: the dispatch function makes one for a request that it measures; th
 in what it knows. Kafka: the times of `RequestChannel.Request`.
 """
 
+from collections.abc import Sequence
+
+from ottla.model.ports import Buffer
+
 
 class Timed:
     """When what happened to one request, in seconds of the monotonic clock."""
 
     __slots__ = (
         "arrived_s",
-        "head",
+        "keeps_response",
         "kind",
+        "noted",
+        "parts",
         "responded_s",
         "returned_s",
         "started_s",
         "written_s",
     )
 
-    def __init__(self, kind: int, started_s: float, head: bytes) -> None:
+    def __init__(self, kind: int, started_s: float) -> None:
         self.kind = kind
         """Its API key, or what whoever times it tells apart beside these."""
         self.arrived_s = started_s
@@ -31,5 +37,9 @@ class Timed:
         """When its response was complete."""
         self.written_s = started_s
         """When that began to be handed to the system."""
-        self.head = head
-        """The first bytes of its frame, as many as whoever times it wants to keep."""
+        self.noted: object = None
+        """What whoever times it wants to keep of it."""
+        self.keeps_response = False
+        """Whether whoever times it wants to see its response."""
+        self.parts: Sequence[Buffer] | None = None
+        """Its response, if so."""

@@ -34,6 +34,14 @@ def test_a_line_has_its_event_and_its_fields():
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"])
 
 
+def test_a_record_that_names_its_event_has_no_fields():
+    record = record_of('Completed request:{"x":" a=b"}')
+    record.event = "Completed request"
+    line = json.loads(JsonFormatter().format(record))
+    assert (line["event"], line["fields"]) == ("Completed request", {})
+    assert line["message"] == 'Completed request:{"x":" a=b"}'
+
+
 def test_the_time_is_universal():
     record = record_of("x")
     record.created, record.msecs = 86_400.25, 250

@@ -1,13 +1,24 @@
 """What a request's time is made of, on a connection whose clock the test moves; the request log."""
 
 import asyncio
+import json
 import logging
 from types import SimpleNamespace
 
 from ottla.broker.metrics.request_times import FETCH, FETCH_CONSUMER, RequestTimes
+from ottla.broker.requests import request_log as request_log_module
 from ottla.broker.requests.request_log import RequestLog, request_log
 from ottla.net.limits import FrameRules
 from ottla.net.server import Server, ServerLimits
+from ottla.wire.codec import encode_request, encode_response
+from ottla.wire.headers import decode_request_header, encode_request_header, response_header
+from ottla.wire.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 
 PRODUCE, METADATA = 0, 3
 
@@ -189,9 +200,82 @@ def test_a_slow_request_is_told_with_what_it_waited_for(caplog):
 def test_each_request_is_told_at_debug(caplog):
     assert request_log(0, lambda: 0.0) is None
     with caplog.at_level(logging.DEBUG, logger="ottla.broker.requests.request_log"):
-        peer = Peer(log=request_log(0, lambda: 0.0))
-        peer.responses = [[b"yes"]]
+        peer = Peer(log=request_log(0, lambda: 0.0, {"PLAINTEXT": "SSL"}))
+        peer.responses = [[b"\0\0\0\5no response"]]
         peer.receive(METADATA)
     (record,) = caplog.records
-    assert record.getMessage().startswith("request completed api=Metadata version=7 ")
     assert record.levelname == "DEBUG"
+    event, _, text = record.getMessage().partition(":")
+    assert event == record.event == "Completed request"
+    told = json.loads(text)
+    assert told["requestHeader"] == {
+        "requestApiKey": 3, "requestApiVersion": 7, "correlationId": 5, "clientId": "x",
+        "requestApiKeyName": "METADATA",
+    }  # fmt: skip
+    assert (told["request"], told["response"]) == ({}, {})
+    assert [one.partition(",")[0] for one in told["cut"]] == [
+        "request: not read", "response: not read",
+    ]  # fmt: skip
+    assert (told["totalTimeMs"], told["localTimeMs"]) == (1.0, 1.0)
+    assert (told["securityProtocol"], told["principal"]) == ("SSL", "User:ANONYMOUS")
+
+
+def noted(key, version, message, response=None):
+    """Return what is told of a request, or of its response, and what is left out."""
+    frame = encode_request_header(key, version, 5, "x") + b"".join(encode_request(message, version))
+    header, pos = decode_request_header(memoryview(frame))
+    cut = []
+    if response is None:
+        return request_log_module._request(header, memoryview(frame), pos, cut), cut
+    parts = [response_header(key, version, 5), *encode_response(response, version)]
+    return request_log_module._response(header, parts, cut), cut
+
+
+def test_what_is_told_of_a_message_has_a_bound():
+    named = MetadataRequest.MetadataRequestTopic
+    many = [named(name=f"topic-{n}") for n in range(1500)]
+    request, cut = noted(3, 12, MetadataRequest(topics=many))
+    assert len(request["topics"]) == 1000
+    assert cut == ["request: 500 elements after the first 1000"]
+    request, cut = noted(3, 12, MetadataRequest(topics=many * 20))
+    assert request == {}
+    assert cut[0].startswith("request: all of its ")
+    request, cut = noted(3, 12, MetadataRequest(topics=[named(name="n" * 3000)]))
+    assert request["topics"][0]["name"] == "n" * 1000
+    assert cut == ["request: the end of 1 long values"]
+
+
+def test_records_are_told_by_their_size():
+    r = ProduceRequest
+    data = r.PartitionProduceData(index=0, records=bytes(3 << 20))
+    topics = [r.TopicProduceData(name="t", partition_data=[data])]
+    message = r(acks=1, timeout_ms=1, topic_data=topics)
+    request, cut = noted(0, 9, message)
+    (partition,) = request["topicData"][0]["partitionData"]
+    assert partition == {"index": 0, "recordsSizeInBytes": 3 << 20}
+    assert not cut
+    data.records = bytes(5 << 20)
+    request, cut = noted(0, 9, message)
+    assert request == {}
+    assert len(cut) == 1
+
+
+def test_no_secret_is_told():
+    d = DescribeDelegationTokenResponse
+    token = d.DescribedDelegationToken(
+        principal_type="User", principal_name="u", token_id="t", hmac=b"secret"
+    )
+    told, _ = noted(41, 3, DescribeDelegationTokenRequest(owners=[]), d(tokens=[token]))
+    assert told["tokens"][0]["hmac"] == "[hidden]"
+    told, _ = noted(36, 2, SaslAuthenticateRequest(auth_bytes=b"\0u\0secret"))
+    assert told == {"authBytes": "[hidden]"}
+
+
+def test_without_a_log_nothing_is_kept_of_a_request():
+    peer = Peer()
+    later = peer.connection.pending(pipelined=False)
+    peer.responses = [later]
+    peer.receive(FETCH)
+    timed = later.timed
+    peer.complete(later)
+    assert (timed.noted, timed.parts, timed.keeps_response) == (None, None, False)

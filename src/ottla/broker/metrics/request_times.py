@@ -7,7 +7,7 @@ unless there is a log of requests. Kafka: `RequestMetrics`, which times all.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ottla.net.connection import Connection
 from ottla.net.timed import Timed
@@ -20,8 +20,6 @@ MASK = EVERY - 1
 KEPT = 256
 """Times kept of each kind: percentiles are of these."""
 KEYS, VERSION_BITS = 128, 5
-HEAD_BYTES = 96
-"""Kept of a frame for a log of requests: the key, the version, the number, the client's id."""
 FETCH = int(ApiKey.FETCH)
 FETCH_CONSUMER, FETCH_FOLLOWER = -1, -2
 """Kinds beside the API keys: a fetch is one of them, too, as with Kafka."""
@@ -75,14 +73,24 @@ def took(timed: Timed, sent_s: float) -> Took:
     )
 
 
+class RequestListener(Protocol):
+    """Hears of each request twice."""
+
+    def heard(self, conn: Connection, timed: Timed, frame: memoryview) -> None:
+        """Note a request that is dispatched now."""
+
+    def __call__(self, conn: Connection, timed: Timed, took: Took) -> None:
+        """Note that its response was handed to the system."""
+
+
 class RequestTimes:
     """Counts and times by kind: an API key, or one of two kinds of fetches."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self.of = [0] * (KEYS << VERSION_BITS)
         """requests by `api_key << VERSION_BITS | version`: the router adds to it"""
-        self.each: Callable[[Connection, Timed, Took], None] | None = None
-        """called with each request, where there is a log of requests: then all of them are timed"""
+        self.each: RequestListener | None = None
+        """hears of each request, where there is a log of requests: then all of them are timed"""
         self._monotonic = monotonic
         self._kept: dict[int, deque[Took]] = {}
 
@@ -91,8 +99,10 @@ class RequestTimes:
         kind = api_key
         if api_key == FETCH:
             kind = FETCH_FOLLOWER if conn.is_from_broker else FETCH_CONSUMER
-        head = b"" if self.each is None else bytes(frame[:HEAD_BYTES])
-        return Timed(kind, self._monotonic(), head)
+        timed = Timed(kind, self._monotonic())
+        if self.each is not None:
+            self.each.heard(conn, timed, frame)
+        return timed
 
     def returned(self, timed: Timed, conn: Connection) -> None:
         """Note that its handler has returned; the connection does the rest."""

@@ -13,11 +13,12 @@ from ottla.broker.requests.error_bodies import code_only
 from ottla.broker.requests.responses import respond
 from ottla.model.errors import ErrorCode
 from ottla.model.ports import Buffer
-from ottla.net.connection import Connection
+from ottla.net.connection import UNKNOWN_SOFTWARE, Connection
 from ottla.wire.api_keys import ApiKey
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
+FIRST_VERSION_WITH_SOFTWARE = 3
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -37,15 +38,17 @@ def unsupported(header: RequestHeader) -> list[Buffer]:
 
 def handle(
     server: VersionsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: ApiVersionsRequest,
 ) -> Parts:
-    if header.api_version >= 3 and not (
-        _SOFTWARE.fullmatch(request.client_software_name)
-        and _SOFTWARE.fullmatch(request.client_software_version)
-    ):
-        return respond(header, ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST))
+    if header.api_version >= FIRST_VERSION_WITH_SOFTWARE:
+        software = request.client_software_name, request.client_software_version
+        if not all(map(_SOFTWARE.fullmatch, software)):
+            return respond(header, ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST))
+        conn.software = software
+    else:
+        conn.software = UNKNOWN_SOFTWARE
     entries = [
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
         for key, low, high in server.served
