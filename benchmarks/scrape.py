@@ -6,8 +6,9 @@
 One broker as a process of its own, with its metrics over HTTP and `ottla.metrics.detail=partition`,
 is scraped as Prometheus does. Reported, for each detail: size and time of a page, processor time of
 the broker per scrape (its own idle time taken off), as a share of a core at a scrape each 5 s, that
-of the probe of the loop's lateness, which runs while someone scrapes, and how late the event loop
-was meanwhile, by that probe (fifty times a second, waiting for a core left out) and by requests.
+of the measuring of the loop's lateness, which runs while someone scrapes, and how late the event
+loop was meanwhile, by that (fifty times a second, waiting for a core left out) and by requests; and
+what an answer to /healthz and to /readyz takes.
 What prometheus-client would take for as many series, in one call, is measured beside it.
 """
 
@@ -32,6 +33,7 @@ from ottla.wire.messages.api_versions import ApiVersionsRequest
 
 LATENESS = "ottla:type=EventLoop,name=LatenessMs"
 INTERVAL_S = 5.0
+PROBES = 200
 
 
 def cpu_s(pid):
@@ -43,11 +45,11 @@ def cpu_s(pid):
     return ran / 1e9
 
 
-def scrape(port):
-    """Return size in bytes and time in seconds of a page."""
+def scrape(port, path="/metrics"):
+    """Return a page and the time in seconds that it took."""
     began = time.perf_counter()
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    client.request("GET", "/metrics", headers={"Accept": "application/openmetrics-text"})
+    client.request("GET", path, headers={"Accept": "application/openmetrics-text"})
     response = client.getresponse()
     body = response.read()
     assert response.status == 200, response.status
@@ -78,6 +80,31 @@ async def scraped(broker, count, every_s):
         pages.append(await asyncio.to_thread(scrape, broker.metrics_port))
     await asyncio.sleep(max(0.0, began + count * every_s - time.monotonic()))
     return pages
+
+
+async def probed(broker, path, took):
+    """Ask a probe again and again, as often as there is time, and note how long each took."""
+    for _ in range(PROBES):
+        took.append((await asyncio.to_thread(scrape, broker.metrics_port, path))[1])
+
+
+def probes(broker, idle_share):
+    """Return what an answer to each probe takes; `idle_share`: of a core, without any."""
+    found = {}
+    for path in ("/healthz", "/readyz"):
+        took = []
+        began = time.monotonic()
+        busy_s, _ = processor_s(broker, probed(broker, path, took))
+        busy_s -= idle_share * (time.monotonic() - began)
+        took.sort()
+        found[path] = {
+            "processor_ms": round(busy_s * 1000 / PROBES, 2),
+            "percent_of_a_core_each_5_s": round(busy_s / PROBES / INTERVAL_S * 100, 4),
+            "ms_median_p99_longest": [
+                round(took[place] * 1000, 1) for place in (PROBES // 2, PROBES * 99 // 100, -1)
+            ],
+        }
+    return found
 
 
 def processor_s(broker, work):
@@ -111,6 +138,7 @@ def ours(partitions, detail, count, every_s):
             topics = [NewTopic(f"topic-{n}", 100, 1) for n in range(partitions // 100)]
             for future in admin.create_topics(topics, operation_timeout=60).values():
                 future.result(60)
+            del admin
             time.sleep(3)
             seconds = count * every_s
             unwatched_s, _ = processor_s(broker, asyncio.sleep(seconds))
@@ -122,6 +150,7 @@ def ours(partitions, detail, count, every_s):
             before = metrics_of(folder.metrics_socket(broker.id))[LATENESS]
             took = asyncio.run(requests(broker, seconds, scraped(broker, count, every_s)))
             late = metrics_of(folder.metrics_socket(broker.id))[LATENESS]
+            answered = probes(broker, idle_s / seconds)
         finally:
             local_cluster.down(folder)
     late_at_least = {
@@ -139,7 +168,8 @@ def ours(partitions, detail, count, every_s):
         "page_ms": round(sorted(t for _, t in pages)[len(pages) // 2] * 1000, 1),
         "processor_ms_per_scrape": round(per_scrape_ms, 1),
         "percent_of_a_core_each_5_s": round(per_scrape_ms / INTERVAL_S / 10, 2),
-        "percent_of_a_core_of_the_probe": round((idle_s - unwatched_s) / seconds * 100, 2),
+        "percent_of_a_core_of_the_lateness": round((idle_s - unwatched_s) / seconds * 100, 2),
+        "probes": answered,
         "late_by_ms": late_at_least,
         "request_ms_p99_idle_and_scraped": [
             round(sorted(times)[int(len(times) * 0.99)] * 1000, 1) for times in (quiet, took)
