@@ -11,12 +11,11 @@ import tempfile
 import time
 from pathlib import Path
 
-DOCS = Path(__file__).parent
-sys.path.insert(0, str(DOCS.parent / "tests"))
-
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support.browser import chromium, why_not
 from support.console_process import run, served, up
 
+DOCS = Path(__file__).parent
 PICTURES = {
     "overview": ("/", 760),
     "chaos": ("/chaos", 900),
@@ -29,7 +28,7 @@ WIDTH = 1200
 def main() -> int:
     missing = why_not()
     if missing:
-        print(f"docs/draw_console.py: {missing}", file=sys.stderr)  # noqa: T201
+        print(f"docs/draw_console.py: {missing}", file=sys.stderr)
         return 1
     folder = Path(tempfile.mkdtemp(prefix="ottla-console-"))
     try:

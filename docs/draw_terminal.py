@@ -8,7 +8,7 @@ The pictures need no font or anything else from another host. A unit test keeps 
 """
 
 import asyncio
-import os
+import io
 import re
 import sys
 import tempfile
@@ -99,9 +99,7 @@ PICTURES: dict[str, tuple[int, str, tuple[str, ...]]] = {
 def picture(name: str, folder: Path, environment: dict[str, str]) -> str:
     """Run the commands of a picture and return it."""
     columns, title, commands = PICTURES[name]
-    console = Console(
-        record=True, width=columns, file=Path(os.devnull).open("w"), force_terminal=True
-    )
+    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True)
     for command in commands:
         _, text = in_a_terminal(
             command.removeprefix("# "), folder, environment, columns, timeout_s=600

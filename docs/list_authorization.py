@@ -54,9 +54,8 @@ def rows(key: int) -> str:
     found = []
     for where, need in access.needs:
         alternatives = next((a for a in access.whole if need in a and len(a) > 1), ())
-        if alternatives and need is not alternatives[-1]:
-            need = need._replace(note="or:")
-        found.append(row(key, where, need))
+        one_of = alternatives and need is not alternatives[-1]
+        found.append(row(key, where, need._replace(note="or:") if one_of else need))
     return "".join(found)
 
 

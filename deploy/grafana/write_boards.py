@@ -37,7 +37,7 @@ def total(metric, selector, by="instance"):
 
 
 def all_topics(name, selector):
-    """The rate of something of all topics together, of each broker."""
+    """Return the rate of something of all topics together, of each broker."""
     return rate(f"{TOPICS}{name}_total", f'{selector}, topic=""')
 
 
@@ -46,9 +46,7 @@ def by_topic(name):
 
 
 def times(name, requests):
-    return (
-        f'max by (request) ({TIMES}{name}{{{ONE}, quantile="0.99", request=~"{requests}"}})'
-    )
+    return f'max by (request) ({TIMES}{name}{{{ONE}, quantile="0.99", request=~"{requests}"}})'
 
 
 def stat(title, expression, unit="short", bad_from=None):
@@ -103,8 +101,8 @@ BOARDS = {
                 graph("processor", "percentunit",
                       (rate("process_cpu_seconds_total", OF), "{{instance}}")),
                 graph("ZooKeeper responds within", "ms",
-                      (f'max by (instance) (kafka_server_zookeeperclientmetrics_'
-                       f'zookeeperrequestlatencyms{{{OF}, quantile="0.99"}})',
+                      ((f'max by (instance) (kafka_server_zookeeperclientmetrics_'
+                       f'zookeeperrequestlatencyms{{{OF}, quantile="0.99"}})'),
                        "{{instance}} 99 of 100")),
                 graph("state of the ZooKeeper session", "short",
                       (f'ottla_server_zookeepersession_state{{{OF}, state="connected"}}',
@@ -130,9 +128,9 @@ BOARDS = {
                       (total("kafka_network_socketserver_networkprocessoravgidle_percent", ONE),
                        "{{instance}}")),
                 graph("late by more than", "percentunit", *(
-                    (f'1 - rate(ottla_eventloop_lateness_seconds_bucket{{{ONE}, le="{bound}"}}'
+                    ((f'1 - rate(ottla_eventloop_lateness_seconds_bucket{{{ONE}, le="{bound}"}}'
                      "[$__rate_interval]) / ignoring (le) rate(ottla_eventloop_lateness_seconds_count"
-                     f"{{{ONE}}}[$__rate_interval])", f"{{{{instance}}}} {bound} s")
+                     f"{{{ONE}}}[$__rate_interval])"), f"{{{{instance}}}} {bound} s")
                     for bound in ("0.02", "0.1", "1"))),
                 graph("requests and responses that wait", "short",
                       (total("kafka_network_requestchannel_requestqueuesize", ONE), "{{instance}} requests"),
@@ -151,9 +149,9 @@ BOARDS = {
                       (total("kafka_server_socket_server_metrics_connection_count", ONE,
                              "instance, listener"), "{{instance}} {{listener}}")),
                 graph("reads from the tail cache", "percentunit",
-                      (f"{rate('ottla_log_tailcache_hits_total', ONE)} / "
+                      ((f"{rate('ottla_log_tailcache_hits_total', ONE)} / "
                        f"({rate('ottla_log_tailcache_hits_total', ONE)} + "
-                       f"{rate('ottla_log_tailcache_misses_total', ONE)})", "{{instance}}")),
+                       f"{rate('ottla_log_tailcache_misses_total', ONE)})"), "{{instance}}")),
                 graph("tail cache", "bytes", (total("ottla_log_tailcache_bytes", ONE), "{{instance}}")),
             ]),
             ("Disks", [
@@ -164,8 +162,8 @@ BOARDS = {
                       (total("ottla_log_logmanager_setasidelogcount", ONE), "{{instance}} set aside"),
                       (total("ottla_log_logmanager_corruptreads", ONE), "{{instance}} corrupt reads")),
                 graph("time of a flush", "ms",
-                      (f'max by (instance) (kafka_log_logflushstats_logflushrateandtimems{{{ONE}, '
-                       f'quantile="0.99"}})', "{{instance}} 99 of 100")),
+                      ((f'max by (instance) (kafka_log_logflushstats_logflushrateandtimems{{{ONE}, '
+                       f'quantile="0.99"}})'), "{{instance}} 99 of 100")),
                 graph("file descriptors", "short",
                       (total("process_open_fds", ONE), "{{instance}} open"),
                       (total("process_max_fds", ONE), "{{instance}} most")),
@@ -191,15 +189,15 @@ BOARDS = {
                 graph("size of all replicas", "bytes",
                       (total("kafka_log_log_size", f'{OF}, topic=~"$topic"', "topic"), "{{topic}}")),
                 graph("records kept", "short",
-                      (f'sum by (topic) (max by (topic, partition) (kafka_log_log_logendoffset{{{OF}, '
+                      ((f'sum by (topic) (max by (topic, partition) (kafka_log_log_logendoffset{{{OF}, '
                        'topic=~"$topic"}) - max by (topic, partition) (kafka_log_log_logstartoffset'
-                       f'{{{OF}, topic=~"$topic"}}))', "{{topic}}")),
+                       f'{{{OF}, topic=~"$topic"}}))'), "{{topic}}")),
                 graph("partitions that lack a replica", "short",
                       (total("kafka_cluster_partition_underreplicated",
                              f'{OF}, topic=~"$topic"', "topic"), "{{topic}}")),
                 graph("followers behind", "short",
-                      ('topk(20, max by (topic, partition) (kafka_server_fetcherlagmetrics_consumerlag'
-                       f'{{{OF}, topic=~"$topic"}}))', "{{topic}}-{{partition}}")),
+                      (('topk(20, max by (topic, partition) (kafka_server_fetcherlagmetrics_consumerlag'
+                       f'{{{OF}, topic=~"$topic"}}))'), "{{topic}}-{{partition}}")),
             ]),
         ],
     ),
@@ -263,8 +261,8 @@ BOARDS = {
                 graph("crashes noticed", "ms",
                       (f'max(ottla_controller_crashdetection_prooftimems{{{OF}, quantile="0.99"}})',
                        "shown within"),
-                      (f"sum(increase(ottla_{STATS.removeprefix('kafka_')}registrationsremoved_total"
-                       f"{{{OF}}}[1h]))", "registrations removed in an hour")),
+                      ((f"sum(increase(ottla_{STATS.removeprefix('kafka_')}registrationsremoved_total"
+                       f"{{{OF}}}[1h]))"), "registrations removed in an hour")),
             ]),
             ("Time of events, 99 of 100", [
                 graph("events", "ms", *(
