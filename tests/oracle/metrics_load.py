@@ -16,6 +16,7 @@ from differential_tables import produce
 from minimal_client import MinimalClient, body_of, header_of
 
 from ottla.wire.records import Record, build_batch
+from support.sasl_clusters import USERS
 
 PATIENCE_S = 60
 LAG_MS = 3000
@@ -63,6 +64,7 @@ LAGGING = {
 LARGE_BATCH_RECORDS, LARGE_BATCHES = 100, 3
 LASTING_MS = 300_000
 """Sessions, transactions and waits that are to last as long as the test."""
+SASL_FAILED = 58
 UNKNOWN_MEMBER_ID, MESSAGE_TOO_LARGE, UNKNOWN_TOPIC, INVALID_RECORD, NOT_ENOUGH = 25, 10, 3, 87, 19
 QUOTAS = {
     "greedy-producer": ("producer_byte_rate", 400.0),
@@ -256,11 +258,22 @@ class Load:
             self.produce("r", records(4, 100), index=index, at=index)
         self.produce("missing", records(1, 10), UNKNOWN_TOPIC)
         self.produce("keys", records(1, 10), INVALID_RECORD)  # without a key
+        for password, expected in ((USERS["alice"], 0), ("wrong", SASL_FAILED)):
+            self.authenticate("alice", password, expected)
         for _ in range(3):
             self.fetch_single()
         for _ in range(4):
             self.ask(3, 8, {"topics": []})
         self.ask(18, 2, {})
+
+    def authenticate(self, name: str, password: str, expected: int) -> None:
+        """Connect by SASL and go away."""
+        client = MinimalClient(self.cluster.sasl_address(0))
+        client.send(17, 1, body_of(17, 1, {"mechanism": "PLAIN"}))
+        words = {"auth_bytes": f"\0{name}\0{password}".encode()}
+        answer = client.send(36, 2, body_of(36, 2, words)).answer
+        assert answer["error_code"] == expected, f"{self.name}: {answer}"
+        client.close()
 
     def groups(self) -> None:
         """Leave a group in each state."""

@@ -43,6 +43,7 @@ from ottla.broker.requests.request_log import request_log
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.routes import ROUTES
 from ottla.broker.requests.security.listeners import SaslListeners
+from ottla.broker.requests.security.sasl import SaslDispatch
 from ottla.broker.requests.transactions.producer_ids import ProducerIds
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_creation import TopicCreation
@@ -304,6 +305,11 @@ class Broker:
     def listeners(self) -> Mapping[str, Server]:
         """Return the listening servers by the names of their listeners."""
         return self._servers
+
+    @property
+    def sasl(self) -> Mapping[str, SaslDispatch]:
+        """Return what listeners with SASL do, by their names."""
+        return self._sasl.dispatches
 
     def port(self, listener: str) -> int:
         """Return the port a listener is bound to, also when 0 was configured."""

@@ -38,6 +38,8 @@ class Handshakes:
         self._tls = tls
         self._monotonic = monotonic
         self._under_way: dict[Connection, float] = {}
+        self.established_count = 0
+        self.failed_count = 0
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -62,6 +64,7 @@ class Handshakes:
                 self._under_way[connection] = now
             elif now - since >= LONGEST_HANDSHAKE_S:
                 del self._under_way[connection]
+                self.failed_count += 1
                 found.append((connection, f"no TLS handshake after {now - since:.0f} s"))
         return found
 
@@ -69,9 +72,12 @@ class Handshakes:
         self._under_way.pop(connection, None)
         try:
             self._tls.authenticate(connection, tls)
+            self.established_count += 1
         except CloseConnection as error:
+            self.failed_count += 1
             connection.refuse(str(error))
 
     def _failed(self, connection: Connection, reason: str) -> None:
         self._under_way.pop(connection, None)
+        self.failed_count += 1
         connection.refuse(f"TLS handshake failed: {reason}")

@@ -254,6 +254,11 @@ class Server:
             unlogged,
         )
 
+    def handshakes(self) -> tuple[int, int]:
+        """Return how many handshakes of TLS succeeded and how many failed."""
+        made = self._handshakes
+        return (0, 0) if made is None else (made.established_count, made.failed_count)
+
     def queued(self) -> tuple[int, int]:
         """Return how many requests and how many responses wait in all connections."""
         counts = [c.queued() for c in self.connections.values()]

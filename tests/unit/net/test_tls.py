@@ -219,6 +219,7 @@ def test_old_versions_are_refused(pki, run, caplog, version):
                 await asyncio.to_thread(talk, server.port, context)
             await soon(lambda: server.refused_count)
             assert server.refused_count == 1
+            assert server.handshakes() == (0, 1)
         (line,) = lines(caplog)
         assert "no TLS version that is allowed here" in line
 

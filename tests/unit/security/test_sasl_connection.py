@@ -114,6 +114,7 @@ def test_a_client_authenticates_again_before_each_session_ends(monkeypatch):
             assert len(responses) == len(listener.requests.served)
             assert {who for who, _ in listener.requests.served} == {"User:alice"}
             assert listener.sasl.authenticated >= 3
+            assert listener.sasl.reauthenticated == listener.sasl.authenticated - 1
             assert listener.server.accepted_count == 1
             peer.close()
 

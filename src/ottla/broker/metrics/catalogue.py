@@ -16,7 +16,15 @@ from ottla.broker.metrics.bean_names import HISTOGRAM, parse_bean, samples_of
 
 _QUOTA = "kafka.server:type="
 ATTRIBUTES = {
-    "kafka.server:type=socket-server-metrics": ("connection-count", "connection-creation-total"),
+    "kafka.server:type=socket-server-metrics": (
+        "connection-count",
+        "connection-creation-total",
+        "connection-close-total",
+        "successful-authentication-total",
+        "failed-authentication-total",
+        "successful-reauthentication-total",
+        "failed-reauthentication-total",
+    ),
     f"{_QUOTA}Produce": ("byte-rate", "throttle-time"),
     f"{_QUOTA}Fetch": ("byte-rate", "throttle-time"),
     f"{_QUOTA}Request": ("request-time", "throttle-time"),
@@ -38,7 +46,7 @@ kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent | share | sh
 kafka.network:type=SocketServer,name=MemoryPoolUsed | gauge | bytes | of `queued.max.request.bytes`, for frames over 64 KiB
 kafka.network:type=SocketServer,name=MemoryPoolAvailable | gauge | bytes | what is left of it
 kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent | share | share of time, 0 to 1 | the same as NetworkProcessorAvgIdlePercent: network and handlers are one thread. `Count` are idle nanoseconds, as in Kafka
-kafka.server:type=socket-server-metrics,listener,networkProcessor | attributes | connections | `connection-count`, `connection-creation-total` of a listener; networkProcessor is always 0
+kafka.server:type=socket-server-metrics,listener,networkProcessor | attributes | connections | of a listener: connections that there are, that were made, that ended; clients that were authenticated by SASL or TLS and that were not, and the same of sessions that go on; networkProcessor is always 0
 kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,topic | meter | records | records that were appended for clients
 kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic | meter | bytes | bytes of their batches, as stored
 kafka.server:type=BrokerTopicMetrics,name=BytesOutPerSec,topic | meter | bytes | bytes of batches sent to consumers

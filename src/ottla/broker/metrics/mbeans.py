@@ -103,6 +103,15 @@ class SessionCounts(Protocol):
     def latencies(self) -> RecentTimes: ...
 
 
+class SaslCounts(Protocol):
+    """What a listener with SASL counts."""
+
+    authenticated: int
+    failed: int
+    reauthenticated: int
+    failed_again: int
+
+
 class Measured(Protocol):
     """A broker, as far as its figures go."""
 
@@ -125,6 +134,9 @@ class Measured(Protocol):
 
     @property
     def listeners(self) -> Mapping[str, Server]: ...
+
+    @property
+    def sasl(self) -> Mapping[str, SaslCounts]: ...
 
     @property
     def state(self) -> IntEnum: ...
@@ -160,6 +172,24 @@ class ThreadTimes:
     def __del__(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
+
+
+def _of_connections(server: Server, sasl: SaslCounts | None) -> dict[str, Any]:
+    """Return what a listener's connections did; with SASL that counts, else TLS."""
+    succeeded, failed = server.handshakes()
+    again = failed_again = 0
+    if sasl is not None:
+        again, failed_again = sasl.reauthenticated, sasl.failed_again
+        succeeded, failed = sasl.authenticated - again, failed + sasl.failed - failed_again
+    return {
+        "connection-count": len(server.connections),
+        "connection-creation-total": server.accepted_count,
+        "connection-close-total": server.accepted_count - len(server.connections),
+        "successful-authentication-total": succeeded,
+        "failed-authentication-total": failed,
+        "successful-reauthentication-total": again,
+        "failed-reauthentication-total": failed_again,
+    }
 
 
 def _of_disks() -> dict[str, int]:
@@ -450,10 +480,9 @@ class Metrics:
             },
         }
         for name, server in listeners.items():
-            found[f"kafka.server:type=socket-server-metrics,listener={name},networkProcessor=0"] = {
-                "connection-count": len(server.connections),
-                "connection-creation-total": server.accepted_count,
-            }
+            found[f"kafka.server:type=socket-server-metrics,listener={name},networkProcessor=0"] = (
+                _of_connections(server, self._broker.sasl.get(name))
+            )
             # One budget for all listeners.
             found[f"{sockets},name=MemoryPoolUsed"] = _gauge(server.budget.used_bytes)
             free = server.budget.cap_bytes - server.budget.used_bytes

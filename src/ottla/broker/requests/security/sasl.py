@@ -60,6 +60,10 @@ class SaslDispatch:
         self._delay_ms = delay_ms
         self.authenticated = 0
         self.failed = 0
+        self.reauthenticated = 0
+        """of `authenticated` those of sessions that go on (KIP-368)"""
+        self.failed_again = 0
+        """of `failed` the same"""
 
     def begin(self, now_s: float) -> Authentication:
         """Return the authentication of a new connection."""
@@ -72,6 +76,7 @@ class SaslDispatch:
         if authentication.state is State.COMPLETE and authentication.expires_s is None:
             return self._requests.dispatch(conn, frame)
         clock = self._clock
+        again = authentication.expires_s is not None
         outcome = authentication.receive(frame, clock.monotonic(), clock.wall_ms())
         if outcome is FORWARD:
             response = self._requests.dispatch(conn, frame)
@@ -81,9 +86,11 @@ class SaslDispatch:
         if isinstance(outcome, Respond):
             if outcome.authenticated is not None:
                 self.authenticated += 1
+                self.reauthenticated += again
                 conn.authenticated(outcome.authenticated.principal)
             return outcome.parts
         self.failed += 1
+        self.failed_again += again
         if isinstance(outcome, Refuse):
             return self._later(conn, outcome.reason, outcome.parts)
         if isinstance(outcome, RefuseRequest):
