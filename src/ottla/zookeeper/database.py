@@ -46,10 +46,10 @@ class Database:
         self._world = world
         self._files = world.files
         self._data_dir = data_dir
-        self.folder = self._folder = f"{data_dir}/version-2"
+        self.folder = f"{data_dir}/version-2"
         self._snapshot_transactions = snapshot_transactions
         self._since_snapshot = 0
-        self._writer = LogWriter(world.files, self._folder)
+        self._writer = LogWriter(world.files, self.folder)
         self._flushing: asyncio.Task[None] | None = None
         self._snapshotting: asyncio.Task[None] | None = None
         self._lock: Lock | None = None
@@ -60,9 +60,9 @@ class Database:
     def open(self) -> None:
         """Lock the folder and read it; StartupError in one line for what cannot be used."""
         try:
-            self._files.make_dirs(self._folder)
+            self._files.make_dirs(self.folder)
             self._lock = self._files.lock(f"{self._data_dir}/.lock")
-            for scratch in (self._scratch, f"{self._folder}/{txn_log.SCRATCH}"):
+            for scratch in (self._scratch, f"{self.folder}/{txn_log.SCRATCH}"):
                 if self._files.exists(scratch):
                     self._files.remove(scratch)
             self._read()
@@ -82,17 +82,17 @@ class Database:
 
     @property
     def _scratch(self) -> str:
-        return f"{self._folder}/ottla.tmp"  # ZooKeeper takes snapshot.N.tmp for a snapshot
+        return f"{self.folder}/ottla.tmp"  # ZooKeeper takes snapshot.N.tmp for a snapshot
 
     def _read(self) -> None:
-        for name in self._files.listdir(self._folder):
+        for name in self._files.listdir(self.folder):
             if name.startswith("snapshot.") and txn_log.zxid_of(name, "snapshot") is None:
                 raise DamagedFileError(
-                    f"{self._folder}/{name} is compressed, which is not read here: let its "
+                    f"{self.folder}/{name} is compressed, which is not read here: let its "
                     "ZooKeeper write one with zookeeper.snapshot.compression.method=CHECKED"
                 )
         fuzzy = self._read_snapshot()
-        logs = txn_log.numbered(self._files, self._folder, "log")
+        logs = txn_log.numbered(self._files, self.folder, "log")
         begin = max((zxid for zxid, _ in logs if zxid <= self.tree.zxid + 1), default=0)
         for zxid, path in logs:
             if zxid >= begin:
@@ -100,7 +100,7 @@ class Database:
 
     def _read_snapshot(self) -> int:
         """Take the newest whole snapshot; return until which zxid changes may be in it."""
-        snapshots = txn_log.numbered(self._files, self._folder, snapshot_file.PREFIX)
+        snapshots = txn_log.numbered(self._files, self.folder, snapshot_file.PREFIX)
         for zxid, path in reversed(snapshots):
             try:
                 data = self._contents(path)
@@ -111,21 +111,21 @@ class Database:
                 log.info("snapshot read zxid=%#x znodes=%d", zxid, len(self.tree.nodes))
                 return fuzzy
         if snapshots:
-            raise DamagedFileError(f"{self._folder}: none of its snapshots is whole")
-        for _, path in txn_log.numbered(self._files, self._folder, "log"):
+            raise DamagedFileError(f"{self.folder}: none of its snapshots is whole")
+        for _, path in txn_log.numbered(self._files, self.folder, "log"):
             if txn_log.read(self._contents(path), path).entries:
                 raise DamagedFileError(f"{path} has transactions, and there is no snapshot")
             self._files.remove(path)
         self._files.write_durable(self._scratch, b"".join(self._snapshot().slices()))
         self._name_snapshot(0)
-        self._files.fsync_dir(self._folder)
+        self._files.fsync_dir(self.folder)
         return 0
 
     def _snapshot(self) -> Snapshot:
         return Snapshot(self.tree, self.sessions)
 
     def _name_snapshot(self, zxid: int) -> None:
-        self._files.rename(self._scratch, f"{self._folder}/{snapshot_file.name_of(zxid)}")
+        self._files.rename(self._scratch, f"{self.folder}/{snapshot_file.name_of(zxid)}")
 
     def _contents(self, path: str) -> bytes:
         """Return a file's bytes without the zeros that were taken in advance."""
@@ -178,7 +178,7 @@ class Database:
                 file.truncate(found.end)
             file.fsync()
             file.close()
-        self._files.fsync_dir(self._folder)
+        self._files.fsync_dir(self.folder)
 
     # --- changes ----------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class Database:
             await self._world.workers.run(file.fsync)
             file.close()
             self._name_snapshot(snapshot.zxid)
-            await self._world.workers.run(self._files.fsync_dir, self._folder)
+            await self._world.workers.run(self._files.fsync_dir, self.folder)
             log.info("snapshot written zxid=%#x bytes=%d", snapshot.zxid, position)
             self._purge()
         except OSError as error:  # the log has everything
@@ -245,9 +245,9 @@ class Database:
 
     def _purge(self) -> None:
         """Remove snapshots but the newest, and logs that only older ones need."""
-        snapshots = txn_log.numbered(self._files, self._folder, snapshot_file.PREFIX)
+        snapshots = txn_log.numbered(self._files, self.folder, snapshot_file.PREFIX)
         kept = snapshots[-KEPT_SNAPSHOTS:]
-        logs = txn_log.numbered(self._files, self._folder, "log")
+        logs = txn_log.numbered(self._files, self.folder, "log")
         needed = max((zxid for zxid, _ in logs if zxid <= kept[0][0] + 1), default=0)
         old = [path for zxid, path in logs if zxid < needed]
         for path in [path for _, path in snapshots[:-KEPT_SNAPSHOTS]] + old:
