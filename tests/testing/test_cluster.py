@@ -540,6 +540,42 @@ def test_after_a_kill_9_of_its_owner_nothing_of_a_cluster_is_left():
         owner.stdout.close()
 
 
+OWNER_OF_THREADS = """
+    import os, time
+    from ottla import SyncCluster
+    cluster = SyncCluster(1, in_process=True)
+    cluster.open()
+    cluster.create_topic("orders")
+    if os.fork() == 0:
+        os.setsid()
+        print(cluster.dir, os.getpid(), flush=True)
+    time.sleep(60)
+    os._exit(0)
+"""
+
+
+def test_after_a_kill_9_of_its_owner_the_folder_of_a_cluster_in_threads_is_gone():
+    """The signal goes to the owner's whole process group; a fork of the owner lives on."""
+    owner = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(OWNER_OF_THREADS)],
+        stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    fork = 0
+    try:
+        folder, pid = owner.stdout.readline().split()
+        fork = int(pid)
+        assert (Path(folder) / "broker-1/data/orders-0").is_dir()
+        os.killpg(owner.pid, signal.SIGKILL)
+        until(lambda: not Path(folder).exists(), ENDED_S, "the folder is gone")
+        assert alive(fork)
+    finally:
+        owner.kill()
+        owner.wait(10)
+        owner.stdout.close()
+        if fork:
+            os.kill(fork, signal.SIGKILL)
+
+
 @pytest.mark.processes
 def test_after_a_kill_9_of_owner_and_fork_server_no_broker_is_left():
     owner = subprocess.Popen(

@@ -2,8 +2,7 @@
 
 Who may call: users, as `ottla.SyncCluster`; `cluster` for those that are. Invariants: every wait
 has a bound; what is wrong is an OttlaError of one line; whatever ends this process, nothing of the
-cluster is left (of one in threads, its temporary folder is, after a kill -9). Brokers are numbered
-from 1. Methods may be called from any thread, one at a time.
+cluster is left. Brokers are numbered from 1. Methods may be called from any thread, one at a time.
 """
 
 import contextlib
@@ -145,10 +144,11 @@ class SyncCluster:
                 )
         folder = self._folder.path
         self._began_s = time.monotonic()
+        remove = None if self._keep else folder
         if self.in_process:
-            self._host = ThreadHost()
+            self._host = ThreadHost(remove)
         else:
-            self._host = ProcessHost(folder / "fork-server.log", None if self._keep else folder)
+            self._host = ProcessHost(folder / "fork-server.log", remove)
         self._questions = Questions()
         if self._zookeeper is None:
             port = self._hold_port()

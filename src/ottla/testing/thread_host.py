@@ -23,6 +23,7 @@ from ottla.model.state_changes import LOGGER_NAME
 from ottla.net.runtime import RealWorkers, loop_factory
 from ottla.testing.coordination import start_coordination
 from ottla.testing.faults import FaultLayer, Rules
+from ottla.testing.folder_removal import FolderRemoval
 
 OPEN_FILES = 512
 """Of each broker: the descriptors are this process's."""
@@ -232,8 +233,10 @@ class _Node:
 class ThreadHost:
     """See the module."""
 
-    def __init__(self) -> None:
+    def __init__(self, remove: Path | None) -> None:
+        """`remove`: the folder that goes when the cluster ends, whichever way."""
         self._nodes: dict[int, _Node] = {}
+        self._removal = FolderRemoval(remove) if remove else None
         _router.begin()
 
     def start_coordination(self, port: int, log: Path) -> None:
@@ -309,3 +312,5 @@ class ThreadHost:
             if self._nodes[number].alive:
                 self._nodes[number].kill(END_S)
         _router.end()
+        if self._removal is not None:
+            self._removal.remove()
