@@ -4,6 +4,7 @@ Invariants: the way to a broker imports no command-line or Spark library, so tha
 stays small; whatever is wrong in the world is one line on stderr and exit code 1 (2: bad usage).
 """
 
+import contextlib
 import gc
 import os
 import sys
@@ -38,6 +39,9 @@ def _open_standard_streams() -> None:
 
 def _run() -> int:
     if sys.argv[1:3] == ["broker", "fork"]:
+        # At once: on Linux sessions share the processor, whatever runs in each (autogroup).
+        with contextlib.suppress(PermissionError):  # it has one
+            os.setsid()
         gc.disable()
         from ottla.broker.forked import main as fork_main  # noqa: PLC0415
 
@@ -60,10 +64,30 @@ def _run() -> int:
         from ottla.pipelines.command import main as pipeline_main  # noqa: PLC0415
 
         return pipeline_main(sys.argv[2:])
+    if sys.argv[1:2] == ["up"] and not {"-h", "--help"} & set(sys.argv):
+        return _up()
+    return _command()
+
+
+def _command() -> int:
     from ottla.admin import cli  # noqa: PLC0415
     from ottla.explain.entries import of_other_rooms  # noqa: PLC0415
 
     return cli.main(others=of_other_rooms())
+
+
+def _up() -> int:
+    """Start brokers' imports first: they take longer than all else."""
+    from ottla.admin.local import fork_process  # noqa: PLC0415
+
+    fork_process.begin()
+    try:
+        code = _command()
+    finally:
+        fork_process.discard()
+    # All is said and written: the interpreter's own end would take as long as its start.
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _is_server(arguments: list[str]) -> bool:

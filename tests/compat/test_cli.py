@@ -75,7 +75,7 @@ def test_brokers_that_were_forked_are_processes_of_their_own(folder):
         assert {n: fds[n] for n in fds if fds[n] in logs} == {1: logs[number], 2: logs[number]}
         assert not [name for name in fds.values() if name.endswith("(deleted)")], "inherited"
     # Other processes of tests start clusters, too.
-    assert not [line for _, line in our_processes() if b"broker\0fork\0" in line], "it has ended"
+    assert not forking(), "it has ended"
 
 
 @pytest.mark.parametrize("typed", [(), ("x",), ("987",), ("0", "-")])
@@ -84,12 +84,23 @@ def test_what_forks_brokers_is_for_up_alone(typed):
     assert line == "ottla broker fork: it is for `ottla up`; see ottla broker --help"
 
 
+def forking():
+    return [line for _, line in our_processes() if b"broker\0fork\0" in line]
+
+
 def test_up_again_starts_nothing(folder):
     before = ClusterDir(folder).existing()
     done = ottla("up", "--dir", folder)
+    assert not forking()
     assert done.returncode == 0
     assert "already up" in done.stderr
     assert ClusterDir(folder).existing() == before
+
+
+@pytest.mark.parametrize("typed", [("--nosuch",), ("-n", 0), ("--dir", "/dev/null")])
+def test_an_up_that_starts_nothing_leaves_no_process(typed):
+    assert ottla("up", *typed).returncode
+    assert not forking()
 
 
 def test_status_as_json(folder):

@@ -8,16 +8,15 @@ that cannot be written ends it with exit code 1, and nothing more is acknowledge
 `ZooKeeperServerMain`.
 """
 
-import argparse
 import asyncio
 import faulthandler
 import logging
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from itertools import zip_longest
 
-from ottla.broker.argument_parser import Parser
 from ottla.broker.program import EXIT_FAILED, EXIT_OK, LEVELS, set_up_logging
 from ottla.log.files import OsFiles
 from ottla.model.errors import ConfigError, OttlaError
@@ -33,8 +32,62 @@ SECTION = "Server"
 logger = logging.getLogger(__name__)
 
 
-def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+@dataclass(slots=True)
+class Arguments:
+    """What follows `ottla zookeeper run`."""
+
+    data_dir: str = ""
+    client_port: int = 2181
+    host: str = "127.0.0.1"
+    tick_time: int = 1000
+    min_session_timeout: int | None = None
+    max_session_timeout: int | None = None
+    snap_count: int = SNAPSHOT_TRANSACTIONS
+    max_client_cnxns: int = Limits().connections
+    jaas_config: str | None = None
+    require_sasl: bool = False
+    log_file: str | None = None
+    log_level: str = "info"
+
+
+_NUMBERS = {
+    "--client-port": "client_port",
+    "--tick-time": "tick_time",
+    "--min-session-timeout": "min_session_timeout",
+    "--max-session-timeout": "max_session_timeout",
+    "--snap-count": "snap_count",
+    "--max-client-cnxns": "max_client_cnxns",
+}
+_TEXTS = {"--data-dir": "data_dir", "--host": "host", "--log-file": "log_file"}
+
+
+def parse_arguments(argv: Sequence[str]) -> Arguments:
     """Parse the arguments after `ottla zookeeper run`."""
+    return _parse_plain(argv) or _parse_any(argv)
+
+
+def _parse_plain(argv: Sequence[str]) -> Arguments | None:
+    """Read whole names, each followed by a value; None where there is anything else.
+
+    Without `argparse`, as a broker does: `ottla up` waits for this server.
+    """
+    found = Arguments()
+    for name, value in zip_longest(argv[::2], argv[1::2]):
+        if value is None or value.startswith("-"):
+            return None
+        if name in _TEXTS:
+            setattr(found, _TEXTS[name], value)
+        elif name in _NUMBERS and value.isascii() and value.isdigit():
+            setattr(found, _NUMBERS[name], int(value))
+        else:
+            return None
+    return found if found.data_dir else None
+
+
+def _parse_any(argv: Sequence[str]) -> Arguments:
+    """Do so for all that argparse takes; help and mistakes end the process."""
+    from ottla.broker.argument_parser import Parser  # noqa: PLC0415 - see `_parse_plain`
+
     parser = Parser(
         prog="ottla zookeeper run",
         description="Run a ZooKeeper server for one machine in the foreground. It keeps "
@@ -43,17 +96,17 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--data-dir", required=True, metavar="FOLDER", help="ZooKeeper's dataDir")
-    add("--client-port", type=int, default=2181, metavar="PORT", help="[2181]; 0: a free one")
-    add("--host", default="127.0.0.1", help="the address to listen on [127.0.0.1]")
-    add("--tick-time", type=int, default=1000, metavar="MS", help="[1000]")
+    add("--client-port", type=int, metavar="PORT", help="[2181]; 0: a free one")
+    add("--host", help="the address to listen on [127.0.0.1]")
+    add("--tick-time", type=int, metavar="MS", help="[1000]")
     add("--min-session-timeout", type=int, metavar="MS", help="[2 ticks]")
     add("--max-session-timeout", type=int, metavar="MS", help="[20 ticks, at least 60000]")
     add(
-        "--snap-count", type=int, default=SNAPSHOT_TRANSACTIONS, metavar="N",
+        "--snap-count", type=int, metavar="N",
         help=f"transactions from one snapshot to the next [{SNAPSHOT_TRANSACTIONS}]",
     )  # fmt: skip
     add(
-        "--max-client-cnxns", type=int, default=Limits().connections, metavar="N",
+        "--max-client-cnxns", type=int, metavar="N",
         help=f"connections of all clients together [{Limits().connections}]",
     )  # fmt: skip
     add(
@@ -63,22 +116,23 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     add("--require-sasl", action="store_true", help="serve no client that did not authenticate")
     add("--log-file", metavar="FILE", help="append the log here, not to stderr")
-    add("--log-level", default="info", choices=LEVELS)
-    return parser.parse_args(argv)
+    add("--log-level", choices=LEVELS)
+    return parser.parse_args(argv, Arguments())
 
 
-def _sasl(arguments: argparse.Namespace) -> SaslUsers:
+def _sasl(arguments: Arguments) -> SaslUsers:
     """Return who may authenticate; ConfigError."""
     file = arguments.jaas_config
     if file is None:
         if arguments.require_sasl:
             raise ConfigError("--require-sasl goes with --jaas-config FILE")
         return NO_SASL
-    text = Path(file).read_text(encoding="utf-8", errors="replace")
+    with open(file, encoding="utf-8", errors="replace") as opened:  # noqa: PTH123
+        text = opened.read()
     return SaslUsers(users_of(file, text, SECTION), arguments.require_sasl)
 
 
-async def _serve(arguments: argparse.Namespace) -> OSError | None:
+async def _serve(arguments: Arguments) -> OSError | None:
     """Start a server, wait for a signal, stop it; return the error that ended it, if one did."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[OSError | None] = loop.create_future()

@@ -15,9 +15,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ottla.model.errors import StartupError, WireError
 from ottla.zookeeper import jute
@@ -26,21 +27,38 @@ from ottla.zookeeper.jars import find_jars, find_java
 MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
 START_TIMEOUT_S = 30.0
 POLL_S = 0.01
+TICK_MS = 1000
 PRINTED = "zookeeper.out"
 
 _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
-@dataclass(slots=True)
-class ZooKeeperProcess:
-    """A running server. `stop` ends it in order, `kill` does not (fault tests)."""
+class Running(Protocol):
+    """A process that was started: a `subprocess.Popen` is one."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None:
+        """Return None while it runs."""
+
+
+@dataclass
+class StartedZooKeeper:
+    """A server that was started; `wait_ready` waits for it."""
 
     pid: int
     port: int
     folder: Path
-    process: "subprocess.Popen[bytes]"
+    process: Running
     port_held: socket.socket
     """No other process is given the port until the server listens."""
+
+
+@dataclass
+class ZooKeeperProcess(StartedZooKeeper):
+    """A running server. `stop` ends it in order, `kill` does not (fault tests)."""
+
+    process: "subprocess.Popen[bytes]"
 
     @property
     def connect_string(self) -> str:
@@ -74,7 +92,7 @@ def start_zookeeper(
     port: int = 0,
     heap_mb: int = 128,
     *,
-    tick_ms: int = 1000,
+    tick_ms: int = TICK_MS,
     min_session_timeout_ms: int | None = None,
     max_session_timeout_ms: int | None = None,
     fsync: bool = True,
@@ -137,7 +155,7 @@ def start_own_zookeeper(
     folder: Path | str,
     port: int = 0,
     *,
-    tick_ms: int = 1000,
+    tick_ms: int = TICK_MS,
     jaas_file: Path | None = None,
     wait: bool = True,
 ) -> ZooKeeperProcess:
@@ -146,16 +164,36 @@ def start_own_zookeeper(
     Either of the two goes on with what the other one left.
     """
     folder = Path(folder).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
     held = _held_port(port)
-    port = held.getsockname()[1]
-    command = [
-        sys.executable, "-m", "ottla", "zookeeper", "run", "--data-dir", str(folder / "data"),
+    arguments = _own_arguments(folder, held.getsockname()[1], tick_ms, jaas_file)
+    return _started([sys.executable, "-m", "ottla", *arguments], folder, held, wait=wait)
+
+
+def begin_own_zookeeper(
+    folder: Path,
+    port: int,
+    start: Callable[[list[str], Path], Running],
+    *,
+    jaas_file: Path | None = None,
+) -> StartedZooKeeper:
+    """Have `start` start our own server: what follows `ottla`, and where its output goes."""
+    held = _held_port(port)
+    try:
+        process = start(_own_arguments(folder, port, TICK_MS, jaas_file), folder / PRINTED)
+    except BaseException:
+        held.close()
+        raise
+    return StartedZooKeeper(process.pid, port, folder, process, held)
+
+
+def _own_arguments(folder: Path, port: int, tick_ms: int, jaas_file: Path | None) -> list[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    return [
+        "zookeeper", "run", "--data-dir", str(folder / "data"),
         "--client-port", str(port), "--tick-time", str(tick_ms),
         "--log-file", str(folder / "server.log"),
         *(() if jaas_file is None else ("--require-sasl", "--jaas-config", str(jaas_file))),
     ]  # fmt: skip
-    return _started(command, folder, held, wait=wait)
 
 
 def _started(
@@ -233,7 +271,7 @@ def stop_pid(pid: int, timeout_s: float = 10.0) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def wait_ready(handle: ZooKeeperProcess) -> None:
+def wait_ready(handle: StartedZooKeeper) -> None:
     """Return once a session connects; StartupError, with what it printed, if none does."""
     log = handle.folder / PRINTED
     give_up_s = time.monotonic() + START_TIMEOUT_S

@@ -28,7 +28,7 @@ from ottla.admin.local.cluster_dir import (
     LocalCluster,
     LocalZooKeeper,
 )
-from ottla.admin.local.forking import Running, Start, alone, forking
+from ottla.admin.local.forking import Start, alone, forking
 from ottla.admin.local.ports import (
     METRICS_LISTENER,
     ZOOKEEPER_PORT,
@@ -43,7 +43,9 @@ from ottla.admin.local.ports import (
 from ottla.model.errors import ConfigError, ConnectionLostError, OttlaError, StartupError
 from ottla.model.ports import address_text
 from ottla.zookeeper.embedded import (
-    ZooKeeperProcess,
+    Running,
+    StartedZooKeeper,
+    begin_own_zookeeper,
     interrupts_deferred,
     start_own_zookeeper,
     start_zookeeper,
@@ -60,7 +62,7 @@ MAX_BROKERS = 50
 LEAST_FREE_BYTES = 2 * 1024 * 1024
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
-POLL_S = 0.02
+POLL_S = 0.005
 KINDS = (OWN, EMBEDDED_JAVA)
 """The servers that can be started here, as `--zookeeper` names them."""
 
@@ -378,11 +380,12 @@ def _start_all(
 ) -> None:
     children: dict[int, Running] = {}
     stopped = [broker for broker in cluster.brokers if not broker.running]
-    with forking(len(stopped)) as start:
+    own = cluster.zookeeper.kind == OWN and not cluster.zookeeper.running
+    with forking(len(stopped) + own, _import_client) as start:
         # First, since brokers wait for it; where there are few cores they would take them.
         zookeeper = None
         if not cluster.zookeeper.running:
-            zookeeper = _start_zookeeper(folder, cluster, started, tell)
+            zookeeper = _start_zookeeper(folder, cluster, started, tell, start)
         if cluster.secure and not cluster.has_users:
             if zookeeper is not None:
                 wait_ready(zookeeper)
@@ -397,6 +400,14 @@ def _start_all(
     if zookeeper is not None:
         wait_ready(zookeeper)
     wait_until_serving(folder, cluster, children)
+
+
+def _import_client() -> None:
+    """Import what speaks to brokers."""
+    import asyncio  # noqa: F401, PLC0415 - lazy
+
+    from ottla.admin import session  # noqa: F401, PLC0415 - the same
+    from ottla.wire.messages.metadata import MetadataRequest  # noqa: F401, PLC0415 - the same
 
 
 def _create_users(folder: ClusterDir, cluster: LocalCluster) -> None:
@@ -414,14 +425,21 @@ def _start_zookeeper(
     cluster: LocalCluster,
     started: list[processes.ProcessId],
     tell: Callable[[str], None],
-) -> ZooKeeperProcess:
+    start: Start = alone,
+) -> StartedZooKeeper:
     """Start a ZooKeeper server; whoever calls waits until it is ready."""
     zookeeper = cluster.zookeeper
     tell(f"starting ZooKeeper on {zookeeper.address}")
-    start = start_own_zookeeper if zookeeper.kind == OWN else start_zookeeper
     jaas_file = folder.zookeeper_jaas if cluster.secure else None
     with interrupts_deferred():
-        handle = start(folder.zookeeper_dir, zookeeper.port, jaas_file=jaas_file, wait=False)
+        there, port = folder.zookeeper_dir, zookeeper.port
+        handle: StartedZooKeeper
+        if zookeeper.kind != OWN:
+            handle = start_zookeeper(there, port, jaas_file=jaas_file, wait=False)
+        elif start is alone:
+            handle = start_own_zookeeper(there, port, jaas_file=jaas_file, wait=False)
+        else:
+            handle = begin_own_zookeeper(there, port, start, jaas_file=jaas_file)
         zookeeper.process = processes.identify(handle.pid)
         assert zookeeper.process is not None, "a child of ours, which was not waited for"
         started.append(zookeeper.process)

@@ -1,37 +1,20 @@
-"""Starts several brokers from one process that imports them once (`ottla.broker.forked`).
+"""Starts ZooKeeper and brokers from one process that imports them once (`fork_process`).
 
-Who may call: `cluster.up`. Invariants: the process that forks ends with the `with` block; the
-brokers go on; each wait has a bound. Only on Linux: elsewhere libraries may not survive a fork.
+Who may call: `cluster.up`. Invariants: the process that forks ends with the `with` block; what it
+started goes on; each wait has a bound.
 """
 
 import contextlib
 import json
 import os
-import socket
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from ottla.admin.local import processes
+from ottla.admin.local import fork_process, processes
 from ottla.model.errors import StartupError
-
-REPLY_S = 30.0
-"""The first broker waits until everything is imported."""
-MAX_REPLY_BYTES = 64
-LONGEST_ARGUMENTS = 1024
-"""Bytes that a broker's arguments may have to be shown by `ps`."""
-
-
-class Running(Protocol):
-    """A process that was started: a `subprocess.Popen` is one."""
-
-    @property
-    def pid(self) -> int: ...
-    def poll(self) -> int | None:
-        """Return None while it runs."""
+from ottla.zookeeper.embedded import Running
 
 
 class Start(Protocol):
@@ -46,7 +29,7 @@ def alone(arguments: list[str], log: Path) -> Running:
 
 
 class _Forked:
-    """A broker that was forked; its exit code is its parent's to know."""
+    """A process that was forked; its exit code is its parent's to know."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -57,52 +40,36 @@ class _Forked:
 
 
 @contextlib.contextmanager
-def forking(count: int) -> Iterator[Start]:
-    """Yield what starts brokers; `count` of them are to come."""
-    if count < 2 or sys.platform != "linux":
+def forking(count: int, meanwhile: Callable[[], None]) -> Iterator[Start]:
+    """Yield what starts processes; `count` of them are to come, ZooKeeper first.
+
+    `meanwhile` is called once, while modules are imported there.
+    """
+    try:
+        process = fork_process.taken(count)
+    except OSError as error:
+        raise StartupError(f"no process could be started: {error}") from error
+    if process is None:
         yield alone
         return
-    ours, theirs = socket.socketpair()
-    ours.settimeout(REPLY_S)
-    with tempfile.TemporaryFile() as printed:
-        with theirs:
-            process = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-m", "ottla", "broker", "fork", str(theirs.fileno()),
-                 "-" * LONGEST_ARGUMENTS],
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=printed,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )  # fmt: skip
+    waiting = [meanwhile]
 
-        def start(arguments: list[str], log: Path) -> Running:
-            assert arguments[0] == "broker"
-            request = {"arguments": arguments[1:], "log": os.fspath(log.absolute())}
-            try:
-                ours.sendall(json.dumps(request).encode() + b"\n")
-                reply = ours.recv(MAX_REPLY_BYTES)
-            except OSError as error:
-                raise StartupError(
-                    f"the process that starts brokers does not respond: {error}"
-                ) from error
-            if not reply:
-                printed.seek(0)
-                lines = printed.read().decode(errors="replace").strip().splitlines()
-                raise StartupError(f"no broker could be started: {lines[-1] if lines else '?'}")
-            return _Forked(int(reply))
-
+    def start(arguments: list[str], log: Path) -> Running:
+        request = {"arguments": arguments, "log": os.fspath(log.absolute())}
         try:
-            yield start
-        finally:
-            ours.close()
-            _end(process)
+            process.send(json.dumps(request).encode() + b"\n")
+            while waiting:
+                waiting.pop()()
+            reply = process.reply()
+        except OSError as error:
+            raise StartupError(
+                f"the process that starts brokers does not respond: {error}"
+            ) from error
+        if not reply:
+            raise StartupError(f"no process could be started: {process.last_words()}")
+        return _Forked(int(reply))
 
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Wait until the process has seen that it is over: its brokers are no children of it."""
     try:
-        process.wait(REPLY_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(REPLY_S)
+        yield start
+    finally:
+        process.end()

@@ -1,0 +1,57 @@
+"""The process that forks servers for `ottla up`: what reaches it, what it leaves."""
+
+import json
+import os
+import signal
+import sys
+
+import pytest
+
+from ottla.admin.local import fork_process
+from ottla.admin.local.fork_process import ForkProcess
+from ottla.admin.local.forking import forking
+from ottla.model.errors import StartupError
+from support.secret_scan import our_processes
+from support.waiting import until
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux alone"),
+]
+
+
+def request(log, *arguments):
+    return json.dumps({"arguments": ["zookeeper", "run", *arguments], "log": str(log)}).encode()
+
+
+def test_signals_of_the_terminal_do_not_end_it(tmp_path):
+    """They come to the foreground's process group: until it has a session, they are blocked."""
+    process = ForkProcess()
+    try:
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            os.kill(process._pid, number)
+        process.send(request(tmp_path / "out", "--nosuch") + b"\n")
+        pid = int(process.reply())
+        assert os.getsid(process._pid) == process._pid
+        text = until((tmp_path / "out").read_text, 30, "it complains", despite=(FileNotFoundError,))
+        assert "--data-dir" in text
+        assert pid != process._pid
+    finally:
+        process.end()
+
+
+def test_a_server_that_nobody_knows_of_ends(tmp_path):
+    process = ForkProcess()
+    data = tmp_path / "data"
+    process.send(request(tmp_path / "out", "--data-dir", str(data), "--client-port", "0") + b"\n")
+    process.end()
+    until(
+        lambda: not [line for _, line in our_processes() if str(data).encode() in line],
+        30, "it has ended",
+    )  # fmt: skip
+
+
+def test_what_it_said_last_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(fork_process, "PROGRAM", "raise SystemExit('no module ottla')")
+    with forking(2, lambda: None) as start, pytest.raises(StartupError, match="no module ottla"):
+        start(["broker"], tmp_path / "out")
