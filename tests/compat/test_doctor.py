@@ -23,12 +23,11 @@ from kazoo.client import KazooClient
 from ottla.admin.diagnosis.brokers import MOST_SKEW_MS
 from ottla.admin.session import world
 from ottla.net.client import Client
-from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest
-from ottla.wire.records import Record, build_batch
 from support.clients import admin_client, fresh, named
 from support.cluster import OttlaCluster
 from support.command_line import call, ok
+from support.hanging import hang
 from support.kafka39 import Kafka39Cluster
 from support.waiting import until
 
@@ -426,7 +425,8 @@ def test_a_transaction_that_hangs(cluster):
         return "CompleteAbort" in state and known[0]["transaction_start_offset"] is None
 
     until(aborted, 30, "the marker is written")
-    hang(cluster, topic, transactional_id, open_one)
+    known = (open_one["producer_id"], open_one["producer_epoch"], open_one["last_sequence"] + 1)
+    hang(cluster.bootstrap, topic, transactional_id, *known)
     found = doctor(cluster, "--older-than", "0s")
     assert found["hanging-transaction"]["subjects"] == [f"{topic}-0"]
     mended_now = call(
@@ -435,31 +435,6 @@ def test_a_transaction_that_hangs(cluster):
     )  # fmt: skip
     assert mended_now.returncode == 0, mended_now.stderr
     assert "hanging-transaction" not in doctor(cluster, "--older-than", "0s")
-
-
-def hang(cluster, topic, transactional_id, known):
-    """Append a record to a transaction that its coordinator has ended, as a late producer may."""
-    batch = build_batch(
-        [Record(0, int(time.time() * 1000), None, b"late")], producer_id=known["producer_id"],
-        producer_epoch=known["producer_epoch"], base_sequence=known["last_sequence"] + 1,
-        is_transactional=True,
-    )  # fmt: skip
-    r = ProduceRequest
-    data = r.PartitionProduceData(index=0, records=batch)
-    request = r(
-        transactional_id=transactional_id, acks=-1, timeout_ms=10_000,
-        topic_data=[r.TopicProduceData(name=topic, partition_data=[data])],
-    )  # fmt: skip
-
-    async def send():
-        client = Client(world(), cluster.bootstrap)
-        try:
-            response = await client.call(request, await client.leader(topic, 0))
-        finally:
-            await client.close()
-        assert response.responses[0].partition_responses[0].error_code == 0
-
-    asyncio.run(send())
 
 
 # On Kafka it takes minutes: `pytest -m alone`.

@@ -6,10 +6,22 @@ Chromium without a window, by selenium; skipped where they are not installed.
 import time
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
-from support.browser import axe_script, chromium, why_not
-from support.console_process import served, up
+from support.browser import (
+    agree,
+    axe_script,
+    chromium,
+    complaints,
+    phone,
+    set_scheme,
+    tab_order,
+    until,
+    violations,
+    why_not,
+    width,
+)
+from support.console_process import run, served, up
 
 pytestmark = [
     pytest.mark.alone,
@@ -18,6 +30,7 @@ pytestmark = [
 
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>\'\x1b[31m\u202e'
 SHOWN = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>\'\\x1b[31m\\u202e'
+MIB = 1_048_576
 PAGES = (
     "/", "/topics", "/topic?name=orders", "/messages?topic=orders&from=beginning",
     "/messages?topic=orders&live=1", "/messages?topic=orders&from=beginning&q=x",
@@ -33,12 +46,17 @@ PAGES = (
 def folder(tmp_path_factory):
     with up(tmp_path_factory.mktemp("browser") / "data") as found:
         bootstrap = found.bootstrap()
-        producer = Producer({"bootstrap.servers": bootstrap, "allow.auto.create.topics": True})
+        larger = ("--config", "max.message.bytes=2000000", "--dir", found.path)
+        assert run("topics", "create", "hostile", *larger).returncode == 0
+        producer = Producer(
+            {"bootstrap.servers": bootstrap, "allow.auto.create.topics": True,
+             "message.max.bytes": 2_000_000}
+        )  # fmt: skip
         for topic in ("orders", "hostile"):
             for _ in range(3):
                 producer.produce(topic, HOSTILE, HOSTILE, headers=[(HOSTILE, HOSTILE.encode())])
         producer.produce("hostile", b"\xff\xfe\x00\x1b")
-        producer.produce("hostile", b"x" * 900_000)
+        producer.produce("hostile", b"x" * MIB)
         assert producer.flush(60) == 0
         for group in ("readers", HOSTILE):
             consumer = Consumer(
@@ -65,23 +83,6 @@ def browser(console):
         driver.get(console.link)
         until(lambda: driver.current_url.endswith("/"), 10)
         yield driver
-
-
-def until(condition, timeout_s):
-    began = time.monotonic()
-    while not (found := condition()):
-        assert time.monotonic() - began < timeout_s
-        time.sleep(0.02)
-    return found
-
-
-def complaints(driver):
-    """Return what is in the browser's log but the status of pages that are no success."""
-    return [
-        line
-        for line in driver.get_log("browser")
-        if not ("Failed to load resource" in line["message"] and "status of 40" in line["message"])
-    ]
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -127,8 +128,6 @@ def test_a_kill_is_seen_within_a_second_without_a_reload(console, browser, folde
     assert took < 1.0, took
     until(lambda: "broker 2 is gone" in browser.find_element("id", "events").text, 10)
     assert browser.execute_script("return window.loaded") == 1
-    from support.console_process import run
-
     assert run("broker", "start", "2", "--dir", folder.path).returncode == 0
     until(lambda: "down" not in browser.find_element("id", "brokers").text, 20)
     assert complaints(browser) == []
@@ -153,19 +152,6 @@ def test_a_topic_is_live(console, browser):
     until(lambda: end() != before, 10)
     assert int(end()) == int(before) + 1
     assert complaints(browser) == []
-
-
-def violations(browser, script):
-    """Return what axe-core finds on the page."""
-    browser.execute_script(script)
-    return browser.execute_async_script(
-        "const done = arguments[arguments.length - 1];"
-        "const known = new Set(axe.getRules().flatMap(r => r.tags));"
-        "const wanted = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'].filter(t => known.has(t));"
-        "axe.run(document, {runOnly: wanted})"
-        ".then(r => done(r.violations.map(v => [v.id, v.nodes.slice(0, 3).map(n => n.html)])),"
-        " e => done(['failed', String(e)]))"
-    )
 
 
 def searched(folder):
@@ -244,9 +230,56 @@ def test_the_lag_of_a_group_is_live_and_its_table_stays_unfolded(console, browse
     assert complaints(browser) == []
 
 
+def test_a_value_of_1_mib_is_shown(console, browser):
+    browser.get(f"http://{console.address}/message?topic=hostile&partition=0&offset=4")
+    seen = "return document.querySelector('.whole pre').textContent.length"
+    assert browser.execute_script(seen) == MIB
+    assert "1.0 MiB" in browser.find_element("css selector", ".cards").text
+    browser.get(f"http://{console.address}/messages?topic=hostile&from=beginning")
+    assert "1.0 MiB, the first" in browser.find_element("tag name", "main").text
+    assert complaints(browser) == []
+
+
+def test_a_record_of_1_mib_is_written(console, browser, folder):
+    browser.get(f"http://{console.address}/produce?topic=hostile")
+    browser.execute_script(
+        "document.getElementById('value').value = 'y'.repeat(arguments[0]);"
+        "document.querySelector('[name=key]').value = arguments[1]", MIB - 3, "key"
+    )  # fmt: skip
+    browser.find_element("css selector", "main form:last-of-type button").click()
+    until(lambda: browser.find_elements("css selector", "button.do"), 20)
+    assert "Value, 1,024.0 KiB" in browser.find_element("css selector", ".card").text
+    browser.find_element("css selector", "button.do").click()
+    until(lambda: "/messages" in browser.current_url, 20)
+    consumer = Consumer(
+        {"bootstrap.servers": folder.bootstrap(), "group.id": "reads", "fetch.max.bytes": 3_000_000}
+    )
+    consumer.assign([TopicPartition("hostile", 0, 5)])
+    written = consumer.poll(30)
+    consumer.close()
+    assert (written.key(), written.value()) == (b"key", b"y" * (MIB - 3))
+    assert complaints(browser) == []
+
+
+def deed(browser, console, name, words, broker=1, timeout_s=40):
+    """Have something done to a broker by its button and its preview's."""
+    browser.get(f"http://{console.address}/chaos")
+    option = f"select[name=broker] option:nth-child({broker + 1})"
+    form = f"form:has([name=deed][value={name}])"
+    if name != "heal":
+        browser.find_element("css selector", f"{form} {option}").click()
+    browser.find_element(
+        "css selector", f"{form} button[value={name}], {form} button:only-of-type"
+    ).click()
+    agree(browser)
+    until(lambda: words in browser.find_element("id", "deeds").text, timeout_s)
+    until(lambda: "goes on" not in browser.find_element("id", "deeds").text, timeout_s)
+
+
 def test_chaos_by_its_buttons_with_a_clients_view(console, browser, folder):
     browser.get(f"http://{console.address}/chaos")
     browser.find_element("css selector", "form[action='/chaos/probe'] button").click()
+    agree(browser)
     until(lambda: browser.find_elements("css selector", ".strip rect.quick"), 20)
     browser.execute_script(
         "window.link = document.querySelector('#brokers tbody a'); window.link.focus()"
@@ -254,13 +287,26 @@ def test_chaos_by_its_buttons_with_a_clients_view(console, browser, folder):
     until(lambda: browser.execute_script("return !window.link.isConnected"), 20)
     focus = "return document.activeElement.getAttribute('href')"
     assert browser.execute_script(focus) == "/broker?id=0", "the focus is where it was"
-    browser.find_element("css selector", "select[name=broker] option:nth-child(2)").click()
-    browser.find_element("css selector", "button[value=kill]").click()
-    until(lambda: "broker 1 killed" in browser.find_element("id", "deeds").text, 10)
-    until(lambda: "goes on" not in browser.find_element("id", "deeds").text, 10)
-    browser.find_element("css selector", "select[name=broker] option:nth-child(2)").click()
-    browser.find_element("css selector", "button[value=start]").click()
-    until(lambda: "broker 1 started" in browser.find_element("id", "deeds").text, 40)
+    deed(browser, console, "kill", "broker 1 killed")
+    deed(browser, console, "start", "broker 1 started")
+    deed(browser, console, "pause", "broker 1 paused")
+    deed(browser, console, "resume", "broker 1 resumed")
+    deed(browser, console, "restart", "broker 1 restarted", timeout_s=80)
+    deed(browser, console, "stop", "broker 1 stopped")
+    deed(browser, console, "start", "broker 1 started")
+    deed(browser, console, "cut", "broker 1 is cut from broker 0, broker 2, ZooKeeper")
+    until(lambda: "cut from" in browser.find_element("id", "cuts").text, 10)
+
+    def state():  # in one step: an element that was found may be replaced before it is read
+        return browser.execute_script(
+            "return document.querySelector('#brokers tbody tr:nth-child(2)').textContent"
+        )
+
+    until(lambda: "down" in state(), 40)  # its session is over
+    assert folder.existing().broker(1).running
+    deed(browser, console, "heal", "healed")
+    until(lambda: "cut from" not in browser.find_element("id", "cuts").text, 10)
+    until(lambda: "down" not in state(), 40)
     assert complaints(browser) == []
 
 
@@ -282,6 +328,82 @@ def test_a_record_is_written_by_keyboard_alone(console, browser):
     assert "typed & <b>shown</b>" in browser.find_element("tag name", "main").text
 
 
+def decided(browser):
+    """Return what is shown beside the picture of why: the names of the facts, and the facts."""
+    box = browser.find_element("id", "chosen")
+    if not box.is_displayed():
+        return None
+    read = (
+        "return [...document.querySelectorAll('#chosen dl > div')]"
+        ".map(d => [...d.children].map(e => e.textContent))"
+    )
+    return dict(browser.execute_script(read))
+
+
+def test_a_bar_of_why_tells_its_decision_by_click_and_by_keyboard(console, browser):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    browser.get(f"http://{console.address}/why?partition=orders-0")
+    bars = browser.find_elements("css selector", "svg#s a")
+    assert len(bars) > 1, "a broker was killed"
+    assert decided(browser) is None
+    widest = max(bars, key=lambda bar: bar.rect["width"])
+    widest.click()
+    shown = decided(browser)
+    row = browser.find_element("css selector", widest.get_dom_attribute("href"))
+    cells = row.find_elements("css selector", "th, td")
+    heads = row.find_elements("xpath", "../../thead//th")
+    assert shown == {
+        h.get_property("textContent"): c.get_property("textContent")
+        for h, c in zip(heads, cells, strict=True)
+    }
+    assert {"Rule", "Rejected", "Why"} <= shown.keys()
+    ActionChains(browser).send_keys(Keys.ESCAPE).perform()
+    assert decided(browser) is None
+    assert browser.switch_to.active_element == widest, "the focus is where it was"
+    ActionChains(browser).send_keys(Keys.HOME, Keys.ENTER).perform()
+    first = decided(browser)
+    assert browser.switch_to.active_element == bars[0]
+    ActionChains(browser).send_keys(Keys.END, Keys.ENTER).perform()
+    assert browser.switch_to.active_element == bars[-1]
+    assert decided(browser) != first
+    ActionChains(browser).send_keys(Keys.ARROW_LEFT).perform()
+    assert browser.switch_to.active_element == bars[-2]
+    assert browser.current_url.endswith("orders-0"), "nothing was loaded"
+    script = axe_script()
+    assert script is None or violations(browser, script) == []
+    assert complaints(browser) == []
+
+
+def test_a_bar_of_why_leads_to_its_row_without_script(console, browser):
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.get(f"http://{console.address}/why?partition=orders-0")
+        bars = browser.find_elements("css selector", "svg#s a")
+        bar = max(bars, key=lambda bar: bar.rect["width"])
+        place = bar.get_dom_attribute("href")
+        bar.click()
+        until(lambda: browser.current_url.endswith(place), 10)
+        row = browser.find_element("css selector", f"tr:target{place}")
+        assert row.rect["height"] > 0
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/topics", "/messages?topic=orders&from=beginning", "/produce?topic=orders", "/doctor",
+     "/settings?kind=topic&name=orders", "/users", "/whatif?broker=1", "/why?partition=orders-0"],
+)  # fmt: skip
+def test_tab_goes_through_all_controls_in_the_order_of_the_page(console, browser, path):
+    browser.get(f"http://{console.address}{path}")
+    wanted, got = tab_order(browser)
+    assert got == wanted
+    assert wanted[0].startswith("a Skip to the page")
+    assert len(wanted) > 12
+
+
 def test_the_picture_of_why_is_drawn_and_zoomed(console, browser):
     browser.get(f"http://{console.address}/why?partition=orders-0")
     assert browser.find_elements("css selector", "svg#s rect")
@@ -294,31 +416,17 @@ def test_the_picture_of_why_is_drawn_and_zoomed(console, browser):
 
 @pytest.mark.parametrize("path", PAGES)
 def test_a_phone_does_not_scroll_sideways(console, browser, path):
-    size = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    try:
+    with phone(browser):
         browser.get(f"http://{console.address}{path}")
-        wide = browser.execute_script(
-            "return [document.documentElement.scrollWidth, innerWidth, "
-            "[...document.querySelectorAll('main *')].filter(e => !e.closest('.wide') && "
-            "e.getBoundingClientRect().right > innerWidth + 1)"
-            ".map(e => e.outerHTML.slice(0, 100))]"
-        )
-        assert wide[0] <= 360, wide
-    finally:
-        size = {"width": 1200, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        assert width(browser) <= 360
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_to_complain_about(console, browser, scheme):
     script = axe_script()
     if script is None:
-        pytest.skip("axe-core is not installed: pip install axe-playwright-python")
-    browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia",
-        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
-    )
+        pytest.skip("axe-core is not installed: pip install --no-deps axe-playwright-python")
+    set_scheme(browser, scheme)
     found = {}
     for path in PAGES:
         browser.get(f"http://{console.address}{path}")
