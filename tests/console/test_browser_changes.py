@@ -156,6 +156,15 @@ def main(browser):
     return browser.find_element("tag name", "main").text
 
 
+def test_a_topic_is_created(cluster, console, browser):
+    open_page(browser, console, "/topics")
+    fill(browser, "/topics/create", name="by-button", partitions="2", replicas="3")
+    assert "by-button" in agree(browser)
+    until(lambda: "Topic by-button" in main(browser), 20)
+    assert len(cluster.replicas_of("by-button-1")) == 3
+    assert complaints(browser) == []
+
+
 def test_moves_are_cancelled_live(cluster, console, browser):
     open_page(browser, console, "/reassign")
     until(lambda: "1 partition being moved" in main(browser), 30)

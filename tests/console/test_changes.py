@@ -62,6 +62,28 @@ def agree(http, preview):
     return response.text
 
 
+def topics_of(cluster):
+    """Return the partitions and replicas of each topic, as librdkafka has them."""
+    found = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=20).topics
+    return {t: (len(d.partitions), len(d.partitions[0].replicas)) for t, d in found.items()}
+
+
+def test_a_new_topic(secured, http):
+    preview = post(http, "/topics/create", name="fresh", partitions="4", replicas="2")
+    assert "New topic" in preview
+    assert "fresh" not in topics_of(secured), "a preview creates nothing"
+    assert "<h1>Topic" in agree(http, preview)
+    until(lambda: topics_of(secured).get("fresh") == (4, 2), 40, "created as it was shown")
+    agree(http, post(http, "/topics/create", name="usual"))
+    until(lambda: topics_of(secured).get("usual") == (1, 3), 40, "as brokers have it by default")
+    assert "exists" in post(http, "/topics/create", 502, name="fresh")
+    assert "topic name" in post(http, "/topics/create", 502, name="a b <script>")
+    post(http, "/topics/create", 502, name="wide", replicas="4")
+    post(http, "/topics/create", 400, name="wide", partitions="0")
+    post(http, "/topics/create", 400, name=" ")
+    assert topics_of(secured).keys() & {"wide", "a b <script>"} == set()
+
+
 def setting_of(cluster, key):
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     resource = ConfigResource(ConfigResource.Type.TOPIC, "orders")
@@ -103,8 +125,9 @@ def test_a_setting_of_brokers(secured, http, name, brokers, source):
     fields = {"kind": "broker", "name": name, "key": key, "operation": "set", "value": "2"}
     preview = post(http, "/settings/alter", **fields)
     assert {b: broker_setting(secured, b, key) for b in (1, 2, 3)} == before
-    after = agree(http, preview)
-    assert re.search(rf'{key}</th>\n<td class="value">2</td>', after)
+    agree(http, preview)
+    row = f'{key}</th>\n<td class="value">2</td>'
+    until(lambda: row in get(http, "/settings", kind="broker", name=name, q=key), 40, "shown")
     wanted = {b: ("2", source) if b in brokers else before[b] for b in (1, 2, 3)}
     until(lambda: {b: broker_setting(secured, b, key) for b in (1, 2, 3)} == wanted, 40, "in force")
     agree(http, post(http, "/settings/alter", **{**fields, "operation": "delete", "value": ""}))
@@ -246,32 +269,46 @@ def test_moves_are_live_with_bytes_and_eta_and_are_cancelled(secured, http):
         logs = secured.dir.glob(f"broker-{broker}/data/slow-{number}/*.log")
         return sum(log.stat().st_size for log in logs)
 
-    whole = [on_disk(secured.leader_of(f"slow-{p}"), p) for p in range(2)]
-    wanted = f"of {size(sum(whole))}"
-    query = "of=reassign"
+    leaders = [secured.leader_of(f"slow-{p}") for p in range(2)]
+    whole = [on_disk(leader, p) for p, leader in enumerate(leaders)]
 
     def over(parts):
         shown = newest(parts, "moves")
-        return "Nothing is being moved" in shown and any(wanted in html for _, html in parts)
+        return "Nothing is being moved" in shown and any("left." in html for _, html in parts)
 
-    with followed(http, query, over) as parts:
+    with followed(http, "of=reassign", over) as parts:
         until(lambda: "Nothing is being moved" in newest(parts, "moves"), 40, "the stream began")
         agree(http, post(http, "/reassign/plan", topics="slow", factor="2", throttle="1000"))
         moves = connected(secured.bootstrap, reassign.in_progress)
         assert len(moves) == 2
         until(lambda: "2 partitions being moved" in newest(parts, "moves"), 40, "they are shown")
         until(lambda: re.search("about [0-9,]+ s left", newest(parts, "moves")), 40, "an ETA")
-        shown = newest(parts, "moves")
-        assert wanted in shown
-        left = Counter()  # by broker, for each has the throttle
-        for tp, move in moves.items():
-            (broker,) = move.adding
-            left[broker] += whole[tp.partition] - on_disk(broker, tp.partition)
-        copied = sum(whole) - left.total()
-        assert copied > 0, "a throttle lets pass what the first fetch brings"
-        until(lambda: f"{size(copied)} {wanted}" in newest(parts, "moves"), 20, size(copied))
+
+        def expected(copied_on):
+            """Return bytes as the page is to show them, and seconds by the throttle, each way."""
+            left = Counter()
+            copied = of = 0
+            for tp, move in moves.items():
+                for broker in move.adding:
+                    have = copied_on(broker, tp.partition)
+                    left["to", broker] += whole[tp.partition] - have
+                    left["from", leaders[tp.partition]] += whole[tp.partition] - have
+                    copied, of = copied + have, of + whole[tp.partition]
+            return f": {size(copied)} of {size(of)}", max(left.values()) / 1000
+
+        # A throttle lets pass what a fetch brings, then nothing for ten seconds: until the page
+        # has seen the first of it, the time left is that of all bytes.
+        shown = next(html for name, html in parts if name == "moves" and "s left" in html)
         left_s = int(re.search("about ([0-9,]+) s left", shown)[1].replace(",", ""))
-        assert left_s == pytest.approx(max(left.values()) / 1000, rel=0.05)
+        times = [s for text, s in (expected(lambda *_: 0), expected(on_disk)) if text in shown]
+        assert [s for s in times if left_s == pytest.approx(s, rel=0.05)], (shown, times)
+        none = expected(lambda *_: 0)[0]
+
+        def as_on_disk():
+            wanted = expected(on_disk)[0]
+            return wanted != none and wanted in newest(parts, "moves")
+
+        until(as_on_disk, 20, lambda: newest(parts, "moves"))
         cancel = newest(parts, "cancel")
         assert f'name="form_token" value="{form_token(http)}"' in cancel, "its button works"
         assert "2 partitions being moved" in get(http, "/reassign")

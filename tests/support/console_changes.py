@@ -17,6 +17,7 @@ from ottla.testing.sync_cluster import SyncCluster
 
 PLAN = "/reassign/plan"
 PREVIEWS = {
+    "/topics/create": [{"name": "new"}, {"name": "larger", "partitions": "3", "replicas": "2"}],
     "/produce": [{"topic": "moved", "value": "new"}],
     "/settings/alter": [
         {"kind": "topic", "name": "moved", "key": "retention.ms", "value": "1"},

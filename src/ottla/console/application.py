@@ -18,6 +18,7 @@ from ottla.console.changes import (
     acls,
     faults,
     group_offsets,
+    new_topic,
     probing,
     reassigning,
     setting,
@@ -66,6 +67,7 @@ GETS: dict[str, Handler] = {
     "/chaos": chaos.page,
 }
 POSTS: dict[str, Handler] = {
+    "/topics/create": new_topic.create,
     "/produce": producing.write,
     "/settings/alter": setting.alter,
     "/group/reset": group_offsets.reset,

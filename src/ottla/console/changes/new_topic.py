@@ -1,0 +1,67 @@
+"""A new topic: checked by the brokers, shown, then created.
+
+Who may call: `application`. Invariants: a preview creates nothing: the brokers only check it.
+"""
+
+import asyncio
+import contextlib
+
+from starlette.responses import Response
+
+from ottla.admin.operations import topics
+from ottla.console.asked import Asked
+from ottla.console.changes.preview import Preview, preview
+from ottla.console.page import Page, redirect
+from ottla.console.rendering import path
+from ottla.console.state import Console
+from ottla.model.errors import UnknownTopicError
+
+MOST_PARTITIONS = 100_000
+MOST_REPLICAS = 1000
+DEFAULT = -1
+"""Of a count: the brokers' own."""
+KNOWN_S = 5.0
+POLL_S = 0.1
+
+
+async def create(console: Console, asked: Asked) -> Page | Response:
+    """Return the preview of a new topic; with `do`, create it."""
+    name = asked.needed("name").strip()
+    partitions = asked.number("partitions", DEFAULT, 1, MOST_PARTITIONS)
+    replicas = asked.number("replicas", DEFAULT, 1, MOST_REPLICAS)
+    agreed = asked.has("do")
+    await topics.create_topic(
+        console.client, name, partitions=partitions, replication_factor=replicas,
+        validate_only=not agreed,
+    )  # fmt: skip
+    if agreed:
+        await _until_known(console, name)
+        return redirect(path("topic", name=name))
+    default = "the brokers' default"
+    fields = [("name", name)]
+    fields += [
+        (k, str(n)) for k, n in (("partitions", partitions), ("replicas", replicas)) if n > 0
+    ]
+    return preview(
+        Preview(
+            "New topic",
+            ["The brokers would accept it; nothing is changed yet."],
+            ("topic", "partitions", "replicas of each"),
+            [(name, max(partitions, 0) or default, max(replicas, 0) or default)],
+            "/topics/create",
+            fields,
+            f"Create {name}",
+            "/topics",
+        )
+    )
+
+
+async def _until_known(console: Console, name: str) -> None:
+    """Wait a while until the broker that is asked knows it: the controller tells it so."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(KNOWN_S):
+            while True:
+                with contextlib.suppress(UnknownTopicError):
+                    await topics.describe_topic(console.client, name)
+                    return
+                await asyncio.sleep(POLL_S)
