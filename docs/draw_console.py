@@ -12,14 +12,14 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from support.browser import chromium, why_not
+from support.browser import agree, chromium, why_not
 from support.console_process import run, served, up
 
 DOCS = Path(__file__).parent
 PICTURES = {
     "overview": ("/", 760),
     "chaos": ("/chaos", 900),
-    "why": ("/why?partition=flights-0", 760),
+    "why": ("/why?partition=flights-0", 900),
 }
 """Name: page, and how many points of it are shown."""
 WIDTH = 1200
@@ -40,6 +40,7 @@ def main() -> int:
                 time.sleep(1)
                 browser.get(f"http://{console.address}/chaos")
                 browser.find_element("css selector", "form[action='/chaos/probe'] button").click()
+                agree(browser)
                 time.sleep(8)
                 run("broker", "kill", "0", *where)
                 time.sleep(8)
@@ -50,6 +51,8 @@ def main() -> int:
                     )
                     browser.get(f"http://{console.address}{page}")
                     time.sleep(2)
+                    for bar in browser.find_elements("css selector", "svg#s a")[-1:]:
+                        bar.click()
                     browser.save_screenshot(str(DOCS / f"console-{name}.png"))
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -2,6 +2,7 @@
 // A bar of the picture leads to the row of its decision; here that row is shown beside the picture.
 const bars = [...document.querySelectorAll("svg#s a")];
 const chosen = document.getElementById("chosen");
+document.getElementById("w").after(chosen); // below the picture, which stays where it is then
 function focusOnly(bar) {
   for (const other of bars) other.setAttribute("tabindex", other === bar ? "0" : "-1");
 }
