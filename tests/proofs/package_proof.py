@@ -1,18 +1,21 @@
 """The package as a stranger gets it: wheel and sdist built, checked, installed alone, and used.
 
     scripts/package            each Python from 3.11 to 3.14 that is found here
-    scripts/package --quick    this Python alone
+    scripts/package --quick    this Python; each other one that is here, in brief
     scripts/package --python /path/to/python3.14 [--python …]
 
 The wheel is built from the sdist, and has the files of src/ that git has, no other ones.
 For each Python: an empty environment, the wheel and what it needs (45 MB at most, with compiled
 modules), then without Java and with an empty HOME: `ottla up`, records, kill -9 of a broker, all
-records read back once, `ottla down`; README.md's test in an empty project. A Python that is not
-found is named, and not tried. Exit code 0 only if all of it held.
+records read back once, `ottla down`; README.md's test in an empty project. In brief: installed,
+imported, `ottla --version`, one broker, one record. A Python that is not found is named, and not
+tried. Exit code 0 only if all of it held.
 """
 
 import argparse
 import email
+import os
+import pwd
 import re
 import subprocess
 import sys
@@ -20,6 +23,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -38,7 +42,7 @@ MOST_MB = 45
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="this Python alone")
+    parser.add_argument("--quick", action="store_true", help="the others in brief")
     parser.add_argument("--python", action="append", default=[], help="another one, by its path")
     parser.add_argument("--out", type=Path, help="where wheel and sdist stay [dist; --quick: none]")
     options = parser.parse_args()
@@ -47,29 +51,38 @@ def main() -> int:
         out = options.out or (folder / "dist" if options.quick else ROOT / "dist")
         wheel = build(out)
         if options.quick:
-            pythons = {"this Python": sys.executable}
-        else:
-            pythons = {version: found(version) for version in PYTHONS}
-            pythons |= {path: path for path in options.python}
-        for number, (version, python) in enumerate(pythons.items()):
-            if python:
-                one(wheel, python, folder / str(number))
-            elif any(version in path for path in options.python):
-                continue
-            else:
-                print(f"Python {version}: not found here and not to be had by uv; not tried")
+            one(wheel, sys.executable, folder / "this")
+            others = [v for v in PYTHONS if v != "{}.{}".format(*sys.version_info)]
+            for version in others:
+                tried(version, found(version, downloads=False), wheel, folder, brief)
+            return 0
+        for version in PYTHONS:
+            if not any(version in path for path in options.python):
+                tried(version, found(version), wheel, folder, one)
+        for path in options.python:
+            tried(Path(path).name, path, wheel, folder, one)
     return 0
 
 
-def found(version: str) -> str | None:
+def tried(version: str, python: str | None, wheel: Path, folder: Path, how: Callable) -> None:
+    if python is None:
+        print(f"Python {version}: not found here; not tried", flush=True)
+    else:
+        how(wheel, python, folder / version)
+
+
+def found(version: str, *, downloads: bool = True) -> str | None:
     """Return a Python that is here, or that uv can bring; None if there is none."""
-    for arguments in (("python", "find", "--no-python-downloads"), ("python", "find")):
-        try:
-            return uv(*arguments, version).strip()
-        except AssertionError:
-            for path in sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*")):
-                return str(path / "bin" / "python")
-    return None
+    home = pwd.getpwuid(os.getuid()).pw_dir  # HOME may be an empty folder for this run
+    pyenv = Path(os.environ.get("PYENV_ROOT", f"{home}/.pyenv"))
+    for path in sorted(pyenv.glob(f"versions/{version}.*/bin/python")):
+        return str(path)
+    try:
+        if downloads:
+            uv("python", "install", "--quiet", version)
+        return uv("python", "find", "--no-python-downloads", version).strip()
+    except AssertionError:
+        return None
 
 
 def build(out: Path) -> Path:
@@ -137,6 +150,29 @@ def one(wheel: Path, python: str, folder: Path) -> None:
         f"{time.monotonic() - began:.1f} s in all",
         flush=True,
     )
+
+
+def brief(wheel: Path, python: str, folder: Path) -> None:
+    """Install the wheel for one Python; import it, start one broker, write and read a record."""
+    began = time.monotonic()
+    installed = Installed(folder)
+    installed.create(python)
+    installed.install(str(wheel))
+    run = installed.run
+    assert run("ottla", "--version").split()[1] == wheel.name.split("-")[1]
+    run("python", "-c", "import ottla; ottla.Cluster, ottla.SyncCluster")
+    try:
+        run("ottla", "up", "-n", "1")
+        run("ottla", "topics", "create", "orders")
+        run("ottla", "produce", "orders", "--quiet", text="one\n")
+        read = run(
+            "ottla", "consume", "orders", "--from-beginning", "-n", "1", "--timeout-ms", "20000"
+        )
+        assert read == "one\n", read
+    finally:
+        run("ottla", "down")
+    full = run("python", "-c", "import platform; print(platform.python_version())").strip()
+    print(f"Python {full}, in brief: {time.monotonic() - began:.1f} s", flush=True)
 
 
 if __name__ == "__main__":
