@@ -63,9 +63,11 @@ T = TypeVar("T")
 
 SLICE = 200
 WRITE_SLICE = 2000
-"""Partitions that are read, decided, written and sent together. A broker that led more than that is
-replaced in several steps, and what comes last waits for all of the earlier ones: with 1000, the last
-of 1,001 partitions was led 0.1 s after the others."""
+"""Partitions that are read, decided, written and sent together.
+
+A broker that led more is replaced in several steps, one after the other: with 1000 the last one of
+1,001 partitions was led 0.1 s after the others.
+"""
 CHANGES_A_LINE = 1000
 MAX_CONFLICTS = 50
 """How often one partition may be decided once more because its znode kept changing."""
