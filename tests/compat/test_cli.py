@@ -103,6 +103,12 @@ def test_an_up_that_starts_nothing_leaves_no_process(typed):
     assert not forking()
 
 
+def test_a_listing_of_what_is_wrong_is_empty_where_nothing_is(folder):
+    """Programs wait for that; how many there are is said on standard error."""
+    done = ottla("topics", "describe", "--under-replicated", "--dir", folder)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
 def test_status_as_json(folder):
     def answered():
         found = json.loads(ok("status", "--dir", folder, "--output", "json"))

@@ -1,7 +1,9 @@
 """What deploy/ has is accepted by a broker: settings, command lines; nothing runs as root."""
 
+import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -195,3 +197,33 @@ def test_the_unit():
 def test_a_setting_that_no_broker_has_is_found():
     with pytest.raises(AssertionError):
         accepted(PROPERTIES + "min.insync.replica=2\n")
+
+
+KUBECTL = """#!/bin/sh
+# As kubectl does: what the command prints to standard error stays there.
+echo "$1 $2" >> "$CALLS"
+[ "$1" = exec ] || exit 0
+case $(grep -c "exec $2" "$CALLS") in
+    1) exit 1 ;; # the broker does not answer yet
+    2) echo 'orders  0  1  1  0,1,2  0,2  under-replicated' ;;
+    *) echo '0 partitions found' >&2 ;;
+esac
+"""
+
+
+def test_pods_restart_one_by_one_each_once_all_is_in_sync(tmp_path):
+    """The loop of PRODUCTION.md, with a kubectl that plays a broker which comes back."""
+    page = (DEPLOY.parent / "docs" / "PRODUCTION.md").read_text()
+    (loop,) = re.findall(r"^```sh\n(for pod in .*?)^```$", page, re.MULTILINE | re.DOTALL)
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(KUBECTL)
+    kubectl.chmod(0o755)
+    calls = tmp_path / "calls"
+    subprocess.run(
+        ["bash", "-euc", loop.replace("sleep 2", "sleep 0.01")],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": str(calls)},
+        check=True, capture_output=True, timeout=20,
+    )  # fmt: skip
+    one = ["delete pod", "wait --for=condition=Ready", *(["exec {}"] * 3)]
+    expected = [line.format(pod) for pod in ("ottla-0", "ottla-1", "ottla-2") for line in one]
+    assert calls.read_text().splitlines() == expected
