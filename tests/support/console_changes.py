@@ -49,6 +49,7 @@ def filled():
     settings = {
         "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
         "super.users": "User:ANONYMOUS",
+        "replica.fetch.max.bytes": "10000",  # a throttle lets a fetch pass as a whole
         "transaction.partition.verification.enable": "false",  # so that one may hang
     }
     with SyncCluster(3, settings=settings) as cluster:
@@ -71,9 +72,9 @@ def fill(cluster):
     for topic in ("moved", "kept"):
         cluster.create_topic(topic, replicas=1)
     source = cluster.leader_of("moved-0")
-    producer = Producer({"bootstrap.servers": cluster.bootstrap})
-    for _ in range(20):
-        producer.produce("moved", b"x" * 100_000)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "batch.size": 5_000})
+    for _ in range(2_000):
+        producer.produce("moved", b"x" * 1_000)
     assert producer.flush(30) == 0
     transactional = {"transactional.id": "open", "transaction.timeout.ms": 600_000}
     cluster.open_one = Producer({"bootstrap.servers": cluster.bootstrap, **transactional})
