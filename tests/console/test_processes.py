@@ -3,14 +3,19 @@
 import json
 import signal
 import socket
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 
+from ottla.admin.local import faults
+from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.admin.local.processes import alive, paused, send_signal
 from ottla.console.server import MOST_CONNECTIONS
+from support.cluster import free_row
 from support.console import of_preview
 from support.console_process import run, served, up
 from support.waiting import until
@@ -161,6 +166,28 @@ def test_a_cut_cuts_and_heals(folder):
         done(console, "/chaos/do", "healed", deed="heal")
         until(lambda: states.registered() == [0, 1, 2], 40, "it is registered again")
         until(lambda: states.of("cut")[1] == [0, 1, 2], 60, "it is back")
+
+
+def test_a_supervisor_that_is_killed_amid_a_cut_leaves_nothing_that_down_does_not_end(tmp_path):
+    path = tmp_path / "data"
+    words = ("up", "--foreground", "-n", "2", "--dir", path, "--port-base", free_row(3))
+    supervisor = subprocess.Popen(
+        [sys.executable, "-m", "ottla", *map(str, words)], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        until(lambda: "Ctrl-C" in supervisor.stderr.readline(), 60, "it is up")
+        folder = ClusterDir(path)
+        faults.cut(folder, 0, "all", lambda _: None)
+        assert faults.in_force(folder).keys() == {0, 1}
+    finally:
+        supervisor.kill()
+        supervisor.communicate(timeout=20)
+    processes = folder.existing().processes()
+    assert len(processes) == 3
+    ended = run("down", "--dir", path)
+    assert (ended.returncode, ended.stderr) == (0, "3 processes stopped\n"), "none by force"
+    assert not [p for p in processes if alive(p)]
+    assert not [file for file in path.rglob("*") if file.is_socket()]
 
 
 def test_a_cut_that_cannot_be_meant(folder):

@@ -622,8 +622,11 @@ def _responses(address: tuple[str, int], timeout_s: float = 0.5) -> bool:
 
 def down(folder: ClusterDir, timeout_s: float = STOP_TIMEOUT_S) -> tuple[int, int]:
     """Stop everything of this folder; return how many were stopped, and how many by force."""
+    from ottla.admin.local import faults  # noqa: PLC0415 - lazy
+
     cluster = folder.existing()
     with folder.locked(), undisturbed():
+        faults.end_all(folder, cluster)
         brokers = [b.process for b in cluster.brokers if b.process and b.running]
         forced = processes.stop(brokers, timeout_s)
         zookeeper = cluster.zookeeper.process

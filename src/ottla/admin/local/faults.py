@@ -1,11 +1,12 @@
 """Cuts: brokers of the cluster on this machine are separated from each other and from ZooKeeper.
 
-Who may call: the console. Invariants: what is cut is what the brokers say is, not what was asked
-for; a cut is in both brokers, since each opens connections to the other; nothing gets through in
+Who may call: the console, `down`. Invariants: what is cut is what the brokers say is, not what was
+asked for; a cut is in both brokers, since each opens connections to the other; nothing gets through in
 either direction, as in a network that has lost its way; it ends by itself after LASTS_S. Clients
 reach the brokers all the while.
 """
 
+import contextlib
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -86,6 +87,14 @@ def heal(folder: ClusterDir, tell: Tell) -> None:
                 _ask(folder, broker, Wish({}))
                 healed += 1
         tell(f"healed: nothing is cut any more at {plural(healed, 'broker')}")
+
+
+def end_all(folder: ClusterDir, cluster: LocalCluster) -> None:
+    """End the cuts of all brokers that respond, before they are stopped: each hands over then."""
+    for broker in cluster.brokers:
+        if broker.running and not broker.paused and _has_socket(folder, broker):
+            with contextlib.suppress(OSError):
+                fault_socket.ask(_path(folder, broker), Wish({}), LOOK_S)
 
 
 def in_force(folder: ClusterDir) -> dict[int, str]:
