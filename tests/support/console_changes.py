@@ -2,7 +2,8 @@
 
 from contextlib import contextmanager
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Place
 
 from ottla.admin.local import processes
 from ottla.admin.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster, LocalZooKeeper
@@ -71,6 +72,10 @@ def fill(cluster):
     """Have something there for each change: moves, throttles, a rule, a user, a transaction."""
     for topic in ("moved", "kept"):
         cluster.create_topic(topic, replicas=1)
+    # The topic of offsets is created by the first client that asks for a coordinator.
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "first"})
+    consumer.committed([Place("moved", 0)], 30)
+    consumer.close()
     source = cluster.leader_of("moved-0")
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "batch.size": 5_000})
     for _ in range(2_000):
