@@ -100,6 +100,17 @@ def test_a_first_burst_under_a_throttle_does_not_mislead():
     assert seen[0][1].left_s == pytest.approx(255 / 3)
 
 
+def test_a_burst_far_above_a_small_throttle_does_not_mislead():
+    """The first fetch brought a third of all; then a byte a millisecond is let pass."""
+    estimator, size, rate, burst = Estimator(), 3 * MB, 1000.0, 1 * MB
+    for t in range(60):
+        copied = burst if t else 0.0
+        found = estimator.add(float(t), Sizes({1: copied}, {1: size}, (size - copied) / rate))
+        if t:
+            assert found.left_s is not None
+            assert found.left_s >= (size - burst) / rate, f"after {t} s"
+
+
 def test_a_throttle_that_is_not_what_limits_the_copying_counts_little():
     estimator, size = Estimator(), 1000 * MB
     for t in range(60):

@@ -64,6 +64,8 @@ class Estimator:
             speed = (weight_s / sizes.least_s + seen_s / measured_s) / (weight_s + seen_s)
             if used >= LIMITING:  # what looks slower is a pause between two bursts
                 speed = max(speed, min(1.0, used) / sizes.least_s)
+            if used >= 1:  # what looks faster is the burst that a throttle lets pass at first
+                speed = min(speed, 1 / sizes.least_s)
             measured_s = 1 / speed
         return Estimate(copied, of, max(0.0, rate), measured_s)
 
