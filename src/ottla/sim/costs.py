@@ -8,6 +8,7 @@ charged where its functions are called, while `charged` is in force.
 """
 
 import contextlib
+import math
 import socket
 import sys
 import time
@@ -32,6 +33,8 @@ class Costs:
     file_s: float = 0.0
     """an operation on an open file"""
     read_byte_s: float = 0.0
+    read_most_s: float = math.inf
+    """What the bytes of one read cost at most."""
     write_byte_s: float = 0.0
     folder_s: float = 0.0
     """opening, listing, renaming, removing"""

@@ -314,7 +314,7 @@ class SimFile:
     def pread(self, size: int, offset: int) -> bytes:
         files, inode = self._files, self._inode
         costs = files.costs
-        cost_s = costs.file_s + costs.read_byte_s * size
+        cost_s = costs.file_s + min(costs.read_byte_s * size, costs.read_most_s)
         if inode.cold and not inode.is_warm(offset, size):
             cost_s += costs.seek_s
         files.step(cost_s)

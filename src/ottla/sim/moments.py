@@ -279,6 +279,8 @@ def leader_cut_off_from_followers(hand: Hand) -> str | None:
 LONGEST_START_CALLBACK_S = SESSION_S / 3
 """A start whose loop stands still for longer than this may lose its session (F9, F19)."""
 
+LONGEST_READ_S = 0.5
+
 
 def slow_recovery(hand: Hand) -> str | None:
     """Kill a broker; what its next start reads takes longer than a session lasts (F19).
@@ -305,8 +307,9 @@ def _boot_slowly(hand: Hand, node: Node, seconds: float) -> None:
         return
     files, loop = node.files, node.loop
     loop.stalls = []
-    byte_s = min(seconds / last, 0.5 / largest)
-    files.costs = replace(files.costs, read_byte_s=byte_s)
+    byte_s = min(seconds / last, LONGEST_READ_S / largest)
+    # Logs grow while the start goes on: without a bound a read of them would take longer.
+    files.costs = replace(files.costs, read_byte_s=byte_s, read_most_s=LONGEST_READ_S)
 
     def done() -> bool:
         return node.files is not files or hand.target.started(node)
