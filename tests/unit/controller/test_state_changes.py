@@ -54,6 +54,7 @@ class States:
         self.update_error = None
         self.configs = {}
         self.updates = 0
+        self.writes = []
         self.newcomers = None
 
     async def get_topic_partition_states(self, partitions):
@@ -72,6 +73,7 @@ class States:
     async def update_leader_and_isr(self, states, epoch, epoch_version, newcomers=None):
         assert (epoch, epoch_version) == (EPOCH, 9)
         self.newcomers = newcomers
+        self.writes.append(len(states))
         result = UpdateResult()
         for tp, state in states.items():
             self.updates += 1
@@ -241,6 +243,23 @@ def test_offline_to_online():
     assert world.state is P.ONLINE
     assert world.leadership == LeaderAndIsr(1, 1, (1,), 8)
     assert world.who(LEADER_AND_ISR) == [1]
+
+
+def test_two_thousand_partitions_are_elected_together():
+    """In steps of a thousand the last one of 1,001 was led a tenth of a second after the others."""
+    world, count = World(2, 3), 2000
+    partitions = [TopicPartition("t", n) for n in range(count)]
+    assignments = {n: ReplicaAssignment((1, 2, 3)) for n in range(count)}
+    world.context.add_topic(TopicInfo("t", b"i" * 16, assignments))
+    for tp in partitions:
+        led = LeaderIsrAndControllerEpoch(LeaderAndIsr(1, 0, (1, 2, 3), 7), EPOCH)
+        world.context.leadership[tp] = world.store.states[tp] = led
+        world.context.partition_states.begin(tp, P.OFFLINE)
+    world.partitions(partitions, P.ONLINE, ElectionKind.OFFLINE)
+    assert world.store.writes == [count]
+    after = {world.context.leadership[tp].leader_and_isr for tp in partitions}
+    assert after == {LeaderAndIsr(2, 1, (2, 3), 8)}, "each is settled"
+    assert world.who(LEADER_AND_ISR) == [2, 3]
 
 
 @pytest.mark.parametrize("where", ["broker", "topic"])
