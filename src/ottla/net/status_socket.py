@@ -113,8 +113,8 @@ def remove_socket(path: str) -> None:
             os.unlink(path)
 
 
-def read(path: str, timeout_s: float, question: bytes = b"") -> bytes:
-    """Return the page at a path, or what is answered to a question there.
+def read(path: str, timeout_s: float, request: bytes = b"") -> bytes:
+    """Return the page at a path, or the response to a request there.
 
     OSError (TimeoutError included) if no process listens there.
     """
@@ -122,8 +122,8 @@ def read(path: str, timeout_s: float, question: bytes = b"") -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking, _short(path) as name:
         asking.settimeout(timeout_s)
         asking.connect(name)
-        if question:
-            asking.sendall(question)
+        if request:
+            asking.sendall(request)
         while part := asking.recv(65_536):
             parts.append(part)
             if sum(map(len, parts)) > MAX_BYTES:

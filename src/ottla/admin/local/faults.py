@@ -15,7 +15,7 @@ from ottla.admin.output import plural
 from ottla.model.errors import OttlaError
 from ottla.model.ports import address_text
 from ottla.net import fault_socket
-from ottla.net.fault_socket import InForce, Wish
+from ottla.net.fault_socket import FaultRequest, FaultResponse
 from ottla.net.faults import Link
 from ottla.zookeeper.addresses import ConnectString
 
@@ -69,9 +69,9 @@ def cut(folder: ClusterDir, broker_id: int, from_: str, tell: Tell) -> None:
         added[ours.id] = [b.address for b in others]
         added[ours.id] += _zookeeper(cluster) if zookeeper else []
         for broker in (ours, *others):
-            links = dict(_ask(folder, broker, Wish()).links)
+            links = dict(_ask(folder, broker, FaultRequest()).links)
             links |= dict.fromkeys(added[broker.id], Link("drop"))
-            _ask(folder, broker, Wish(links, LASTS_S))
+            _ask(folder, broker, FaultRequest(links, LASTS_S))
         tell(f"broker {broker_id} is cut from {_words([b.id for b in others], zookeeper)}")
 
 
@@ -84,7 +84,7 @@ def heal(folder: ClusterDir, tell: Tell) -> None:
             if broker.paused:
                 tell(f"broker {broker.id} is paused: resume it, then heal once more")
             elif broker.running and _has_socket(folder, broker):
-                _ask(folder, broker, Wish({}))
+                _ask(folder, broker, FaultRequest({}))
                 healed += 1
         tell(f"healed: nothing is cut any more at {plural(healed, 'broker')}")
 
@@ -94,7 +94,7 @@ def end_all(folder: ClusterDir, cluster: LocalCluster) -> None:
     for broker in cluster.brokers:
         if broker.running and not broker.paused and _has_socket(folder, broker):
             with contextlib.suppress(OSError):
-                fault_socket.ask(_path(folder, broker), Wish({}), LOOK_S)
+                fault_socket.ask(_path(folder, broker), FaultRequest({}), LOOK_S)
 
 
 def in_force(folder: ClusterDir) -> dict[int, str]:
@@ -105,7 +105,7 @@ def in_force(folder: ClusterDir) -> dict[int, str]:
         if not broker.running or broker.paused:
             continue
         try:
-            now = fault_socket.ask(_path(folder, broker), Wish(), LOOK_S)
+            now = fault_socket.ask(_path(folder, broker), FaultRequest(), LOOK_S)
         except OSError:
             continue
         if now.links and cluster is not None:
@@ -113,7 +113,7 @@ def in_force(folder: ClusterDir) -> dict[int, str]:
     return found
 
 
-def _from_whom(cluster: LocalCluster, now: InForce) -> str:
+def _from_whom(cluster: LocalCluster, now: FaultResponse) -> str:
     others = [b.id for b in cluster.brokers if b.address in now.links]
     zookeeper = any(address in now.links for address in _zookeeper(cluster))
     return f"{_words(others, zookeeper)}, for {now.left_s / 60:.0f} min more at most"
@@ -137,14 +137,14 @@ def _has_socket(folder: ClusterDir, broker: LocalBroker) -> bool:
     return Path(_path(folder, broker)).exists()
 
 
-def _ask(folder: ClusterDir, broker: LocalBroker, wish: Wish) -> InForce:
+def _ask(folder: ClusterDir, broker: LocalBroker, request: FaultRequest) -> FaultResponse:
     if not _has_socket(folder, broker):
         raise OttlaError(
             f"broker {broker.id} was started by a version that knows no cuts; restart it: `ottla "
             f"broker restart {broker.id}`"
         )
     try:
-        now = fault_socket.ask(_path(folder, broker), wish, ASK_S)
+        now = fault_socket.ask(_path(folder, broker), request, ASK_S)
     except OSError as error:
         raise OttlaError(
             f"broker {broker.id} did not take the cut: {error.strerror or error}; end those of "
