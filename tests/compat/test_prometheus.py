@@ -35,7 +35,7 @@ pytestmark = [
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 SCRAPE_S, LOAD_S = 1, 45
 EMPTY = {"lake_": "no lake job runs"}
-"""Metrics of which an expression may have no series, and why."""
+"""Beginnings of metrics of which an expression may have no series, and why."""
 
 
 class Scraped(OttlaCluster):
@@ -179,7 +179,7 @@ def test_the_boards_fill_and_no_alert_fires(tmp_path):
             empty = [
                 (board, title, expression)
                 for board, title, expression in panels()
-                if not query(address, expression) and not re.search(*EMPTY, expression)
+                if not query(address, expression) and not any(name in expression for name in EMPTY)
             ]
             assert empty == []
             found = query(address, '{__name__=~"(kafka|process)_.+"}')

@@ -26,6 +26,7 @@ from support.browser import (
     why_not,
     width,
 )
+from support.clients import stable_end
 from support.console_changes import PLAN, PREVIEWS, filled
 from support.console_process import served
 from support.hanging import hanging
@@ -262,20 +263,14 @@ def test_rules_and_users(cluster, console, browser):
 
 
 def test_a_transaction_that_hangs_is_ended(cluster, console, browser):
-    def stable_end():
-        reading = {"bootstrap.servers": cluster.bootstrap, "group.id": "end",
-                   "isolation.level": "read_committed"}  # fmt: skip
-        consumer = Consumer(reading)
-        try:
-            return consumer.get_watermark_offsets(TopicPartition("late", 0), 20)[1]
-        finally:
-            consumer.close()
+    def end():
+        return stable_end(cluster.bootstrap, "late", 0)
 
-    assert stable_end() == cluster.late_offset
+    assert end() == cluster.late_offset
     open_page(browser, console, "/transactions?hanging=1&older=0")
     press(browser, "End …")
     assert "Transaction in late-0" in agree(browser)
-    until(lambda: stable_end() > cluster.late_offset, 30)
+    until(lambda: end() > cluster.late_offset, 30)
     open_page(browser, console, "/transactions?hanging=1&older=0")
     assert "Nothing hangs" in main(browser)
 

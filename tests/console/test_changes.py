@@ -15,6 +15,7 @@ from ottla.admin.session import connected
 from ottla.console.rendering import size
 from ottla.security.acls import AclFilter
 from ottla.testing.sync_cluster import SyncCluster
+from support.clients import stable_end
 from support.console import console_on, form_token, live_parts, of_preview, until_text
 from support.waiting import until
 
@@ -418,24 +419,17 @@ def test_transactions_are_live(secured, http):
     get(http, "/transaction", 502, id="missing")
 
 
-def stable_end(cluster):
-    """Return the end that a read_committed consumer sees of orders-0."""
-    reading = {"bootstrap.servers": cluster.bootstrap, "group.id": "end",
-               "isolation.level": "read_committed"}  # fmt: skip
-    consumer = Consumer(reading)
-    try:
-        return consumer.get_watermark_offsets(TopicPartition("orders", 0), 20)[1]
-    finally:
-        consumer.close()
-
-
 def test_a_transaction_is_ended_by_its_button(secured, http):
     _producer, offset = writing(secured, "hangs")
-    assert stable_end(secured) == offset, "readers wait for its end"
+    assert stable_end(secured.bootstrap, "orders", 0) == offset, "readers wait for its end"
     preview = post(http, "/transactions/abort", topic="orders", partition="0", offset=offset)
-    assert stable_end(secured) == offset, "a preview ends nothing"
+    assert stable_end(secured.bootstrap, "orders", 0) == offset, "a preview ends nothing"
     agree(http, preview)
-    until(lambda: stable_end(secured) == offset + 2, 40, "its record and a marker are passed")
+    until(
+        lambda: stable_end(secured.bootstrap, "orders", 0) == offset + 2,
+        40,
+        "its record and a marker are passed",
+    )
     consumer = Consumer(
         {"bootstrap.servers": secured.bootstrap, "group.id": "aborted",
          "isolation.level": "read_committed", "enable.partition.eof": True}

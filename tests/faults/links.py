@@ -18,6 +18,20 @@ from support.clients import create_topics, fresh
 from support.waiting import until
 
 SPOILT_S = 30
+OTHERS = [ZOOKEEPER, *(host(broker) for broker in (CONTROLLER, *FOLLOWERS))]
+"""All hosts but the leader's."""
+
+
+@contextlib.contextmanager
+def cut(proof: Proof, links: list[tuple[int, int]]) -> Iterator[None]:
+    """Let what goes over these links vanish."""
+    for link in links:
+        proof.network.cut(*link)
+    try:
+        yield
+    finally:
+        for link in links:
+            proof.network.heal(*link)
 
 
 @contextlib.contextmanager
@@ -28,13 +42,8 @@ def silent(proof: Proof, links: list[tuple[int, int]]) -> Iterator[dict[str, Any
     """
     removals = proof.removals()
     found: dict[str, Any] = {}
-    for link in links:
-        proof.network.cut(*link)
-    try:
+    with cut(proof, links):
         yield found
-    finally:
-        for link in links:
-            proof.network.heal(*link)
     healed = time.monotonic()
     proof.settle()
     assert proof.removals() == removals, "a broker that was not heard was taken for dead"
@@ -85,8 +94,7 @@ def f14(proof: Proof) -> dict[str, Any]:
 def f44(proof: Proof) -> dict[str, Any]:
     """A leader's host is silent for all others: no proof; its session has to end (R17)."""
     before = time.monotonic()
-    others = [ZOOKEEPER, *(host(broker) for broker in (CONTROLLER, *FOLLOWERS))]
-    with silent(proof, both_ways(others)) as found:
+    with silent(proof, both_ways(OTHERS)) as found:
         moved = session_ends(proof, before)
         # Asked itself: the writer still hears the silent broker, which knows of no new leader.
         until(
@@ -143,17 +151,11 @@ def f44_rebooted(proof: Proof) -> dict[str, Any]:
     the controller's next request (a topic is created) by a reset and refuses connections.
     """
     removals = proof.removals()
-    others = [ZOOKEEPER, *(host(broker) for broker in (CONTROLLER, *FOLLOWERS))]
     before = time.monotonic()
-    for link in both_ways(others):
-        proof.network.cut(*link)
-    try:
+    with cut(proof, both_ways(OTHERS)):
         proof.cluster.kill(LEADER)
         time.sleep(1.0)
         assert proof.removals() == removals, "silence was taken for a proof"
-    finally:
-        for link in both_ways(others):
-            proof.network.heal(*link)
     back = time.monotonic()
     new = NewTopic(fresh("rebooted"), 1, replica_assignment=[list(FOLLOWERS)])
     create_topics(proof.admin, new)

@@ -5,7 +5,6 @@ by what it stands for. Broker 0 is started first and so the controller on both s
 """
 
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +14,7 @@ from differential_tables import STAMP, Scenario, batch
 from minimal_client import MinimalClient, Outcome, body_of
 
 from ottla.wire.records import iter_batches, iter_records, parse_control_record
+from support.waiting import until
 
 KEPT = {"retention.ms": "-1"}
 """The records' timestamps are of long ago."""
@@ -85,11 +85,7 @@ class Side:
 
     def until(self, condition: Callable[[], Any], what: str) -> Any:
         """Wait for something to become true; return it."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not (found := condition()):
-            assert time.monotonic() < deadline, f"{self.name}: {what}"
-            time.sleep(0.05)
-        return found
+        return until(condition, PATIENCE_S, f"{self.name}: {what}")
 
     # --- before the first scenario ----------------------------------------------------------------
 

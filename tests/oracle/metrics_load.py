@@ -17,6 +17,7 @@ from minimal_client import MinimalClient, body_of, header_of
 
 from ottla.wire.records import Record, build_batch
 from support.sasl_clusters import USERS
+from support.waiting import until
 
 PATIENCE_S = 60
 LAG_MS = 3000
@@ -150,11 +151,7 @@ class Load:
 
     def until(self, condition: Callable[[], Any], what: str) -> Any:
         """Wait for something to become true; return it."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not (found := condition()):
-            assert time.monotonic() < deadline, f"{self.name}: {what}"
-            time.sleep(0.05)
-        return found
+        return until(condition, PATIENCE_S, f"{self.name}: {what}")
 
     def states(self, at: int = 0) -> dict[tuple[str, int], tuple[int, list[int]]]:
         """Return leader and ISR of each partition as a broker tells its clients."""

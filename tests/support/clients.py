@@ -106,6 +106,15 @@ def end_offsets(admin: AdminClient, topic: str, partitions: int, isolation: str)
     return sum(future.result(20).offset for future in found.values())
 
 
+def stable_end(bootstrap: str, topic: str, partition: int) -> int:
+    """Return the end of a partition that a read_committed consumer sees."""
+    consumer = Consumer(named(bootstrap, {"group_id": "end", "isolation_level": "read_committed"}))
+    try:
+        return consumer.get_watermark_offsets(TopicPartition(topic, partition), 20)[1]
+    finally:
+        consumer.close()
+
+
 def read_ended(bootstrap: str, topic: str, partitions: int, timeout_s: float = 40) -> list[bytes]:
     """Wait until no transaction is open in a topic; return what is committed, in any order.
 

@@ -60,6 +60,7 @@ def _import_broker() -> None:
 
     from ottla.broker import process  # noqa: F401, PLC0415
     from ottla.broker.metrics import listener  # noqa: F401, PLC0415
+    from ottla.net import fault_socket  # noqa: F401, PLC0415
 
     codecs.lookup("utf-16-be")
 

@@ -56,18 +56,22 @@ class Estimator:
         if measured_s is None:
             return Estimate(copied, of, max(0.0, rate), sizes.least_s)
         if measured_s and sizes.least_s:
-            used = self._used(now_s, sizes)
-            weight_s, seen_s = (
-                LEAST_WINDOW_S * min(1.0, max(0.0, used / LIMITING - 1)),
-                now_s - recent[0][0],
-            )
-            speed = (weight_s / sizes.least_s + seen_s / measured_s) / (weight_s + seen_s)
-            if used >= LIMITING:  # what looks slower is a pause between two bursts
-                speed = max(speed, min(1.0, used) / sizes.least_s)
-            if used >= 1:  # what looks faster is the burst that a throttle lets pass at first
-                speed = min(speed, 1 / sizes.least_s)
-            measured_s = 1 / speed
+            measured_s = self._with_throttles(now_s, sizes, measured_s, now_s - recent[0][0])
         return Estimate(copied, of, max(0.0, rate), measured_s)
+
+    def _with_throttles(
+        self, now_s: float, sizes: Sizes, measured_s: float, seen_s: float
+    ) -> float:
+        """Return the seconds to the end, by what was measured for `seen_s` and by the throttles."""
+        assert sizes.least_s
+        used = self._used(now_s, sizes)
+        if used >= 1:  # what looks faster or slower are bursts, and pauses between them
+            return sizes.least_s
+        weight_s = LEAST_WINDOW_S * max(0.0, used / LIMITING - 1)
+        speed = (weight_s / sizes.least_s + seen_s / measured_s) / (weight_s + seen_s)
+        if used >= LIMITING:  # what looks slower is a pause between two bursts
+            speed = max(speed, used / sizes.least_s)
+        return 1 / speed
 
     def _used(self, now_s: float, sizes: Sizes) -> float:
         """Return which part of what throttles allow was copied: less than 1, if they are no limit.
