@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException
@@ -44,6 +45,8 @@ class Member:
             **settings,
         }
         self.values = []
+        self.places = []
+        """(partition, offset) of each value"""
         self.assigned = set()
         self.revocations = 0
         self.errors = []
@@ -67,6 +70,7 @@ class Member:
             while not self._stop.is_set():
                 for message in self.consumer.consume(100, 0.1):
                     if message.error() is None:
+                        self.places.append((message.partition(), message.offset()))
                         self.values.append(int(message.value()))
                     else:
                         self.errors.append(message.error())
@@ -125,8 +129,17 @@ def test_a_static_member_restarts_without_a_rebalance(three, name):
 
 
 def test_the_coordinators_death_moves_the_group_and_keeps_its_offsets(three, admin, name):
+    """A coordinator that takes the group over knows its member: no rebalance, so nothing twice.
+
+    What a rebalance makes a member read again is no error: it begins at the last commit, and one
+    that came after its session, in another generation or that timed out does not count (at least
+    once). Without a rebalance each offset is read once. A value may stand at two offsets: see
+    TROUBLESHOOTING.md, an idempotent producer.
+    """
     group = fresh("moves")
-    member = Member(three, name, group, auto_commit_interval_ms=200)
+    # Once (2026-11-25, with sessions of 6 s) a member read a partition twice: the log says why.
+    settings = {"auto_commit_interval_ms": 200, "debug": "cgrp,topic,fetch"}
+    member = Member(three, name, group, **settings)
     until(lambda: len(member.values) >= RECORDS, WAIT_S, "all was read")
     until(
         lambda: committed(admin, group) == RECORDS,
@@ -143,12 +156,15 @@ def test_the_coordinators_death_moves_the_group_and_keeps_its_offsets(three, adm
         until(lambda: len(set(member.values)) >= RECORDS + 60, WAIT_S, "reading goes on")
         until(
             # A client of its own: librdkafka may go on asking the coordinator that it knew.
-            lambda: committed(admin_client(three.bootstrap), group) == RECORDS + 60,
+            lambda: committed(admin_client(three.bootstrap), group) >= RECORDS + 60,
             WAIT_S,
             "committing goes on",
             despite=(KafkaException, TimeoutError),
         )
-        assert sorted(member.values) == list(range(RECORDS + 60)), "something was read twice"
+        assert member.revocations == 0, "the group was rebalanced"
+        twice = [place for place, times in Counter(member.places).items() if times > 1]
+        assert not twice, "read twice without a rebalance"
+        assert set(member.values) == set(range(RECORDS + 60))
         asker = admin_client(three.bootstrap)
         moved = asker.describe_consumer_groups([group])[group].result(20)
         assert moved.coordinator.id != coordinator
