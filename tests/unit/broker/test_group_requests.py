@@ -1,24 +1,30 @@
 """Groups and offsets as simulated brokers serve them, in every version of their requests."""
 
+import asyncio
 from struct import pack
 
 import pytest
 
 from ottla.model.errors import ErrorCode as E
+from ottla.net.client import PeerConnection
 from ottla.wire.codec import encode_versioned
+from ottla.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest
+from ottla.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
+from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupRequest
 from ottla.wire.messages.leave_group import LeaveGroupRequest
 from ottla.wire.messages.list_groups import ListGroupsRequest
 from ottla.wire.messages.offset_commit import OffsetCommitRequest
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.wire.messages.sync_group import SyncGroupRequest
 
 SETTINGS = {
@@ -247,6 +253,36 @@ def test_a_group_of_many_fetched_at_once(one):
     assert [(g.group_id, [t.partitions[0].committed_offset for t in g.topics]) for g in found] == [
         ("g", [1]), ("h", [2]), ("nobody", []),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("request_of_none", "version", "answer"),
+    [
+        (OffsetFetchRequest(groups=[]), 8, OffsetFetchResponse()),
+        (OffsetFetchRequest(groups=[]), 9, OffsetFetchResponse()),
+        (AddPartitionsToTxnRequest(transactions=[]), 4, AddPartitionsToTxnResponse()),
+        (FindCoordinatorRequest(coordinator_keys=[]), 4, FindCoordinatorResponse()),
+        (DescribeGroupsRequest(groups=[]), 5, DescribeGroupsResponse()),
+        (DeleteGroupsRequest(groups_names=[]), 2, DeleteGroupsResponse()),
+    ],
+    ids=lambda v: type(v).__name__ if not isinstance(v, int) else f"v{v}",
+)
+def test_a_request_for_nothing_is_answered_at_once(one, request_of_none, version, answer):
+    """Kafka never answers the first two: all that follows on that connection would wait."""
+    client = one.simulation.node("client")
+
+    async def go():
+        peer = await PeerConnection.open(client.world, "b0", 9092, "t", timeout_s=5)
+        try:
+            asked = [peer.send(request_of_none, version, 1.0)]
+            asked.append(peer.send(ListGroupsRequest(), 4, 1.0))
+            return await asyncio.gather(*asked)
+        finally:
+            peer.close()
+
+    found, behind = client.call(go())
+    assert found == answer
+    assert behind.error_code == E.NONE
 
 
 def test_administration(one):
