@@ -204,6 +204,10 @@ def test_r17_only_a_closed_port_refuses(run):
         refuses = world.network.refuses
         assert not await refuses(host, port, timeout_s=IN_TIME_S)
         assert not await refuses("no-such-host.invalid", port, timeout_s=IN_TIME_S)
+        for no_name in ("a..b", "a" * 64):
+            assert not await refuses(no_name, port, timeout_s=IN_TIME_S)
+            with pytest.raises(OSError):
+                await world.network.connect(no_name, port, Recorder, timeout_s=IN_TIME_S)
         await end(client.transport, listener)
         assert await refuses(host, port, timeout_s=IN_TIME_S)
 

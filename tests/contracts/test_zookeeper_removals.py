@@ -5,7 +5,10 @@ from msgspec.structs import replace
 
 from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.errors import ControllerMovedError
+from ottla.zookeeper.operations import Set
+from ottla.zookeeper.removals import OTHER_ENDPOINTS
 from ottla.zookeeper.store import Store
+from ottla.zookeeper.znodes import broker_path
 
 WHY = "connection refused at PLAINTEXT://h:9092"
 
@@ -114,6 +117,25 @@ def test_a_jvm_broker_is_removed_only_where_any_broker_is(play):
         assert await store.get_broker(2) == known
         assert await store.remove_registration(known, WHY, 1, fence, any_broker=True) is None
         assert await store.get_broker(2) is None
+
+    play(scenario)
+
+
+def test_listeners_that_were_changed_meanwhile_are_not_those_that_refused(play):
+    """A JVM broker can change them while it runs: its znode has new data, the old czxid."""
+
+    async def scenario(z):
+        store, fence, other = await setting(z)
+        known = await registered(other)
+        moved = replace(known, endpoints=(Endpoint("h", 9093),))
+        await other.update_broker_info(moved)
+        problem = await store.remove_registration(known, WHY, 1, fence, any_broker=True)
+        assert problem == OTHER_ENDPOINTS
+        await store.write(Set(broker_path(2), b"no registration"))
+        problem = await store.remove_registration(moved, WHY, 1, fence, any_broker=True)
+        assert problem == OTHER_ENDPOINTS, "what cannot be read cannot be compared"
+        await other.update_broker_info(moved)
+        assert await store.remove_registration(moved, WHY, 1, fence, any_broker=True) is None
 
     play(scenario)
 

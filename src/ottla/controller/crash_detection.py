@@ -23,19 +23,32 @@ ROUNDS = 2
 PAUSE_S = 0.04
 """Between the rounds: longer than a listener is away while a process takes over its socket."""
 PROBE_TIMEOUT_S = 1.0
+MAX_PROBES = 64
+"""Endpoints that are probed at a time, a socket each: more would take descriptors that files and
+clients need (F45). A refusal takes a millisecond, so a thousand brokers are asked within a second;
+behind as many silent ones a broker's session may end sooner."""
 
 
-async def refusal_of(network: Network, endpoints: Sequence[Endpoint]) -> str | None:
-    """Return the evidence if every endpoint refuses connections in every round; else None."""
+async def refusal_of(
+    network: Network, endpoints: Sequence[Endpoint], probes: asyncio.Semaphore | None = None
+) -> str | None:
+    """Return the evidence if every endpoint refuses connections in every round; else None.
+
+    `probes` bounds how many endpoints are probed at a time, of all who share it.
+    """
+    probes = probes or asyncio.Semaphore(MAX_PROBES)
+
+    async def refuses(host: str, port: int) -> bool:
+        async with probes:
+            return await network.refuses(host, port, timeout_s=PROBE_TIMEOUT_S)
+
     addresses = list(dict.fromkeys((e.host, e.port) for e in endpoints))
     if not addresses:
         return None
     for number in range(ROUNDS):
         if number:
             await asyncio.sleep(PAUSE_S)
-        answers = await asyncio.gather(
-            *(network.refuses(host, port, timeout_s=PROBE_TIMEOUT_S) for host, port in addresses)
-        )
+        answers = await asyncio.gather(*(refuses(host, port) for host, port in addresses))
         if not all(answers):
             return None
     named = ", ".join(dict.fromkeys(str(e) for e in endpoints))
@@ -55,6 +68,7 @@ class CrashDetector:
         self._world = world
         self._on_gone = on_gone
         self._probes: dict[int, asyncio.Task[None]] = {}
+        self._at_once = asyncio.Semaphore(MAX_PROBES)
         self._reported: dict[int, int] = {}
         """Broker -> the epoch of the registration that was reported last."""
         self._accepted: dict[int, int] = {}
@@ -80,7 +94,7 @@ class CrashDetector:
         clock = self._world.clock
         began_s = clock.monotonic()
         try:
-            evidence = await refusal_of(self._world.network, broker.endpoints)
+            evidence = await refusal_of(self._world.network, broker.endpoints, self._at_once)
         finally:
             del self._probes[broker.id]
         if evidence is not None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ottla.model.cluster import Endpoint
 from ottla.model.ids import TopicPartition
 
 
@@ -31,10 +32,11 @@ class BrokersChanged(Event, frozen=True):
 
 
 class ProcessGone(Event, frozen=True):
-    """All endpoints of a broker's registration refuse connections; `evidence` says which."""
+    """All endpoints of a broker's registration refuse connections; `evidence` says so in words."""
 
     broker: int
     broker_epoch: int
+    endpoints: tuple[Endpoint, ...]
     evidence: str
 
 

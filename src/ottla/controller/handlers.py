@@ -56,8 +56,8 @@ async def handle(term: ControllerTerm, cause: int, event: Event) -> Any:
     match event:
         case happened.BrokersChanged():
             await _brokers_changed(term, cause)
-        case happened.ProcessGone(broker, epoch, evidence):
-            await _process_gone(term, cause, broker, epoch, evidence)
+        case happened.ProcessGone() as gone:
+            await _process_gone(term, cause, gone)
         case happened.BrokerModified(broker):
             await _broker_modified(term, cause, broker)
         case happened.TopicsChanged():
@@ -221,14 +221,14 @@ async def _brokers_changed(term: ControllerTerm, cause: int) -> None:
     await term.driver.run(cause, lambda changes: brokers.on_brokers_changed(changes, present))
 
 
-async def _process_gone(
-    term: ControllerTerm, cause: int, broker_id: int, broker_epoch: int, evidence: str
-) -> None:
+async def _process_gone(term: ControllerTerm, cause: int, gone: happened.ProcessGone) -> None:
     """Remove a registration, and do at once what its end leads to."""
-    known = term.context.brokers.get(broker_id)
-    if known is None or known.epoch != broker_epoch or broker_id in term.context.shutting_down:
-        return  # gone, registered anew, or about to end in order
-    if await term.driver.run(cause, lambda _c: brokers.on_process_gone(known, evidence)):
+    known = term.context.brokers.get(gone.broker)
+    if known is None or known.epoch != gone.broker_epoch:
+        return  # gone, or registered anew
+    if known.endpoints != gone.endpoints or gone.broker in term.context.shutting_down:
+        return  # its listeners are others by now, or it is about to end in order
+    if await term.driver.run(cause, lambda _c: brokers.on_process_gone(known, gone.evidence)):
         await _brokers_changed(term, cause)
 
 

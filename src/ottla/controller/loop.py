@@ -451,7 +451,7 @@ class Controller:
 
     def _on_process_gone(self, broker: BrokerInfo, evidence: str, took_s: float) -> None:
         self.crash_times.note(took_s)
-        self._post(happened.ProcessGone(broker.id, broker.epoch, evidence))
+        self._post(happened.ProcessGone(broker.id, broker.epoch, broker.endpoints, evidence))
 
     def _journal_sink(self) -> Callable[[bytes], None]:
         if self._journal_write is not None:

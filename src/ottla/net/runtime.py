@@ -63,7 +63,10 @@ class RealNetwork:
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(timeout_s):
-            transport, protocol = await loop.create_connection(factory, host, port)
+            try:
+                transport, protocol = await loop.create_connection(factory, host, port)
+            except UnicodeError as error:  # "a..b", or a label that is too long
+                raise OSError(f"{host!r} is no host name: {error}") from None
         return transport, protocol
 
     async def refuses(self, host: str, port: int, *, timeout_s: float) -> bool:
@@ -74,7 +77,7 @@ class RealNetwork:
                 for family, kind, protocol, _, address in found:
                     if not await _refuses(loop, socket.socket(family, kind, protocol), address):
                         return False
-        except OSError:  # no answer in time is one, too
+        except (OSError, UnicodeError):  # no answer in time is one, too; the latter: no host name
             return False
         return bool(found)
 

@@ -4,8 +4,9 @@ Who may call: the parts of `store`. Invariants: one multi checks the version of 
 replaces the broker's statement at the version that was read with the reason, and deletes the
 registration (and /controller, where the controller itself is gone); every registration of a broker
 of ours sets its statement, so one that was made meanwhile fails the multi. A JVM broker has no
-statement: of its registration only epoch and version, read just before, are checked. Kafka has no
-counterpart (adr/0018).
+statement: of its registration only epoch and version, read just before, are checked. It may change
+its listeners while it runs, in the same znode: the endpoints there must be those that were probed.
+Kafka has no counterpart (adr/0018).
 """
 
 from typing import NamedTuple
@@ -34,6 +35,7 @@ from ottla.zookeeper.statements import (
 
 DONE = ""
 OTHER_REGISTRATION = "it is registered anew or gone"
+OTHER_ENDPOINTS = "it is registered with other endpoints than those that were probed"
 OTHER_CONTROLLER = "another broker is the controller, or none"
 NOT_REMOVABLE = "it has not said in /ottla/brokers that it may be removed"
 
@@ -154,6 +156,8 @@ class Removals(Access):
             return DONE  # the reply was lost, the removal was not
         if registration is None or registration[1].czxid != broker.epoch:
             return OTHER_REGISTRATION
+        if not self._is_probed(broker, registration[0]):
+            return OTHER_ENDPOINTS
         delete = Delete(znodes.broker_path(broker.id), registration[1].version)
         if statement is not None and states_of(statement, broker.epoch):
             if said is None or not said.removable:
@@ -163,6 +167,14 @@ class Removals(Access):
         if not any_broker or (statement is not None and statement[1].mzxid > broker.epoch):
             return NOT_REMOVABLE  # the latter: one of ours that ends, see `withdraw_statement`
         return [delete]
+
+    def _is_probed(self, broker: BrokerInfo, data: bytes) -> bool:
+        """Return whether a registration has the endpoints that refused connections."""
+        try:
+            return znodes.decode_broker(broker.id, data).endpoints == broker.endpoints
+        except MalformedZnodeError as error:
+            self.ignore(error)
+            return False
 
     def _statement(self, broker_id: int, data: bytes) -> Statement | None:
         try:

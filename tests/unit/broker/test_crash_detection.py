@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from ottla.broker.broker import Broker
 from ottla.broker.lifecycle import controller_watch
@@ -11,6 +12,7 @@ from ottla.broker.lifecycle.state import BrokerState
 from ottla.broker.metrics.mbeans import Metrics
 from ottla.controller.crash_detection import PAUSE_S
 from ottla.controller.effects import ERROR
+from ottla.controller.events import ProcessGone
 from ottla.model.journal_schema import JOURNAL_NAME
 
 SESSION_S = 6.0
@@ -231,6 +233,34 @@ def test_f44_a_broker_that_is_stopped_while_it_starts_is_not_taken_for_gone(
     scene.simulation.run_for(1.0)
     assert registration(scene, 2) is None
     assert "removal" not in statement(scene, 2)
+
+
+def test_f44_a_rack_that_dies_is_gone_within_a_second(scene):
+    """The controller and three more, all of lower ids than those that are left."""
+    for number in range(1, 7):
+        scene.up(number)
+    assert controller_of(scene) == 1
+    scene.simulation.run_for(1.0)
+    for number in range(1, 5):
+        scene.simulation.node(f"b{number}").crash()
+    scene.wait(lambda: not any(registration(scene, number) for number in range(1, 5)), 1.0)
+    scene.wait(lambda: controller_of(scene) in (5, 6), 0.2)
+    assert registration(scene, 5) is not None
+    assert registration(scene, 6) is not None
+
+
+def test_f44_a_proof_about_former_listeners_removes_nobody(scene):
+    """A JVM broker may change its listeners while it runs (`ottla.crash.detection=all`)."""
+    three(scene)
+    before = registration(scene, 2)
+    controller = scene.brokers["b1"].services.controller
+    known = scene.brokers["b2"].broker_info()
+    former = tuple(replace(e, port=e.port + 1) for e in known.endpoints)
+    controller._post(ProcessGone(2, before, former, "of before"))
+    scene.simulation.run_for(1.0)
+    assert registration(scene, 2) == before
+    controller._post(ProcessGone(2, before, known.endpoints, "of now"))
+    scene.wait(lambda: registration(scene, 2) != before, 1.0)
 
 
 def test_f44_off_is_kafkas_way(scene):

@@ -106,6 +106,40 @@ def test_a_broker_is_probed_once_at_a_time_and_again_later():
     asyncio.run(asyncio.wait_for(scenario(), 5))
 
 
+class SlowAnswers:
+    """A network on which every port refuses, a turn of the loop later; it counts who asks."""
+
+    def __init__(self):
+        self.asking = self.most = self.asked = 0
+
+    async def refuses(self, _host, _port, *, timeout_s):
+        self.asking += 1
+        self.asked += 1
+        self.most = max(self.most, self.asking)
+        await asyncio.sleep(0)
+        self.asking -= 1
+        return True
+
+
+def test_a_thousand_brokers_at_once_are_probed_a_few_at_a_time():
+    """Each probe is a socket: a thousand would leave files and clients without descriptors."""
+    brokers = [BrokerInfo(number, (CLIENTS, BROKERS), epoch=number) for number in range(1000)]
+
+    async def scenario():
+        gone = []
+        network = SlowAnswers()
+        detector = CrashDetector(world_of(network), lambda *found: gone.append(found[0]))
+        for broker in brokers:
+            detector.suspect(broker)
+        while len(gone) < len(brokers):
+            await asyncio.sleep(0)
+        assert network.asked == 2 * 2 * len(brokers)
+        assert network.most == crash_detection.MAX_PROBES
+        assert sorted(b.id for b in gone) == [b.id for b in brokers]
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
 def test_after_the_end_of_a_term_nothing_is_reported():
     async def scenario():
         gone = []
