@@ -249,6 +249,27 @@ def test_f44_a_rack_that_dies_is_gone_within_a_second(scene):
     assert registration(scene, 6) is not None
 
 
+def test_f44_after_the_controllers_death_not_all_ask_at_once(scene, monkeypatch):
+    """The one with the lowest id asks first; the others hear of the next controller meanwhile."""
+    asked = []
+    refusal_of = controller_watch.refusal_of
+
+    async def counted(network, endpoints):
+        asked.append(network)
+        return await refusal_of(network, endpoints)
+
+    monkeypatch.setattr(controller_watch, "refusal_of", counted)
+    for number in range(1, 11):
+        scene.up(number)
+    scene.simulation.run_for(1.0)
+    assert not asked
+    scene.simulation.node("b1").crash()
+    scene.wait(lambda: controller_of(scene) not in (1, None), 1.0)
+    scene.simulation.run_for(2.0)
+    assert statement(scene, 1)["removal"]["by"] == 2
+    assert 1 <= len(asked) <= 3, "of nine"
+
+
 def test_f44_a_proof_about_former_listeners_removes_nobody(scene):
     """A JVM broker may change its listeners while it runs (`ottla.crash.detection=all`)."""
     three(scene)
