@@ -17,6 +17,7 @@ from ottla.model.ids import TopicPartition
 from ottla.zookeeper import znodes
 from ottla.zookeeper.errors import (
     BadVersionError,
+    NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
     SessionExpiredError,
@@ -67,6 +68,60 @@ def test_a_broker_starts_on_an_empty_zookeeper(play):
         assert await store.create_or_get_cluster_id("second") == "first"
         assert await store.generate_broker_sequence_id() == 1
         assert await store.generate_broker_sequence_id() == 2
+
+    play(scenario)
+
+
+def test_top_level_paths_take_one_round_trip(play):
+    """All are asked for before the first reply comes, on an empty tree and on part of one."""
+
+    async def scenario(z):
+        session = await z.session()
+        unanswered = []
+        most = []
+        send = session.multi
+
+        def multi(ops):
+            unanswered.append(send(ops))
+            most.append(sum(not reply.done() for reply in unanswered))
+            return unanswered[-1]
+
+        session.multi = multi
+        store = Store(session)
+        paths = znodes.with_parents(znodes.PERSISTENT_PATHS)
+        for _ in range(2):
+            await store.create_top_level_paths()
+            assert max(most) == len(most) == len(unanswered) == len(paths)
+            assert await store.session.children("/config") == [*sorted(kinds)]
+            await store.delete_recursive("/config")
+            unanswered.clear()
+            most.clear()
+
+    kinds = ("changes", *znodes.CONFIG_TYPES)
+    play(scenario)
+
+
+def test_a_top_level_path_that_cannot_be_created_is_an_error(play):
+    async def scenario(z):
+        elsewhere = await z.session(connect_string=f"{z.connect_string}/not-there")
+        with pytest.raises(NoNodeError):
+            await Store(elsewhere).create_top_level_paths()
+        session = await z.session()
+        await session.create("/brokers", b"", ephemeral=True)  # it cannot have children
+        with pytest.raises(NoChildrenForEphemeralsError):
+            await Store(session).create_top_level_paths()
+
+    play(scenario)
+
+
+def test_top_level_paths_are_created_though_a_reply_is_lost(play):
+    async def scenario(z):
+        session = await z.session()
+        z.network.swallows = True
+        await Store(session).create_top_level_paths()
+        assert not z.network.swallows
+        for path in znodes.PERSISTENT_PATHS:
+            assert await session.exists(path) is not None
 
     play(scenario)
 

@@ -245,6 +245,18 @@ class Access:
             return await self.create_recursive(path, data, fail_if_exists=fail_if_exists)
         return True
 
+    async def create_missing(self, paths: Sequence[str]) -> None:
+        """Create the znodes that are not there, pipelined, parents first; raise the first error.
+
+        Each is a request of its own: most of them exist, and one that fails ends no other.
+        """
+        results: dict[Any, Any] = {}
+        await self._write_singly([Write(path, Create(path, None)) for path in paths], [], results)
+        for path in paths:
+            problem = results[path]
+            if isinstance(problem, ZooKeeperError) and not isinstance(problem, NodeExistsError):
+                raise problem
+
     async def create_sequential(self, prefix: str, data: bytes) -> str:
         """Create `prefix` + a number; after a lost reply there may be two (both are read once)."""
         return (await self.read(lambda: self.session.create(prefix, data, sequence=True)))[0]
@@ -344,7 +356,7 @@ class Access:
         await self._write_singly(left, fence, results, losses)
 
     async def _write_singly(
-        self, left: list[Write], fence: list[Op], results: dict[Any, Any], losses: int
+        self, left: list[Write], fence: list[Op], results: dict[Any, Any], losses: int = 0
     ) -> None:
         """Send each write in its own multi, pipelined, so that none fails because of another."""
         while left:

@@ -52,8 +52,8 @@ class Registration(Access):
     # --- the cluster ------------------------------------------------------------------------
 
     async def create_top_level_paths(self) -> None:
-        for path in znodes.PERSISTENT_PATHS:
-            await self.create_recursive(path, None, fail_if_exists=False)
+        """Create what every broker creates at its start, in one round trip."""
+        await self.create_missing(znodes.with_parents(znodes.PERSISTENT_PATHS))
 
     async def get_cluster_id(self) -> str | None:
         found = await self.get_data_and_stat(znodes.CLUSTER_ID)

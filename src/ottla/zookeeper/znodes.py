@@ -69,6 +69,15 @@ PERSISTENT_PATHS = (
 """What every broker creates at its start if it is not there, in Kafka's order."""
 
 
+def with_parents(paths: Iterable[str]) -> list[str]:
+    """Return the paths and all that they are below, each once, parents before their children."""
+    found: dict[str, None] = {}
+    for path in paths:
+        parts = path.split("/")
+        found |= dict.fromkeys("/".join(parts[:n]) for n in range(2, len(parts) + 1))
+    return list(found)
+
+
 def broker_path(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"
 
