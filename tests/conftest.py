@@ -13,6 +13,7 @@ Files with slow tests come first where several processes share the files (script
 
 import gc
 import os
+import shutil
 import signal
 import tempfile
 from collections import Counter
@@ -21,7 +22,7 @@ import pytest
 from hypothesis import settings
 
 # Where reassignments keep the way back: not among those of whoever runs the tests.
-os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="ottla-state-")
+STATE_HOME = os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="ottla-state-")
 
 # Brokers of Kafka compile less: most of them run for a few seconds (`support/kafka39.py`).
 os.environ.setdefault("OTTLA_QUICK_JAVA", "yes")
@@ -32,6 +33,10 @@ settings.load_profile("ottla")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_unconfigure(config):
+    shutil.rmtree(STATE_HOME, ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

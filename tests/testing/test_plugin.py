@@ -227,6 +227,9 @@ def test_mistakes_are_clear(project):
     @pytest.mark.ottla(3)
     def test_argument(ottla_cluster): ...
 
+    @pytest.mark.ottla(broker=1)
+    def test_name(ottla_cluster): ...
+
     @pytest.mark.ottla(brokers=1, in_process=True, settings={"log.dir.s": 1})
     def test_setting(ottla_cluster): ...
 
@@ -239,8 +242,9 @@ def test_mistakes_are_clear(project):
         chaos.check()
     """
     )
-    result.assert_outcomes(errors=3, failed=2)
+    result.assert_outcomes(errors=4, failed=2)
     text = result.stdout.str()
+    assert "it has no argument broker, but brokers, in_process, settings, " in text
     assert "scope='class' is none of function, module, session" in text
     assert "name its arguments, as in brokers=3" in text
     assert "no broker setting of that name; did you mean log.dirs" in text

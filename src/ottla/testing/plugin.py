@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 BROKERS = 3
 SCOPES = ("function", "module", "session")
+ARGUMENTS = ("brokers", "in_process", "settings", "session_timeout_ms", "scope")
+"""Of the marker."""
 REPAIRED_WITHIN_S = 60.0
 MARKER = (
     "ottla(brokers=3, settings={}, in_process=False, session_timeout_ms=6000, scope='session'): "
@@ -142,7 +144,12 @@ def ottla_cluster(request: pytest.FixtureRequest) -> "SyncCluster":
     share it, one after the other. A `SyncCluster`; Kafka's clients connect to its `bootstrap`.
     """
     marker = request.node.get_closest_marker("ottla")
-    wanted = {**_by_options(request.config), **(marker.kwargs if marker else {})}
+    given = marker.kwargs if marker else {}
+    for name in given:
+        if name not in ARGUMENTS:
+            known = ", ".join(ARGUMENTS)
+            raise pytest.UsageError(f"marker ottla: it has no argument {name}, but {known}")
+    wanted = {**_by_options(request.config), **given}
     scope = wanted.pop("scope", "session")
     if scope not in SCOPES:
         raise pytest.UsageError(f"marker ottla: scope={scope!r} is none of {', '.join(SCOPES)}")
