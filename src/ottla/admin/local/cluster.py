@@ -39,6 +39,7 @@ from ottla.admin.local.ports import (
     next_ports,
     port_is_free,
     port_problem,
+    usual_ports_taken,
 )
 from ottla.model.errors import ConfigError, ConnectionLostError, OttlaError, StartupError
 from ottla.model.ports import address_text
@@ -125,13 +126,18 @@ def _like(key: str) -> str:
 
 
 def _new_cluster(wanted: Wanted) -> LocalCluster:
+    kind = wanted.zookeeper or OWN
+    external = kind not in KINDS
     ports, zookeeper_port = choose_ports(
-        wanted.brokers or DEFAULT_BROKERS, wanted.port_base, any_ports=wanted.any_ports
+        wanted.brokers or DEFAULT_BROKERS,
+        wanted.port_base,
+        any_ports=wanted.any_ports,
+        external=external,
     )
     zookeeper = (
-        LocalZooKeeper(wanted.zookeeper, external=True)
-        if wanted.zookeeper and wanted.zookeeper not in KINDS
-        else LocalZooKeeper(f"{HOST}:{zookeeper_port}", kind=wanted.zookeeper or OWN)
+        LocalZooKeeper(kind, external=True)
+        if external
+        else LocalZooKeeper(f"{HOST}:{zookeeper_port}", kind=kind)
     )
     brokers = [
         LocalBroker(i, port, host=wanted.listen or HOST, advertised=wanted.advertise or "")
@@ -352,6 +358,8 @@ def up(
                 _check_reachable(other.address)
             other_zookeeper.go_on_with(folder, cluster, other, tell)
         _check_can_start(cluster, tell)
+        if known is None and (taken := usual_ports_taken(cluster, wanted.port_base)):
+            tell(taken)
         if cluster.secure:
             from ottla.admin.local import secure  # noqa: PLC0415 - lazy
 

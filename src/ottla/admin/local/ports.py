@@ -77,17 +77,36 @@ def free_ports(count: int) -> list[int]:
 
 
 def choose_ports(
-    brokers: int, base: int | None, *, any_ports: bool = False
+    brokers: int, base: int | None, *, any_ports: bool = False, external: bool = False
 ) -> tuple[list[int], int]:
-    """Return the brokers' ports and ZooKeeper's: from `base` on, the usual ones, or free ones."""
+    """Return the brokers' ports and ZooKeeper's: from `base` on, the usual ones, or free ones.
+
+    `external`: ZooKeeper needs none, and may itself be who has the usual one.
+    """
     if base is not None:
         if not 0 < base <= 65535 - brokers:
             raise OttlaError(f"--port-base {base}: choose a port from 1 to {65535 - brokers}")
         return list(range(base, base + brokers)), base + brokers
     usual = [*range(FIRST_PORT, FIRST_PORT + brokers), ZOOKEEPER_PORT]
-    if any_ports or not all(map(port_is_free, usual)):
+    needed = usual[:brokers] if external else usual
+    if any_ports or not all(map(port_is_free, needed)):
         usual = free_ports(brokers + 1)
     return usual[:-1], usual[-1]
+
+
+def usual_ports_taken(cluster: LocalCluster, wanted_base: int | None) -> str | None:
+    """Return what to say where a new cluster could not have the usual ports, None if it has."""
+    first = cluster.brokers[0].port
+    if wanted_base is not None or first == FIRST_PORT:
+        return None
+    last = FIRST_PORT + len(cluster.brokers) - 1
+    usual = f"{FIRST_PORT} to {last}" if last > FIRST_PORT else f"{FIRST_PORT}"
+    if not cluster.zookeeper.external:
+        usual += f" and {ZOOKEEPER_PORT}"
+    return (
+        f"of the usual ports ({usual}) some are in use: this cluster begins at {first}; "
+        "--port-base chooses"
+    )
 
 
 def next_ports(cluster: LocalCluster, count: int) -> list[int]:
