@@ -60,7 +60,7 @@ They ask for the brokers as job `kafka` and for the lake job as `lake`; what the
 What boards and alerts of others ask for is kept in `tests/vectors/published_boards.txt`, with repository, commit and file; a test judges each metric, with its labels.
 Series of topics and partitions need `ottla.metrics.detail=partition`. "Renamed": shown by `deploy/prometheus/other_names.yml`, a job of Prometheus
 with the names of Confluent's rules (`...persec`). "Of others": of a JVM, of Kubernetes, of ZooKeeper's exporter, of kafka_exporter (which works with these brokers),
-or a second name for what the same panel asks for as well. What is not here, and why, is in `tests/unit/broker/test_published_boards.py`.
+or a second name for what the same panel asks for as well. What is not here, and why, is in `tests/support/published_boards.py`.
 
 | board or alerts | metrics | shown | renamed | of others | not here |
 |---|---|---|---|---|---|

@@ -21,9 +21,9 @@ import yaml
 from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from support.clients import admin_client, create_topic, fresh, named, produce
 from support.cluster import FEW, OttlaCluster, free_ports
+from support.published_boards import RENAMED, SHOWN, judged, sources
 from support.seen import Znodes, ask
 from support.waiting import until
-from unit.broker.test_published_boards import RENAMED, SHOWN, judged, sources
 
 pytestmark = [
     pytest.mark.alone,
