@@ -40,9 +40,12 @@ NOTHING = "nothing more"
 _ARGUMENTS = msgspec.json.Encoder()
 
 
+FAILS = "fails: "
+
+
 def failure(error: Exception) -> str:
     """Return what today's rules are said to do where they raise."""
-    return f"fails: {type(error).__name__}: {error}"
+    return f"{FAILS}{type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +86,8 @@ class Procedures:
     _journal: "_Written | None" = None
     _event: tuple[int, int] = (-1, -1)
     _lines: list[Entry] = field(default_factory=list)
-    _elected: bool = False
-    """Whether the lines are what follows the snapshot of a controller failover."""
+    _elected: Entry | None = None
+    """The first line of the snapshot of a controller failover, if the lines are what follows it."""
 
     def take(self, entry: Entry) -> None:
         """Take one line."""
@@ -113,25 +116,24 @@ class Procedures:
         self._run(cut_short=True)
 
     def _lose(self) -> None:
-        self._followed, self._lines, self._elected = None, [], False
+        self._followed, self._lines, self._elected = None, [], None
 
     @contextlib.contextmanager
-    def _failure_is_difference(self, entry: Entry | None) -> Iterator[None]:
+    def _failure_is_difference(self, entry: Entry) -> Iterator[None]:
         """Run what relies on lines, of which `entry` is the first; its failure is a difference."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever cannot be may be named
             self._lose()
-            if entry is not None:
-                found = ProcedureDifference(entry, _name(entry), _text(entry), failure(error))
-                self.differences.append(found)
+            found = ProcedureDifference(entry, _name(entry), _text(entry), failure(error))
+            self.differences.append(found)
 
     def _take_snapshot(self, entry: Entry) -> None:
         facts = entry.facts
         if isinstance(facts, journaled.ClusterFacts):
             self._lines = []
-            self._elected = facts.reason == snapshot.ELECTED
-            if self._elected or self._followed is None:
+            self._elected = entry if facts.reason == snapshot.ELECTED else None
+            if self._elected is not None or self._followed is None:
                 if facts.delete_topics is None:
                     self._lose()
                     return
@@ -150,19 +152,20 @@ class Procedures:
         """Run the procedures of the event whose lines are complete."""
         lines, self._lines = self._lines, []
         followed, written = self._followed, self._journal
-        elected, self._elected = self._elected, False
-        if followed is None or written is None or not (lines or elected):
+        elected, self._elected = self._elected, None
+        first = lines[0] if lines else elected
+        if followed is None or written is None or first is None:
             return
         followed.loaded = True
-        with self._failure_is_difference(lines[0] if lines else None):
+        with self._failure_is_difference(first):
             run = _Run(followed, written, lines, self._event[1], cut_short=cut_short)
-            self._compare(run, lines, elected=elected)
+            self._compare(run, lines, elected)
 
-    def _compare(self, run: "_Run", lines: Sequence[Entry], *, elected: bool) -> None:
+    def _compare(self, run: "_Run", lines: Sequence[Entry], elected: Entry | None) -> None:
         followed = run.followed
-        name = "Elected" if elected else _name(lines[0])
+        name = _name(lines[0]) if elected is None else "Elected"
         try:
-            if elected:
+            if elected is not None:
                 self.checked += 1
                 run.procedure(followed.failover(lines))
             while (entry := run.next) is not None:
@@ -179,7 +182,7 @@ class Procedures:
         except _CutShort:
             self._lose()
         except _Differs as found:
-            entry = run.next or (lines[-1] if lines else None)
+            entry = run.next or (lines[-1] if lines else elected)
             if entry is not None:
                 self.differences.append(ProcedureDifference(entry, name, found.journal, found.now))
             followed.follow(lines)
@@ -270,7 +273,9 @@ class _Run:
         except (_Differs, _CutShort):
             raise
         except Exception as error:  # a rule that fails is what is looked for
-            raise self._difference(failure(error)) from error
+            found = self.next  # that it fails is no matter of lines to come
+            journal = NOTHING if found is None else _text(found)
+            raise _Differs(journal, failure(error)) from error
 
     def _note(self, effect: Effect[Any], changes: StateChanges, noted: int) -> int:
         """Take decisions that were made off those to come; return how many are not recorded."""
@@ -418,6 +423,8 @@ def _text(entry: Entry) -> str:
     """Return a line for a person."""
     line = entry.line
     match line:
+        case journaled.SnapshotLine():
+            return f"snapshot of a controller: {line.part}"[:SHOWN]
         case journaled.EventLine():
             if isinstance(entry.facts, journaled.EffectPerformed):
                 arguments = _ARGUMENTS.encode(entry.facts.arguments).decode()

@@ -13,6 +13,7 @@ from ottla.admin.output import plural, print_table, say
 from ottla.explain.cluster_state import ClusterState, Part
 from ottla.explain.history import HistoryEntry, PartitionHistory
 from ottla.explain.journals import Damage
+from ottla.explain.procedures import FAILS
 from ottla.explain.replay import Replay
 from ottla.explain.timestamps import time_text
 from ottla.model.cluster import LeaderAndIsr
@@ -231,6 +232,12 @@ def print_differences(replayed: Replay) -> None:
         plural(len(replayed.differences), "difference") if replayed.differences else "no difference"
     )
     say(f"{plural(total, 'decision')} decided again ({kinds or 'nothing'}): {outcome}")
+    failed = [found.where for found in replayed.differences if found.now.startswith(FAILS)]
+    if failed:
+        say(
+            f"ottla: the installed rules fail {plural(len(failed), 'time')}, first at {failed[0]}: "
+            "a line is damaged, or this version has a defect; keep the journal and report it"
+        )
     for kind, count in sorted(replayed.unknown.items()):
         say(f"ottla: {plural(count, 'decision')} of kind {kind} not decided again: unknown here")
 

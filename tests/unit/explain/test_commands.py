@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.admin.output_schemas import SCHEMAS
-from ottla.controller import elections
+from ottla.controller import elections, failover
 from ottla.explain.timestamps import UnknownTimeError, parse_time, time_text
 from ottla.model.journal_schema import JOURNAL_NAME
 from support.schemas import problems
@@ -134,6 +134,27 @@ def test_replay_diff_is_empty_until_a_rule_changes(told, ottla, monkeypatch):
     found = json.loads(out)
     assert problems(found, SCHEMAS["replay"]) == []
     assert found["differences"][0]["subject"] == "t-1"
+
+
+def test_rules_that_fail_are_one_line_on_stderr(told, ottla, monkeypatch):
+    """Also where a controller died before the first line after its snapshot."""
+    journal = told("controller_failover")
+
+    def fails(*_arguments):
+        raise KeyError("no such broker")
+        yield
+
+    monkeypatch.setattr(failover, "on_controller_failover", fails)
+    for file in (f for files in journal.files for f in files):
+        lines = file.read_bytes().splitlines(keepends=True)
+        kept = [n for n, line in enumerate(lines) if b'"kind":"snapshot"' in line]
+        file.write_bytes(b"".join(lines[: kept[-1] + 1]) if kept else b"")
+    code, out, err = ottla("replay", journal.folder, "--diff")
+    assert code == 1
+    assert "  + fails: KeyError: 'no such broker'" in out
+    (said,) = [line for line in err.splitlines() if line.startswith("ottla: the installed rules")]
+    assert re.search(r"fail \d times?, first at \S+:\d+: a line is damaged, or this version", said)
+    assert said.endswith("keep the journal and report it")
 
 
 def test_damaged_lines_are_named_on_stderr(told, ottla):

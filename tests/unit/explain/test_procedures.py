@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from ottla.controller import brokers as broker_procedures
-from ottla.controller import deletion, eligible, reassignment
+from ottla.controller import deletion, eligible, failover, reassignment
 from ottla.controller.context import Context
+from ottla.controller.snapshot import ELECTED
 from ottla.controller.state_changes import StateChanges
 from ottla.controller.states import ReplicaState
 from ottla.explain.journals import Damage, find, read
 from ottla.explain.procedures import Procedures
+from ottla.model.journal_schema import ClusterFacts, SnapshotLine
 
 STORIES = Path(__file__).parents[2] / "stories"
 NAMES = sorted(p.stem for p in STORIES.glob("*.txt") if "\non brokers\n" not in p.read_text())
@@ -199,6 +201,34 @@ def test_lines_that_name_what_cannot_be_are_a_difference(told, right, wrong):
     procedures = replayed(story.entries(damage))
     assert damage.count == 0
     assert "fails: ValueError" in {found.now[:17] for found in procedures.differences}
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_an_election_that_fails_before_its_first_line_is_a_difference(told, monkeypatch, ends):
+    """Once it was silent: the difference had no line to name. It is the snapshot's."""
+    entries = told("controller_failover").entries()
+    first = next(
+        n for n, entry in enumerate(entries)
+        if isinstance(entry.facts, ClusterFacts) and entry.line.epoch == 2
+    )  # fmt: skip
+    assert entries[first].facts.reason == ELECTED
+    last = next(
+        n for n, entry in enumerate(entries)
+        if n > first and not isinstance(entry.line, SnapshotLine)
+    )  # fmt: skip
+    after = [entry for entry in entries[last:] if entry.line.cause != entries[first].line.cause]
+
+    def fails(*_arguments):
+        raise KeyError("no such broker")
+        yield
+
+    monkeypatch.setattr(failover, "on_controller_failover", fails)
+    procedures = replayed(entries[first:last] + ([] if ends else after))
+    found = procedures.differences[0]
+    assert found.entry is entries[first]
+    assert found.event == "Elected"
+    assert found.journal == "nothing more"
+    assert found.now == "fails: KeyError: 'no such broker'"
 
 
 def test_where_lines_are_missing_nothing_is_compared_until_the_next_snapshot(told):
