@@ -90,20 +90,20 @@ BOARDS = {
                       (rate(f"{MANAGER}isrshrinks_total", OF), "{{instance}} shrinks"),
                       (rate(f"{MANAGER}isrexpands_total", OF), "{{instance}} expands"),
                       (rate(f"{MANAGER}failedisrupdates_total", OF), "{{instance}} refused")),
-                graph("furthest behind", "short",
+                graph("records that the furthest follower is behind", "short",
                       (total("kafka_server_replicafetchermanager_maxlag", OF), "{{instance}}")),
             ]),
             ("Brokers", [
-                graph("idle", "percentunit",
+                graph("idle time of the event loop", "percentunit",
                       (total("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", OF),
                        "{{instance}}")),
                 graph("memory", "bytes", (total("process_resident_memory_bytes", OF), "{{instance}}")),
-                graph("processor", "percentunit",
+                graph("processor (100 % is one core)", "percentunit",
                       (rate("process_cpu_seconds_total", OF), "{{instance}}")),
-                graph("ZooKeeper responds within", "ms",
+                graph("time of ZooKeeper's responses", "ms",
                       ((f'max by (instance) (kafka_server_zookeeperclientmetrics_'
                        f'zookeeperrequestlatencyms{{{OF}, quantile="0.99"}})'),
-                       "{{instance}} 99 of 100")),
+                       "{{instance}} 99th percentile")),
                 graph("state of the ZooKeeper session", "short",
                       (f'ottla_server_zookeepersession_state{{{OF}, state="connected"}}',
                        "{{instance}} connected")),
@@ -117,17 +117,17 @@ BOARDS = {
             ("Requests", [
                 graph("requests", "reqps",
                       (rate(f"{TIMES}requests_total", ONE, "request"), "{{request}}")),
-                graph("99 of 100 within", "ms", (times("totaltimems", ".+"), "{{request}}")),
-                graph("of it in the handler", "ms",
+                graph("time of requests, 99th percentile", "ms", (times("totaltimems", ".+"), "{{request}}")),
+                graph("time in the handler, 99th percentile", "ms",
                       (times("localtimems", "Produce|FetchConsumer|FetchFollower"), "{{request}}")),
-                graph("of it waiting", "ms",
+                graph("time of waiting, 99th percentile", "ms",
                       (times("remotetimems", "Produce|FetchConsumer|FetchFollower"), "{{request}}")),
             ]),
             ("Event loop", [
-                graph("idle", "percentunit",
+                graph("idle time of the event loop", "percentunit",
                       (total("kafka_network_socketserver_networkprocessoravgidle_percent", ONE),
                        "{{instance}}")),
-                graph("late by more than", "percentunit", *(
+                graph("event loop late by more than", "percentunit", *(
                     ((f'1 - rate(ottla_eventloop_lateness_seconds_bucket{{{ONE}, le="{bound}"}}'
                      "[$__rate_interval]) / ignoring (le) rate(ottla_eventloop_lateness_seconds_count"
                      f"{{{ONE}}}[$__rate_interval])"), f"{{{{instance}}}} {bound} s")
@@ -136,10 +136,11 @@ BOARDS = {
                       (total("kafka_network_requestchannel_requestqueuesize", ONE), "{{instance}} requests"),
                       (total("kafka_network_requestchannel_responsequeuesize", ONE),
                        "{{instance}} responses")),
-                graph("purgatory", "short",
+                graph("operations in the purgatory", "short",
                       (total("kafka_server_delayedoperationpurgatory_numdelayedoperations", ONE,
-                             "instance, delayedOperation"), "{{instance}} {{delayedOperation}}"),
-                      (rate("ottla_server_purgatory_expired_total", ONE), "{{instance}} expired")),
+                             "instance, delayedOperation"), "{{instance}} {{delayedOperation}}")),
+                graph("operations whose time was over", "cps",
+                      (rate("ottla_server_purgatory_expired_total", ONE), "{{instance}}")),
             ]),
             ("Memory and connections", [
                 graph("memory of large requests and of responses", "bytes",
@@ -163,7 +164,7 @@ BOARDS = {
                       (total("ottla_log_logmanager_corruptreads", ONE), "{{instance}} corrupt reads")),
                 graph("time of a flush", "ms",
                       ((f'max by (instance) (kafka_log_logflushstats_logflushrateandtimems{{{ONE}, '
-                       f'quantile="0.99"}})'), "{{instance}} 99 of 100")),
+                       f'quantile="0.99"}})'), "{{instance}} 99th percentile")),
                 graph("file descriptors", "short",
                       (total("process_open_fds", ONE), "{{instance}} open"),
                       (total("process_max_fds", ONE), "{{instance}} most")),
@@ -182,8 +183,9 @@ BOARDS = {
                 graph("bytes in", "Bps", (by_topic("bytesin"), "{{topic}}")),
                 graph("bytes out", "Bps", (by_topic("bytesout"), "{{topic}}")),
                 graph("batches refused", "cps",
-                      (by_topic("failedproducerequests"), "{{topic}} failed"),
-                      (by_topic("bytesrejected"), "{{topic}} bytes too large")),
+                      (by_topic("failedproducerequests"), "{{topic}}")),
+                graph("bytes of batches that are too large", "Bps",
+                      (by_topic("bytesrejected"), "{{topic}}")),
             ]),
             ("Needs ottla.metrics.detail=partition", [
                 graph("size of all replicas", "bytes",
@@ -195,7 +197,7 @@ BOARDS = {
                 graph("partitions that lack a replica", "short",
                       (total("kafka_cluster_partition_underreplicated",
                              f'{OF}, topic=~"$topic"', "topic"), "{{topic}}")),
-                graph("followers behind", "short",
+                graph("records that followers are behind", "short",
                       (('topk(20, max by (topic, partition) (kafka_server_fetcherlagmetrics_consumerlag'
                        f'{{{OF}, topic=~"$topic"}}))'), "{{topic}}-{{partition}}")),
             ]),
@@ -237,7 +239,7 @@ BOARDS = {
         (),
         [
             ("Controller", [
-                graph("who it is", "short",
+                graph("active controller", "short",
                       (total(f"{CONTROLLER}activecontrollercount", OF), "{{instance}}")),
                 graph("events and requests that wait", "short",
                       (total("kafka_controller_controllereventmanager_eventqueuesize", OF),
@@ -257,14 +259,15 @@ BOARDS = {
                       (f"sum(increase({STATS}uncleanleaderelections_total{{{OF}}}[1h]))", "")),
                 graph("time of a change of brokers", "ms",
                       (f'max({STATS}leaderelectionrateandtimems{{{OF}, quantile="0.99"}})',
-                       "99 of 100 within")),
-                graph("crashes noticed", "ms",
+                       "99th percentile")),
+                graph("time until a crash is noticed", "ms",
                       (f'max(ottla_controller_crashdetection_prooftimems{{{OF}, quantile="0.99"}})',
-                       "shown within"),
+                       "99th percentile")),
+                graph("brokers removed after a crash, in an hour", "short",
                       ((f"sum(increase(ottla_{STATS.removeprefix('kafka_')}registrationsremoved_total"
-                       f"{{{OF}}}[1h]))"), "registrations removed in an hour")),
+                       f"{{{OF}}}[1h]))"), "brokers")),
             ]),
-            ("Time of events, 99 of 100", [
+            ("Time of events, 99th percentile", [
                 graph("events", "ms", *(
                     (f'max({STATS}{name}rateandtimems{{{OF}, quantile="0.99"}})', text)
                     for name, text in (
