@@ -205,6 +205,31 @@ def test_a_cut_that_cannot_be_meant(folder):
             done(console, "/chaos/do", "broker 2 resumed", deed="resume", broker="2")
 
 
+def test_a_cut_by_commands(folder):
+    at = ("--dir", folder.path)
+    for broker, whom, words in (("1", "x", "there are all, brokers"), ("9", "all", "broker 9")):
+        refused = run("broker", "cut", broker, "--from", whom, *at)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert words in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+    assert faults.in_force(folder) == {}
+    done = run("broker", "cut", "1", "--from", "2", "--output", "json", *at)
+    assert json.loads(done.stdout) == [{"broker": 1, "result": "cut"}], done.stderr
+    assert done.stderr == (
+        "broker 1 is cut from broker 2\n"
+        "`ottla broker heal` ends it; it ends by itself after 30 min\n"
+    )
+    cuts = faults.in_force(folder)
+    assert {of: whom.partition(",")[0] for of, whom in cuts.items()} == {
+        1: "broker 2",
+        2: "broker 1",
+    }
+    done = run("broker", "heal", *at)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert done.stderr == "healed: nothing is cut any more at 3 brokers\n"
+    assert faults.in_force(folder) == {}
+
+
 def test_damaged_requests_and_too_many_connections(tmp_path):
     with served("-b", "127.0.0.1:9") as console:
         host, _, port = console.address.partition(":")

@@ -29,7 +29,7 @@ def _one(module: str, function: str, summary: str, section: str) -> Command:
 
 
 BROKER = Group(
-    "Stop, start, restart, kill, pause, resume, drain and remove single brokers.",
+    "Stop, start, restart, kill, pause, resume, cut, drain and remove single brokers.",
     _of(
         "ottla.admin.commands.brokers",
         {
@@ -39,6 +39,8 @@ BROKER = Group(
             "kill": ("kill", "Kill brokers at once (SIGKILL), as a crash does."),
             "pause": ("pause", "Pause brokers (SIGSTOP)."),
             "resume": ("resume", "Let paused brokers go on (SIGCONT)."),
+            "cut": ("cut", "Cut a broker from other brokers and ZooKeeper."),
+            "heal": ("heal", "End all cuts of brokers."),
             "drain": ("drain", "Move all replicas of a broker to the others."),
             "shutdown": (
                 "shutdown",

@@ -205,6 +205,8 @@ SCHEMAS: dict[str, Schema] = {
     "broker kill": _BROKER_RESULT,
     "broker pause": _BROKER_RESULT,
     "broker resume": _BROKER_RESULT,
+    "broker cut": _BROKER_RESULT,
+    "broker heal": _BROKER_RESULT,
     "broker drain": {"anyOf": [_object(broker=NUMBER, moved=NUMBER), _PLAN]},
     "broker shutdown": _object(broker=NUMBER, remaining=TEXTS),
     "broker remove": _BROKER_RESULT,

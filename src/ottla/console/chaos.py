@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
 
 
 CUT, HEAL = "cut", "heal"
-DEEDS: dict[str, Callable[[ClusterDir, Wanted, Tell], None]] = {
+DEEDS: dict[str, Callable[[ClusterDir, Wanted, Tell], object]] = {
     "kill": lambda folder, w, tell: brokers.send_signal(folder, [w.broker], signal.SIGKILL, tell),
     "pause": lambda folder, w, tell: brokers.send_signal(folder, [w.broker], signal.SIGSTOP, tell),
     "resume": lambda folder, w, tell: brokers.send_signal(folder, [w.broker], signal.SIGCONT, tell),

@@ -1,4 +1,4 @@
-"""`ottla broker`: stop, start, restart, kill, pause, resume, drain and remove single brokers.
+"""`ottla broker`: stop, start, restart, kill, pause, resume, cut, drain and remove single brokers.
 
 Who may call: `cli`. Invariants: a broker is named by its id; what cannot be done for one of the
 named brokers is said before anything is done, where that can be known; `drain` and `shutdown` work
@@ -120,6 +120,46 @@ def resume(ids: Ids, directory: Dir = None, output: Output = Format.table) -> No
     """
     _signal(directory, ids, signal.SIGCONT)
     _print_done(output, ids, "resumed")
+
+
+def cut(
+    broker: Annotated[
+        int, Argument(metavar="ID", complete="broker", help="Id of the broker", min=0)
+    ],
+    from_: Annotated[
+        str,
+        Option(
+            "--from",
+            metavar="WHOM",
+            help="From whom: `brokers`, `zookeeper`, `all` of them, or the id of one broker",
+        ),
+    ] = "all",
+    directory: Dir = None,
+    output: Output = Format.table,
+) -> None:
+    """Cut a broker from other brokers and ZooKeeper.
+
+    Nothing gets through in either direction, and no connection ends. Clients still reach it. The
+    cut ends by `ottla broker heal`, or by itself after 30 minutes.
+
+    Example: ottla broker cut 1 --from zookeeper
+    """
+    from ottla.admin.local import faults  # noqa: PLC0415 - lazy
+
+    faults.cut(cluster_folder(directory), broker, from_, say)
+    say(f"`ottla broker heal` ends it; it ends by itself after {faults.LASTS_S / 60:g} min")
+    _print_done(output, [broker], "cut")
+
+
+def heal(directory: Dir = None, output: Output = Format.table) -> None:
+    """End all cuts of brokers.
+
+    Example: ottla broker heal
+    """
+    from ottla.admin.local import faults  # noqa: PLC0415 - lazy
+
+    healed = faults.heal(cluster_folder(directory), say)
+    _print_done(output, healed, "healed")
 
 
 def _signal(directory: Any, ids: list[int], number: int) -> None:

@@ -1,9 +1,9 @@
 """Cuts: brokers of the cluster on this machine are separated from each other and from ZooKeeper.
 
-Who may call: the console, `down`. Invariants: what is cut is what the brokers say is, not what was
-asked for; a cut is in both brokers, since each opens connections to the other; nothing gets
-through in either direction, and no error tells of it; it ends by itself after LASTS_S. Clients
-reach the brokers all the while.
+Who may call: the console, `ottla broker`, `down`. Invariants: what is cut is what the brokers say
+is, not what was asked for; a cut is in both brokers, since each opens connections to the other;
+nothing gets through in either direction, and no error tells of it; it ends by itself after LASTS_S.
+Clients reach the brokers all the while.
 """
 
 import contextlib
@@ -75,18 +75,19 @@ def cut(folder: ClusterDir, broker_id: int, from_: str, tell: Tell) -> None:
         tell(f"broker {broker_id} is cut from {_words([b.id for b in others], zookeeper)}")
 
 
-def heal(folder: ClusterDir, tell: Tell) -> None:
-    """End all cuts; those of a broker that is paused are named."""
+def heal(folder: ClusterDir, tell: Tell) -> list[int]:
+    """End all cuts; return the brokers where none is left. One that is paused is named."""
     cluster = folder.existing()
     with folder.locked():
-        healed = 0
+        healed: list[int] = []
         for broker in cluster.brokers:
             if broker.paused:
                 tell(f"broker {broker.id} is paused: resume it, then heal once more")
             elif broker.running and _has_socket(folder, broker):
                 _ask(folder, broker, FaultRequest({}))
-                healed += 1
-        tell(f"healed: nothing is cut any more at {plural(healed, 'broker')}")
+                healed.append(broker.id)
+        tell(f"healed: nothing is cut any more at {plural(len(healed), 'broker')}")
+    return healed
 
 
 def end_all(folder: ClusterDir, cluster: LocalCluster) -> None:
@@ -148,7 +149,7 @@ def _ask(folder: ClusterDir, broker: LocalBroker, request: FaultRequest) -> Faul
     except OSError as error:
         raise OttlaError(
             f"broker {broker.id} did not take the cut: {error.strerror or error}; end those of "
-            "other brokers with Heal"
+            "other brokers with `ottla broker heal`, or Heal in the console"
         ) from error
     if now.problem:
         raise OttlaError(f"broker {broker.id} did not take the cut: {now.problem}")
