@@ -1,5 +1,7 @@
 """`ottla acls`: what is typed is checked before anything is asked; what it proposes is right."""
 
+import shlex
+
 import pytest
 
 from ottla.admin.arguments import UsageError
@@ -58,6 +60,7 @@ def test_a_proposed_command_is_one_that_can_be_typed():
     assert proposed(Pattern(CLUSTER, CLUSTER_NAME), CLUSTER_ACTION) == (
         "ottla acls add User:app --operation ClusterAction --cluster"
     )
+    assert shlex.split(proposed(Pattern(GROUP, "a b; c"), READ))[-1] == "a b; c"
 
 
 def test_operations_are_known_by_any_way_to_write_them():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,18 @@ def test_what_is_planted_is_found_alone(name):
     assert finding.fix
     for words in finding.commands:
         assert words[0] not in ("ottla", "")
+
+
+@pytest.mark.parametrize(
+    "of_group", [group("PreparingRebalance"), group(), group("Empty", members=0),
+                 group(start=60, moved=True)]
+)  # fmt: skip
+def test_a_groups_name_is_one_word_in_the_command_to_copy(of_group):
+    """Any client may name a group so that a shell would run its name."""
+    hostile = "x; touch /tmp/owned '$(id)'"
+    (finding,) = judged(changed(groups={hostile: of_group}))
+    command = finding.fix[finding.fix.index("ottla groups") :]
+    assert shlex.split(command.replace(": ", " : "))[3] == hostile
 
 
 def test_a_controller_that_does_not_respond_is_none():

@@ -1,10 +1,12 @@
 """Rules about clients: consumer groups that do not get on, transactions that do not end.
 
 A decider. Who may call: `ottla doctor` and tests. Invariants: facts in, findings out; one finding
-for each rule; that a group does not get on is said only after it was watched long enough.
+for each rule; that a group does not get on is said only after it was watched long enough; a name
+of a group, which is whatever a client chose, is one word for a shell in the commands to copy.
 """
 
 from collections.abc import Iterator
+from shlex import quote
 
 from ottla.admin.diagnosis.facts import Facts, Finding, GroupFacts, Severity, some
 
@@ -53,7 +55,7 @@ def _rebalancing(facts: Facts) -> Iterator[Finding]:
             f"{facts.groups[found[0]].watched_s:.0f} s",
             "while a group rebalances no member reads; it waits for those that do not rejoin, up "
             "to their max.poll.interval.ms",
-            f"ottla groups describe {found[0]}: stop or mend the member that does not poll",
+            f"ottla groups describe {quote(found[0])}: stop or mend the member that does not poll",
         )  # fmt: skip
 
 
@@ -71,7 +73,8 @@ def _stuck(facts: Facts) -> Iterator[Finding]:
             f"group {some(list(found))}: {name} is {lag:,} records behind and committed nothing in "
             f"{facts.groups[name].watched_s:.0f} s",
             "a member that has partitions but does not commit is blocked, or fails at one record",
-            f"ottla groups describe {name}: look at the member of the partition that does not move",
+            f"ottla groups describe {quote(name)}: look at the member of the partition that does "
+            "not move",
         )  # fmt: skip
 
 
@@ -87,7 +90,8 @@ def _without_members(facts: Facts) -> Iterator[Finding]:
             "group-without-members", Severity.risk, list(found),
             f"group {some(list(found))}: no members; {name} is {lag:,} records behind",
             "records that are not read are deleted by retention",
-            f"start its consumers, or, if it is not used any more: ottla groups delete {name}",
+            "start its consumers, or, if it is not used any more: ottla groups delete "
+            f"{quote(name)}",
         )  # fmt: skip
 
 
@@ -106,8 +110,8 @@ def _deleted_unread(facts: Facts) -> Iterator[Finding]:
             f"log begins at {start} now",
             "records were deleted before this group read them; its consumers start where "
             "auto.offset.reset says",
-            f"read more often than retention deletes, then: ottla groups reset-offsets {name} --to "
-            "earliest",
+            "read more often than retention deletes, then: ottla groups reset-offsets "
+            f"{quote(name)} --to earliest",
         )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ Who may call: the admin room. Invariants: nothing but what is named is added or 
 """
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import TypedDict
 
 from ottla.admin.error_texts import explained, with_way_out
@@ -157,11 +158,13 @@ def as_command(acl: Acl) -> str:
     pattern, entry = acl
     kind = RESOURCE_TYPES[pattern.resource_type]
     option = "".join(f"-{c.lower()}" if c.isupper() else c for c in kind).lstrip("-")
-    resource = "--cluster" if pattern.resource_type == CLUSTER else f"--{option} {pattern.name}"
+    resource = (
+        "--cluster" if pattern.resource_type == CLUSTER else f"--{option} {quote(pattern.name)}"
+    )
     prefixed = " --prefixed" if pattern.pattern_type == PREFIXED else ""
-    host = "" if entry.host == "*" else f" --host {entry.host}"
+    host = "" if entry.host == "*" else f" --host {quote(entry.host)}"
     return (
-        f"ottla acls add {entry.principal} --operation {OPERATIONS[entry.operation]} "
+        f"ottla acls add {quote(entry.principal)} --operation {OPERATIONS[entry.operation]} "
         f"{resource}{prefixed}{host}"
     )
 
