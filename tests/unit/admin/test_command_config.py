@@ -31,7 +31,7 @@ HANDSHAKE = b"\x16\x03"
 
 OF_THE_FOLDER = {
     "up", "down", "demo", "broker stop", "broker start", "broker restart", "broker kill",
-    "broker pause", "broker resume", "broker remove", "users rotate",
+    "broker pause", "broker resume", "broker cut", "broker heal", "broker remove", "users rotate",
 }  # fmt: skip
 """They are about processes that `ottla up` started: its folder has the client.properties."""
 OF_ZOOKEEPER = {"znode ls", "znode get"}
