@@ -157,5 +157,5 @@ def test_a_broker_that_dies_is_not_lost_among_its_partitions():
     lines += ["12:00:02  controller 2 → 1", "12:00:02  broker 2 is gone", "12:00:01  t-0 is gone"]
     assert shortened(lines) == [
         *lines[:5], "12:00:02  controller 2 → 1", "12:00:02  broker 2 is gone",
-        "12:00:02  and 55 changes of partitions more", "12:00:01  t-0 is gone",
+        "12:00:02  and 55 more changes of partitions", "12:00:01  t-0 is gone",
     ]  # fmt: skip

@@ -68,6 +68,7 @@ def test_the_list_of_topics_and_its_search(page):
     text = until_text(page, "orders", "/topics")
     assert re.search(r'<a href="/topic\?name=orders">orders</a></th><td class="n">3</td>', text)
     assert "There is no such topic" in page("/topics", q="no such")
+    assert "none can have this name" in page("/topic", 404, name="a b")
     for order in ("problems", "name", "partitions", "records", "written"):
         assert "orders" in page("/topics", by=order, q="ord")
     page("/topics", 400, by="nothing")

@@ -1,10 +1,12 @@
 """`ottla console` as a process, beside a cluster of processes: kills, cuts, and Ctrl-C."""
 
 import json
+import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from ottla.admin.local import faults
 from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.admin.local.processes import alive, paused, send_signal
 from ottla.console.server import MOST_CONNECTIONS
+from ottla.explain.timestamps import parse_time
 from support.cluster import free_row
 from support.console import of_preview
 from support.console_process import run, served, up
@@ -55,6 +58,7 @@ def test_a_kill_is_seen_at_once_and_the_broker_comes_back(folder):
         assert "SIGKILL" in preview
         console.until("/", "broker 2 is gone", 40)
         assert not folder.existing().broker(2).running
+        assert folder.existing().broker(2).ended.startswith("killed by the console at ")
         console.until("/chaos", "broker 2 killed", 40)
         console.until_gone("/chaos", "goes on", 40)
         done(console, "/chaos/do", "broker 2 started", deed="start", broker="2")
@@ -163,6 +167,9 @@ def test_a_cut_cuts_and_heals(folder):
     with States(folder) as states, served("--dir", folder.path) as console:
         console.enter()
         console.until("/chaos", "ZooKeeper, for", 20)
+        asked_ms = time.time_ns() // 1_000_000
+        drawn = re.search(r"to (\S+ \S+)\. Turn", console.get("/why?partition=cut-0"))
+        assert parse_time(drawn[1]) >= asked_ms, "what the journal's last line says holds until now"
         done(console, "/chaos/do", "healed", deed="heal")
         until(lambda: states.registered() == [0, 1, 2], 40, "it is registered again")
         until(lambda: states.of("cut")[1] == [0, 1, 2], 60, "it is back")

@@ -46,8 +46,8 @@ def _whole_searches(monkeypatch):
 def rows(text):
     """Return (partition, offset, key, value) of the records on a page."""
     found = re.findall(
-        r'<tr><td class="n">(\d+)</td><th.*?>(\d+)</a></th><td class="t">.*?</td>\n'
-        r'<td class="value">(.*?)</td>\n<td class="value">(.*?)</td>',
+        r'<tr><td class="n"[^>]*>(\d+)</td><th.*?>(\d+)</a></th><td class="t">.*?</td>\n'
+        r'<td class="value"[^>]*>(.*?)</td>\n<td class="value"[^>]*>(.*?)</td>',
         text, re.DOTALL,
     )  # fmt: skip
     return [

@@ -38,7 +38,9 @@ class Wanted(NamedTuple):
 
 CUT, HEAL = "cut", "heal"
 DEEDS: dict[str, Callable[[ClusterDir, Wanted, Tell], object]] = {
-    "kill": lambda folder, w, tell: brokers.send_signal(folder, [w.broker], signal.SIGKILL, tell),
+    "kill": lambda folder, w, tell: brokers.send_signal(
+        folder, [w.broker], signal.SIGKILL, tell, "the console"
+    ),
     "pause": lambda folder, w, tell: brokers.send_signal(folder, [w.broker], signal.SIGSTOP, tell),
     "resume": lambda folder, w, tell: brokers.send_signal(folder, [w.broker], signal.SIGCONT, tell),
     "stop": lambda folder, w, tell: brokers.stop(folder, [w.broker], STOP_TIMEOUT_S, tell),

@@ -48,11 +48,9 @@ def endpoint(made_by: Environment, handler: Handler) -> Callable[[Request], Awai
             async with asyncio.timeout(PAGE_S):
                 page = await handler(console, Asked(fields))
         except BadRequestError as error:
-            page = problem(400, "This cannot be meant so", error)
+            page = problem(400, "Invalid input", error)
         except OttlaError as error:
-            found = error.code not in NOT_FOUND
-            status, title = (502, "The cluster did not do it") if found else (404, "Not found")
-            page = problem(status, title, error)
+            page = problem(*_status(error, posted=posted), error)
         except TimeoutError:
             page = problem(504, "No response", f"not complete within {PAGE_S:g} s")
         if isinstance(page, Response):
@@ -68,6 +66,13 @@ def endpoint(made_by: Environment, handler: Handler) -> Callable[[Request], Awai
         return HTMLResponse(text, page.status)
 
     return serve
+
+
+def _status(error: OttlaError, *, posted: bool) -> tuple[int, str]:
+    """Return the status and the title of the page of an error of the cluster."""
+    if error.code in NOT_FOUND:
+        return 404, "Not found"
+    return 502, "The cluster did not do it" if posted else "This cannot be shown"
 
 
 def problem(status: int, title: str, error: object) -> Page:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from types import MappingProxyType
 
-from ottla.explain.spans import DOWN, SHUTTING_DOWN, Gap, Timeline, gaps
+from ottla.explain.spans import DOWN, SHUTTING_DOWN, Event, Gap, Timeline, gaps
 from ottla.explain.timestamps import time_text
 from ottla.model.ids import TopicPartition
 
@@ -187,14 +187,18 @@ class _Drawing:
         self.height += ROW
 
     def tables(self) -> Iterator[str]:
-        yield "<h2>Events</h2><table><tr><th>time<th>what</tr>"
-        for event in self._timeline.events:
-            at = self._x(event.ts)
-            yield (
-                f'<tr data-x="{at}" data-y="{at + 1}"><td class="t">{time_text(event.ts)}'
-                f"<td>{escape(event.what)}</tr>"
-            )
-        yield "</table><h2>Without a leader</h2><table><tr><th>partition<th>from<th>ms<th>why</tr>"
+        yield "<h2>Events</h2>"
+        if self._timeline.events:
+            yield "<table><tr><th>time<th>what</tr>"
+            yield from map(self._event, self._timeline.events)
+            yield "</table>"
+        else:
+            yield "<p>None.</p>"
+        yield "<h2>Without a leader</h2>"
+        if not self._gaps:
+            yield "<p>At no time.</p>"
+            return
+        yield "<table><tr><th>partition<th>from<th>ms<th>why</tr>"
         for gap in self._gaps[:MOST_GAPS]:
             end = self._timeline.end if gap.end is None else gap.end
             length = f"{end - gap.start:,}"
@@ -208,3 +212,10 @@ class _Drawing:
         yield "</table>"
         if len(self._gaps) > MOST_GAPS:
             yield f"<p>{len(self._gaps) - MOST_GAPS:,} more are left out: name a topic.</p>"
+
+    def _event(self, event: Event) -> str:
+        at = self._x(event.ts)
+        return (
+            f'<tr data-x="{at}" data-y="{at + 1}"><td class="t">{time_text(event.ts)}'
+            f"<td>{escape(event.what)}</tr>"
+        )

@@ -71,8 +71,10 @@ def start(folder: ClusterDir, ids: Sequence[int], tell: Tell) -> None:
             tell(f"broker {broker.id} started on {broker.address}")
 
 
-def send_signal(folder: ClusterDir, ids: Sequence[int], number: int, tell: Tell) -> None:
-    """Kill (SIGKILL), pause (SIGSTOP) or resume (SIGCONT) brokers.
+def send_signal(
+    folder: ClusterDir, ids: Sequence[int], number: int, tell: Tell, by: str = "`ottla broker kill`"
+) -> None:
+    """Kill (SIGKILL), pause (SIGSTOP) or resume (SIGCONT) brokers; `by`: what `status` says of it.
 
     OttlaError, and no signal is sent, if one of them does not run.
     """
@@ -94,7 +96,7 @@ def send_signal(folder: ClusterDir, ids: Sequence[int], number: int, tell: Tell)
         if number == signal.SIGKILL:
             processes.wait_gone(those, GONE_WITHIN_S)
             for broker in brokers:
-                broker.ended = f"killed by `ottla broker kill` {_now()}"
+                broker.ended = f"killed by {by} {_now()}"
             folder.save(cluster)
         for broker in brokers:
             tell(f"broker {broker.id} {done[signal.Signals(number)]}")

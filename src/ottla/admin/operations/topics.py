@@ -177,10 +177,12 @@ async def describe_topic(client: Client, name: str, *, settings: bool = False) -
     topic = (await client.metadata([name])).topics[0]
     if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         topic = await _as_the_controller_sees_it(client, name)
-    if topic.error_code in (
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-    ):
+    if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+        raise UnknownTopicError(
+            f"topic {name} does not exist, and none can have this name; `ottla topics list` shows "
+            "those that do exist"
+        )
+    if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise UnknownTopicError(
             f"topic {name} does not exist; `ottla topics list` shows those that do, "
             f"`ottla topics create {name}` makes it"

@@ -11,6 +11,7 @@ from ottla.console.changes.preview import Preview, preview
 from ottla.console.page import Page, redirect
 from ottla.console.rendering import paged
 from ottla.console.state import Console
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.security.acls import (
     ALLOW,
     CLUSTER,
@@ -38,11 +39,16 @@ PATTERNS = {"literal": LITERAL, "prefixed": PREFIXED}
 async def listed(console: Console, asked: Asked) -> Page:
     """Return a page of the rules."""
     principal = asked.text("principal").strip()
-    found = await acls.find(console.client, AclFilter(principal=principal or None))
+    try:
+        found = await acls.find(console.client, AclFilter(principal=principal or None))
+    except OttlaError as error:
+        if error.code != ErrorCode.SECURITY_DISABLED:
+            raise
+        return Page("acls.html", {"title": "Access rules", "without": str(error)})
     shown, pages = paged(found, asked.number("page", 1, 1, 1 << 31), PAGE_ROWS)
     values = {
         "rows": [acls.described(acl) for acl in shown], "heads": HEADS, "pages": pages,
-        "principal": principal, "kinds": KINDS, "permissions": PERMISSIONS,
+        "without": "", "principal": principal, "kinds": KINDS, "permissions": PERMISSIONS,
         "patterns": PATTERNS, "operations": OPERATIONS.values(),
     }  # fmt: skip
     return Page("acls.html", {"title": "Access rules", **values})

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from ottla.admin.operations import group_resets, groups, topics
 from ottla.admin.operations.group_resets import Move, Target, parse_file, plan_reset
 from ottla.admin.operations.moments import parse_moment
+from ottla.admin.output import plural
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.changes.preview import Preview, preview
 from ottla.console.page import Page, redirect
@@ -41,7 +42,7 @@ async def reset(console: Console, asked: Asked) -> Page | Response:
             [(m.topic, m.partition, m.current, m.asked, m.new) for m in moves],
             "/group/reset",
             [("name", group), ("plan", "\n".join(map(_line, moves)))],
-            f"Move {len(moves)} offsets",
+            f"Move {plural(len(moves), 'offset')}",
             back,
         )
     )

@@ -56,7 +56,7 @@ def shortened(lines: list[str]) -> list[str]:
             else:
                 left += 1
         if left:
-            found.append(f"{clock}  and {plural(left, 'change')} of partitions more")
+            found.append(f"{clock}  and {plural(left, 'more change')} of partitions")
     return found
 
 

@@ -11,6 +11,8 @@ from ottla.console.state import Console
 
 KINDS = {"topic": configs.TOPIC, "broker": configs.BROKER}
 DEFAULT = "default"
+MOST_BROKERS = 100
+"""To whose settings a page leads."""
 
 
 def default_of(setting: Setting) -> str | None:
@@ -38,7 +40,9 @@ async def page(console: Console, asked: Asked) -> Page:
         for setting in await configs.settings(console.client, kind, name)
         if wanted in setting.key and not (only_set and setting.source == DEFAULT)
     ]
+    look = await console.watcher.look() if kind == configs.BROKER else None
     values = {
+        "brokers": () if look is None else sorted(look.brokers)[:MOST_BROKERS],
         "kind": asked.text("kind", "topic"), "name": name, "shown": shown, "rows": rows,
         "q": wanted, "only_set": only_set,
     }  # fmt: skip

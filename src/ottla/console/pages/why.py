@@ -4,6 +4,8 @@ Who may call: `application`. Invariants: only the journals of the cluster on thi
 in a thread, one question at a time; the newest changes are drawn, and what is left out is said.
 """
 
+import time
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -25,6 +27,7 @@ from ottla.model.journal_schema import partition_of
 
 MOST_ENTRIES = 200
 MOST_DRAWN = 2000
+NS_PER_MS = 1_000_000
 NO_JOURNALS = (
     "this console knows the cluster by its address; the controllers' journals are on the brokers' "
     "machines: start it with --dir, or use `ottla why` there"
@@ -77,6 +80,10 @@ def _explain(folder: ClusterDir, tp: TopicPartition) -> _Explained:
     if not history.seen:
         raise unknown_partition(tp, history.cluster)
     drawn = timeline.about(tp.topic, tp.partition)
+    cluster = folder.load()
+    if cluster is not None and any(broker.running for broker in cluster.brokers):
+        # What the last line says holds until now; where no broker runs, it is not known until when.
+        drawn = replace(drawn, end=max(drawn.end, time.time_ns() // NS_PER_MS))
     changes = drawn.changes.get(tp, [])
     left_out = max(0, len(changes) - MOST_DRAWN)
     if left_out:
