@@ -139,7 +139,7 @@ kafka.coordinator.group:type=GroupMetadataManager,name=NumGroupsPreparingRebalan
 kafka.coordinator.group:type=GroupMetadataManager,name=NumGroupsCompletingRebalance | gauge | groups | groups that wait for their leader's assignment
 kafka.coordinator.group:type=GroupMetadataManager,name=NumGroupsStable | gauge | groups | groups whose members have their assignments
 kafka.coordinator.group:type=GroupMetadataManager,name=NumGroupsDead | gauge | groups | always 0: a group without members and offsets is gone at once
-ottla:type=EventLoop,name=LatenessMs | attributes | s (ms in JMX) | how late the event loop runs what is due, looked at fifty times a second while the figures are read; time in which its thread waits for a core is left out (`/proc/thread-self/schedstat`): `Max` of the last minute, and since the start how often it was late by at least 10, 20, … ms (`CountFrom20`)
+ottla:type=EventLoop,name=LatenessMs | attributes | s; ms in JMX | how late the event loop runs what is due, looked at fifty times a second while the figures are read; time in which its thread waits for a core is left out (`/proc/thread-self/schedstat`): `Max` of the last minute, and since the start how often it was late by at least 10, 20, … ms (`CountFrom20`)
 ottla:type=SocketServer,name=ResponseBytes | gauge | bytes | bytes of responses that clients have not read yet, of `ottla.queued.max.response.bytes`
 ottla.server:type=ReplicaManager,name=LostRecordsPerSec | meter | records | committed records that this broker cut off, since its leader, elected uncleanly, does not have them; which ones is in its log (`lost records`)
 ottla.server:type=Purgatory,name=ParkedPerSec | meter | operations | requests that had to wait for followers, for records or for a time
