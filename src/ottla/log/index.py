@@ -51,6 +51,11 @@ class OffsetIndex:
         index = bisect_right(self.offsets, offset - self.base_offset)
         return self.positions[index - 1] if index else 0
 
+    def position_before(self, position: int) -> int:
+        """Return the nearest known file position of a batch before `position`, at least 0."""
+        index = bisect_left(self.positions, position)
+        return self.positions[index - 1] if index else 0
+
     def beyond(self, first: int, size: int) -> int | None:
         """Return the offset of an entry at least `size` bytes behind the batch that holds `first`.
 

@@ -16,6 +16,7 @@ from ottla.log.aborted import AbortedTransaction, overlapping
 from ottla.log.epochs import EpochCache
 from ottla.log.index import CorruptIndexError
 from ottla.log.local_log import LocalLog
+from ottla.log.producer_checks import check_producer, duplicate_of
 from ottla.log.producers import TRUSTED, Producers, WrittenBatch
 from ottla.log.recovery import Loaded, Loader, loading_snapshot, replaying
 from ottla.log.results import AppendInfo, LogRead, TimestampOffset, UnexpectedOffsetError
@@ -23,7 +24,7 @@ from ottla.log.retention import Limits, RetainedSegment, expired_segments
 from ottla.log.segment import Segment
 from ottla.log.slices import Steps
 from ottla.log.tail import TailBudget
-from ottla.log.transactions import apply_batch, read_marker
+from ottla.log.transactions import apply_batch
 from ottla.log.validate import CLIENT, ValidationRules, check_follower_batches, check_leader_batch
 from ottla.model.config import TopicConfig
 from ottla.model.errors import CorruptRecordError, OffsetOutOfRangeError
@@ -34,17 +35,14 @@ from ottla.model.steps import drain
 from ottla.wire.batch_header import (
     ATTRIBUTES,
     BASE_OFFSET,
-    BASE_SEQUENCE,
     CONTROL_FLAG,
     LAST_OFFSET_DELTA,
     LEADER_EPOCH,
     LENGTH,
     LOG_OVERHEAD,
     MAX_TIMESTAMP,
-    PRODUCER_EPOCH,
     PRODUCER_ID,
     RECORD_COUNT,
-    TRANSACTIONAL_FLAG,
     Header,
     stamp,
 )
@@ -210,7 +208,7 @@ class Log(LocalLog):
         if producer_id >= 0:
             repeated = self._check_producer(batch, header, origin, guard)
             if repeated is not None:
-                return self._duplicate(repeated, header[RECORD_COUNT])
+                return duplicate_of(repeated, self.log_start_offset, header[RECORD_COUNT])
         first = self.log_end_offset
         last = first + header[LAST_OFFSET_DELTA]
         size = len(batch)
@@ -335,39 +333,12 @@ class Log(LocalLog):
     def _check_producer(
         self, batch: memoryview, header: Header, origin: str, guard: object
     ) -> WrittenBatch | None:
-        attributes = header[ATTRIBUTES]
-        if attributes & CONTROL_FLAG:
-            marker = read_marker(batch)
-            if marker is not None:
-                self.producers.check_marker(
-                    header[PRODUCER_ID], header[PRODUCER_EPOCH], marker.coordinator_epoch
-                )
-            return None
-        repeated = self.producers.check(
-            header[PRODUCER_ID],
-            header[PRODUCER_EPOCH],
-            header[BASE_SEQUENCE],
-            header[RECORD_COUNT],
-            bool(attributes & TRANSACTIONAL_FLAG),
-            origin == CLIENT,
-        )
-        if repeated is None and guard is not TRUSTED and attributes & TRANSACTIONAL_FLAG:
-            self.producers.check_guard(
-                header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE], guard
+        try:
+            return check_producer(
+                self.producers, self.segments, batch, header, guard, from_client=origin == CLIENT
             )
-        return repeated
-
-    def _duplicate(self, repeated: WrittenBatch, count: int) -> AppendInfo:
-        return AppendInfo(
-            repeated.first_offset,
-            repeated.last_offset,
-            repeated.timestamp,
-            repeated.timestamp,  # also where the time is the producer's: so Kafka
-            self.log_start_offset,
-            True,
-            0,
-            count,
-        )
+        except OSError as error:
+            raise self._fail(error, "read") from error
 
     def _note_producer(self, segment: Segment, header: Header, batch: memoryview) -> None:
         done = apply_batch(self.producers, header, batch)

@@ -69,6 +69,10 @@ class WrittenBatch(NamedTuple):
     def first_sequence(self) -> int:
         return (self.last_sequence - self.offset_delta) % _SEQUENCES
 
+    def is_followed_by(self, other: "WrittenBatch") -> bool:
+        """Return whether the other batch begins with the sequence after this one's last."""
+        return (self.last_sequence + 1) % _SEQUENCES == other.first_sequence
+
 
 class CompletedTransaction(NamedTuple):
     """A transaction whose marker was written, with the last stable offset once it is complete."""
@@ -84,7 +88,8 @@ class Producer:
     """One producer id's state in this log."""
 
     __slots__ = (
-        "batches", "coordinator_epoch", "entry", "epoch", "id", "last_timestamp", "txn_first",
+        "batches", "coordinator_epoch", "entry", "epoch", "has_earlier_batches", "id",
+        "last_timestamp", "txn_first",
     )  # fmt: skip
 
     def __init__(self, producer_id: int) -> None:
@@ -94,6 +99,8 @@ class Producer:
         self.last_timestamp = -1
         self.txn_first: int | None = None
         self.batches: list[WrittenBatch] = []
+        self.has_earlier_batches = False
+        """it comes from a snapshot, which has only the last batch: the log may have those before"""
         self.entry: bytes | None = None
         """its entry in a snapshot, None since it changed; most do not change between two"""
 
@@ -113,6 +120,7 @@ class Producer:
     def adopt_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
             self.batches.clear()
+            self.has_earlier_batches = False
             self.epoch = epoch
 
 
@@ -427,6 +435,7 @@ def _entries(data: memoryview) -> Iterator[list[Producer]]:
             producer.epoch = fields[1]
             if fields[3] >= 0:
                 producer.batches = [WrittenBatch(fields[2], fields[3], fields[4], fields[5])]
+                producer.has_earlier_batches = fields[2] >= 0
                 if fields[7] >= -1:  # what we would write, too
                     producer.entry = _SNAPSHOT_ENTRY.pack(*fields)
             producer.last_timestamp = fields[5]
