@@ -37,6 +37,11 @@ def test_a_statement_counts_for_the_registration_it_was_made_with(play):
         await store.write(Set("/ottla/brokers/1", b"junk"))
         stat = await session.exists("/ottla/brokers/1")
         assert await store.get_clean_brokers([replace(broker(), epoch=stat.mzxid)]) == set()
+        epoch = await store.register_broker(broker(2), logs_whole=True)
+        await store.withdraw_statement(2)  # it is about to end, and still one of ours
+        ending = replace(broker(2), epoch=epoch)
+        assert await store.get_clean_brokers([ending]) == set()
+        assert await store.stated(ending)
 
     play(scenario)
 

@@ -116,20 +116,23 @@ class Controller:
 
     async def on_session_lost(self) -> None:
         """End everything that belongs to the session in hand."""
-        self._end_term("the ZooKeeper session is lost", self._next_cause())
+        await self._leave_session("the ZooKeeper session is lost")
+
+    async def _leave_session(self, reason: str) -> None:
+        self._end_term(reason, self._next_cause())
         self._store = None
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        self._end_term("the ZooKeeper session is lost", self._next_cause())
+        self._end_term(reason, self._next_cause())
         waiting, self._queue = self._queue, deque()
         for _, event in waiting:
             self._refuse(event)
 
     async def shutdown(self) -> None:
         """Stop. /controller goes with the session, which is not ours to close."""
-        await self.on_session_lost()
+        await self._leave_session("the broker shuts down")
         if self._journal_file is not None:
             self._journal_file.close()
             self._journal_file = None

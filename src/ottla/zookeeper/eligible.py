@@ -72,9 +72,12 @@ class EligibleReplicas(Access):
         return clean
 
     async def stated(self, broker: BrokerInfo) -> bool:
-        """Return whether a broker's registration has such a statement: then it is one of ours."""
+        """Return whether a broker's registration has or had a statement: then it is one of ours.
+
+        One that ends has withdrawn it (`withdraw_statement`), later than it registered.
+        """
         found = await self.get_data_and_stat(statement_path(broker.id))
-        return states_of(found, broker.epoch)
+        return found is not None and found[1].mzxid >= broker.epoch
 
     async def get_eligible_topics(self) -> list[str]:
         """Return the topics there are records of, deleted ones perhaps among them."""
