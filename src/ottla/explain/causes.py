@@ -13,6 +13,8 @@ from ottla.controller.leadership import FOR_RETURNED_REPLICA
 from ottla.explain.cluster_state import ClusterState
 from ottla.explain.lines import Entry
 from ottla.model.journal_schema import (
+    IN_WORDS,
+    STEPS,
     AnyLine,
     BrokersChanged,
     DecisionLine,
@@ -31,10 +33,6 @@ from ottla.model.journal_schema import (
 
 MAX_EVENTS = 16
 """Events of one cause that are remembered: an event handler records few."""
-_STEPS = {
-    "ReassignmentStep", "ReassignmentRefused", "Undecided", "TopicDeleted", "EffectPerformed",
-    "StatesRead", "EligibleChanged",
-}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -46,7 +44,7 @@ class Causes:
 
     def take(self, entry: Entry) -> None:
         line = entry.line
-        if not isinstance(line, EventLine) or line.event in _STEPS:
+        if not isinstance(line, EventLine) or line.event in STEPS:
             return
         cause = (line.epoch, line.cause)
         if cause != self._cause:
@@ -103,21 +101,7 @@ def _described(entry: Entry, about: AnyLine, state: ClusterState, gone: Mapping[
             return f"{_named(brokers)} had restarted while there was no controller"
     if isinstance(entry.facts, Elected):
         return _elected(line, about, state, entry.facts.removed)
-    return _PLAIN.get(str(line.event), str(line.event))
-
-
-_PLAIN: Mapping[str, str] = {
-    "ReassignmentsAsked": "a client requested a reassignment",
-    "ReassignmentRequested": "a client requested a reassignment (znode)",
-    "TopicDeletionsRequested": "a client requested the deletion of topics",
-    "UncleanElectionEnabled": "unclean elections were allowed",
-    "ProcessGone": "",
-    "LogDirsFailed": "a broker said that a log directory failed",
-    "PartitionChangeAsked": "a leader changed its ISR (AlterPartition)",
-    "StopReplicaResponse": "a broker reported which replicas it deleted",
-    "DeletionHalted": "",
-    "ReplicaDeletionFailed": "a broker could not delete replicas",
-}
+    return IN_WORDS.get(str(line.event), str(line.event))
 
 
 def _brokers(change: BrokersChanged, concerned: set[int] | None, gone: Mapping[int, str]) -> str:

@@ -146,6 +146,41 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.convert(inputs, cls, str_keys=True)
 
 
+STEPS = frozenset(
+    {
+        "ReassignmentStep", "ReassignmentRefused", "Undecided", "TopicDeleted", "EffectPerformed",
+        "StatesRead", "EligibleChanged",
+    }
+)  # fmt: skip
+"""Events that are steps of what another event led to: no reason for a decision."""
+IN_WORDS: Mapping[str, str] = {
+    "Resigned": "",
+    "ProcessGone": "",
+    "BrokersChanged": "brokers came or went",
+    "BrokerModified": "a broker registered other endpoints",
+    "TopicsChanged": "the topic was created",
+    "PartitionsModified": "the topic grew",
+    "TopicDeletionsRequested": "a client requested the deletion of topics",
+    "DeletionHalted": "",
+    "ReplicaDeletionFailed": "a broker could not delete replicas",
+    "StopReplicaResponse": "a broker reported which replicas it deleted",
+    "ShutdownRefused": "a controlled shutdown was refused",
+    "ReassignmentRequested": "a client requested a reassignment (znode)",
+    "ReassignmentsAsked": "a client requested a reassignment",
+    "RestartedUnseen": "a broker had restarted while there was no controller",
+    "IsrChangesNotified": "leaders wrote ISRs by themselves",
+    "PartitionChangeAsked": "a leader changed its ISR (AlterPartition)",
+    "PartitionChangeRefused": "an AlterPartition was refused",
+    "LeaderBalanceDue": "leaderships were out of balance",
+    "LeaderAndIsrAnswered": "a broker could not host replicas",
+    "ReplicasReturned": "a broker hosts replicas again that it could not host",
+    "LogDirsFailed": "a broker said that a log directory failed",
+    "BrokerFellBehind": "a broker was sent everything anew",
+    "UncleanElectionEnabled": "unclean elections were allowed",
+}
+"""Events as reasons, without what they hold; "" where another event of the same cause says it."""
+
+
 class Elected(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A term begins; `removed`: why brokers' registrations had been removed, by broker."""
 

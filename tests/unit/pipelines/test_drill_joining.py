@@ -2,13 +2,16 @@
 
 import copy
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from ottla.model import journal_schema
 from ottla.pipelines.drilling import cells, reasons
 from ottla.pipelines.drilling.cells import Acked, Cell, Known, Offsets
 from ottla.pipelines.drilling.joining import HELD, VERDICTS, join
+from ottla.pipelines.drilling.outputs import Sums
 
 JOURNAL = [
     {"kind": "event", "ts": 1000, "controller": 9, "epoch": 4, "cause": 7, "event": "TopicsChanged",
@@ -263,3 +266,29 @@ def test_nobody_could_be_elected():
 
 def test_words_for_offsets():
     assert cells.in_words(Offsets(3, [(1, 2), (9, 9)])) == "1-2, 9"
+
+
+def test_the_line_has_both_bounds_of_the_longest_interval_without_a_leader():
+    """Of a leader that died only its last line is known: the most alone would be an accusation."""
+    sums = Sums()
+    sums.add(joined())
+    assert "1 intervals without a leader, the longest for 0.010 to 2.110 s" in sums.line(Path("i"))
+    sums.add(joined(gaps=[dict(CLEAN["gaps"][0], least_ms=3000, most_ms=3000)]))
+    assert "2 intervals without a leader, the longest for 3.000 s" in sums.line(Path("i"))
+    assert "without a leader" in Sums().line(Path("i"))
+
+
+NAMES = {kind.__name__ for kind in journal_schema.Event.__subclasses__()}
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_every_event_is_a_step_or_a_reason_in_words(name):
+    raw = json.dumps({"kind": "event", "ts": 1, "controller": 1, "epoch": 3, "cause": 7,
+                      "event": name, "inputs": {"broker": 1}})  # fmt: skip
+    event = reasons.parse(raw)
+    assert (event is None) == (name in journal_schema.STEPS)
+    if event is not None:
+        decision = reasons.parse(json.dumps(JOURNAL[1]))[2]
+        why = reasons.why(msgspec.structs.replace(decision, events=[event]))
+        assert "first live replica" in why
+        assert name not in why

@@ -19,7 +19,7 @@ from ottla.model.errors import OttlaError
 from ottla.pipelines.drilling import page
 from ottla.pipelines.drilling.cells import Offsets, in_words
 from ottla.pipelines.drilling.joining import HELD, LAKE, LOSSES, Report
-from ottla.pipelines.timeline.when import clock, seconds
+from ottla.pipelines.timeline.when import clock, length
 
 TOGETHER = 300
 """More partitions than that get a file each."""
@@ -39,7 +39,8 @@ class Sums:
     rows: int | None = None
     lake_wrong: int = 0
     gaps: int = 0
-    longest_ms: int = 0
+    longest_ms: tuple[int, int] = (0, 0)
+    """The interval without a leader that may have been the longest: at most, at least."""
     wrong: int = 0
     wrong_of_brokers: int = 0
     audit: int = 0
@@ -57,7 +58,8 @@ class Sums:
             self.rows = (self.rows or 0) + report.lake.rows
         self.replicas += len(report.replicas)
         self.gaps += len(report.without_leader)
-        self.longest_ms = max([self.longest_ms, *(g.most_ms for g in report.without_leader)])
+        lengths = [(g.most_ms, g.least_ms) for g in report.without_leader]
+        self.longest_ms = max([self.longest_ms, *lengths])
         for found in report.findings:
             if not found.wrong:
                 continue
@@ -75,6 +77,7 @@ class Sums:
 
     def line(self, index: Path) -> str:
         """Return the result in one line."""
+        most_ms, least_ms = self.longest_ms
         parts = [
             f"{self.acknowledged:,} acknowledged, {self.lost:,} of them lost"
             if self.acknowledged is not None
@@ -84,7 +87,7 @@ class Sums:
             if self.rows is not None
             else "no lake given",
             f"{self.gaps:,} intervals without a leader"
-            + (f", the longest at most {seconds(self.longest_ms)} s" if self.gaps else ""),
+            + (f", the longest for {length(least_ms, most_ms)}" if self.gaps else ""),
         ]
         if self.held:
             result = "HELD"

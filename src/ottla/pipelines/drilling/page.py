@@ -11,7 +11,7 @@ from typing import Any
 from ottla.pipelines.drilling.cells import Offsets, in_words
 from ottla.pipelines.drilling.joining import Count, Finding, Gap, Leader, Replica, Report
 from ottla.pipelines.timeline.picture import COLOURS, GAP, LABEL, WIDTH, bars, colour
-from ottla.pipelines.timeline.when import clock, seconds
+from ottla.pipelines.timeline.when import clock, length
 
 LISTED = 200
 STYLE = """
@@ -74,7 +74,8 @@ def name_of(report: Report) -> str:
 def index_row(report: Report, address: str) -> list[Any]:
     """Return the row of the index; INDEX are its names."""
     lost = sum(f.count for f in report.findings if f.wrong and f.source == "acknowledgements")
-    longest = max((g.most_ms for g in report.without_leader), default=None)
+    gaps = ((g.most_ms, g.least_ms) for g in report.without_leader)
+    most_ms, least_ms = max(gaps, default=(None, 0))
     first = next((f for f in report.findings if f.wrong), None)
     return [
         Raw(f'<a href="{escape(address)}">{escape(name_of(report))}</a>'),
@@ -84,7 +85,7 @@ def index_row(report: Report, address: str) -> list[Any]:
         len(report.replicas),
         None if report.lake is None else report.lake.rows,
         len(report.leaders),
-        None if longest is None else Raw(escape(f"{seconds(longest)} s")),
+        None if most_ms is None else Raw(escape(length(least_ms, most_ms))),
         "" if first is None else _in_short(first),
     ]
 
@@ -182,14 +183,12 @@ def _leadership(report: Report, zone: str) -> str:
             )  # fmt: skip
             kinds.append("led")
         else:
-            length = seconds(one.least_ms)
-            if one.least_ms != one.most_ms:
-                length += f" to {seconds(one.most_ms)}"
+            how_long = length(one.least_ms, one.most_ms)
             rows.append(
                 (
                     clock(one.start_to_ms, zone),
                     "the logs' end" if one.end_ms is None else clock(one.end_ms, zone),
-                    "no leader", "", "", "", f"{one.reason}; without a leader for {length} s", "",
+                    "no leader", "", "", "", f"{one.reason}; without a leader for {how_long}", "",
                 )
             )  # fmt: skip
             kinds.append("leaderless")

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from ottla.model.journal_schema import IN_WORDS, STEPS
+
 MOST_EVENTS = 16
 """Events of one cause that are looked at."""
 LONGEST_LIST = 20
@@ -76,7 +78,6 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 _decoder = msgspec.json.Decoder(_Line)
-_STEPS = {"ReassignmentStep", "ReassignmentRefused", "Undecided", "TopicDeleted"}
 
 
 def parse(raw: str) -> tuple[str, int, Decision] | Event | None:
@@ -89,7 +90,7 @@ def parse(raw: str) -> tuple[str, int, Decision] | Event | None:
     try:
         line = _decoder.decode(raw)
         if line.kind == "event":
-            return None if line.event in _STEPS else _event(line)
+            return None if line.event in STEPS else _event(line)
         return _decision(line) if line.kind == "decision" else None
     except (msgspec.DecodeError, msgspec.ValidationError, ValueError, RecursionError):
         return None
@@ -168,19 +169,6 @@ _KINDS = {
     "isr-removal": "a replica was taken out of the ISR",
     "epoch": "new leader epoch, same leader",
 }
-_EVENTS = {
-    "TopicsChanged": "the topic was created",
-    "PartitionsModified": "the topic grew",
-    "LeaderBalanceDue": "leaderships were out of balance",
-    "ReassignmentsAsked": "a client requested a reassignment",
-    "ReassignmentRequested": "a client requested a reassignment",
-    "UncleanElectionEnabled": "unclean elections were allowed",
-    "LogDirsFailed": "a log directory failed",
-    "LeaderAndIsrAnswered": "a broker could not host replicas",
-    "DeletionHalted": "",
-    "EligibleChanged": "",
-    "RestartedUnseen": "a broker had restarted while there was no controller",
-}
 
 
 def _report(event: Event, decision: Decision) -> str:
@@ -192,7 +180,7 @@ def _report(event: Event, decision: Decision) -> str:
         return f"a client requested {event.kind or 'preferred'} elections"
     if event.name == "Elected":
         return f"broker {event.controller} became controller (epoch {event.epoch})"
-    return _EVENTS.get(event.name, event.name)
+    return IN_WORDS.get(event.name, event.name)
 
 
 def _brokers(event: Event, decision: Decision) -> str:

@@ -19,7 +19,7 @@ from ottla.pipelines.timeline import events as e
 from ottla.pipelines.timeline.findings import ERROR
 from ottla.pipelines.timeline.job import BODIES, Timeline
 from ottla.pipelines.timeline.read import Wanted, of_topic
-from ottla.pipelines.timeline.when import clock, seconds
+from ottla.pipelines.timeline.when import clock, length
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -164,15 +164,11 @@ def _print_table(reported: dict[str, Any], zone: str) -> None:
         until = "the end" if gap["end_ms"] is None else f"broker {gap['next']} led"
         lines.append(
             f"no leader {clock(gap['start_to_ms'], zone)} {gap['topic']}-{gap['partition']}: "
-            f"broker {gap['after']} {gap['how']}, {_length(gap)} until {until}"
+            f"broker {gap['after']} {gap['how']}, {length(gap['least_ms'], gap['most_ms'])} "
+            f"until {until}"
         )
     lines += _more(reported["gaps"])
     sys.stdout.write("\n".join(lines) + "\n")
-
-
-def _length(gap: dict[str, Any]) -> str:
-    least, most = seconds(gap["least_ms"]), seconds(gap["most_ms"])
-    return f"{least} s" if least == most else f"{least} to {most} s"
 
 
 def _more(count: int) -> list[str]:

@@ -15,3 +15,9 @@ def clock(time_ms: int, zone: str) -> str:
 
 def seconds(ms: int) -> str:
     return f"{ms / 1000:.3f}"
+
+
+def length(least_ms: int, most_ms: int) -> str:
+    """Return `0.024 to 6.300 s`, or `6.300 s` where both bounds are the same."""
+    most = f"{seconds(most_ms)} s"
+    return most if least_ms == most_ms else f"{seconds(least_ms)} to {most}"
