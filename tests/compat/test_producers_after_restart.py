@@ -6,10 +6,9 @@ again. Which of them the restarted leader knows decides whether the producer may
 
 import threading
 import time
-from functools import partial
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer
 
 from ottla.model.errors import ErrorCode
 from ottla.wire.messages.produce import ProduceRequest
@@ -18,6 +17,7 @@ from support import kafka_tools
 from support.clients import admin_client, create_topic
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster
+from support.replayed import read_all
 from support.seen import all_know, ask
 from support.waiting import until
 
@@ -130,7 +130,7 @@ def test_a_producer_goes_on_while_the_cluster_stops_and_starts(tmp_path):
             sender.join(20)
         assert producer.flush(60) == 0
         assert fatal == []
-        found = _read_all(cluster.bootstrap, topic)
+        found = {(r.partition, r.offset): r.value for r in read_all(cluster.bootstrap, topic)}
         assert {key: found.get(key) for key in acknowledged} == acknowledged
         assert len(set(found.values())) == len(found), "a record is there twice"
 
@@ -138,28 +138,3 @@ def test_a_producer_goes_on_while_the_cluster_stops_and_starts(tmp_path):
 def _until_more(acknowledged, count, fatal):
     until(lambda: len(acknowledged) >= count or fatal, 60, "records are acknowledged")
     assert fatal == []
-
-
-def _read_all(bootstrap, topic):
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "read", "log_level": 0})
-    found = {}
-    try:
-        for partition in range(12):
-            place = TopicPartition(topic, partition, 0)
-            _, end = until(
-                partial(consumer.get_watermark_offsets, place, 5),
-                30,
-                "a leader tells the end of the log",
-                despite=(KafkaException,),  # leaders still move back
-            )
-            consumer.assign([place])
-            at = 0
-            while at < end:
-                messages = until(partial(consumer.consume, 5_000, 0.2), 20, "records are read")
-                for message in messages:
-                    assert message.error() is None
-                    found[partition, message.offset()] = message.value()
-                    at = message.offset() + 1
-    finally:
-        consumer.close()
-    return found

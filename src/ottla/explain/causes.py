@@ -28,7 +28,6 @@ from ottla.model.journal_schema import (
     ProcessGone,
     RestartedUnseen,
     ShutdownAsked,
-    TopicsChanged,
 )
 
 MAX_EVENTS = 16
@@ -80,8 +79,6 @@ def _described(entry: Entry, about: AnyLine, state: ClusterState, gone: Mapping[
             return _brokers(change, concerned, gone)
         case ShutdownAsked(broker=broker):
             return f"broker {broker} asked for its controlled shutdown"
-        case TopicsChanged():
-            return "the topic was created"
         case PartitionsModified(topic=topic):
             return f"topic {topic} grew"
         case LeaderAndIsrAnswered(broker=broker, offline=offline):

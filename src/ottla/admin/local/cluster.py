@@ -358,8 +358,10 @@ def up(
                 _check_reachable(other.address)
             other_zookeeper.go_on_with(folder, cluster, other, tell)
         _check_can_start(cluster, tell)
-        if known is None and (taken := usual_ports_taken(cluster, wanted.port_base)):
-            tell(taken)
+        if known is None and not wanted.any_ports:
+            taken = usual_ports_taken(cluster, wanted.port_base)
+            if taken is not None:
+                tell(taken)
         if cluster.secure:
             from ottla.admin.local import secure  # noqa: PLC0415 - lazy
 

@@ -143,6 +143,11 @@ class Report(msgspec.Struct):
         return not any(f.wrong for f in self.findings)
 
     @property
+    def longest_ms(self) -> tuple[int, int]:
+        """The interval without a leader that may have been the longest: at most, at least."""
+        return max(((g.most_ms, g.least_ms) for g in self.without_leader), default=(0, 0))
+
+    @property
     def rank(self) -> int:
         """Return the place in an order by verdict: the worst is 0."""
         order = (*VERDICTS, HELD)

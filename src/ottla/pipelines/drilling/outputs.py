@@ -58,8 +58,7 @@ class Sums:
             self.rows = (self.rows or 0) + report.lake.rows
         self.replicas += len(report.replicas)
         self.gaps += len(report.without_leader)
-        lengths = [(g.most_ms, g.least_ms) for g in report.without_leader]
-        self.longest_ms = max([self.longest_ms, *lengths])
+        self.longest_ms = max(self.longest_ms, report.longest_ms)
         for found in report.findings:
             if not found.wrong:
                 continue

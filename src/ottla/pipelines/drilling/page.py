@@ -74,8 +74,7 @@ def name_of(report: Report) -> str:
 def index_row(report: Report, address: str) -> list[Any]:
     """Return the row of the index; INDEX are its names."""
     lost = sum(f.count for f in report.findings if f.wrong and f.source == "acknowledgements")
-    gaps = ((g.most_ms, g.least_ms) for g in report.without_leader)
-    most_ms, least_ms = max(gaps, default=(None, 0))
+    most_ms, least_ms = report.longest_ms
     first = next((f for f in report.findings if f.wrong), None)
     return [
         Raw(f'<a href="{escape(address)}">{escape(name_of(report))}</a>'),
@@ -85,7 +84,7 @@ def index_row(report: Report, address: str) -> list[Any]:
         len(report.replicas),
         None if report.lake is None else report.lake.rows,
         len(report.leaders),
-        None if most_ms is None else Raw(escape(length(least_ms, most_ms))),
+        Raw(escape(length(least_ms, most_ms))) if report.without_leader else None,
         "" if first is None else _in_short(first),
     ]
 
