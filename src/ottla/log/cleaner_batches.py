@@ -32,7 +32,7 @@ from ottla.wire.batch_header import (
     pack_batch,
 )
 from ottla.wire.compression import compress, decompress
-from ottla.wire.record_check import read_varint, varint
+from ottla.wire.record_check import read_int, read_varint, varint
 
 _MAX_BATCH_BYTES = 2**31 - 1
 _STEP = 512
@@ -80,16 +80,16 @@ def walk(payload: bytes, count: int) -> Iterator[_Place]:
     try:
         for _ in range(count):
             start = pos
-            size, pos = read_varint(payload, pos)
+            size, pos = read_int(payload, pos)
             end = pos + size
             timestamp, offset_at = read_varint(payload, pos + 1)
-            delta, pos = read_varint(payload, offset_at)
-            size, pos = read_varint(payload, pos)
+            delta, pos = read_int(payload, offset_at)
+            size, pos = read_int(payload, pos)
             key = None
             if size >= 0:
                 key = bytes(payload[pos : pos + size])
                 pos += size
-            size, pos = read_varint(payload, pos)
+            size, pos = read_int(payload, pos)
             if pos + max(size, 0) > end or end > len(payload):
                 raise CorruptRecordError("a record is longer than it claims")
             yield start, end, timestamp, offset_at, delta, key, size >= 0
@@ -159,7 +159,7 @@ def new_batch(
     parts: list[Buffer] = []
     for number, (start, end, timestamp, offset_at) in enumerate(kept.places, 1):
         if shift:
-            _, body = read_varint(payload, start)
+            _, body = read_int(payload, start)
             moved = bytes(payload[body : body + 1]) + varint(timestamp + shift)
             parts += (varint(len(moved) + end - offset_at), moved, payload[offset_at:end])
         else:

@@ -12,7 +12,7 @@ from typing import cast
 from ottla.model.errors import ErrorCode, RecordsRefusedError
 from ottla.model.protocol import NO_TIMESTAMP
 from ottla.wire.compression import Payload
-from ottla.wire.record_check import read_varint
+from ottla.wire.record_check import read_int, read_varint
 
 MOST_ERRORS = 10_000
 """Reported per batch at most; the other records fail with the batch anyway."""
@@ -24,11 +24,13 @@ def refusal(
     count: int,
     *,
     base_timestamp: int,
+    one_timestamp: int | None,
     keys_wanted: bool,
     timestamps: tuple[int, int] | None,
 ) -> RecordsRefusedError | None:
     """Return the error that names the refused among `count` well-formed records, or None.
 
+    Their timestamps are relative to the base, or all the one that the batch claims for them.
     `keys_wanted` refuses null keys, `timestamps` those not between the two, both included.
     """
     data = cast("bytes", payload) if isinstance(payload, (bytes, mmap)) else bytes(payload)
@@ -38,12 +40,12 @@ def refusal(
     for index in range(count):
         if len(wrong) == MOST_ERRORS:
             break
-        size, pos = read_varint(data, pos)
+        size, pos = read_int(data, pos)
         delta, offset_at = read_varint(data, pos + 1)
-        _, key_at = read_varint(data, offset_at)
-        timestamp = base_timestamp + delta
+        _, key_at = read_int(data, offset_at)
+        timestamp = base_timestamp + delta if one_timestamp is None else one_timestamp
         pos += size
-        if keys_wanted and read_varint(data, key_at)[0] < 0:
+        if keys_wanted and read_int(data, key_at)[0] < 0:
             wrong.append((index, "a compacted topic takes no record without a key"))
         elif (
             timestamps is not None

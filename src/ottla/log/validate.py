@@ -22,6 +22,7 @@ from ottla.model.errors import (
     RecordTooLargeError,
     UnsupportedFormatError,
 )
+from ottla.model.protocol import NO_TIMESTAMP
 from ottla.wire.batch_header import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -31,6 +32,7 @@ from ottla.wire.batch_header import (
     CONTROL_FLAG,
     CRC,
     CRC_START,
+    DELETE_HORIZON_FLAG,
     HEADER_BYTES,
     LAST_OFFSET_DELTA,
     LEAST_LENGTH,
@@ -44,10 +46,10 @@ from ottla.wire.batch_header import (
     PRODUCER_ID,
     RECORD_COUNT,
     START_BYTES,
+    TRANSACTIONAL_FLAG,
     Header,
     crc_matches,
     unpack_header,
-    unpack_start,
     with_body,
     with_max_timestamp,
 )
@@ -70,6 +72,8 @@ from ottla.wire.record_check import (
 
 CODECS = {"uncompressed": NONE} | {name: n for n, name in enumerate(CODEC_NAMES) if n}
 _UNBOUNDED = 2**63 - 1
+_KEPT_FLAGS = CODEC_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
+"""What remains of the attributes where anything is changed under the CRC."""
 
 CLIENT = "client"
 COORDINATOR = "coordinator"
@@ -108,22 +112,32 @@ def one_batch(records: memoryview) -> memoryview:
 
     Asked before the log is, and without a text, as `ProduceRequest.validateRecords` of Kafka.
     """
-    size = len(records)
-    if size < START_BYTES:
+    end = _end_of_batch(records, 0)
+    if not end or records[MAGIC_AT] < MAGIC_V2:
         raise InvalidRecordError("")
-    _, length, _, magic = unpack_start(records, 0)
-    end = length + LOG_OVERHEAD
-    if length < LEAST_LENGTH or not 0 <= magic <= MAGIC_V2:
-        raise CorruptRecordError(f"a batch of magic {magic} that declares {length} bytes")
-    if end > size or magic < MAGIC_V2:
-        raise InvalidRecordError("")
-    if end == size:
-        return records
-    if size - end >= START_BYTES and unpack_start(records, end)[1] + LOG_OVERHEAD <= size - end:
+    if end < len(records) and _end_of_batch(records, end):
         raise InvalidRecordError("")
     if end < HEADER_BYTES:
         raise CorruptRecordError(f"the batch declares {end} bytes, less than its header")
     return records[:end]
+
+
+def _end_of_batch(records: memoryview, pos: int) -> int:
+    """Return where the batch at `pos` ends, 0 if it is not all there: `ByteBufferLogInputStream`.
+
+    CorruptRecordError for a beginning that is none of a batch.
+    """
+    room = len(records) - pos
+    if room < LOG_OVERHEAD:
+        return 0
+    length = int.from_bytes(records[pos + 8 : pos + LOG_OVERHEAD], "big", signed=True)
+    if length < LEAST_LENGTH:
+        raise CorruptRecordError(f"a batch declares {length} bytes")
+    if room < START_BYTES:
+        return 0
+    if (magic := records[pos + MAGIC_AT]) > MAGIC_V2:
+        raise CorruptRecordError(f"a batch of magic {magic}")
+    return pos + LOG_OVERHEAD + length if length <= room - LOG_OVERHEAD else 0
 
 
 def check_leader_batch(
@@ -148,6 +162,8 @@ def check_leader_batch(
         refuse_magic(header[MAGIC])
     if header[LENGTH] + LOG_OVERHEAD != size:
         raise InvalidRecordError(f"{size} bytes are not one record batch; see `one_batch`")
+    if origin == CLIENT and header[BASE_OFFSET] != 0:
+        raise InvalidRecordError(f"the batch's base offset is {header[BASE_OFFSET]}, not 0")
     if size > rules.max_message_bytes:
         raise RecordTooLargeError(
             f"a batch of {size} bytes exceeds max.message.bytes={rules.max_message_bytes}"
@@ -158,8 +174,6 @@ def check_leader_batch(
     attributes = header[ATTRIBUTES]
     count = header[RECORD_COUNT]
     if origin == CLIENT:
-        if header[BASE_OFFSET] != 0:
-            raise InvalidRecordError(f"the batch's base offset is {header[BASE_OFFSET]}, not 0")
         if count <= 0 or header[LAST_OFFSET_DELTA] != count - 1:
             raise InvalidRecordError(
                 f"{count} records, but the last offset delta is {header[LAST_OFFSET_DELTA]}"
@@ -237,10 +251,7 @@ def _check_content(
     """Check the records, then change what the topic asks. `body` is all under the CRC."""
     attributes = header[ATTRIBUTES]
     codec = attributes & CODEC_MASK
-    if attributes & LOG_APPEND_TIME_FLAG and not rules.log_append_time:
-        raise OttlaError(
-            "a producer may not set the timestamp type LogAppendTime", ErrorCode.INVALID_TIMESTAMP
-        )
+    claimed = attributes & LOG_APPEND_TIME_FLAG
     payload: Payload = body
     start = HEADER_BYTES - CRC_START
     if codec:
@@ -251,20 +262,28 @@ def _check_content(
     max_timestamp = header[MAX_TIMESTAMP]
     if rules.per_record:
         facts = check_records(payload, header[RECORD_COUNT], start=start, effort=effort)
-        max_timestamp = header[BASE_TIMESTAMP] + facts.max_timestamp_delta
-        if not _fits(max_timestamp) or not _fits(
-            header[BASE_TIMESTAMP] + facts.min_timestamp_delta
-        ):
+        oldest = header[BASE_TIMESTAMP] + facts.min_timestamp_delta
+        youngest = header[BASE_TIMESTAMP] + facts.max_timestamp_delta
+        if not _fits(oldest) or not _fits(youngest):
             raise OttlaError("a timestamp is beyond 64 bits", ErrorCode.INVALID_TIMESTAMP)
-        _check_each(payload, start, header, facts, rules, now_ms)
+        if claimed:  # as the batch says, each record has its largest timestamp
+            oldest = youngest = max_timestamp
+        if claimed and (rules.log_append_time or max_timestamp == NO_TIMESTAMP):
+            raise OttlaError(
+                "a producer may not set the timestamp type LogAppendTime",
+                ErrorCode.INVALID_TIMESTAMP,
+            )
+        _check_each(payload, start, header, facts, rules, now_ms, (oldest, youngest))
+        max_timestamp = max(youngest, NO_TIMESTAMP)
     if rules.codec is not None and rules.codec != codec and not attributes & CONTROL_FLAG:
         records = _with_codec(records, memoryview(payload)[start:], rules)
         header = unpack_header(records, 0)
         attributes = header[ATTRIBUTES]
+    own_type = 0
     if rules.log_append_time:
-        return with_max_timestamp(records, attributes | LOG_APPEND_TIME_FLAG, now_ms)
-    if max_timestamp != header[MAX_TIMESTAMP]:
-        return with_max_timestamp(records, attributes, max_timestamp)
+        own_type, max_timestamp = LOG_APPEND_TIME_FLAG, now_ms
+    if claimed != own_type or max_timestamp != header[MAX_TIMESTAMP]:
+        return with_max_timestamp(records, attributes & _KEPT_FLAGS | own_type, max_timestamp)
     return records, header
 
 
@@ -278,6 +297,8 @@ def _decompressed(codec: int, data: memoryview, rules: ValidationRules, effort: 
         if granted < most:
             raise EffortExceededError(str(error)) from None
         raise
+    except CorruptRecordError as error:  # not CORRUPT_MESSAGE: clients would send it again
+        raise InvalidRecordError(str(error)) from error
     effort.bytes_left -= len(payload)
     return payload
 
@@ -293,10 +314,13 @@ def _check_each(
     facts: RecordFacts,
     rules: ValidationRules,
     now_ms: int,
+    timestamps: tuple[int, int],
 ) -> None:
-    """Look at every record where the batch as a whole says that the topic refuses one."""
-    oldest = header[BASE_TIMESTAMP] + facts.min_timestamp_delta
-    youngest = header[BASE_TIMESTAMP] + facts.max_timestamp_delta
+    """Look at every record where the batch as a whole says that the topic refuses one.
+
+    `timestamps` are the oldest and the youngest.
+    """
+    oldest, youngest = timestamps
     bounds = None
     if rules.bounds_timestamps and not rules.log_append_time:
         first, last = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
@@ -309,6 +333,7 @@ def _check_each(
         start,
         header[RECORD_COUNT],
         base_timestamp=header[BASE_TIMESTAMP],
+        one_timestamp=youngest if header[ATTRIBUTES] & LOG_APPEND_TIME_FLAG else None,
         keys_wanted=rules.compact,
         timestamps=bounds,
     )
@@ -329,4 +354,4 @@ def _with_codec(records: memoryview, payload: memoryview, rules: ValidationRules
             f"max.message.bytes={rules.max_message_bytes}"
         )
     attributes: int = unpack_header(records, 0)[ATTRIBUTES]
-    return with_body(records, (attributes & ~CODEC_MASK) | codec, body)
+    return with_body(records, attributes & _KEPT_FLAGS & ~CODEC_MASK | codec, body)

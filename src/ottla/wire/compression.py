@@ -9,6 +9,7 @@ blocks and a correct header checksum (Java refuses others in v2 batches). Kafka:
 `CompressionType`, `Lz4BlockInputStream` and snappy-java's `SnappyInputStream`.
 """
 
+import contextlib
 import zlib
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
@@ -23,8 +24,11 @@ CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 """Names by number, as `compression.type` has them."""
 
 _GZIP_WINDOW = 31  # zlib's way to say: gzip format, largest window
-_MOST_GZIP_MEMBERS = 64
-"""Each costs a copy of what follows it; writers make one."""
+_GZIP_MEMBER_BLOCKS = 8
+"""How many blocks a further member counts for; writers make one."""
+_GZIP_IGNORED_BYTES = 18
+"""So many bytes behind a member Java passes over without a look."""
+_GZIP_TRAILER = Struct("<II")
 
 LARGE_BYTES = 1 << 20
 """Larger outputs are anonymous mappings: their pages need no zeroing under the interpreter's lock,
@@ -41,11 +45,18 @@ Payload = Buffer | mmap
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES = 32768
+_XERIAL_START = int.from_bytes(_XERIAL_MAGIC[:4], "big", signed=True)
+"""Where the size of a block would stand, it begins another stream."""
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_END = bytes(4)
 _LZ4_STORED = 0x80000000
+_LZ4_BLOCK_CHECKSUMS, _LZ4_CONTENT_CHECKSUM = 0x10, 0x04
+_LZ4_LEAST_SIZE_CODE = 4
 _ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_MAGIC_BYTES = _ZSTD_MAGIC.to_bytes(4, "little")
 _ZSTD_BLOCK_BYTES = 131072
+_ZSTD_READ_BYTES = _ZSTD_BLOCK_BYTES + 3
+"""What Java's reader takes at a time."""
 _BIG_INT32 = Struct(">i")
 _LITTLE_UINT32 = Struct("<I")
 
@@ -115,14 +126,19 @@ class _Output:
     def room(self) -> int:
         return self._max_size - self.size
 
+    def count(self, blocks: int = 1) -> None:
+        """Count blocks, or what costs as much time; RecordTooLargeError for too many."""
+        self.blocks += blocks
+        if (self.blocks - _FREE_BLOCKS) * _LEAST_BLOCK_BYTES > self._max_size:
+            raise _too_large(self._codec, self._max_size)
+
     def add(self, part: Buffer) -> None:
         """Take one block's bytes; RecordTooLargeError beyond the cap."""
         at = self.size
         self.size += len(part)
-        self.blocks += 1
-        least = (self.blocks - _FREE_BLOCKS) * _LEAST_BLOCK_BYTES
-        if max(self.size, least) > self._max_size:
+        if self.size > self._max_size:
             raise _too_large(self._codec, self._max_size)
+        self.count()
         if self._large is None:
             self._parts.append(part)
             if self.size > LARGE_BYTES:
@@ -166,28 +182,82 @@ def _resized(memory: mmap, size: int) -> mmap:
 def _decompress_gzip(data: memoryview, max_size: int) -> Payload:
     if len(data) <= _PIECE_BYTES:  # what most batches are: one small member
         member = zlib.decompressobj(_GZIP_WINDOW)
-        whole = member.decompress(data, min(max_size + 1, LARGE_BYTES))
-        if member.eof and not member.unused_data and len(whole) <= max_size:
-            return whole
+        with contextlib.suppress(zlib.error):  # of reserved flags, too, which Java passes over
+            whole = member.decompress(data, min(max_size + 1, LARGE_BYTES))
+            if member.eof and not member.unused_data and len(whole) <= max_size:
+                return whole
     output = _Output(GZIP, max_size)
-    pos, end = 0, len(data)
-    for _ in range(_MOST_GZIP_MEMBERS):
-        member = zlib.decompressobj(_GZIP_WINDOW)
-        while not member.eof:
-            if pos == end:
-                raise _cut_short(GZIP)
-            piece: Buffer = data[pos : pos + _PIECE_BYTES]
-            pos += len(piece)
-            while len(piece) and not member.eof:
-                # One byte over the cap is asked for, to tell "exactly full" from "too large".
-                part = member.decompress(piece, min(output.room + 1, LARGE_BYTES))
-                if part:
-                    output.add(part)
-                piece = member.unconsumed_tail
-        pos -= len(member.unused_data)
-        if pos == end:
+    pos = _gzip_header(data, 0)
+    while True:
+        pos = _gzip_member(data, pos, output)
+        if len(data) - pos <= _GZIP_IGNORED_BYTES:
             return output.whole()
-    raise CorruptRecordError(f"gzip data of more than {_MOST_GZIP_MEMBERS} members")
+        try:
+            pos = _gzip_header(data, pos)
+        except CorruptRecordError:  # Java ignores what begins like no member
+            return output.whole()
+        output.count(_GZIP_MEMBER_BLOCKS)
+
+
+def _gzip_header(data: memoryview, pos: int) -> int:
+    """Return where a member's deflated data starts, as Java's GZIPInputStream finds it."""
+    start, end = pos, len(data)
+    if end - pos < 10:
+        raise _cut_short(GZIP)
+    if bytes(data[pos : pos + 3]) != b"\x1f\x8b\x08":
+        raise CorruptRecordError("no gzip member")
+    flags = data[pos + 3]
+    pos += 10
+    if flags & 4:  # extra field
+        pos += 2 + int.from_bytes(data[pos : pos + 2], "little")
+    for flag in (8, 16):  # name, comment
+        if flags & flag:
+            pos = _after_zero(data, pos)
+    if flags & 2:
+        crc = zlib.crc32(data[start:pos]) & 0xFFFF
+        if crc != int.from_bytes(data[pos : pos + 2], "little"):
+            raise CorruptRecordError("the header checksum of a gzip member is wrong")
+        pos += 2
+    if pos > end:
+        raise _cut_short(GZIP)
+    return pos
+
+
+def _after_zero(data: memoryview, pos: int) -> int:
+    while pos < len(data):
+        at = bytes(data[pos : pos + 512]).find(0)
+        if at >= 0:
+            return pos + at + 1
+        pos += 512
+    raise _cut_short(GZIP)
+
+
+def _gzip_member(data: memoryview, pos: int, output: _Output) -> int:
+    """Add what the deflated data at `pos` holds; return the end of the trailer, which is checked.
+
+    The pieces start small, since zlib copies what follows a member.
+    """
+    member = zlib.decompressobj(-15)
+    crc, began, piece_bytes = 0, output.size, 512
+    while not member.eof:
+        if pos == len(data):
+            raise _cut_short(GZIP)
+        piece: Buffer = data[pos : pos + piece_bytes]
+        pos += len(piece)
+        piece_bytes = min(2 * piece_bytes, _PIECE_BYTES)
+        while len(piece) and not member.eof:
+            # One byte over the cap is asked for, to tell "exactly full" from "too large".
+            part = member.decompress(piece, min(output.room + 1, LARGE_BYTES))
+            if part:
+                crc = zlib.crc32(part, crc)
+                output.add(part)
+            piece = member.unconsumed_tail
+    pos -= len(member.unused_data)
+    if len(data) - pos < _GZIP_TRAILER.size:
+        raise _cut_short(GZIP)
+    if _GZIP_TRAILER.unpack_from(data, pos) != (crc, output.size - began):
+        raise CorruptRecordError("the checksum or the size of a gzip member is wrong")
+    return pos + _GZIP_TRAILER.size
 
 
 # -- snappy -------------------------------------------------------------------------------------
@@ -202,17 +272,19 @@ def _compress_snappy(data: memoryview) -> bytes:
 
 
 def _decompress_snappy(data: memoryview, max_size: int) -> Payload:
-    if bytes(data[:8]) != _XERIAL_MAGIC:  # librdkafka writes the bare format
-        return _decompress_snappy_block(data, max_size, max_size)
-    pos = len(_XERIAL_HEADER)
     end = len(data)
+    if end < len(_XERIAL_HEADER) or bytes(data[:8]) != _XERIAL_MAGIC:
+        return _decompress_snappy_block(data, max_size, max_size)  # bare, as librdkafka writes it
+    pos = len(_XERIAL_HEADER)
     if end - pos > 4 and _BIG_INT32.unpack_from(data, pos)[0] == end - pos - 4:  # one block
         return _decompress_snappy_block(data[pos + 4 :], max_size, max_size)
     output = _Output(SNAPPY, max_size)
-    while pos < end:
-        if end - pos < 4:
-            raise _cut_short(SNAPPY)
+    while end - pos >= 4:  # Java passes over less
         (size,) = _BIG_INT32.unpack_from(data, pos)
+        if size == _XERIAL_START:
+            pos = _next_xerial(data, pos)
+            output.count()
+            continue
         pos += 4
         if size <= 0 or size > end - pos:
             raise CorruptRecordError(f"a snappy block claims {size} of {end - pos} bytes")
@@ -220,6 +292,21 @@ def _decompress_snappy(data: memoryview, max_size: int) -> Payload:
         output.add(memoryview(part))
         pos += size
     return output.whole()
+
+
+def _next_xerial(data: memoryview, pos: int) -> int:
+    """Return where the blocks of one more stream start; only its version is checked, as by Java."""
+    after = pos + len(_XERIAL_HEADER)
+    if after > len(data):
+        raise _cut_short(SNAPPY)
+    if bytes(data[pos : pos + 8]) != _XERIAL_MAGIC:
+        if len(data) - after < 4:
+            return after
+        raise CorruptRecordError("no header of a snappy stream, and more behind it")
+    (version,) = _BIG_INT32.unpack_from(data, pos + 8)
+    if version < 1:
+        raise CorruptRecordError(f"a snappy stream of version {version}")
+    return after
 
 
 def _decompress_snappy_block(data: memoryview, room: int, max_size: int) -> bytearray | mmap:
@@ -239,25 +326,41 @@ def _decompress_snappy_block(data: memoryview, room: int, max_size: int) -> byte
 
 
 def _decompress_lz4(data: memoryview, max_size: int) -> Payload:
-    """Decode block by block, so that one block at most is held beyond the cap."""
-    pos, block_limit, block_checksums = _lz4_header(data)
+    """Decode block by block, so that one block at most is held beyond the cap.
+
+    As with Java, the frame ends with its end mark, or with a block that holds nothing; whatever
+    follows is ignored. A content checksum has to be there, but nobody compares it.
+    """
+    pos, size_code, flags = _lz4_header(data)
+    block_limit = 1 << (8 + 2 * size_code)
+    checksum_bytes = 4 if flags & _LZ4_BLOCK_CHECKSUMS else 0
+    end_mark_bytes = 8 if flags & _LZ4_CONTENT_CHECKSUM else 4
     output: _Output | None = None
     end = len(data)
     while True:
         if end - pos < 4:
             raise _cut_short(LZ4)
         (size,) = _LITTLE_UINT32.unpack_from(data, pos)
-        pos += 4
         stored, size = size & _LZ4_STORED, size & ~_LZ4_STORED
         if size == 0:
+            if end - pos < end_mark_bytes:
+                raise _cut_short(LZ4)
             return b"" if output is None else output.whole()
-        if size > block_limit or size > end - pos:
-            raise CorruptRecordError(f"an lz4 block claims {size} of {end - pos} bytes")
-        block = data[pos : pos + size]
-        part = block if stored else _lz4_block(block, block_limit)
-        pos += size + (4 if block_checksums else 0)
+        start, pos = pos, pos + 4 + size + checksum_bytes
+        if size > block_limit or pos > end:
+            raise CorruptRecordError(f"an lz4 block claims {size} of {end - start - 4} bytes")
+        block = data[start + 4 : start + 4 + size]
+        if checksum_bytes:
+            part = _lz4_checked_block(data[start:pos], size_code)
+        else:
+            part = block if stored else _lz4_block(block, block_limit)
+        if not len(part):
+            return b"" if output is None else output.whole()
         if (
-            output is None and data[pos : pos + 4] == _LZ4_END and len(part) <= max_size
+            output is None
+            and data[pos : pos + 4] == _LZ4_END
+            and end - pos >= end_mark_bytes
+            and len(part) <= max_size
         ):  # one block
             return part
         output = output or _Output(LZ4, max_size)
@@ -269,13 +372,25 @@ def _lz4_block(block: memoryview, block_limit: int) -> memoryview:
     return output[: cramjam.lz4.decompress_block_into(block, output, len(output))]
 
 
-def _lz4_header(data: memoryview) -> tuple[int, int, bool]:
-    """Return where the blocks start, how large one may be, and whether each has a checksum."""
+def _lz4_checked_block(block: memoryview, size_code: int) -> memoryview:
+    """Return what a block with its size and its checksum holds: the C code reads it as a frame."""
+    most = 255 * len(block) + 64
+    while size_code > _LZ4_LEAST_SIZE_CODE and most <= 1 << (6 + 2 * size_code):
+        size_code -= 1  # the C code allocates a block of that size
+    output = memoryview(bytearray(min(1 << (8 + 2 * size_code), most)))
+    descriptor = bytes((0x60 | _LZ4_BLOCK_CHECKSUMS, size_code << 4))
+    check = xxh32_short(descriptor) >> 8 & 0xFF
+    frame = b"".join((_LZ4_MAGIC, descriptor, bytes((check,)), block, _LZ4_END))
+    return output[: cramjam.lz4.decompress_into(frame, output)]
+
+
+def _lz4_header(data: memoryview) -> tuple[int, int, int]:
+    """Return where the blocks start, the code of how large one may be, and the flags."""
     if len(data) < 7 or bytes(data[:4]) != _LZ4_MAGIC:
         raise CorruptRecordError("no lz4 frame")
-    flags, size_code = data[4], data[5] >> 4 & 7
-    if flags >> 6 != 1 or flags & 3 or size_code < 4:
-        raise CorruptRecordError(f"unsupported lz4 frame: flags {flags:#04x}, size {size_code}")
+    flags, size_code = data[4], data[5] >> 4
+    if flags >> 6 != 1 or flags & 3 or data[5] & 0xF or not 4 <= size_code <= 7:
+        raise CorruptRecordError(f"unsupported lz4 frame: flags {flags:#04x}, {data[5]:#04x}")
     if not flags & 0x20:
         raise CorruptRecordError("lz4 frames with linked blocks are not part of Kafka's format")
     pos = 6 + (8 if flags & 0x08 else 0)
@@ -283,7 +398,7 @@ def _lz4_header(data: memoryview) -> tuple[int, int, bool]:
         raise _cut_short(LZ4)
     if data[pos] != xxh32_short(bytes(data[4:pos])) >> 8 & 0xFF:
         raise CorruptRecordError("the header checksum of an lz4 frame is wrong")
-    return pos + 1, 1 << (8 + 2 * size_code), bool(flags & 0x10)
+    return pos + 1, size_code, flags
 
 
 def xxh32_short(data: bytes) -> int:
@@ -308,9 +423,14 @@ def xxh32_short(data: bytes) -> int:
 # -- zstd ---------------------------------------------------------------------------------------
 
 
+class _BegunFrameError(CorruptRecordError):
+    """The data ends in a frame of which no block is whole: nothing comes out of it."""
+
+
 def _decompress_zstd(data: memoryview, max_size: int) -> Payload:
     """Allocate what the block headers can yield at most, but never more than the cap."""
-    bound = _zstd_bound(data, max_size)
+    bound, end = _zstd_bound(data, max_size)
+    data = data[:end]
     room = min(bound, max_size)
     output: bytearray | mmap = mapping_of(room) if room > LARGE_BYTES else bytearray(room)
     view = memoryview(output)
@@ -326,8 +446,8 @@ def _decompress_zstd(data: memoryview, max_size: int) -> Payload:
     return _resized(output, size) if size > LARGE_BYTES else output[:size]
 
 
-def _zstd_bound(data: memoryview, enough: int) -> int:
-    """Return an upper bound of the output, from the block headers alone.
+def _zstd_bound(data: memoryview, enough: int) -> tuple[int, int]:
+    """Return an upper bound of the output, from the block headers alone, and where frames end.
 
     Beyond `enough` bytes, or blocks that count for as many, nothing further is looked at.
     """
@@ -336,19 +456,31 @@ def _zstd_bound(data: memoryview, enough: int) -> int:
     while pos < end and total <= enough:
         frames += 1
         if (frames - _FREE_BLOCKS) * _LEAST_BLOCK_BYTES > enough:
-            return enough + 1
-        if end - pos < 8:
-            raise _cut_short(ZSTD)
-        (magic,) = _LITTLE_UINT32.unpack_from(data, pos)
-        if magic & 0xFFFFFFF0 == 0x184D2A50:  # a skippable frame
-            (size,) = _LITTLE_UINT32.unpack_from(data, pos + 4)
-            pos += 8 + size
-            continue
-        if magic != _ZSTD_MAGIC:
-            raise CorruptRecordError("no zstd frame")
-        pos, size = _zstd_frame(data, pos + 4, enough)
+            return enough + 1, end
+        try:
+            after, size = _zstd_next(data, pos, enough)
+        except _BegunFrameError:
+            # Java stops here if it has read the end of the frame before in the same piece.
+            if pos > (end - 1) // _ZSTD_READ_BYTES * _ZSTD_READ_BYTES:
+                return total, pos
+            raise
+        pos = after
         total += size
-    return total
+    return total, end
+
+
+def _zstd_next(data: memoryview, pos: int, enough: int) -> tuple[int, int]:
+    """Return the end of the frame that starts at `pos`, and its output's bound."""
+    room = len(data) - pos
+    (magic,) = _LITTLE_UINT32.unpack(bytes(data[pos : pos + 4]) + _ZSTD_MAGIC_BYTES[room:])
+    if magic & 0xFFFFFFF0 == 0x184D2A50:  # a skippable frame
+        size = int.from_bytes(data[pos + 4 : pos + 8], "little")
+        if room < 8 + size:
+            raise _BegunFrameError("zstd data is cut short")
+        return pos + 8 + size, 0
+    if magic != _ZSTD_MAGIC:
+        raise CorruptRecordError("no zstd frame")
+    return _zstd_frame(data, pos + 4, enough)
 
 
 def _zstd_frame(data: memoryview, pos: int, enough: int) -> tuple[int, int]:
@@ -356,17 +488,23 @@ def _zstd_frame(data: memoryview, pos: int, enough: int) -> tuple[int, int]:
 
     The end of the data and more than `enough` for a frame that holds, or counts for, more.
     """
+    end = len(data)
+    if pos >= end:
+        raise _BegunFrameError("zstd data is cut short")
     flags = data[pos]
     single_segment = flags >> 5 & 1
+    # A dictionary, what is reserved, or a window above 128 MiB is wrong from the start.
+    begun = not flags & 0xB and (single_segment or bytes(data[pos + 1 : pos + 2]) <= b"\x88")
     content_size_bytes = (single_segment, 2, 4, 8)[flags >> 6]
     pos += 1 + (1 - single_segment) + (0, 1, 2, 4)[flags & 3] + content_size_bytes
     total = blocks = 0
-    end = len(data)
     while True:
         blocks += 1
         if max(total, (blocks - _FREE_BLOCKS) * _LEAST_BLOCK_BYTES) > enough:
             return end, enough + 1
         if end - pos < 3:
+            if blocks == 1 and begun:
+                raise _BegunFrameError("zstd data is cut short")
             raise _cut_short(ZSTD)
         header = data[pos] | data[pos + 1] << 8 | data[pos + 2] << 16
         last, kind, size = header & 1, header >> 1 & 3, header >> 3
@@ -374,6 +512,8 @@ def _zstd_frame(data: memoryview, pos: int, enough: int) -> tuple[int, int]:
             raise CorruptRecordError(f"a zstd block of type {kind} claims {size} bytes")
         total += _ZSTD_BLOCK_BYTES if kind == 2 else size
         pos += 3 + (1 if kind == 1 else size)
+        if pos > end and blocks == 1 and kind and begun:
+            raise _BegunFrameError("zstd data is cut short")
         if last:
             pos += 4 if flags & 4 else 0
             if pos > end:

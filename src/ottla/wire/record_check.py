@@ -56,21 +56,38 @@ _RUN_STEPS = 32
 
 
 def read_varint(data: bytes, pos: int) -> tuple[int, int]:
-    """Return a zigzag varint (up to 64 bits) and the position after it."""
+    """Return a zigzag varint of 64 bits, as a timestamp delta is, and the position after it."""
     byte = data[pos]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), pos + 1
-    value = byte & 0x7F
+    return _long_varint(data, pos, 63)
+
+
+def read_int(data: bytes, pos: int) -> tuple[int, int]:
+    """Return a zigzag varint of 32 bits, as all but timestamp deltas are, and the position after.
+
+    Longer ones are refused, since Java cannot read them.
+    """
+    byte = data[pos]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), pos + 1
+    return _long_varint(data, pos, 28)
+
+
+def _long_varint(data: bytes, pos: int, last_shift: int) -> tuple[int, int]:
+    value = data[pos] & 0x7F
     shift = 7
     while True:
         pos += 1
         byte = data[pos]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if shift == last_shift:  # Java drops the bits for which it has no room
+                value &= 0xFFFFFFFF if last_shift == 28 else 0xFFFFFFFFFFFFFFFF
             return (value >> 1) ^ -(value & 1), pos + 1
         shift += 7
-        if shift > 63:
-            raise InvalidRecordError("a varint is longer than ten bytes")
+        if shift > last_shift:
+            raise InvalidRecordError(f"a varint is longer than {shift // 7} bytes")
 
 
 def varint(value: int) -> bytes:
@@ -158,7 +175,7 @@ def _walk(
     total = len(data)
     while index < stop:
         start = pos
-        size, pos = read_varint(data, pos) if data[pos] & 0x81 else (data[pos] >> 1, pos + 1)
+        size, pos = read_int(data, pos) if data[pos] & 0x81 else (data[pos] >> 1, pos + 1)
         end = pos + size
         if size < 0 or end > total:
             raise InvalidRecordError(f"record {index} claims {size} of {total - pos} bytes")
@@ -175,7 +192,7 @@ def _walk(
             highest = delta
         delta = data[offset_at]
         if delta & 0x81:
-            delta, key_at = read_varint(data, offset_at)
+            delta, key_at = read_int(data, offset_at)
         else:
             delta >>= 1
             key_at = offset_at + 1
@@ -189,10 +206,10 @@ def _walk(
             null_key = True
             key_end = value_at = key_at + 1
         else:
-            size, key_end = read_varint(data, key_at)
+            size, key_end = read_int(data, key_at)
             null_key = null_key or size < 0
             value_at = key_end + size if size > 0 else key_end
-        size, value_end = read_varint(data, value_at)
+        size, value_end = read_int(data, value_at)
         headers_at = value_end + size if size > 0 else value_end
         if headers_at >= end:
             raise InvalidRecordError(f"record {index} ends before its fields do")
@@ -223,18 +240,18 @@ def _walk(
 
 def _headers(data: bytes, pos: int, end: int, index: int, effort: Effort) -> int:
     """Check a record's headers, whose count stands at `pos`; return where they end."""
-    count, pos = read_varint(data, pos)
+    count, pos = read_int(data, pos)
     if not 0 <= count <= end - pos:
         raise InvalidRecordError(f"record {index} claims {count} headers")
     effort.step(count)
     for _ in range(count):
-        size, pos = read_varint(data, pos)
+        size, pos = read_int(data, pos)
         if size < 0:
             raise InvalidRecordError(f"record {index} has a header without a key")
         pos += size
         if pos >= end:
             raise InvalidRecordError(f"record {index} ends within a header")
-        size, pos = read_varint(data, pos)
+        size, pos = read_int(data, pos)
         if size > 0:
             pos += size
     return pos

@@ -39,7 +39,7 @@ from ottla.wire.batch_header import (
     unpack_header,
     unpack_start,
 )
-from ottla.wire.record_check import RecordFacts, check_records, read_varint, varint
+from ottla.wire.record_check import RecordFacts, check_records, read_int, read_varint, varint
 from ottla.wire.schema import Records
 
 __all__ = [
@@ -175,15 +175,15 @@ def iter_payload(header: BatchHeader, payload: bytes) -> Iterator[Record]:
 
 
 def _parse_record(payload: bytes, pos: int, header: BatchHeader) -> tuple[Record, int]:
-    size, pos = read_varint(payload, pos)
+    size, pos = read_int(payload, pos)
     end = pos + size
     if size < 0 or end > len(payload):
         raise InvalidRecordError(f"a record claims {size} of {len(payload) - pos} bytes")
     timestamp_delta, pos = read_varint(payload, pos + 1)
-    offset_delta, pos = read_varint(payload, pos)
+    offset_delta, pos = read_int(payload, pos)
     key, pos = _read_bytes(payload, pos, end)
     value, pos = _read_bytes(payload, pos, end)
-    count, pos = read_varint(payload, pos) if payload[pos] else (0, pos + 1)
+    count, pos = read_int(payload, pos) if payload[pos] else (0, pos + 1)
     if not 0 <= count <= end - pos:
         raise InvalidRecordError(f"a record claims {count} headers in {end - pos} bytes")
     headers = []
@@ -213,7 +213,7 @@ def _read_bytes(payload: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
         size = (byte >> 1) ^ -(byte & 1)
         pos += 1
     else:
-        size, pos = read_varint(payload, pos)
+        size, pos = read_int(payload, pos)
     if size < 0:
         return None, pos
     if pos + size > end:

@@ -173,9 +173,68 @@ def test_log_append_time_is_written_and_the_crc_with_it(kit):
     assert {r.timestamp for r in iter_records(part)} == {777_000}
 
 
-def test_a_producer_may_not_claim_log_append_time(kit):
-    batch = patch(kit.batch(), 21, ">h", 0x08)
-    refused(kit, batch, OttlaError, ErrorCode.INVALID_TIMESTAMP)
+@pytest.mark.parametrize("codec", [0, *CODECS])
+def test_the_bit_of_log_append_time_is_taken_off(kit, codec):
+    """As by Kafka: each record has the batch's largest timestamp while it is checked."""
+    log = kit.open()
+    batch = patch(kit.batch(2, at=1000, codec=codec), 21, ">h", 0xFB88 - (1 << 16) | codec)
+    batch = patch(batch, 35, ">q", 5)
+    info = log.append_as_leader(batch, 0, 0)
+    assert info.max_timestamp == 5
+    [part] = log.read(0, 10_000, 2).parts
+    header = parse_batch_header(part)
+    assert crc_ok(part, 0, header)
+    assert (header.attributes, header.max_timestamp) == (codec, 5)
+    assert [r.timestamp for r in iter_records(part)] == [1000, 1001]
+
+
+@pytest.mark.parametrize("codec", [0, *CODECS])
+def test_where_a_producer_may_not_claim_log_append_time(kit, codec):
+    batch = patch(kit.batch(codec=codec), 21, ">h", 0x08 | codec)
+    refused(
+        kit,
+        memoryview(bytearray(batch)),
+        OttlaError,
+        ErrorCode.INVALID_TIMESTAMP,
+        message_timestamp_type="LogAppendTime",
+    )
+    without = patch(memoryview(bytearray(batch)), 35, ">q", -1)
+    refused(kit, without, OttlaError, ErrorCode.INVALID_TIMESTAMP)
+    late = patch(memoryview(bytearray(batch)), 35, ">q", kit.clock.wall + 10_000)
+    bound = {"message_timestamp_after_max_ms": 9_999}
+    refused(kit, late, RecordsRefusedError, ErrorCode.INVALID_TIMESTAMP, **bound)
+
+
+def test_flags_without_a_meaning_stay_unless_something_changes(kit):
+    log = kit.open()
+    batch = patch(kit.batch(at=1000), 21, ">h", 0x7FC0)
+    log.append_as_leader(memoryview(bytearray(batch)), 0, 0)
+    log.append_as_leader(patch(batch, 35, ">q", 5), 0, 0)
+    kept, changed = (parse_batch_header(log.read(n, 10_000, 2).parts[0]) for n in (0, 1))
+    assert (kept.attributes, changed.attributes) == (0x7FC0, 0x40)
+
+
+def test_the_largest_of_negative_timestamps_is_none(kit):
+    log = kit.open()
+    assert log.append_as_leader(kit.batch(2, at=-9), 0, 0).max_timestamp == -1
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_cannot_be_decompressed_is_not_to_be_sent_again(kit, codec):
+    batch = kit.batch(20, codec=codec)
+    batch[61] ^= 0xFF
+    refused(kit, patch(batch, 57, ">i", 20), InvalidRecordError, ErrorCode.INVALID_RECORD)
+
+
+@pytest.mark.parametrize(
+    "behind", [bytes(12), bytes(8) + b"\0\0\0\x0d", bytes(8) + b"\0\0\1\0" + bytes(4) + b"\3"]
+)
+def test_what_begins_like_no_batch_is_corrupt(kit, behind):
+    """As Kafka's `ByteBufferLogInputStream` says, of the first batch and of one behind it."""
+    for raw in (behind, bytes(kit.batch()) + behind):
+        with pytest.raises(CorruptRecordError):
+            one_batch(memoryview(raw))
+    assert len(one_batch(memoryview(bytes(kit.batch()) + behind[:11]))) == len(kit.batch())
 
 
 def test_a_wrong_max_timestamp_is_corrected(kit):

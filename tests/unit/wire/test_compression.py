@@ -4,6 +4,7 @@ import gzip
 import resource
 import time
 import tracemalloc
+import zlib
 
 import cramjam
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from ottla.model.errors import CorruptRecordError, RecordTooLargeError
 from ottla.wire import compression
 from ottla.wire.compression import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
+from support.odd_batches import xxh32
 
 CODECS = [GZIP, SNAPPY, LZ4, ZSTD]
 NOISE = bytes(pow(i, 3, 251) ^ (i * i >> 5) & 0xFF for i in range(200_000))
@@ -88,15 +90,63 @@ def test_gzip_of_several_members_is_one_stream():
         decompress(GZIP, packed, 6)
 
 
-def test_gzip_of_endless_members_is_refused():
-    with pytest.raises(CorruptRecordError, match="members"):
-        decompress(GZIP, gzip.compress(b"") * 1000, 100)
+def test_gzip_is_read_as_java_does():
+    """RFC 1952's optional fields, flags it reserves, and whatever follows that is no member."""
+    member = gzip.compress(b"data")
+    head, rest = b"\x1f\x8b\x08", member[10:]
+    for flags, fields in [
+        (0, b""),
+        (4, b"\x02\x00xy"),
+        (8, b"name\x00"),
+        (16, b"comment\x00"),
+        (0xE1, b""),
+        (28, b"\x00\x00" + b"n" * 2000 + b"\x00\x00"),
+    ]:
+        packed = head + bytes((flags,)) + bytes(6) + fields
+        checked = head + bytes((flags | 2,)) + bytes(6) + fields
+        crc = (zlib.crc32(checked) & 0xFFFF).to_bytes(2, "little")
+        for whole in (packed + rest, checked + crc + rest, member + packed + rest):
+            for behind in (b"", bytes(8), b"rubbish" * 20, member[:15], member[:9] + bytes(50)):
+                end = whole + behind
+                expected = b"datadata" if whole.startswith(member) else b"data"
+                if len(behind) > 18 and behind.startswith(head):
+                    with pytest.raises(CorruptRecordError):
+                        decompress(GZIP, end, 100)
+                else:
+                    assert decompress(GZIP, end, 100) == expected
+        with pytest.raises(CorruptRecordError, match="header"):
+            decompress(GZIP, checked + bytes((crc[0] ^ 1, crc[1])) + rest, 100)
+    for at in (-1, -5):
+        wrong = bytearray(member)
+        wrong[at] ^= 1
+        with pytest.raises(CorruptRecordError):
+            decompress(GZIP, wrong, 100)
+        with pytest.raises(CorruptRecordError):
+            decompress(GZIP, member + wrong, 100)
+        with pytest.raises(CorruptRecordError):
+            decompress(GZIP, bytes(wrong) + bytes(3), 100)
+
+
+def test_a_hundred_gzip_members_are_one_stream():
+    assert decompress(GZIP, gzip.compress(b"0123456789") * 100, 1 << 20) == b"0123456789" * 100
 
 
 def test_snappy_is_read_bare_and_framed():
     data = NOISE[:100_000]
     assert compress(SNAPPY, data)[:16].hex() == "82534e41505059000000000100000001"
     assert bytes(decompress(SNAPPY, bytes(cramjam.snappy.compress_raw(data)), len(data))) == data
+
+
+def test_snappy_streams_may_follow_each_other():
+    one, two = compress(SNAPPY, b"one "), compress(SNAPPY, b"two")
+    for behind in (b"", b"\x00", bytes(3), one[:4] + bytes(12)):
+        assert bytes(decompress(SNAPPY, one + two + behind, 100)) == b"one two"
+    assert bytes(decompress(SNAPPY, two + one[:16], 100)) == b"two"
+    old = one[:8] + bytes(8)
+    assert bytes(decompress(SNAPPY, old + one[16:], 100)) == b"one "  # Java looks at no version
+    for wrong in (bytes(4), old, one[:4] + bytes(16), one[:10], b"rubbish"):
+        with pytest.raises(CorruptRecordError):
+            decompress(SNAPPY, one + wrong, 100)
 
 
 def test_a_snappy_block_of_an_impossible_size_is_corrupt():
@@ -134,6 +184,55 @@ def test_lz4_stored_blocks_and_content_sizes_are_read():
         decompress(LZ4, frame[:-4], 3)
 
 
+def lz4_frame(*blocks, flags=0x60, size=0x40, end=bytes(4)):
+    """Return a frame of blocks that are stored, with the checksums that its flags ask for."""
+    head = bytes((flags, size)) + bytes(8 if flags & 8 else 0)
+    frame = b"\x04\x22\x4d\x18" + head + bytes((xxh32(head) >> 8 & 0xFF,))
+    for block in blocks:
+        frame += (len(block) | 1 << 31).to_bytes(4, "little") + block
+        if flags & 0x10:
+            frame += xxh32(block).to_bytes(4, "little")
+    return frame + end
+
+
+def test_lz4_block_checksums_are_checked():
+    packed = bytes(cramjam.lz4.compress_block(b"ab" * 500, store_size=False))
+    size, check = len(packed).to_bytes(4, "little"), xxh32(packed).to_bytes(4, "little")
+    for code in (0x40, 0x50, 0x60, 0x70):
+        frame = lz4_frame(b"stored", NOISE[:9000], flags=0x78, size=code, end=b"")
+        frame += size + packed + check + bytes(4)
+        assert bytes(decompress(LZ4, frame, 20_000)) == b"stored" + NOISE[:9000] + b"ab" * 500
+        for at in (15 + 4 + 6, len(frame) - 8, len(frame) - 5, len(frame) - 9):
+            wrong = bytearray(frame)
+            wrong[at] ^= 1
+            with pytest.raises(CorruptRecordError):
+                decompress(LZ4, wrong, 20_000)
+    with pytest.raises(CorruptRecordError):
+        decompress(LZ4, frame[:-6], 20_000)
+
+
+def test_lz4_ends_where_java_says():
+    """A content checksum is there, right or wrong; what follows the frame does not count."""
+    for behind in (b"", bytes(9), lz4_frame(b"more")):
+        assert bytes(decompress(LZ4, lz4_frame(b"abc") + behind, 9)) == b"abc"
+        assert (
+            bytes(decompress(LZ4, lz4_frame(b"abc", flags=0x64, end=b"\0\0\0\0sums") + behind, 9))
+            == b"abc"
+        )
+    assert bytes(decompress(LZ4, lz4_frame(b"abc", end=b"\x01\0\0\0\0rubbish"), 9)) == b"abc"
+    for frame in (
+        lz4_frame(b"abc", flags=0x64),
+        lz4_frame(b"abc", flags=0x61),
+        lz4_frame(b"abc", flags=0xA0),
+        lz4_frame(b"abc", size=0x41),
+        lz4_frame(b"abc", size=0xC0),
+        lz4_frame(b"abc", size=0x30),
+        lz4_frame(bytes((1 << 16) + 1)),
+    ):
+        with pytest.raises(CorruptRecordError):
+            decompress(LZ4, frame, 1 << 20)
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
@@ -154,6 +253,31 @@ def test_zstd_frames_may_follow_each_other_and_be_skipped():
         compress(ZSTD, b"one ") + b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc" + compress(ZSTD, b"two")
     )
     assert bytes(decompress(ZSTD, frame, 7)) == b"one two"
+
+
+def test_a_mebibyte_of_skippable_zstd_frames_takes_no_time():
+    began_s = time.process_time()
+    assert bytes(decompress(ZSTD, b"\x50\x2a\x4d\x18\0\0\0\0" * (1 << 17), 1 << 20)) == b""
+    assert time.process_time() - began_s < 0.1
+
+
+def test_zstd_ignores_a_frame_that_only_begins_behind_a_whole_one():
+    """As Java's reader, unless anything might come out of it."""
+    whole = compress(ZSTD, b"one")
+    packed = compress(ZSTD, b"ab" * 500)
+    for begun in (whole[:1], whole[:4], whole[:5], whole[:8], packed[:-1]):
+        assert bytes(decompress(ZSTD, whole + begun, 9)) == b"one"
+    assert bytes(decompress(ZSTD, whole + b"\x51\x2a\x4d\x18\x09", 9)) == b"one"
+    for wrong in (
+        bytes(1),
+        bytes(20),
+        whole[:4] + b"\x01",
+        whole[:4] + b"\x08",
+        whole[:4] + b"\x00\x90",
+        b"\x28\xb5\x2f\xfd\x00\x40\x18\x00\x00a",  # two of three stored bytes are missing
+    ):
+        with pytest.raises(CorruptRecordError):
+            decompress(ZSTD, whole + wrong, 9)
 
 
 def test_names_stand_at_their_numbers():
@@ -185,8 +309,20 @@ def test_several_large_gzip_members_are_one_output():
         (SNAPPY, compress(SNAPPY, b"")[:16], b"\0\0\0\1\0"),
         (LZ4, compress(LZ4, b"x")[:7], b"\1\0\0\x80x"),
         (ZSTD, b"\x28\xb5\x2f\xfd\0\x40", b"\0\0\0"),
+        (GZIP, b"", gzip.compress(b"")),
+        (GZIP, b"", gzip.compress(b"x", 0)),
+        (SNAPPY, b"", compress(SNAPPY, b"")),
+        (LZ4, lz4_frame(flags=0x70, size=0x70, end=b""), lz4_frame(b"x", flags=0x70)[7:-4]),
     ],
-    ids=["snappy", "lz4", "zstd"],
+    ids=[
+        "snappy",
+        "lz4",
+        "zstd",
+        "members",
+        "stored members",
+        "streams",
+        "checksums",
+    ],
 )
 def test_many_tiny_blocks_stop_at_the_cap(empty):
     """F35: a mebibyte of blocks that hold next to nothing costs time, which the cap bounds too."""
