@@ -52,6 +52,8 @@ _LZ4_END = bytes(4)
 _LZ4_STORED = 0x80000000
 _LZ4_BLOCK_CHECKSUMS, _LZ4_CONTENT_CHECKSUM = 0x10, 0x04
 _LZ4_LEAST_SIZE_CODE = 4
+_LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"  # independent blocks of 64 KiB, and its checksum
+_LZ4_BLOCK_BYTES = 1 << 16
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_MAGIC_BYTES = _ZSTD_MAGIC.to_bytes(4, "little")
 _ZSTD_BLOCK_BYTES = 131072
@@ -70,9 +72,7 @@ def compress(codec: int, data: Buffer) -> bytes:
     if codec == SNAPPY:
         return _compress_snappy(memoryview(data))
     if codec == LZ4:
-        compressor = cramjam.lz4.Compressor(level=1, content_checksum=False, block_linked=False)
-        compressor.compress(data if isinstance(data, bytes) else bytes(data))
-        return bytes(compressor.finish())
+        return _compress_lz4(memoryview(data))
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(data, 3))
     raise CorruptRecordError(f"unknown compression codec {codec}")
@@ -325,6 +325,20 @@ def _decompress_snappy_block(data: memoryview, room: int, max_size: int) -> byte
 # -- lz4 ----------------------------------------------------------------------------------------
 
 
+def _compress_lz4(data: memoryview) -> bytes:
+    """Return the frame that Kafka's `Lz4BlockOutputStream` writes: without checksums of blocks."""
+    parts = [_LZ4_HEADER]
+    for start in range(0, len(data), _LZ4_BLOCK_BYTES):
+        piece = data[start : start + _LZ4_BLOCK_BYTES]
+        block: Buffer = cramjam.lz4.compress_block(piece, store_size=False)
+        size = len(block)
+        if size >= len(piece):
+            block, size = piece, len(piece) | _LZ4_STORED
+        parts += (_LITTLE_UINT32.pack(size), bytes(block))
+    parts.append(_LZ4_END)
+    return b"".join(parts)
+
+
 def _decompress_lz4(data: memoryview, max_size: int) -> Payload:
     """Decode block by block, so that one block at most is held beyond the cap.
 
@@ -378,9 +392,7 @@ def _lz4_checked_block(block: memoryview, size_code: int) -> memoryview:
     while size_code > _LZ4_LEAST_SIZE_CODE and most <= 1 << (6 + 2 * size_code):
         size_code -= 1  # the C code allocates a block of that size
     output = memoryview(bytearray(min(1 << (8 + 2 * size_code), most)))
-    descriptor = bytes((0x60 | _LZ4_BLOCK_CHECKSUMS, size_code << 4))
-    check = xxh32_short(descriptor) >> 8 & 0xFF
-    frame = b"".join((_LZ4_MAGIC, descriptor, bytes((check,)), block, _LZ4_END))
+    frame = b"".join((_LZ4_CHECKED_HEADERS[size_code], block, _LZ4_END))
     return output[: cramjam.lz4.decompress_into(frame, output)]
 
 
@@ -418,6 +430,14 @@ def xxh32_short(data: bytes) -> int:
     value = (value ^ value >> 15) * 2246822519 & mask
     value = (value ^ value >> 13) * 3266489917 & mask
     return value ^ value >> 16
+
+
+_LZ4_CHECKED_HEADERS = {
+    code: _LZ4_MAGIC + flags + bytes((xxh32_short(flags) >> 8 & 0xFF,))
+    for code in range(_LZ4_LEAST_SIZE_CODE, 8)
+    for flags in [bytes((0x60 | _LZ4_BLOCK_CHECKSUMS, code << 4))]
+}
+"""Headers of frames with checksums of blocks, by the code of how large a block may be."""
 
 
 # -- zstd ---------------------------------------------------------------------------------------
