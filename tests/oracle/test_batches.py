@@ -44,6 +44,8 @@ WE_REFUSE = {
     "offset delta": "Kafka keeps them, and its consumers see offsets that the log does not have",
     "timestamp is beyond 64 bits": "Kafka's wrap around",
     "no header of a snappy stream": "Kafka reads on or not, as its buffer happens to end",
+    "zstd data is cut short": "Kafka does not notice if a whole frame ends in the same buffer",
+    "incomplete frame": "the same",
     "too much memory": "Kafka reads zstd windows above 128 MiB where it has all at once",
 }
 """By our texts: what Kafka takes and we refuse, and why (docs/COMPATIBILITY.md)."""
@@ -130,11 +132,13 @@ def explained(item: Item, ours: list[str], theirs: list[str]) -> str | None:
     return None
 
 
-def same_code(ours: list[str], theirs: list[str]) -> bool:
+def same_code(item: Item, ours: list[str], theirs: list[str]) -> bool:
     """Return whether a client sees the same: where Kafka fails within, we say what is wrong."""
     if theirs[0] == "-1":
         return ours[0] in ("87", "76", "32")
-    return ours[0] == theirs[0] or (theirs[0], ours[0]) == ("32", "87")  # both are wrong there
+    if (theirs[0], ours[0]) == ("32", "87") or (item.topic & COMPACTED_TOPIC and ours[0] == "32"):
+        return True  # there is more than one thing wrong
+    return ours[0] == theirs[0]
 
 
 def test_odd_batches_like_kafka(tmp_path):
@@ -149,7 +153,7 @@ def test_odd_batches_like_kafka(tmp_path):
         if readable and we[0] == "0" and (packed_anew or we[1] == they[1]) and we[2] == they[2]:
             continue
         if not readable and we[0] != "0":
-            if they[0] != "0" and not same_code(we, they):
+            if they[0] != "0" and not same_code(item, we, they):
                 codes.append((item.made, we, they))
             continue
         reason = explained(item, we, they)

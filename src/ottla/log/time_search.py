@@ -70,7 +70,8 @@ def _find_max_timestamp_offset(log: LocalLog) -> Search:
         yield from _indexes(log, segment)
         best = max(best, segment.max_timestamp)
         base = segment.base_offset
-    return (yield from _find_by_timestamp(log, best)) if best >= 0 else None
+    # Where no record has a timestamp, the first one: all share the largest, -1.
+    return (yield from _find_by_timestamp(log, best)) if base >= 0 else None
 
 
 def _find_by_timestamp(log: LocalLog, timestamp: int) -> Search:

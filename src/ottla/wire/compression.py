@@ -55,10 +55,7 @@ _LZ4_LEAST_SIZE_CODE = 4
 _LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"  # independent blocks of 64 KiB, and its checksum
 _LZ4_BLOCK_BYTES = 1 << 16
 _ZSTD_MAGIC = 0xFD2FB528
-_ZSTD_MAGIC_BYTES = _ZSTD_MAGIC.to_bytes(4, "little")
 _ZSTD_BLOCK_BYTES = 131072
-_ZSTD_READ_BYTES = _ZSTD_BLOCK_BYTES + 3
-"""What Java's reader takes at a time."""
 _BIG_INT32 = Struct(">i")
 _LITTLE_UINT32 = Struct("<I")
 
@@ -443,14 +440,9 @@ _LZ4_CHECKED_HEADERS = {
 # -- zstd ---------------------------------------------------------------------------------------
 
 
-class _BegunFrameError(CorruptRecordError):
-    """The data ends in a frame of which no block is whole: nothing comes out of it."""
-
-
 def _decompress_zstd(data: memoryview, max_size: int) -> Payload:
     """Allocate what the block headers can yield at most, but never more than the cap."""
-    bound, end = _zstd_bound(data, max_size)
-    data = data[:end]
+    bound = _zstd_bound(data, max_size)
     room = min(bound, max_size)
     output: bytearray | mmap = mapping_of(room) if room > LARGE_BYTES else bytearray(room)
     view = memoryview(output)
@@ -466,8 +458,8 @@ def _decompress_zstd(data: memoryview, max_size: int) -> Payload:
     return _resized(output, size) if size > LARGE_BYTES else output[:size]
 
 
-def _zstd_bound(data: memoryview, enough: int) -> tuple[int, int]:
-    """Return an upper bound of the output, from the block headers alone, and where frames end.
+def _zstd_bound(data: memoryview, enough: int) -> int:
+    """Return an upper bound of the output, from the block headers alone.
 
     Beyond `enough` bytes, or blocks that count for as many, nothing further is looked at.
     """
@@ -476,31 +468,19 @@ def _zstd_bound(data: memoryview, enough: int) -> tuple[int, int]:
     while pos < end and total <= enough:
         frames += 1
         if (frames - _FREE_BLOCKS) * _LEAST_BLOCK_BYTES > enough:
-            return enough + 1, end
-        try:
-            after, size = _zstd_next(data, pos, enough)
-        except _BegunFrameError:
-            # Java stops here if it has read the end of the frame before in the same piece.
-            if pos > (end - 1) // _ZSTD_READ_BYTES * _ZSTD_READ_BYTES:
-                return total, pos
-            raise
-        pos = after
+            return enough + 1
+        if end - pos < 8:
+            raise _cut_short(ZSTD)
+        (magic,) = _LITTLE_UINT32.unpack_from(data, pos)
+        if magic & 0xFFFFFFF0 == 0x184D2A50:  # a skippable frame
+            (size,) = _LITTLE_UINT32.unpack_from(data, pos + 4)
+            pos += 8 + size
+            continue
+        if magic != _ZSTD_MAGIC:
+            raise CorruptRecordError("no zstd frame")
+        pos, size = _zstd_frame(data, pos + 4, enough)
         total += size
-    return total, end
-
-
-def _zstd_next(data: memoryview, pos: int, enough: int) -> tuple[int, int]:
-    """Return the end of the frame that starts at `pos`, and its output's bound."""
-    room = len(data) - pos
-    (magic,) = _LITTLE_UINT32.unpack(bytes(data[pos : pos + 4]) + _ZSTD_MAGIC_BYTES[room:])
-    if magic & 0xFFFFFFF0 == 0x184D2A50:  # a skippable frame
-        size = int.from_bytes(data[pos + 4 : pos + 8], "little")
-        if room < 8 + size:
-            raise _BegunFrameError("zstd data is cut short")
-        return pos + 8 + size, 0
-    if magic != _ZSTD_MAGIC:
-        raise CorruptRecordError("no zstd frame")
-    return _zstd_frame(data, pos + 4, enough)
+    return total
 
 
 def _zstd_frame(data: memoryview, pos: int, enough: int) -> tuple[int, int]:
@@ -508,23 +488,17 @@ def _zstd_frame(data: memoryview, pos: int, enough: int) -> tuple[int, int]:
 
     The end of the data and more than `enough` for a frame that holds, or counts for, more.
     """
-    end = len(data)
-    if pos >= end:
-        raise _BegunFrameError("zstd data is cut short")
     flags = data[pos]
     single_segment = flags >> 5 & 1
-    # A dictionary, what is reserved, or a window above 128 MiB is wrong from the start.
-    begun = not flags & 0xB and (single_segment or bytes(data[pos + 1 : pos + 2]) <= b"\x88")
     content_size_bytes = (single_segment, 2, 4, 8)[flags >> 6]
     pos += 1 + (1 - single_segment) + (0, 1, 2, 4)[flags & 3] + content_size_bytes
     total = blocks = 0
+    end = len(data)
     while True:
         blocks += 1
         if max(total, (blocks - _FREE_BLOCKS) * _LEAST_BLOCK_BYTES) > enough:
             return end, enough + 1
         if end - pos < 3:
-            if blocks == 1 and begun:
-                raise _BegunFrameError("zstd data is cut short")
             raise _cut_short(ZSTD)
         header = data[pos] | data[pos + 1] << 8 | data[pos + 2] << 16
         last, kind, size = header & 1, header >> 1 & 3, header >> 3
@@ -532,8 +506,6 @@ def _zstd_frame(data: memoryview, pos: int, enough: int) -> tuple[int, int]:
             raise CorruptRecordError(f"a zstd block of type {kind} claims {size} bytes")
         total += _ZSTD_BLOCK_BYTES if kind == 2 else size
         pos += 3 + (1 if kind == 1 else size)
-        if pos > end and blocks == 1 and kind and begun:
-            raise _BegunFrameError("zstd data is cut short")
         if last:
             pos += 4 if flags & 4 else 0
             if pos > end:

@@ -2,6 +2,8 @@
 
 import pytest
 
+from ottla.wire.records import Record, build_batch
+
 
 @pytest.mark.parametrize("cold", [False, True])
 def test_the_first_record_at_least_as_young(kit, cold):
@@ -43,13 +45,29 @@ def test_an_empty_log_has_no_timestamps(kit):
     assert log.max_timestamp_offset() is None
 
 
-def test_records_without_timestamps(kit):
-    log = kit.open()
-    log.append_as_leader(kit.batch(at=-1), 0, 0)
+@pytest.mark.parametrize("codec", [0, 1])
+def test_records_without_timestamps(kit, codec):
+    """Their largest timestamp is -1, and the first of them has it."""
+    log = kit.open(segment_bytes=200)
+    for _ in range(4):
+        batch = build_batch([Record(value=b"v"), Record(value=b"w")], codec=codec)
+        log.append_as_leader(memoryview(bytearray(batch)), 0, 0)
     assert log.offset_for_timestamp(0) is None
-    assert log.max_timestamp_offset() is None
-    log = kit.reopen(log, clean=True)
-    assert log.log_end_offset == 1
+    assert log.max_timestamp_offset() == (-1, 0, 0)
+    log = kit.reopen(log, clean=True, segment_bytes=200)
+    assert log.log_end_offset == 8
+    assert log.max_timestamp_offset() == (-1, 0, 0)
+    log.set_high_watermark(8)
+    log.maybe_increment_log_start_offset(3)
+    assert log.max_timestamp_offset() == (-1, 3, 0)
+
+
+def test_the_largest_log_append_time(kit):
+    """Every record of its batch has it: the first is named, as by Kafka."""
+    log = kit.open(message_timestamp_type="LogAppendTime", segment_bytes=200)
+    for now_ms in (500, 900, 900, 700):
+        log.append_as_leader(kit.batch(3, codec=4), 0, now_ms)
+    assert log.max_timestamp_offset() == (900, 3, 0)
 
 
 def test_compressed_batches_are_searched_too(kit):

@@ -261,21 +261,10 @@ def test_a_mebibyte_of_skippable_zstd_frames_takes_no_time():
     assert time.process_time() - began_s < 0.1
 
 
-def test_zstd_ignores_a_frame_that_only_begins_behind_a_whole_one():
-    """As Java's reader, unless anything might come out of it."""
+def test_zstd_takes_nothing_behind_its_frames():
+    """Java's reader passes over the beginning of a frame, too, if its buffer ends so."""
     whole = compress(ZSTD, b"one")
-    packed = compress(ZSTD, b"ab" * 500)
-    for begun in (whole[:1], whole[:4], whole[:5], whole[:8], packed[:-1]):
-        assert bytes(decompress(ZSTD, whole + begun, 9)) == b"one"
-    assert bytes(decompress(ZSTD, whole + b"\x51\x2a\x4d\x18\x09", 9)) == b"one"
-    for wrong in (
-        bytes(1),
-        bytes(20),
-        whole[:4] + b"\x01",
-        whole[:4] + b"\x08",
-        whole[:4] + b"\x00\x90",
-        b"\x28\xb5\x2f\xfd\x00\x40\x18\x00\x00a",  # two of three stored bytes are missing
-    ):
+    for wrong in (bytes(1), bytes(20), whole[:4], whole[:-1], b"\x50\x2a\x4d\x18\x09\0\0\0"):
         with pytest.raises(CorruptRecordError):
             decompress(ZSTD, whole + wrong, 9)
 
