@@ -1,5 +1,6 @@
 """Where fuzzing begins: bytes of Kafka's own classes, batches in each codec, files as written."""
 
+import random
 import struct
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ottla.wire.codec import encode_response, encode_versioned, response_class
 from ottla.wire.headers import encode_request_header
 from ottla.wire.messages.fetch import FetchResponse
 from ottla.wire.records import Record, build_batch, build_control_batch
+from support.odd_batches import FRAMES
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "messages.txt"
 
@@ -77,7 +79,11 @@ def batches():
 
 
 def compressed():
-    """Yield what each codec writes."""
+    """Yield what each codec writes, and its rarer forms."""
+    r = random.Random(1)
+    for codec, frame in FRAMES.items():
+        for _ in range(10 if codec else 0):
+            yield f"seed: odd codec {codec}", bytes((codec - 1,)) + frame(r, b"hello " * 20)
     for codec in range(1, 5):
         for raw in (b"", b"a", b"hello " * 20, bytes(range(256)) * 4, bytes(70_000)):
             yield f"seed: codec {codec}", bytes((codec - 1,)) + compression.compress(codec, raw)

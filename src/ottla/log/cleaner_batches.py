@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator
 from typing import NamedTuple, cast
 
 from ottla.log.compaction import OffsetMap, RecordFilter
-from ottla.model.errors import CorruptRecordError, RecordTooLargeError
+from ottla.model.errors import InvalidRecordError, RecordTooLargeError
 from ottla.model.ports import Buffer
 from ottla.model.protocol import NO_TIMESTAMP
 from ottla.wire.batch_header import (
@@ -91,11 +91,11 @@ def walk(payload: bytes, count: int) -> Iterator[_Place]:
                 pos += size
             size, pos = read_int(payload, pos)
             if pos + max(size, 0) > end or end > len(payload):
-                raise CorruptRecordError("a record is longer than it claims")
+                raise InvalidRecordError("a record is longer than it claims")
             yield start, end, timestamp, offset_at, delta, key, size >= 0
             pos = end
     except IndexError as error:
-        raise CorruptRecordError("a record ends beyond its batch") from error
+        raise InvalidRecordError("a record ends beyond its batch") from error
 
 
 def add_keys(
@@ -166,7 +166,7 @@ def new_batch(
             parts.append(payload[start:end])
         if not number % _STEP:
             yield
-    youngest = old_base + max(place[2] for place in kept.places)
+    youngest = max(NO_TIMESTAMP, old_base + max(place[2] for place in kept.places))
     return NewBatch(
         attributes,
         base,

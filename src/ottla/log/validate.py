@@ -297,8 +297,6 @@ def _decompressed(codec: int, data: memoryview, rules: ValidationRules, effort: 
         if granted < most:
             raise EffortExceededError(str(error)) from None
         raise
-    except CorruptRecordError as error:  # not CORRUPT_MESSAGE: clients would send it again
-        raise InvalidRecordError(str(error)) from error
     effort.bytes_left -= len(payload)
     return payload
 

@@ -1,12 +1,14 @@
 """The four codecs of record batches, each with a cap on what comes out.
 
-Who may call: `records`, the log's validation, the console. Invariant: no call allocates more than
+Who may call: `records`, the log's validation, the console. Invariants: no call allocates more than
 `max_size` bytes for its output (plus one block), whatever the input claims; a larger output is
-RecordTooLargeError, a broken one CorruptRecordError. Outputs above `LARGE_BYTES` are made without
-holding the interpreter's lock for long, so that a worker thread may make them. Written forms are
-those every client reads: snappy in xerial framing (Java insists on it), lz4 frames with independent
-blocks and a correct header checksum (Java refuses others in v2 batches). Kafka:
-`CompressionType`, `Lz4BlockInputStream` and snappy-java's `SnappyInputStream`.
+RecordTooLargeError, a broken one InvalidRecordError. That is no damage of a disk: no other replica
+has better bytes. Outputs above `LARGE_BYTES` are made without holding the interpreter's lock for
+long, so that a worker thread may make them. What is taken is what Kafka's readers take, as
+`tests/oracle/test_batches.py` compares. Written forms are those every client reads: snappy in
+xerial framing (Java insists on it), lz4 frames with independent blocks and a correct header
+checksum (Java refuses others in v2 batches). Kafka: `CompressionType`, `Lz4BlockInputStream`,
+Java's `GZIPInputStream`, snappy-java's `SnappyInputStream` and zstd-jni's `ZstdInputStream`.
 """
 
 import contextlib
@@ -16,7 +18,7 @@ from struct import Struct
 
 import cramjam
 
-from ottla.model.errors import CorruptRecordError, ErrorCode, RecordTooLargeError
+from ottla.model.errors import ErrorCode, InvalidRecordError, RecordTooLargeError
 from ottla.model.ports import Buffer
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
@@ -72,7 +74,7 @@ def compress(codec: int, data: Buffer) -> bytes:
         return _compress_lz4(memoryview(data))
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(data, 3))
-    raise CorruptRecordError(f"unknown compression codec {codec}")
+    raise InvalidRecordError(f"unknown compression codec {codec}")
 
 
 def decompress(codec: int, data: Buffer, max_size: int) -> Payload:
@@ -92,8 +94,8 @@ def decompress(codec: int, data: Buffer, max_size: int) -> Payload:
         if codec == ZSTD:
             return _decompress_zstd(view, max_size)
     except (cramjam.DecompressionError, zlib.error, OverflowError) as error:
-        raise CorruptRecordError(f"broken {CODEC_NAMES[codec]} data: {error}") from error
-    raise CorruptRecordError(
+        raise InvalidRecordError(f"broken {CODEC_NAMES[codec]} data: {error}") from error
+    raise InvalidRecordError(
         f"unknown compression codec {codec}", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     )
 
@@ -102,8 +104,8 @@ def _too_large(codec: int, max_size: int) -> RecordTooLargeError:
     return RecordTooLargeError(f"{CODEC_NAMES[codec]} data holds more than {max_size} bytes")
 
 
-def _cut_short(codec: int) -> CorruptRecordError:
-    return CorruptRecordError(f"{CODEC_NAMES[codec]} data is cut short")
+def _cut_short(codec: int) -> InvalidRecordError:
+    return InvalidRecordError(f"{CODEC_NAMES[codec]} data is cut short")
 
 
 class _Output:
@@ -191,7 +193,7 @@ def _decompress_gzip(data: memoryview, max_size: int) -> Payload:
             return output.whole()
         try:
             pos = _gzip_header(data, pos)
-        except CorruptRecordError:  # Java ignores what begins like no member
+        except InvalidRecordError:  # Java ignores what begins like no member
             return output.whole()
         output.count(_GZIP_MEMBER_BLOCKS)
 
@@ -202,7 +204,7 @@ def _gzip_header(data: memoryview, pos: int) -> int:
     if end - pos < 10:
         raise _cut_short(GZIP)
     if bytes(data[pos : pos + 3]) != b"\x1f\x8b\x08":
-        raise CorruptRecordError("no gzip member")
+        raise InvalidRecordError("no gzip member")
     flags = data[pos + 3]
     pos += 10
     if flags & 4:  # extra field
@@ -213,7 +215,7 @@ def _gzip_header(data: memoryview, pos: int) -> int:
     if flags & 2:
         crc = zlib.crc32(data[start:pos]) & 0xFFFF
         if crc != int.from_bytes(data[pos : pos + 2], "little"):
-            raise CorruptRecordError("the header checksum of a gzip member is wrong")
+            raise InvalidRecordError("the header checksum of a gzip member is wrong")
         pos += 2
     if pos > end:
         raise _cut_short(GZIP)
@@ -253,7 +255,7 @@ def _gzip_member(data: memoryview, pos: int, output: _Output) -> int:
     if len(data) - pos < _GZIP_TRAILER.size:
         raise _cut_short(GZIP)
     if _GZIP_TRAILER.unpack_from(data, pos) != (crc, output.size - began):
-        raise CorruptRecordError("the checksum or the size of a gzip member is wrong")
+        raise InvalidRecordError("the checksum or the size of a gzip member is wrong")
     return pos + _GZIP_TRAILER.size
 
 
@@ -284,7 +286,7 @@ def _decompress_snappy(data: memoryview, max_size: int) -> Payload:
             continue
         pos += 4
         if size <= 0 or size > end - pos:
-            raise CorruptRecordError(f"a snappy block claims {size} of {end - pos} bytes")
+            raise InvalidRecordError(f"a snappy block claims {size} of {end - pos} bytes")
         part = _decompress_snappy_block(data[pos : pos + size], output.room, max_size)
         output.add(memoryview(part))
         pos += size
@@ -299,10 +301,10 @@ def _next_xerial(data: memoryview, pos: int) -> int:
     if bytes(data[pos : pos + 8]) != _XERIAL_MAGIC:
         if len(data) - after < 4:
             return after
-        raise CorruptRecordError("no header of a snappy stream, and more behind it")
+        raise InvalidRecordError("no header of a snappy stream, and more behind it")
     (version,) = _BIG_INT32.unpack_from(data, pos + 8)
     if version < 1:
-        raise CorruptRecordError(f"a snappy stream of version {version}")
+        raise InvalidRecordError(f"a snappy stream of version {version}")
     return after
 
 
@@ -311,7 +313,7 @@ def _decompress_snappy_block(data: memoryview, room: int, max_size: int) -> byte
     if size > room:
         raise _too_large(SNAPPY, max_size)
     if size > len(data) * 64:  # no snappy data expands further: spare us the allocation
-        raise CorruptRecordError(f"snappy data of {len(data)} bytes claims to hold {size}")
+        raise InvalidRecordError(f"snappy data of {len(data)} bytes claims to hold {size}")
     output = mapping_of(size) if size > LARGE_BYTES else bytearray(size)
     with memoryview(output) as view:
         if cramjam.snappy.decompress_raw_into(data, view) != size:
@@ -359,7 +361,7 @@ def _decompress_lz4(data: memoryview, max_size: int) -> Payload:
             return b"" if output is None else output.whole()
         start, pos = pos, pos + 4 + size + checksum_bytes
         if size > block_limit or pos > end:
-            raise CorruptRecordError(f"an lz4 block claims {size} of {end - start - 4} bytes")
+            raise InvalidRecordError(f"an lz4 block claims {size} of {end - start - 4} bytes")
         block = data[start + 4 : start + 4 + size]
         if checksum_bytes:
             part = _lz4_checked_block(data[start:pos], size_code)
@@ -396,17 +398,17 @@ def _lz4_checked_block(block: memoryview, size_code: int) -> memoryview:
 def _lz4_header(data: memoryview) -> tuple[int, int, int]:
     """Return where the blocks start, the code of how large one may be, and the flags."""
     if len(data) < 7 or bytes(data[:4]) != _LZ4_MAGIC:
-        raise CorruptRecordError("no lz4 frame")
+        raise InvalidRecordError("no lz4 frame")
     flags, size_code = data[4], data[5] >> 4
     if flags >> 6 != 1 or flags & 3 or data[5] & 0xF or not 4 <= size_code <= 7:
-        raise CorruptRecordError(f"unsupported lz4 frame: flags {flags:#04x}, {data[5]:#04x}")
+        raise InvalidRecordError(f"unsupported lz4 frame: flags {flags:#04x}, {data[5]:#04x}")
     if not flags & 0x20:
-        raise CorruptRecordError("lz4 frames with linked blocks are not part of Kafka's format")
+        raise InvalidRecordError("lz4 frames with linked blocks are not part of Kafka's format")
     pos = 6 + (8 if flags & 0x08 else 0)
     if len(data) <= pos:
         raise _cut_short(LZ4)
     if data[pos] != xxh32_short(bytes(data[4:pos])) >> 8 & 0xFF:
-        raise CorruptRecordError("the header checksum of an lz4 frame is wrong")
+        raise InvalidRecordError("the header checksum of an lz4 frame is wrong")
     return pos + 1, size_code, flags
 
 
@@ -477,7 +479,7 @@ def _zstd_bound(data: memoryview, enough: int) -> int:
             pos += 8 + size
             continue
         if magic != _ZSTD_MAGIC:
-            raise CorruptRecordError("no zstd frame")
+            raise InvalidRecordError("no zstd frame")
         pos, size = _zstd_frame(data, pos + 4, enough)
         total += size
     return total
@@ -503,7 +505,7 @@ def _zstd_frame(data: memoryview, pos: int, enough: int) -> tuple[int, int]:
         header = data[pos] | data[pos + 1] << 8 | data[pos + 2] << 16
         last, kind, size = header & 1, header >> 1 & 3, header >> 3
         if kind == 3 or size > _ZSTD_BLOCK_BYTES:
-            raise CorruptRecordError(f"a zstd block of type {kind} claims {size} bytes")
+            raise InvalidRecordError(f"a zstd block of type {kind} claims {size} bytes")
         total += _ZSTD_BLOCK_BYTES if kind == 2 else size
         pos += 3 + (1 if kind == 1 else size)
         if last:

@@ -10,6 +10,7 @@ from ottla.log.validate import COORDINATOR
 from ottla.model.errors import InvalidRecordError
 from ottla.model.ids import TopicPartition
 from ottla.model.steps import drain
+from ottla.wire.batch_header import pack_batch
 from ottla.wire.records import ABORT, COMMIT, Record, build_batch, iter_batches, iter_records
 
 TP = TopicPartition("t", 0)
@@ -307,6 +308,28 @@ def test_a_producers_sequence_survives_though_its_records_do_not(bench):
     again = bench.put(("a", "p"), producer_id=1, producer_epoch=3, base_sequence=2)
     assert again.duplicate
     bench.put(("a", "p"), producer_id=1, producer_epoch=3, base_sequence=3)
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_records_that_nobody_can_read_are_no_damage(bench, codec):
+    """Their CRC is right, as a JVM leader or an older version stored them: all replicas have them.
+
+    The log is not cleaned, and the batch stays as it is.
+    """
+    for number in range(30):
+        bench.put(("a", str(number) * 20))
+    late = 1 << 60
+    bad = pack_batch(30, 0, codec, 0, late, late, -1, -1, -1, 1, b"neither a frame nor records")
+    bench.log.append_as_follower(memoryview(bytearray(bad)))
+    bench.log.roll()
+    bench.put(("a", "b"))
+    bench.settle()
+    assert not asyncio.run(bench.cleaner.clean_dirtiest())
+    assert set(bench.cleaner.uncleanable) == {TP}
+    with pytest.raises(InvalidRecordError):
+        bench.log.offset_for_timestamp(late)
+    assert bench.log.damaged is None
+    assert bytes(bench.log.read(30, 1000, 31).parts[0]) == bad
 
 
 def test_a_damaged_log_is_left_alone(bench):

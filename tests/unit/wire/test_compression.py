@@ -9,7 +9,7 @@ import zlib
 import cramjam
 import pytest
 
-from ottla.model.errors import CorruptRecordError, RecordTooLargeError
+from ottla.model.errors import InvalidRecordError, RecordTooLargeError
 from ottla.wire import compression
 from ottla.wire.compression import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
 from support.odd_batches import xxh32
@@ -64,22 +64,22 @@ def test_data_cut_short_is_corrupt(codec):
     for size in (0, 3, len(packed) // 2, len(packed) - 1):
         if codec == SNAPPY and size == 0:
             continue  # nothing is a valid snappy length of nothing to some decoders
-        with pytest.raises(CorruptRecordError):
+        with pytest.raises(InvalidRecordError):
             decompress(codec, packed[:size], 1 << 20)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_rubbish_is_corrupt(codec):
     for rubbish in (b"\xff" * 40, b"rubbish, and more of it than a header takes"):
-        with pytest.raises((CorruptRecordError, RecordTooLargeError)):
+        with pytest.raises((InvalidRecordError, RecordTooLargeError)):
             decompress(codec, rubbish, 1 << 20)
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
 def test_codecs_nobody_knows_are_refused(codec):
-    with pytest.raises(CorruptRecordError):
+    with pytest.raises(InvalidRecordError):
         compress(codec, b"x")
-    with pytest.raises(CorruptRecordError):
+    with pytest.raises(InvalidRecordError):
         decompress(codec, b"x", 10)
 
 
@@ -110,20 +110,20 @@ def test_gzip_is_read_as_java_does():
                 end = whole + behind
                 expected = b"datadata" if whole.startswith(member) else b"data"
                 if len(behind) > 18 and behind.startswith(head):
-                    with pytest.raises(CorruptRecordError):
+                    with pytest.raises(InvalidRecordError):
                         decompress(GZIP, end, 100)
                 else:
                     assert decompress(GZIP, end, 100) == expected
-        with pytest.raises(CorruptRecordError, match="header"):
+        with pytest.raises(InvalidRecordError, match="header"):
             decompress(GZIP, checked + bytes((crc[0] ^ 1, crc[1])) + rest, 100)
     for at in (-1, -5):
         wrong = bytearray(member)
         wrong[at] ^= 1
-        with pytest.raises(CorruptRecordError):
+        with pytest.raises(InvalidRecordError):
             decompress(GZIP, wrong, 100)
-        with pytest.raises(CorruptRecordError):
+        with pytest.raises(InvalidRecordError):
             decompress(GZIP, member + wrong, 100)
-        with pytest.raises(CorruptRecordError):
+        with pytest.raises(InvalidRecordError):
             decompress(GZIP, bytes(wrong) + bytes(3), 100)
 
 
@@ -145,16 +145,16 @@ def test_snappy_streams_may_follow_each_other():
     old = one[:8] + bytes(8)
     assert bytes(decompress(SNAPPY, old + one[16:], 100)) == b"one "  # Java looks at no version
     for wrong in (bytes(4), old, one[:4] + bytes(16), one[:10], b"rubbish"):
-        with pytest.raises(CorruptRecordError):
+        with pytest.raises(InvalidRecordError):
             decompress(SNAPPY, one + wrong, 100)
 
 
 def test_a_snappy_block_of_an_impossible_size_is_corrupt():
     header = compress(SNAPPY, b"")
     for size in (b"\x00\x00\x00\x00", b"\xff\xff\xff\xff", b"\x00\x00\x01\x00"):
-        with pytest.raises(CorruptRecordError):
+        with pytest.raises(InvalidRecordError):
             decompress(SNAPPY, header + size + b"abc", 100)
-    with pytest.raises(CorruptRecordError, match="claims to hold"):
+    with pytest.raises(InvalidRecordError, match="claims to hold"):
         decompress(SNAPPY, b"\x80\x80\x80\x80\x01abc", 1 << 30)
 
 
@@ -165,12 +165,12 @@ def test_lz4_frames_are_what_java_reads():
     assert packed[4] & 0x20
     assert packed[6] == compression.xxh32_short(packed[4:6]) >> 8 & 0xFF
     wrong = packed[:6] + bytes((packed[6] ^ 1,)) + packed[7:]
-    with pytest.raises(CorruptRecordError, match="checksum"):
+    with pytest.raises(InvalidRecordError, match="checksum"):
         decompress(LZ4, wrong, 1 << 20)
 
 
 def test_lz4_frames_with_linked_blocks_are_refused_as_java_does():
-    with pytest.raises(CorruptRecordError, match="linked"):
+    with pytest.raises(InvalidRecordError, match="linked"):
         decompress(LZ4, bytes(cramjam.lz4.compress(b"x" * 100)), 1000)
 
 
@@ -180,7 +180,7 @@ def test_lz4_stored_blocks_and_content_sizes_are_read():
     block = b"\x03\x00\x00\x80abc"
     frame = b"\x04\x22\x4d\x18" + flags + check + block + bytes(4)
     assert bytes(decompress(LZ4, frame, 3)) == b"abc"
-    with pytest.raises(CorruptRecordError, match="short"):
+    with pytest.raises(InvalidRecordError, match="short"):
         decompress(LZ4, frame[:-4], 3)
 
 
@@ -205,9 +205,9 @@ def test_lz4_block_checksums_are_checked():
         for at in (15 + 4 + 6, len(frame) - 8, len(frame) - 5, len(frame) - 9):
             wrong = bytearray(frame)
             wrong[at] ^= 1
-            with pytest.raises(CorruptRecordError):
+            with pytest.raises(InvalidRecordError):
                 decompress(LZ4, wrong, 20_000)
-    with pytest.raises(CorruptRecordError):
+    with pytest.raises(InvalidRecordError):
         decompress(LZ4, frame[:-6], 20_000)
 
 
@@ -229,7 +229,7 @@ def test_lz4_ends_where_java_says():
         lz4_frame(b"abc", size=0x30),
         lz4_frame(bytes((1 << 16) + 1)),
     ):
-        with pytest.raises(CorruptRecordError):
+        with pytest.raises(InvalidRecordError):
             decompress(LZ4, frame, 1 << 20)
 
 
@@ -265,7 +265,7 @@ def test_zstd_takes_nothing_behind_its_frames():
     """Java's reader passes over the beginning of a frame, too, if its buffer ends so."""
     whole = compress(ZSTD, b"one")
     for wrong in (bytes(1), bytes(20), whole[:4], whole[:-1], b"\x50\x2a\x4d\x18\x09\0\0\0"):
-        with pytest.raises(CorruptRecordError):
+        with pytest.raises(InvalidRecordError):
             decompress(ZSTD, whole + wrong, 9)
 
 
@@ -318,6 +318,6 @@ def test_many_tiny_blocks_stop_at_the_cap(empty):
     codec, head, block = empty
     data = head + block * ((1 << 20) // len(block))
     began_s = time.process_time()
-    with pytest.raises((RecordTooLargeError, CorruptRecordError)):
+    with pytest.raises((RecordTooLargeError, InvalidRecordError)):
         decompress(codec, data, 1 << 20)
     assert time.process_time() - began_s < 0.1
