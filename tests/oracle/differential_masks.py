@@ -38,7 +38,7 @@ MASKS: tuple[Mask, ...] = (
         key=0,
         scenario="unknown codec",
     ),
-    Mask("*", "ours CORRUPT_MESSAGE, Kafka fails within", key=0, scenario="broken"),
+    Mask("*", "ours INVALID_RECORD, Kafka fails within", key=0, scenario="broken"),
     Mask(
         "responses[].partition_responses[].record_errors[].batch_index_error_message",
         "in our words",

@@ -1,6 +1,6 @@
-"""Odd record batches: what our leader takes, stores and reads, judged by Kafka's own classes.
+"""Unusual record batches: what our leader accepts and stores, compared with Kafka's own classes.
 
-OTTLA_TEST_BATCHES=20000 makes so many, OTTLA_TEST_SEED others.
+OTTLA_TEST_BATCHES=20000 runs that many, OTTLA_TEST_SEED=2 different ones.
 """
 
 import dataclasses
@@ -41,21 +41,21 @@ SEED = int(os.environ.get("OTTLA_TEST_SEED", "1"))
 HOUR_MS = 3_600_000
 
 WE_REFUSE = {
-    "offset delta": "Kafka keeps them, and its consumers see offsets that the log does not have",
+    "offset delta": "Kafka stores them, and consumers see offsets that do not exist",
     "timestamp is beyond 64 bits": "Kafka's wrap around",
-    "no header of a snappy stream": "Kafka reads on or not, as its buffer happens to end",
-    "zstd data is cut short": "Kafka does not notice if a whole frame ends in the same buffer",
+    "invalid snappy stream header": "Kafka continues or stops, depending on its buffer",
+    "zstd data is cut short": "unnoticed if a complete frame ends in the same buffer",
     "incomplete frame": "the same",
-    "too much memory": "Kafka reads zstd windows above 128 MiB where it has all at once",
+    "too much memory": "Kafka accepts a zstd window above 128 MiB if the output is small",
 }
-"""By our texts: what Kafka takes and we refuse, and why (docs/COMPATIBILITY.md)."""
+"""Part of our error: why we refuse what Kafka accepts (docs/COMPATIBILITY.md)."""
 
 KAFKA_FAILS = (
     "Invalid negative timestamp",
     "Invalid negative producer epoch",
     "Cannot write transactional messages",
 )
-"""Why Kafka fails to pack a batch anew for its topic's codec; where it keeps it, it takes it."""
+"""Errors of Kafka when it compresses a batch again for the topic's codec."""
 
 
 def judged_by_kafka(folder: Path, items: list[Item]) -> list[list[str]]:
@@ -120,24 +120,24 @@ def content(batch: bytes) -> str:
 
 
 def explained(item: Item, ours: list[str], theirs: list[str]) -> str | None:
-    """Return the reason for a difference that is meant, None where there is none."""
+    """Return the reason for an intended difference, or None."""
     attributes = unpack_header(item.batch, 0)[ATTRIBUTES]
-    packed_anew = item.codec not in (PRODUCER, attributes & CODEC_MASK)
+    recompressed = item.codec not in (PRODUCER, attributes & CODEC_MASK)
     if theirs[0] == "0" and ours[0] != "0":
         return next((text for text in WE_REFUSE if text in ours[3]), None)
-    if theirs[0] != "0" and packed_anew:
+    if theirs[0] != "0" and recompressed:
         return next((text for text in KAFKA_FAILS if text in theirs[3]), None)
-    if packed_anew and attributes & 8:
-        return "packed anew with the records' own timestamps, which Kafka replaces"
+    if recompressed and attributes & 8:
+        return "recompressed with the records' own timestamps, which Kafka replaces"
     return None
 
 
 def same_code(item: Item, ours: list[str], theirs: list[str]) -> bool:
-    """Return whether a client sees the same: where Kafka fails within, we say what is wrong."""
+    """Return whether the error code is Kafka's, or a better one for its UNKNOWN_SERVER_ERROR."""
     if theirs[0] == "-1":
         return ours[0] in ("87", "76", "32")
     if (theirs[0], ours[0]) == ("32", "87") or (item.topic & COMPACTED_TOPIC and ours[0] == "32"):
-        return True  # there is more than one thing wrong
+        return True  # the batch has two errors
     return ours[0] == theirs[0]
 
 
@@ -149,8 +149,8 @@ def test_odd_batches_like_kafka(tmp_path):
         we = judged_by_us(item)
         readable = they[0] == "0" and they[2] != "unreadable"
         taken[item.made.split()[1]] += readable
-        packed_anew = item.codec != PRODUCER
-        if readable and we[0] == "0" and (packed_anew or we[1] == they[1]) and we[2] == they[2]:
+        recompressed = item.codec != PRODUCER
+        if readable and we[0] == "0" and (recompressed or we[1] == they[1]) and we[2] == they[2]:
             continue
         if not readable and we[0] != "0":
             if they[0] != "0" and not same_code(item, we, they):
@@ -163,12 +163,12 @@ def test_odd_batches_like_kafka(tmp_path):
     print(f"{len(items)} batches, taken {dict(taken)}, meant {dict(reasons)}")
     assert not differing
     assert not codes
-    assert min(taken.values()) > COUNT // 30  # enough of every codec get that far
+    assert min(taken.values()) > COUNT // 30  # enough batches of every codec are valid
     assert sum(reasons.values()) < COUNT // 20
 
 
 def test_what_we_write_is_read_by_kafka(tmp_path):
-    """All codecs, from nothing to several mebibytes, of what packs well and what does not."""
+    """All codecs, from 0 bytes to 3 MB, compressible and not."""
     r = random.Random(5)
     sizes = (0, 1, 11, 12, 255, 256, 4096, 32767, 32768, 65535, 65536, 65537, 131072, 262145)
     items = []

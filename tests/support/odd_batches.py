@@ -1,7 +1,7 @@
-"""Record batches as no ordinary producer writes them: every codec's rarer forms, and mutations.
+"""Unusual record batches: rare forms of every codec's frames, and mutations.
 
-`batches(seed, count)` gives what tests hand to our checks and to Kafka's. The CRC of nearly all is
-right, so that what is inside gets looked at.
+`batches(seed, count)` yields what tests produce to our checks and to Kafka's. Nearly all have a
+right CRC, so that the parsers behind it run.
 """
 
 import random

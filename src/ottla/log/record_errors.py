@@ -30,7 +30,7 @@ def refusal(
 ) -> RecordsRefusedError | None:
     """Return the error that names the refused among `count` well-formed records, or None.
 
-    Their timestamps are relative to the base, or all the one that the batch claims for them.
+    `one_timestamp`, if given, is the timestamp of every record; else each has its own.
     `keys_wanted` refuses null keys, `timestamps` those not between the two, both included.
     """
     data = cast("bytes", payload) if isinstance(payload, (bytes, mmap)) else bytes(payload)

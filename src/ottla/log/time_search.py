@@ -70,7 +70,7 @@ def _find_max_timestamp_offset(log: LocalLog) -> Search:
         yield from _indexes(log, segment)
         best = max(best, segment.max_timestamp)
         base = segment.base_offset
-    # Where no record has a timestamp, the first one: all share the largest, -1.
+    # If no record has a timestamp, the largest is -1, and the first record has it.
     return (yield from _find_by_timestamp(log, best)) if base >= 0 else None
 
 

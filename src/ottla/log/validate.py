@@ -73,7 +73,7 @@ from ottla.wire.record_check import (
 CODECS = {"uncompressed": NONE} | {name: n for n, name in enumerate(CODEC_NAMES) if n}
 _UNBOUNDED = 2**63 - 1
 _KEPT_FLAGS = CODEC_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
-"""What remains of the attributes where anything is changed under the CRC."""
+"""The attributes that a batch keeps when anything under its CRC changes."""
 
 CLIENT = "client"
 COORDINATOR = "coordinator"
@@ -123,9 +123,9 @@ def one_batch(records: memoryview) -> memoryview:
 
 
 def _end_of_batch(records: memoryview, pos: int) -> int:
-    """Return where the batch at `pos` ends, 0 if it is not all there: `ByteBufferLogInputStream`.
+    """Return where the batch at `pos` ends, or 0 if it is incomplete: `ByteBufferLogInputStream`.
 
-    CorruptRecordError for a beginning that is none of a batch.
+    CorruptRecordError if its size or its magic is impossible.
     """
     room = len(records) - pos
     if room < LOG_OVERHEAD:
@@ -266,7 +266,7 @@ def _check_content(
         youngest = header[BASE_TIMESTAMP] + facts.max_timestamp_delta
         if not _fits(oldest) or not _fits(youngest):
             raise OttlaError("a timestamp is beyond 64 bits", ErrorCode.INVALID_TIMESTAMP)
-        if claimed:  # as the batch says, each record has its largest timestamp
+        if claimed:  # then the batch's max timestamp is that of every record
             oldest = youngest = max_timestamp
         if claimed and (rules.log_append_time or max_timestamp == NO_TIMESTAMP):
             raise OttlaError(

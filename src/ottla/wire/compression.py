@@ -2,13 +2,14 @@
 
 Who may call: `records`, the log's validation, the console. Invariants: no call allocates more than
 `max_size` bytes for its output (plus one block), whatever the input claims; a larger output is
-RecordTooLargeError, a broken one InvalidRecordError. That is no damage of a disk: no other replica
-has better bytes. Outputs above `LARGE_BYTES` are made without holding the interpreter's lock for
-long, so that a worker thread may make them. What is taken is what Kafka's readers take, as
-`tests/oracle/test_batches.py` compares. Written forms are those every client reads: snappy in
-xerial framing (Java insists on it), lz4 frames with independent blocks and a correct header
-checksum (Java refuses others in v2 batches). Kafka: `CompressionType`, `Lz4BlockInputStream`,
-Java's `GZIPInputStream`, snappy-java's `SnappyInputStream` and zstd-jni's `ZstdInputStream`.
+RecordTooLargeError, a broken one InvalidRecordError. The latter does not mean that a disk is
+damaged: every replica stores the same bytes. Outputs above `LARGE_BYTES` are made without holding
+the interpreter's lock for long, so that a worker thread may make them. The decoders accept what
+Kafka's readers accept; `tests/oracle/test_batches.py` compares them. Written forms are those every
+client reads: snappy in xerial framing (Java insists on it), lz4 frames with independent blocks and
+a correct header checksum (Java refuses others in v2 batches). Kafka: `CompressionType`,
+`Lz4BlockInputStream`, Java's `GZIPInputStream`, snappy-java's `SnappyInputStream` and zstd-jni's
+`ZstdInputStream`.
 """
 
 import contextlib
@@ -27,9 +28,9 @@ CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _GZIP_WINDOW = 31  # zlib's way to say: gzip format, largest window
 _GZIP_MEMBER_BLOCKS = 8
-"""How many blocks a further member counts for; writers make one."""
+"""Each additional member counts as this many blocks; writers make one member."""
 _GZIP_IGNORED_BYTES = 18
-"""So many bytes behind a member Java passes over without a look."""
+"""Java ignores this many bytes after a member without parsing them."""
 _GZIP_TRAILER = Struct("<II")
 
 LARGE_BYTES = 1 << 20
@@ -48,7 +49,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES = 32768
 _XERIAL_START = int.from_bytes(_XERIAL_MAGIC[:4], "big", signed=True)
-"""Where the size of a block would stand, it begins another stream."""
+"""In place of a block's size, it starts a further stream."""
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_END = bytes(4)
 _LZ4_STORED = 0x80000000
@@ -126,7 +127,7 @@ class _Output:
         return self._max_size - self.size
 
     def count(self, blocks: int = 1) -> None:
-        """Count blocks, or what costs as much time; RecordTooLargeError for too many."""
+        """Count blocks, or work that takes as long; RecordTooLargeError for too many."""
         self.blocks += blocks
         if (self.blocks - _FREE_BLOCKS) * _LEAST_BLOCK_BYTES > self._max_size:
             raise _too_large(self._codec, self._max_size)
@@ -181,7 +182,7 @@ def _resized(memory: mmap, size: int) -> mmap:
 def _decompress_gzip(data: memoryview, max_size: int) -> Payload:
     if len(data) <= _PIECE_BYTES:  # what most batches are: one small member
         member = zlib.decompressobj(_GZIP_WINDOW)
-        with contextlib.suppress(zlib.error):  # of reserved flags, too, which Java passes over
+        with contextlib.suppress(zlib.error):  # e.g. reserved flags, which Java ignores
             whole = member.decompress(data, min(max_size + 1, LARGE_BYTES))
             if member.eof and not member.unused_data and len(whole) <= max_size:
                 return whole
@@ -193,18 +194,18 @@ def _decompress_gzip(data: memoryview, max_size: int) -> Payload:
             return output.whole()
         try:
             pos = _gzip_header(data, pos)
-        except InvalidRecordError:  # Java ignores what begins like no member
+        except InvalidRecordError:  # Java ignores data that does not start with a valid header
             return output.whole()
         output.count(_GZIP_MEMBER_BLOCKS)
 
 
 def _gzip_header(data: memoryview, pos: int) -> int:
-    """Return where a member's deflated data starts, as Java's GZIPInputStream finds it."""
+    """Return where a member's deflated data starts; the same checks as Java's GZIPInputStream."""
     start, end = pos, len(data)
     if end - pos < 10:
         raise _cut_short(GZIP)
     if bytes(data[pos : pos + 3]) != b"\x1f\x8b\x08":
-        raise InvalidRecordError("no gzip member")
+        raise InvalidRecordError("the data does not start with a gzip member")
     flags = data[pos + 3]
     pos += 10
     if flags & 4:  # extra field
@@ -232,9 +233,9 @@ def _after_zero(data: memoryview, pos: int) -> int:
 
 
 def _gzip_member(data: memoryview, pos: int, output: _Output) -> int:
-    """Add what the deflated data at `pos` holds; return the end of the trailer, which is checked.
+    """Inflate the data at `pos` into `output`, check the trailer, and return its end.
 
-    The pieces start small, since zlib copies what follows a member.
+    The input pieces start small because zlib copies the bytes that follow a member.
     """
     member = zlib.decompressobj(-15)
     crc, began, piece_bytes = 0, output.size, 512
@@ -278,7 +279,7 @@ def _decompress_snappy(data: memoryview, max_size: int) -> Payload:
     if end - pos > 4 and _BIG_INT32.unpack_from(data, pos)[0] == end - pos - 4:  # one block
         return _decompress_snappy_block(data[pos + 4 :], max_size, max_size)
     output = _Output(SNAPPY, max_size)
-    while end - pos >= 4:  # Java passes over less
+    while end - pos >= 4:  # Java ignores a shorter rest
         (size,) = _BIG_INT32.unpack_from(data, pos)
         if size == _XERIAL_START:
             pos = _next_xerial(data, pos)
@@ -294,14 +295,14 @@ def _decompress_snappy(data: memoryview, max_size: int) -> Payload:
 
 
 def _next_xerial(data: memoryview, pos: int) -> int:
-    """Return where the blocks of one more stream start; only its version is checked, as by Java."""
+    """Check the header of a further stream as Java does, and return where its blocks start."""
     after = pos + len(_XERIAL_HEADER)
     if after > len(data):
         raise _cut_short(SNAPPY)
     if bytes(data[pos : pos + 8]) != _XERIAL_MAGIC:
         if len(data) - after < 4:
             return after
-        raise InvalidRecordError("no header of a snappy stream, and more behind it")
+        raise InvalidRecordError("an invalid snappy stream header is followed by more data")
     (version,) = _BIG_INT32.unpack_from(data, pos + 8)
     if version < 1:
         raise InvalidRecordError(f"a snappy stream of version {version}")
@@ -325,15 +326,15 @@ def _decompress_snappy_block(data: memoryview, room: int, max_size: int) -> byte
 
 
 def _compress_lz4(data: memoryview) -> bytes:
-    """Return the frame that Kafka's `Lz4BlockOutputStream` writes: without checksums of blocks."""
+    """Return a frame like those of Kafka's `Lz4BlockOutputStream`: without block checksums."""
     parts = [_LZ4_HEADER]
     for start in range(0, len(data), _LZ4_BLOCK_BYTES):
         piece = data[start : start + _LZ4_BLOCK_BYTES]
-        block: Buffer = cramjam.lz4.compress_block(piece, store_size=False)
-        size = len(block)
-        if size >= len(piece):
-            block, size = piece, len(piece) | _LZ4_STORED
-        parts += (_LITTLE_UINT32.pack(size), bytes(block))
+        block = bytes(cramjam.lz4.compress_block(piece, store_size=False))
+        if len(block) < len(piece):
+            parts += (_LITTLE_UINT32.pack(len(block)), block)
+        else:
+            parts += (_LITTLE_UINT32.pack(len(piece) | _LZ4_STORED), bytes(piece))
     parts.append(_LZ4_END)
     return b"".join(parts)
 
@@ -341,8 +342,8 @@ def _compress_lz4(data: memoryview) -> bytes:
 def _decompress_lz4(data: memoryview, max_size: int) -> Payload:
     """Decode block by block, so that one block at most is held beyond the cap.
 
-    As with Java, the frame ends with its end mark, or with a block that holds nothing; whatever
-    follows is ignored. A content checksum has to be there, but nobody compares it.
+    As in Kafka's reader, the frame ends at its end mark or at an empty block, and what follows is
+    ignored. A content checksum must be present, but its value is not compared.
     """
     pos, size_code, flags = _lz4_header(data)
     block_limit = 1 << (8 + 2 * size_code)
@@ -386,10 +387,10 @@ def _lz4_block(block: memoryview, block_limit: int) -> memoryview:
 
 
 def _lz4_checked_block(block: memoryview, size_code: int) -> memoryview:
-    """Return what a block with its size and its checksum holds: the C code reads it as a frame."""
+    """Decode a block that has a checksum: wrapped in a frame, so that the C code checks it."""
     most = 255 * len(block) + 64
     while size_code > _LZ4_LEAST_SIZE_CODE and most <= 1 << (6 + 2 * size_code):
-        size_code -= 1  # the C code allocates a block of that size
+        size_code -= 1  # the C code allocates that much
     output = memoryview(bytearray(min(1 << (8 + 2 * size_code), most)))
     frame = b"".join((_LZ4_CHECKED_HEADERS[size_code], block, _LZ4_END))
     return output[: cramjam.lz4.decompress_into(frame, output)]
@@ -436,7 +437,7 @@ _LZ4_CHECKED_HEADERS = {
     for code in range(_LZ4_LEAST_SIZE_CODE, 8)
     for flags in [bytes((0x60 | _LZ4_BLOCK_CHECKSUMS, code << 4))]
 }
-"""Headers of frames with checksums of blocks, by the code of how large a block may be."""
+"""Headers of frames with block checksums, by the code of the maximum block size."""
 
 
 # -- zstd ---------------------------------------------------------------------------------------

@@ -64,9 +64,9 @@ def read_varint(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def read_int(data: bytes, pos: int) -> tuple[int, int]:
-    """Return a zigzag varint of 32 bits, as all but timestamp deltas are, and the position after.
+    """Return a zigzag varint of 32 bits and the position after it.
 
-    Longer ones are refused, since Java cannot read them.
+    Every field but the timestamp delta is one. Java cannot read longer ones, so they are refused.
     """
     byte = data[pos]
     if byte < 0x80:
@@ -82,7 +82,7 @@ def _long_varint(data: bytes, pos: int, last_shift: int) -> tuple[int, int]:
         byte = data[pos]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            if shift == last_shift:  # Java drops the bits for which it has no room
+            if shift == last_shift:  # Java drops the excess bits
                 value &= 0xFFFFFFFF if last_shift == 28 else 0xFFFFFFFFFFFFFFFF
             return (value >> 1) ^ -(value & 1), pos + 1
         shift += 7
