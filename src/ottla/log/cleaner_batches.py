@@ -35,6 +35,7 @@ from ottla.wire.compression import compress, decompress
 from ottla.wire.record_check import read_int, read_varint, varint
 
 _MAX_BATCH_BYTES = 2**31 - 1
+_MAX_TIMESTAMP = 2**63 - 1
 _STEP = 512
 """records between two yields: about a millisecond"""
 
@@ -166,7 +167,10 @@ def new_batch(
             parts.append(payload[start:end])
         if not number % _STEP:
             yield
-    youngest = max(NO_TIMESTAMP, old_base + max(place[2] for place in kept.places))
+    deltas = [place[2] for place in kept.places]
+    youngest = max(NO_TIMESTAMP, old_base + max(deltas))
+    if youngest > _MAX_TIMESTAMP or old_base + min(deltas) < -_MAX_TIMESTAMP - 1:
+        raise InvalidRecordError("a timestamp is beyond 64 bits")
     return NewBatch(
         attributes,
         base,

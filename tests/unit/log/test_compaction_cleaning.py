@@ -11,6 +11,7 @@ from ottla.model.errors import InvalidRecordError
 from ottla.model.ids import TopicPartition
 from ottla.model.steps import drain
 from ottla.wire.batch_header import pack_batch
+from ottla.wire.record_check import varint
 from ottla.wire.records import ABORT, COMMIT, Record, build_batch, iter_batches, iter_records
 
 TP = TopicPartition("t", 0)
@@ -330,6 +331,23 @@ def test_records_that_nobody_can_read_are_no_damage(bench, codec):
         bench.log.offset_for_timestamp(late)
     assert bench.log.damaged is None
     assert bytes(bench.log.read(30, 1000, 31).parts[0]) == bad
+
+
+@pytest.mark.parametrize(("base", "delta"), [(2**63 - 1, 1), (-(2**63), -1)])
+def test_timestamps_beyond_64_bits_are_left_alone(bench, base, delta):
+    """Kafka stores them; they wrap around there."""
+    records = b"".join(
+        b"\x10\x00" + varint(delta) + at + b"\x02a\x02b\x00" for at in (b"\0", b"\2")
+    )
+    bad = pack_batch(0, 0, 0, 1, base, 5, -1, -1, -1, 2, records)
+    bench.log.append_as_follower(memoryview(bytearray(bad)))
+    for number in range(30):
+        bench.put(("b", str(number) * 20))
+    bench.log.roll()
+    bench.settle()
+    assert not asyncio.run(bench.cleaner.clean_dirtiest())
+    assert set(bench.cleaner.uncleanable) == {TP}
+    assert bench.log.damaged is None
 
 
 def test_a_damaged_log_is_left_alone(bench):
