@@ -100,7 +100,6 @@ REFUSED = [
     ("attributes, CRC not mended", 21, ">h", 1, False, CORRUPT),
     ("codec 5", 21, ">h", 5, True, None),
     ("codec 1 over plain records", 21, ">h", 1, True, None),
-    ("timestamp type", 21, ">h", 0x08, True, ErrorCode.INVALID_TIMESTAMP),
     ("control", 21, ">h", 0x20, True, INVALID),
     ("last offset delta too low", 23, ">i", 1, True, INVALID),
     ("last offset delta too high", 23, ">i", 3, True, INVALID),

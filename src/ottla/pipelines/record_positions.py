@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ottla.wire.record_check import read_varint
+from ottla.wire.record_check import read_int
 
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
@@ -97,7 +97,7 @@ _WALK_AFTER_MISS = 24
 
 def _length(data: bytes, pos: int) -> int:
     """Return how long a record is, its size included."""
-    size, after = read_varint(data, pos)
+    size, after = read_int(data, pos)
     return after - pos + max(size, 0)
 
 

@@ -16,7 +16,14 @@ from ottla.model.errors import (
     UnsupportedFormatError,
 )
 from ottla.wire import batch_header, records
-from ottla.wire.record_check import Effort, EffortExceededError, check_records, varint
+from ottla.wire.record_check import (
+    Effort,
+    EffortExceededError,
+    check_records,
+    read_int,
+    read_varint,
+    varint,
+)
 from ottla.wire.records import Record
 from support.batches import patch_leader_fields, validate_batch
 
@@ -376,3 +383,44 @@ def test_a_mapping_is_checked_as_bytes_are():
         for wrong in (2999, 3001):
             with pytest.raises(InvalidRecordError):
                 check_records(mapping, wrong)
+
+
+@pytest.mark.parametrize(
+    ("raw", "number", "wide"),
+    [
+        ("02", 1, 1),
+        ("8200", 1, 1),
+        ("8280808000", 1, 1),
+        ("feffffff0f", 2**31 - 1, 2**31 - 1),
+        ("ffffffff0f", -(2**31), -(2**31)),
+        ("8280808070", 1, 0x380000001),  # bits beyond the 32nd do not count
+        ("828080808000", None, 1),
+        ("82808080808080808000", None, 1),
+        ("82808080808080808072", None, 1),
+        ("8280808080808080808000", None, None),
+    ],
+)
+def test_varints_are_read_as_java_reads_them(raw, number, wide):
+    """ByteUtils.readVarint and readVarlong: at most five and ten bytes."""
+    data = bytes.fromhex(raw)
+    for read, expected in ((read_int, number), (read_varint, wide)):
+        if expected is None:
+            with pytest.raises(InvalidRecordError, match="varint"):
+                read(data, 0)
+        else:
+            assert read(data, 0) == (expected, len(data))
+
+
+@pytest.mark.parametrize("at", range(7))
+def test_a_record_with_a_varint_of_six_bytes_is_refused(at):
+    """Unless it is the timestamp delta, the only field of 64 bits."""
+    fields = [b"\0", b"\0", b"\0", b"\0", b"\2", b"\2h", b"\0"]  # timestamp, offset, key, ...
+    fields[at] = bytes((fields[at][0] | 0x80,)) + b"\x80\x80\x80\x80\0" + fields[at][1:]
+    body = b"\0" + b"".join(fields)
+    if at == 0:
+        check_records(varint(len(body)) + body, 1)
+    else:
+        with pytest.raises(InvalidRecordError, match="varint"):
+            check_records(varint(len(body)) + body, 1)
+    with pytest.raises(InvalidRecordError, match="varint"):  # the length of the record
+        check_records(bytes((2 * len(body) | 0x80,)) + b"\x80\x80\x80\x80\0" + body, 1)

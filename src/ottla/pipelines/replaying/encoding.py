@@ -11,7 +11,7 @@ from ottla.model.errors import InvalidRecordError
 from ottla.pipelines.replaying.origins import ENCODED_NAME
 from ottla.pipelines.replaying.transactions import Encoded
 from ottla.wire.batch_header import LOG_APPEND_TIME, BatchHeader
-from ottla.wire.record_check import read_varint, varint
+from ottla.wire.record_check import read_int, read_varint, varint
 
 NULL = b"\x01"
 """A length of -1."""
@@ -34,21 +34,21 @@ def raw_records(header: BatchHeader, payload: bytes) -> Iterator[RawRecord]:
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     at = 0
     for _ in range(header.count):
-        size, at = read_varint(payload, at)
+        size, at = read_int(payload, at)
         end = at + size
         delta, at = read_varint(payload, at + 1)
         timestamp = base_timestamp + delta if fixed is None else fixed
-        delta, begin = read_varint(payload, at)
-        size, at = read_varint(payload, begin)
+        delta, begin = read_int(payload, at)
+        size, at = read_int(payload, begin)
         key = None
         if size >= 0:
             key = payload[at : at + size]
             at += size
-        size, at = read_varint(payload, at)
+        size, at = read_int(payload, at)
         if size > 0:
             at += size
         body = payload[begin:at]
-        count, at = read_varint(payload, at)
+        count, at = read_int(payload, at)
         if not at <= end <= len(payload) or count < 0:
             raise InvalidRecordError(f"the record at offset {base_offset + delta} is malformed")
         yield RawRecord(base_offset + delta, timestamp, key, body, count, payload[at:end])

@@ -9,7 +9,7 @@ the last one names the record that it was copied from, those before it the earli
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ottla.wire.record_check import read_varint, varint
+from ottla.wire.record_check import read_int, varint
 
 HEADER = "ottla.source"
 ENCODED_NAME = varint(len(HEADER)) + HEADER.encode()
@@ -56,10 +56,10 @@ def encoded_headers(data: bytes) -> list[tuple[str, bytes | None]]:
     found: list[tuple[str, bytes | None]] = []
     at = 0
     while at < len(data):
-        size, at = read_varint(data, at)
+        size, at = read_int(data, at)
         name = data[at : at + size].decode(errors="surrogateescape")
         at += size
-        size, at = read_varint(data, at)
+        size, at = read_int(data, at)
         found.append((name, None if size < 0 else data[at : at + size]))
         at += max(size, 0)
     return found
