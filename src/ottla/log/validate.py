@@ -264,7 +264,7 @@ def _check_content(
         facts = check_records(payload, header[RECORD_COUNT], start=start, effort=effort)
         oldest = header[BASE_TIMESTAMP] + facts.min_timestamp_delta
         youngest = header[BASE_TIMESTAMP] + facts.max_timestamp_delta
-        if not _fits(oldest) or not _fits(youngest):
+        if oldest < -_UNBOUNDED - 1 or youngest > _UNBOUNDED:
             raise OttlaError("a timestamp is beyond 64 bits", ErrorCode.INVALID_TIMESTAMP)
         if claimed:  # then the batch's max timestamp is that of every record
             oldest = youngest = max_timestamp
@@ -299,10 +299,6 @@ def _decompressed(codec: int, data: memoryview, rules: ValidationRules, effort: 
         raise
     effort.bytes_left -= len(payload)
     return payload
-
-
-def _fits(timestamp: int) -> bool:
-    return -_UNBOUNDED - 1 <= timestamp <= _UNBOUNDED
 
 
 def _check_each(

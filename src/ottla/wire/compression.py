@@ -12,7 +12,6 @@ a correct header checksum (Java refuses others in v2 batches). Kafka: `Compressi
 `ZstdInputStream`.
 """
 
-import contextlib
 import zlib
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
@@ -182,10 +181,12 @@ def _resized(memory: mmap, size: int) -> mmap:
 def _decompress_gzip(data: memoryview, max_size: int) -> Payload:
     if len(data) <= _PIECE_BYTES:  # what most batches are: one small member
         member = zlib.decompressobj(_GZIP_WINDOW)
-        with contextlib.suppress(zlib.error):  # e.g. reserved flags, which Java ignores
+        try:
             whole = member.decompress(data, min(max_size + 1, LARGE_BYTES))
             if member.eof and not member.unused_data and len(whole) <= max_size:
                 return whole
+        except zlib.error:  # e.g. reserved flags, which Java ignores
+            pass
     output = _Output(GZIP, max_size)
     pos = _gzip_header(data, 0)
     while True:

@@ -60,6 +60,10 @@ def read_varint(data: bytes, pos: int) -> tuple[int, int]:
     byte = data[pos]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), pos + 1
+    high = data[pos + 1]
+    if high < 0x80:
+        value = byte & 0x7F | high << 7
+        return (value >> 1) ^ -(value & 1), pos + 2
     return _long_varint(data, pos, 63)
 
 
@@ -71,6 +75,10 @@ def read_int(data: bytes, pos: int) -> tuple[int, int]:
     byte = data[pos]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), pos + 1
+    high = data[pos + 1]
+    if high < 0x80:  # most others, without another call
+        value = byte & 0x7F | high << 7
+        return (value >> 1) ^ -(value & 1), pos + 2
     return _long_varint(data, pos, 28)
 
 
