@@ -269,7 +269,9 @@ def one_record(r: random.Random, index: int, timestamp: int, rare: float) -> byt
             return _length(r, -1 if r.random() > rare else -7, rare)
         return _length(r, len(data), rare) + data
 
-    size = r.choice((0, 1, 5, 40, 40, 300, 3000 if r.random() < 0.1 else 7))
+    size = r.choice((0, 1, 5, 7, 40, 40, 300))
+    if r.random() < 0.02:
+        size = r.choice((3000, 9000, 140_000))
     value = r.choice((r.randbytes(size), bytes(size), b"ab" * (size // 2), None))
     body = bytes((0 if r.random() > rare else r.randrange(256),))
     body += _length(r, timestamp, rare) + _length(r, index if r.random() > rare / 3 else 3, rare)
