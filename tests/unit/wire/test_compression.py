@@ -34,6 +34,14 @@ def test_one_byte_over_the_cap_is_too_large(codec):
             decompress(codec, compress(codec, data), len(data) - 1)
 
 
+def with_block_checksums(data):
+    compressor = cramjam.lz4.Compressor(level=1, content_checksum=False, block_linked=False)
+    compressor.compress(data)
+    frame = bytes(compressor.finish())
+    assert frame[4] & 0x10
+    return frame
+
+
 @pytest.mark.parametrize(
     ("codec", "pack"),
     [
@@ -42,6 +50,10 @@ def test_one_byte_over_the_cap_is_too_large(codec):
         (SNAPPY, lambda data: bytes(cramjam.snappy.compress_raw(data))),
         (LZ4, lambda data: compress(LZ4, data)),
         (ZSTD, lambda data: compress(ZSTD, data)),
+        (GZIP, lambda data: compress(GZIP, data[:400_000]) * 160),
+        (SNAPPY, lambda data: compress(SNAPPY, data[:400_000]) * 160),
+        (LZ4, with_block_checksums),
+        (ZSTD, lambda data: (b"\x50\x2a\x4d\x18\0\0\0\0" + compress(ZSTD, data[:400_000])) * 160),
     ],
 )
 def test_a_bomb_stops_at_the_cap(codec, pack):
