@@ -1,15 +1,20 @@
 """Our ZooKeeper server crashes at each of its file operations: what was acknowledged stays.
 
-Power is lost half of the time. What a second client has read counts as acknowledged, too: it may
-have acted by it. `test_zookeeper_crashed_disks.py` has a real ZooKeeper open the disks.
+Power is lost half of the time. Each of its fsyncs and writes fails once, or several times in a row,
+too: the server exits and is started again on the same machine, which loses power later. What a
+second client has read counts as acknowledged, too: it may have acted by it.
+`test_zookeeper_crashed_disks.py` has a real ZooKeeper open the disks.
 """
 
 import asyncio
+import contextlib
+import errno
 import random
 
 import pytest
 
-from ottla.sim.files import SimFiles
+from ottla.model.errors import StartupError
+from ottla.sim.files import DiskFault, SimFiles
 from ottla.sim.world import Simulation
 from ottla.zookeeper.database import Database
 from ottla.zookeeper.errors import ConnectionLossError, NodeExistsError, NoNodeError
@@ -25,12 +30,22 @@ async def serve(world):
     database = Database(world, "/data", snapshot_transactions=12)
     database.open()
     server = MemoryZooKeeper(world, tick_ms=1000, database=database)
+    ended = asyncio.Event()
+    server.on_failure = lambda _: ended.set()
     await server.start("zk", PORT)
-    await asyncio.Event().wait()
+    await ended.wait()
+
+
+async def serve_if_it_starts(world):
+    """As a process does: what cannot be opened ends it with one line."""
+    with contextlib.suppress(StartupError):
+        await serve(world)
 
 
 class Run:
     """One simulation with one crash, or two: the second while the server opens its files."""
+
+    main = staticmethod(serve)
 
     def __init__(self, seed: int, operation: int, again: int | None) -> None:
         self.simulation = Simulation(f"zookeeper-{seed}")
@@ -97,8 +112,8 @@ class Run:
 
     def run(self) -> Database:
         with self.simulation:
-            self.node.boot(serve)
-            self.node.crash_at_operation(self.operation, power_loss=self.rng.random() < 0.7)
+            self.node.boot(self.main)
+            self.begin()
             client = self.simulation.node("client")
 
             async def both():
@@ -108,6 +123,7 @@ class Run:
 
             client.call(both(), within_s=600)
             self.node.crash(power_loss=True)
+            vars(self.node.disk).pop("fault", None)
             database = self.opened()
         tree = database.tree
         assert set(self.acknowledged) <= set(tree.nodes)
@@ -116,6 +132,9 @@ class Run:
         assert tree.ephemerals[self.session_id] == owned
         assert self.session_id in database.sessions
         return database
+
+    def begin(self) -> None:
+        self.node.crash_at_operation(self.operation, power_loss=self.rng.random() < 0.7)
 
     async def keep_booted(self) -> None:
         while True:
@@ -129,6 +148,45 @@ class Run:
         database = Database(Only, "/data")
         database.open()
         return database
+
+
+class FailingRun(Run):
+    """The disk fails at one operation of a kind, and at a few after it; then power is lost.
+
+    An fsync that fails drops what it was to write: what is read stays in memory until the power
+    loss, and is not on the disk. The power loss comes after so many more file operations.
+    """
+
+    main = staticmethod(serve_if_it_starts)
+
+    def __init__(self, kind: str, operation: int) -> None:
+        super().__init__(operation, operation, None)
+        self.kind = kind
+        self.failed = False
+
+    def begin(self) -> None:
+        disk, count, times = self.node.disk, 0, self.rng.choice([1, 1, 2, 3])
+        real = disk.fault
+        disk.fail("/nowhere", ())  # writes ask only where there is a fault
+
+        def fault(operation: str, path: str) -> DiskFault | None:
+            nonlocal count
+            if operation == self.kind:
+                count += 1
+                if self.operation < count <= self.operation + times:
+                    self.failed = True
+                    error = errno.EIO if self.rng.random() < 0.5 else errno.ENOSPC
+                    return DiskFault("", frozenset(), error, torn=True, drops=True)
+            return real(operation, path)
+
+        disk.fault = fault
+
+    def boot(self) -> None:
+        if not self.node.up:
+            self.crashes += 1
+            self.node.boot()
+            if self.failed and self.rng.random() < 0.7:
+                self.node.crash_at_operation(self.rng.randrange(120), power_loss=True)
 
 
 @pytest.fixture(autouse=True)
@@ -155,4 +213,20 @@ def test_a_crash_at_every_file_operation_loses_nothing():
         crashes += run.crashes
         operation += 1
     assert operation > 100
+    assert crashes > operation
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("kind", ["fsync", "write"])
+def test_a_failure_of_every_fsync_and_write_loses_nothing(kind):
+    crashes, operation = 0, 0
+    while True:
+        run = FailingRun(kind, operation)
+        run.run()
+        if not run.failed:
+            break
+        crashes += run.crashes
+        operation += 1
+    assert operation > 70
     assert crashes > operation

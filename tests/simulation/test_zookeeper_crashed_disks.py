@@ -1,7 +1,7 @@
 """Our ZooKeeper server crashes at each of its file operations: a real one opens what is left.
 
 A server of ours runs through a history on a simulated disk, with every kind of transaction, rolls
-of log and snapshot, an expired session, kills and power losses. For each of its file operations the
+of log and snapshot, an expired session, kills, power losses and an fsync that drops its pages. For each of its file operations the
 disk is written out as each kind of crash leaves it. ZooKeeper's own classes restore these folders
 untouched by us (`RestoredTrees.java`), and once more what our server makes of them: znodes with
 data, stat and ACL, sessions and the digest have to be those that we open, and no less than what
@@ -65,8 +65,10 @@ class History:
         database = Database(world, "/data", snapshot_transactions=25)
         database.open()
         server = MemoryZooKeeper(world, tick_ms=1000, database=database)
+        ended = asyncio.Event()
+        server.on_failure = lambda _: ended.set()
         await server.start("zk", PORT)
-        await asyncio.Event().wait()
+        await ended.wait()
 
     async def _connect(self, timeout_ms: int = 20_000) -> Session:
         session = await Session.connect(self.client.world, f"zk:{PORT}", timeout_ms, 60_000)
@@ -96,6 +98,8 @@ class History:
             if number % 4 == 3:
                 operations = self.rng.randrange(1, 12)
                 self.node.crash_at_operation(operations, power_loss=number % 8 == 3)
+            elif number % 4 == 1:  # the server exits and is started again on the same machine
+                self.node.disk.fail("/data/version-2/log", ("fsync",), times=1, drops=True)
             await self._round(session, number)
         booting.cancel()
 

@@ -3,7 +3,8 @@
 Who may call: `ottla.__main__`. It stands beside the broker's program and uses none of it.
 Invariants: bad input and a folder that cannot be used end in one line on stderr and exit code 1 (2
 for bad usage); SIGTERM and SIGINT end in order, with everything durable, and exit code 0; a disk
-that cannot be written ends it with exit code 1, and nothing more is acknowledged. It listens on
+that cannot be written, and whatever else ends its flushes, ends it with exit code 1, and nothing
+more is acknowledged. It listens on
 127.0.0.1 unless `--host` says otherwise: it is for one machine. ZooKeeper:
 `ZooKeeperServerMain`.
 """
@@ -22,7 +23,7 @@ from ottla.log.files import OsFiles
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.net import garbage, runtime
 from ottla.security.sasl.jaas_file import users_of
-from ottla.zookeeper.database import SNAPSHOT_TRANSACTIONS, Database
+from ottla.zookeeper.database import ACCEPT_LOSS, SET_ASIDE, SNAPSHOT_TRANSACTIONS, Database
 from ottla.zookeeper.memory import MemoryZooKeeper
 from ottla.zookeeper.server_authentication import NO_SASL, SaslUsers
 from ottla.zookeeper.server_connection import Limits
@@ -46,6 +47,7 @@ class Arguments:
     max_client_cnxns: int = Limits().connections
     jaas_config: str | None = None
     require_sasl: bool = False
+    accept_data_loss: bool = False
     log_file: str | None = None
     log_level: str = "info"
 
@@ -115,6 +117,11 @@ def _parse_any(argv: Sequence[str]) -> Arguments:
         "(DIGEST-MD5)",
     )  # fmt: skip
     add("--require-sasl", action="store_true", help="serve no client that did not authenticate")
+    add(
+        ACCEPT_LOSS, action="store_true",
+        help="start although acknowledged changes cannot be read: keep what precedes the damage, "
+        f"and rename the damaged files to {SET_ASIDE}.*",
+    )  # fmt: skip
     add("--log-file", metavar="FILE", help="append the log here, not to stderr")
     add("--log-level", choices=LEVELS)
     return parser.parse_args(argv, Arguments())
@@ -132,12 +139,12 @@ def _sasl(arguments: Arguments) -> SaslUsers:
     return SaslUsers(users_of(file, text, SECTION), arguments.require_sasl)
 
 
-async def _serve(arguments: Arguments) -> OSError | None:
+async def _serve(arguments: Arguments) -> Exception | None:
     """Start a server, wait for a signal, stop it; return the error that ended it, if one did."""
     loop = asyncio.get_running_loop()
-    ended: asyncio.Future[OSError | None] = loop.create_future()
+    ended: asyncio.Future[Exception | None] = loop.create_future()
 
-    def end(reason: OSError | None) -> None:
+    def end(reason: Exception | None) -> None:
         if not ended.done():
             ended.set_result(reason)
 
@@ -146,7 +153,10 @@ async def _serve(arguments: Arguments) -> OSError | None:
     garbage.begin()
     world = runtime.real_world(OsFiles())
     database = Database(
-        world, arguments.data_dir.rstrip("/") or "/", snapshot_transactions=arguments.snap_count
+        world,
+        arguments.data_dir.rstrip("/") or "/",
+        snapshot_transactions=arguments.snap_count,
+        accept_loss=arguments.accept_data_loss,
     )
     database.open()
     tick_ms = arguments.tick_time
@@ -171,6 +181,7 @@ async def _serve(arguments: Arguments) -> OSError | None:
         failure = await ended
         if failure is None:
             await server.shut_down()
+            failure = database.failure
             logger.info("server stopped zxid=%#x", database.tree.zxid)
         return failure
     finally:
@@ -192,5 +203,7 @@ def main(argv: Sequence[str]) -> int:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         text = f"{where}{error.strerror or error}"
+    elif not isinstance(error, OttlaError):
+        text = f"{type(error).__name__}: {error}"
     sys.stderr.write(f"ottla zookeeper: {text}\n")
     return EXIT_FAILED

@@ -86,11 +86,12 @@ class MemoryZooKeeper:
         self.started_s = world.clock.monotonic()
         self.connections: dict[Connection, None] = {}
         self.watches: ServerWatches[Connection] = ServerWatches()
-        self.on_failure: Callable[[OSError], None] = lambda _: None
-        """Called when the files cannot be written any more; everything has stopped then."""
+        self.on_failure: Callable[[Exception], None] = lambda _: None
+        """Called when it cannot go on; everything has stopped then."""
         self._host = ""
         self._listener: Listener | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._tick_due_s = 0.0
         self._reads = Reads(self)
         self._next_session_id = FIRST_SESSION_ID
         self._containers_due_s = 0.0
@@ -125,7 +126,7 @@ class MemoryZooKeeper:
             self._touch(session)
         for owner in sorted(set(self.tree.ephemerals) - set(self.sessions)):
             self._close_session(owner, 0)  # it ended when the snapshot was taken
-        self._timer = asyncio.get_running_loop().call_later(self.tick_ms / 1000, self._tick)
+        self._wait_for_tick()
         return self
 
     async def shut_down(self) -> None:
@@ -156,7 +157,7 @@ class MemoryZooKeeper:
         self._held.clear()
         self._held_bytes = 0
 
-    def _fail(self, error: OSError) -> None:
+    def _fail(self, error: Exception) -> None:
         self.stop()
         self.on_failure(error)
 
@@ -209,8 +210,28 @@ class MemoryZooKeeper:
 
     # --- sessions ---------------------------------------------------------------------------
 
+    def _wait_for_tick(self) -> None:
+        tick_s = self.tick_ms / 1000
+        self._tick_due_s = self.world.clock.monotonic() + tick_s
+        self._timer = asyncio.get_running_loop().call_later(tick_s, self._tick)
+
     def _tick(self) -> None:
+        try:
+            self._expire_and_clean()
+        except Exception as error:
+            log.critical("server cannot go on error=%s", error, exc_info=True)
+            self._fail(error)
+        else:
+            self._wait_for_tick()
+
+    def _expire_and_clean(self) -> None:
         now_s = self.world.clock.monotonic()
+        stood_still_s = now_s - self._tick_due_s
+        if stood_still_s > self.tick_ms / 1000:
+            # What clients sent meanwhile was not read yet: none of them was silent for so long.
+            log.warning("server stood still seconds=%.1f", stood_still_s)
+            for session in self.sessions.values():
+                session.expires_s += stood_still_s
         late = [s for s in self.sessions.values() if s.expires_s <= now_s]
         for session in sorted(late, key=lambda s: (s.expires_s, s.id)):
             self.expire(session.id)
@@ -222,7 +243,6 @@ class MemoryZooKeeper:
         if self.tree.containers and self._containers_due_s <= now_s:
             self._containers_due_s = now_s + CONTAINERS_EVERY_S
             self._delete_empty_containers()
-        self._timer = asyncio.get_running_loop().call_later(self.tick_ms / 1000, self._tick)
 
     def _touch(self, session: ServerSession) -> None:
         # ZooKeeper rounds up to its next tick: a session may live a little longer, never less.
@@ -418,6 +438,9 @@ class MemoryZooKeeper:
     def emit(self, connection: Connection, frame: bytes | None) -> None:
         """Send a frame, or close (None), once all transactions up to now are durable."""
         database = self.database
+        if database is not None and not database.is_complete:
+            database.fail(RuntimeError("a change did not come into the log"))
+            return
         if database is None or database.durable == database.appended:
             _put_out(connection, frame)
             return

@@ -36,6 +36,10 @@ class DamagedFileError(Exception):
     """A file is not what was written: path, position and what is wrong, in one line."""
 
 
+class MissingTransactionsError(DamagedFileError):
+    """Transactions cannot be read that were acknowledged; what precedes them can be used."""
+
+
 class Entry(NamedTuple):
     """A valid entry at `position`; its batch began at `batch_start`."""
 
@@ -86,15 +90,19 @@ def _entry_at(data: bytes, position: int) -> Entry | None:
 
 
 class LogFile(NamedTuple):
-    """What a log file holds. `torn`: something unfinished follows its end."""
+    """What a log file holds. `torn`: something unfinished follows its end.
+
+    `damage`: what is wrong where something acknowledged follows it.
+    """
 
     entries: list[Entry]
     end: int
     torn: bool
+    damage: str | None = None
 
 
 def read(data: bytes, path: str) -> LogFile:
-    """Read all valid entries; DamagedFileError where something acknowledged is damaged."""
+    """Read all valid entries up to a damage; DamagedFileError where one cannot be decoded."""
     position = FILE_HEADER.size
     broken_header = len(data) < position or data[:4] != LOG_MAGIC
     entries: list[Entry] = []
@@ -106,10 +114,11 @@ def read(data: bytes, path: str) -> LogFile:
             return LogFile(entries, position, torn=False)
         for later in _later_entries(data, position):
             if later.batch_start > position:
-                raise DamagedFileError(
-                    f"damage at position {position}, before the valid zxid "
+                damage = (
+                    f"{path}: damage at position {position}, before the valid zxid "
                     f"{later.transaction.zxid:#x} at {later.position}"
                 )
+                return LogFile(entries, position, torn=False, damage=damage)
     except DamagedFileError as error:
         raise DamagedFileError(f"{path}: {error}; restore it from a copy") from None
     return LogFile(entries, position, torn=True)

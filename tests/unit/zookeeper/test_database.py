@@ -2,11 +2,12 @@
 
 import asyncio
 import random
+from types import SimpleNamespace
 
 import pytest
 
 from ottla.model.errors import StartupError
-from ottla.sim.files import SimDisk, SimFiles
+from ottla.sim.files import DiedError, SimDisk, SimFiles
 from ottla.sim.world import simulate
 from ottla.zookeeper import jute, snapshot_file, txn_log
 from ottla.zookeeper.database import Database
@@ -78,6 +79,21 @@ def test_a_torn_last_batch_is_cut_off_wherever_it_is_torn(entry):
     assert picture(opened(disk)) == picture(database)
 
 
+def test_what_failed_fsyncs_dropped_is_written_again():
+    """Also the cut of a torn batch, which would come back behind what is written later."""
+    disk, _ = written(3, 3)
+    disk.inodes[LOG].durable[entries(disk)[5].position + 30] ^= 8  # it is whole only in memory
+    damage(disk, entries(disk)[8].position + 30)
+    disk.fail(FOLDER, ("fsync",), times=2, drops=True)
+    for _ in range(2):
+        with pytest.raises(StartupError, match=f"{LOG}: Input/output error"):
+            opened(disk)
+    found = picture(opened(disk))
+    disk.power_loss(random.Random(0))
+    assert len(disk.inodes[LOG].data) == entries(disk)[-1].end
+    assert picture(opened(disk)) == found
+
+
 def test_what_an_unknown_writer_left_is_refused_where_something_valid_follows():
     disk, _ = written(1, 3)
     data = disk.inodes[LOG].data
@@ -104,6 +120,74 @@ def test_a_missing_log_is_refused():
     del disk.inodes[f"{FOLDER}/{sorted(logs, key=lambda n: int(n[4:], 16))[-2]}"]
     with pytest.raises(StartupError, match="are missing"):
         opened(disk)
+
+
+def accepting(disk: SimDisk) -> Database:
+    database = Database(Only(disk), "/data", accept_loss=True)
+    database.open()
+    database.release()
+    return database
+
+
+@pytest.mark.parametrize("kind", ["damage", "missing"])
+def test_a_loss_is_accepted_only_on_demand_and_every_file_stays(kind, caplog):
+    disk, pictures = written(12, 3, snapshot_transactions=6)
+    (kept, _), *later = txn_log.numbered(SimFiles(disk), FOLDER, "snapshot")
+    for _, path in later:
+        disk.flip_bit(path, len(disk.inodes[path].data) // 2)
+    logs = [(z, p) for z, p in txn_log.numbered(SimFiles(disk), FOLDER, "log") if z > kept]
+    assert len(logs) > 1
+    if kind == "missing":  # the first of them
+        disk.remove(logs.pop(0)[1])
+        last = kept
+    else:  # in the first batch of the second one
+        logs = logs[1:]
+        disk.flip_bit(logs[0][1], 16 + 12 + 5)
+        last = logs[0][0] - 1
+    before = {p: bytes(i.data) for p, i in disk.inodes.items()}
+    with pytest.raises(StartupError, match=f"loses every change after zxid {last:#x}") as caught:
+        opened(disk)
+    assert "start once with --accept-data-loss" in str(caught.value)
+    assert {p: bytes(i.data) for p, i in disk.inodes.items() if p in before} == before
+    database = accepting(disk)
+    assert database.tree.zxid == last
+    for path in [p for _, p in logs] + [p for number, p in later if number > last]:
+        aside = f"{FOLDER}/damaged.{path.rpartition('/')[2]}"
+        assert bytes(disk.inodes[aside].data) == before[path]
+        assert f"file set aside after_zxid={last:#x} path={aside}" in caplog.text
+    assert picture(database) == picture(opened(disk)) == pictures[last // 3 - 1]
+    caplog.clear()
+    assert picture(accepting(disk)) == picture(database)
+    assert "set aside" not in caplog.text
+
+
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_a_crash_while_a_loss_is_accepted_loses_no_more(power_loss):
+    expected, operation, died = None, -1, True
+    while died:
+        operation += 1
+        disk, _ = written(8, 3, snapshot_transactions=3)
+        logs = txn_log.numbered(SimFiles(disk), FOLDER, "log")
+        disk.remove(logs[-2][1])
+        for zxid, path in txn_log.numbered(SimFiles(disk), FOLDER, "snapshot"):
+            if zxid >= logs[-2][0]:
+                disk.flip_bit(path, len(disk.inodes[path].data) // 2)
+        disk.commit()
+        if expected is None:
+            expected = picture(accepting(disk))
+            continue
+        files = SimFiles(disk)
+        files.last_operations = operation
+        died = False
+        try:
+            Database(SimpleNamespace(files=files), "/data", accept_loss=True).open()
+        except DiedError:
+            died = True
+        files.kill()
+        if power_loss:
+            disk.power_loss(random.Random(operation))
+        assert picture(accepting(disk)) == expected
+    assert operation > 8
 
 
 def test_a_damaged_snapshot_is_passed_over_and_nothing_is_lost():
