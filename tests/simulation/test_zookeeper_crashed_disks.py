@@ -1,8 +1,8 @@
 """Our ZooKeeper server crashes at each of its file operations: a real one opens what is left.
 
 A server of ours runs through a history on a simulated disk, with every kind of transaction, rolls
-of log and snapshot, an expired session, kills, power losses and an fsync that drops its pages. For each of its file operations the
-disk is written out as each kind of crash leaves it. ZooKeeper's own classes restore these folders
+of log and snapshot, an expired session, kills, power losses and fsyncs that drop their pages. For
+each of its file operations the disk is written out as each kind of crash leaves it. ZooKeeper's own classes restore these folders
 untouched by us (`RestoredTrees.java`), and once more what our server makes of them: znodes with
 data, stat and ACL, sessions and the digest have to be those that we open, and no less than what
 clients had heard of.

@@ -5,24 +5,29 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 from kazoo.client import KazooClient
 from kazoo.security import ACL
 
+PROGRAM = (sys.executable, "-m", "ottla", "zookeeper", "run")
+
 
 class OwnZooKeeper:
     """`ottla zookeeper run` on a data folder; `kill` is kill -9."""
 
-    def __init__(self, data_dir: Path, port: int = 0, *options: str) -> None:
+    def __init__(
+        self, data_dir: Path, port: int = 0, *options: str, command: Sequence[str] = PROGRAM
+    ) -> None:
         self.log = data_dir.parent / f"{data_dir.name}.log"
         data_dir.parent.mkdir(parents=True, exist_ok=True)
         self.log.unlink(missing_ok=True)
         self.process = subprocess.Popen(
             [
-                sys.executable, "-m", "ottla", "zookeeper", "run", "--data-dir", str(data_dir),
-                "--client-port", str(port), "--log-file", str(self.log), *options,
+                *command, "--data-dir", str(data_dir), "--client-port", str(port),
+                "--log-file", str(self.log), *options,
             ],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -314,9 +314,9 @@ class Database:
             await self._world.workers.run(self._files.fsync_dir, self.folder)
             log.info("snapshot written zxid=%#x bytes=%d", snapshot.zxid, position)
             self._purge()
-        except Exception as error:  # noqa: BLE001 - the log has everything
+        except Exception as error:
             unexpected = not isinstance(error, OSError)
-            log.error("snapshot not written error=%s", error, exc_info=unexpected)
+            log.error("snapshot not written error=%s", error, exc_info=unexpected)  # noqa: TRY400
         finally:
             self.tree.before_change = None
             self._snapshotting = None

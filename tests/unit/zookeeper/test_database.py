@@ -1,6 +1,7 @@
 """The files of our ZooKeeper server: what is torn is cut, what is damaged is refused."""
 
 import asyncio
+import contextlib
 import random
 from types import SimpleNamespace
 
@@ -456,3 +457,60 @@ def test_an_orderly_end_acknowledges_what_it_has_taken():
 
     disk = simulate("end", main)
     assert opened(disk).tree.zxid >= 51
+
+
+ENDS = {
+    "worker": lambda server: fails_after(server.world.workers, "run", 3),
+    "write": lambda server: fails_after(server.database._writer, "write", 3),
+    "release": lambda server: fails_after(server.database, "on_durable", 3),
+    "tick": lambda server: fails_after(server, "_delete_empty_containers", 0),
+    "log": lambda server: fails_after(server.database, "append", 3),
+}
+"""What fails, and is no OSError: in the flush, in the tick, between the tree and its log."""
+
+
+def fails_after(owner, name: str, count: int) -> None:
+    real = getattr(owner, name)
+
+    def call(*args):
+        nonlocal count
+        count -= 1
+        if count < 0:
+            raise RuntimeError("can't start new thread")
+        return real(*args)
+
+    setattr(owner, name, call)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_whatever_ends_the_server_is_told_once_and_nothing_more_is_acknowledged(end, caplog):
+    disk, told, acknowledged = SimDisk(), [], []
+
+    async def main(simulation, node):
+        node.disk = node.world.files.disk = disk
+        database = Database(node.world, "/data")
+        database.open()
+        server = MemoryZooKeeper(node.world, tick_ms=1000, database=database)
+        server.on_failure = told.append
+        await server.start("here", 2181)
+        session = await Session.connect(node.world, "here:2181", 10_000, 10_000)
+        body = jute.create_body("/container", b"", jute.CONTAINER)
+        await session._send(jute.CREATE_CONTAINER, body, lambda *_: None, "/container")
+        ENDS[end](server)
+        with contextlib.suppress(ZooKeeperError):
+            while True:
+                number = len(acknowledged)
+                await asyncio.gather(*[session.create(f"/{number}-{i}") for i in range(3)])
+                acknowledged.append(number)
+                await asyncio.sleep(0.3)
+        await asyncio.sleep(5)
+        assert [type(error) for error in told] == [RuntimeError]
+        assert server._listener is None
+        assert not server.connections
+        database.release()
+
+    simulate("ends", main)
+    tree = opened(disk).tree
+    assert {f"/{n}-{i}" for n in acknowledged for i in range(3)} <= set(tree.nodes)
+    assert acknowledged
+    assert "CRITICAL" in caplog.text
