@@ -2,10 +2,10 @@
 
 A server of ours runs through a history on a simulated disk, with every kind of transaction, rolls
 of log and snapshot, an expired session, kills, power losses and fsyncs that drop their pages. For
-each of its file operations the disk is written out as each kind of crash leaves it. ZooKeeper's own classes restore these folders
-untouched by us (`RestoredTrees.java`), and once more what our server makes of them: znodes with
-data, stat and ACL, sessions and the digest have to be those that we open, and no less than what
-clients had heard of.
+each of its file operations the disk is written out as each kind of crash leaves it. ZooKeeper's
+own classes restore these folders untouched by us (`RestoredTrees.java`), and once more what our
+server makes of them: znodes with data, stat and ACL, sessions and the digest have to be those that
+we open, and no less than what clients had heard of.
 """
 
 import asyncio

@@ -343,7 +343,7 @@ class Broker:
         replicas.log_dirs_quota.bound = rates.throttle(LOG_DIRS_RATE)
         if LEASE in rates.own and not self._lease.running:
             self._lease.running = True
-            self.tasks.start(self._lease.run(), "throttle-lease")
+            self.tasks.keep(self._lease.run, "throttle-lease")
         replicas.fetchers.resize(config.integer("num.replica.fetchers"))
         if self._connection_quotas is not None:
             self._connection_quotas.limit(
@@ -412,17 +412,20 @@ class Broker:
         await self._listen()
         await server.replicas.start()
         await self.membership.through(lambda _: self.membership.join())
-        self.tasks.start(run_log_tasks(self.world, self.config, self.logs), "log-tasks")
-        self.tasks.start(remove_deleted(self.world, self.logs), "removal")
-        self.tasks.start(self.cleaner.run(), "cleaner")
-        self.tasks.start(self.membership.run(), "membership")
+        keep = self.tasks.keep
+        keep(lambda: run_log_tasks(self.world, self.config, self.logs), "log-tasks")
+        keep(lambda: remove_deleted(self.world, self.logs), "removal")
+        keep(self.cleaner.run, "cleaner")
+        keep(self.membership.run, "membership")
         if self._tls is not None:
-            self.tasks.start(self._tls.run(), "certificates")
+            keep(self._tls.run, "certificates")
         if server.delegation_tokens.enabled:
-            expiry = server.delegation_tokens.run_expiry(
-                lambda: server.controller.is_active, lambda: server.current_store
+            keep(
+                lambda: server.delegation_tokens.run_expiry(
+                    lambda: server.controller.is_active, lambda: server.current_store
+                ),
+                "token-expiry",
             )
-            self.tasks.start(expiry, "token-expiry")
         if self.config.text(CRASH_DETECTION) != OFF:
             watch = ControllerWatch(
                 self.world,
@@ -431,7 +434,7 @@ class Broker:
                 server.controller_channel,
                 lambda: server.current_store,
             )
-            self.tasks.start(watch.run(), "controller-watch")
+            keep(watch.run, "controller-watch")
         server.enter(BrokerState.RUNNING)
         logger.info(
             "started broker=%d listeners=%s",

@@ -1,15 +1,16 @@
 """Flushes many logs: slowly in the background, and before a clean stop.
 
 Who may call: `manager`. Invariants: a flush that was begun is completed, even if its caller is
-cancelled: otherwise its small files would be neither written nor known to be missing; a clean stop
-waits for it (`drain`). Only workers wait for the disk; many small files are made durable by one
-`sync_tree` of their log dir instead of thousands of fsyncs; a failure takes only its log dir
-offline. Kafka: the flush tasks and the shutdown of `LogManager`.
+cancelled, and whatever it fails with: otherwise its files would be neither written nor known to be
+missing; a clean stop waits for it (`drain`). Only workers wait for the disk; many small files are
+made durable by one `sync_tree` of their log dir instead of thousands of fsyncs; a failure takes
+only its log dir offline. Kafka: the flush tasks and the shutdown of `LogManager`.
 """
 
 import asyncio
 import errno
 import itertools
+import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from ottla.log.log import Log
 from ottla.model.errors import OutOfDescriptorsError, StorageError
 from ottla.model.ports import Files, Workers, World
 from ottla.model.recent_times import RecentTimes
+
+logger = logging.getLogger(__name__)
 
 _SCAN = 256
 """logs checked per call"""
@@ -119,20 +122,16 @@ class Flusher:
         return flushed
 
     async def _flush(self, workers: Workers, due: Due) -> int:
-        error: OSError | None = None
         began_s = self._clock.monotonic()
-        try:
-            await workers.run(due.job.run)
-        except OSError as failure:
-            error = failure
+        error = await _run(workers, due.job.run)
         self.times.note(self._clock.monotonic() - began_s)
         return _complete(due, error)
 
     async def _flush_small(self, workers: Workers, folder: str, dues: list[Due]) -> int:
         if len(dues) <= _FEW:
             return sum([await self._flush(workers, due) for due in dues])
-        error = await workers.run(_write_files, dues)
-        error = error or await workers.run(_sync_tree, self._files, folder)
+        error = await _run(workers, _write_files, dues)
+        error = error or await _run(workers, _sync_tree, self._files, folder)
         return self._finish(folder, dues, error)
 
     def _finish(self, folder: str, dues: list[Due], error: OSError | None) -> int:
@@ -160,8 +159,8 @@ class Flusher:
         for start in range(0, len(logs), _STOP_SHARE):
             dues = self._closing(logs[start : start + _STOP_SHARE])
             all_dues += dues
-            error = error or await workers.run(_write_files, dues)
-        error = error or await workers.run(_sync_tree, self._files, folder)
+            error = error or await _run(workers, _write_files, dues)
+        error = error or await _run(workers, _sync_tree, self._files, folder)
         self._finish(folder, all_dues, error)
 
     def _closing(self, logs: Iterable[Log]) -> list[Due]:
@@ -180,6 +179,23 @@ class Flusher:
 
     def _logs_in(self, folder: str) -> list[Log]:
         return [log for log in self._logs() if log.parent_dir == folder]
+
+
+async def _run(
+    workers: Workers, function: Callable[..., OSError | None], *args: object
+) -> OSError | None:
+    """Have a worker call it; return the error, whatever went wrong.
+
+    What a job took over is not known to be missing any more: a job that ended in another way would
+    let the recovery point pass what is not on the disk.
+    """
+    try:
+        return await workers.run(function, *args)
+    except OSError as error:
+        return error
+    except Exception as error:
+        logger.exception("flush failed")
+        return OSError(errno.EIO, f"{type(error).__name__}: {error}")
 
 
 def _job_of(log: Log, everything: bool) -> FlushJob | None:

@@ -12,11 +12,13 @@ import random
 import socket
 import sys
 import termios
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from ottla.model.errors import StartupError
 from ottla.model.ports import Files, Listener, World
 
 T = TypeVar("T")
@@ -67,6 +69,8 @@ class RealNetwork:
                 transport, protocol = await loop.create_connection(factory, host, port)
             except UnicodeError as error:  # "a..b", or a label that is too long
                 raise OSError(f"{host!r} is no host name: {error}") from None
+            except RuntimeError as error:  # no thread for looking up the name
+                raise OSError(errno.EAGAIN, f"{host!r} cannot be looked up: {error}") from None
         return transport, protocol
 
     async def refuses(self, host: str, port: int, *, timeout_s: float) -> bool:
@@ -77,7 +81,8 @@ class RealNetwork:
                 for family, kind, protocol, _, address in found:
                     if not await _refuses(loop, socket.socket(family, kind, protocol), address):
                         return False
-        except (OSError, UnicodeError):  # no answer in time is one, too; the latter: no host name
+        except (OSError, UnicodeError, RuntimeError):
+            # No response in time is an OSError, too; the others: no host name, no thread.
             return False
         return bool(found)
 
@@ -141,10 +146,25 @@ def unread_bytes(transport: asyncio.BaseTransport) -> int | None:
 
 
 class RealWorkers:
-    """A few threads. Callers wait for a place in the queue, so it cannot grow without bound."""
+    """A few threads. Callers wait for a place in the queue, so it cannot grow without bound.
+
+    All threads start at once: later there may be none to be had (a limit of processes), and a pool
+    that fails to start one raises although another thread of it does the call.
+    """
 
     def __init__(self, threads: int = WORKER_THREADS, queue: int = WORKER_QUEUE) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="ottla-worker")
+        started = threading.Event()
+        try:
+            for _ in range(threads):
+                self._pool.submit(started.wait)
+        except RuntimeError as error:
+            raise StartupError(
+                f"worker threads do not start ({error}): raise the limit of processes (ulimit -u, "
+                "or the pids limit of the container)"
+            ) from None
+        finally:
+            started.set()
         self._places = asyncio.Semaphore(threads + queue)
 
     async def run(self, function: Callable[..., T], *args: object) -> T:

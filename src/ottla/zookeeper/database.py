@@ -141,7 +141,7 @@ class Database:
                 aside += ".1"  # an earlier one stays
             self._files.rename(path, aside)
             log.critical(
-                "changes lost, file set aside after_zxid=%#x path=%s reason=%s",
+                "changes lost, file set aside zxid=%#x path=%s reason=%s",
                 zxid, aside, reason,
             )  # fmt: skip
         self._files.fsync_dir(self.folder)
@@ -273,7 +273,7 @@ class Database:
                 self.on_durable()
                 if self._since_snapshot >= self._snapshot_transactions and not self._closing:
                     self._begin_snapshot()
-        except Exception as error:  # noqa: BLE001 - without this task nobody gets a reply
+        except Exception as error:  # noqa: BLE001 - without this task no client gets a reply
             self.fail(error)
         else:
             self._flushing = None

@@ -229,7 +229,7 @@ class MemoryZooKeeper:
         stood_still_s = now_s - self._tick_due_s
         if stood_still_s > self.tick_ms / 1000:
             # What clients sent meanwhile was not read yet: none of them was silent for so long.
-            log.warning("server stood still seconds=%.1f", stood_still_s)
+            log.warning("server stood still late_s=%.1f", stood_still_s)
             for session in self.sessions.values():
                 session.expires_s += stood_still_s
         late = [s for s in self.sessions.values() if s.expires_s <= now_s]

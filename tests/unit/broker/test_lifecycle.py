@@ -622,3 +622,49 @@ def test_high_watermarks_are_looked_at_when_a_broker_goes(scene, monkeypatch):
     scene.stop(2)
     scene.wait(lambda: looked)
     assert looked == [[1]]
+
+
+LOOPS = {
+    "log-tasks": lambda broker: (broker.logs, "flush_dirty"),
+    "removal": lambda broker: (broker.logs, "remove_due"),
+    "cleaner": lambda broker: (broker.cleaner, "clean_dirtiest"),
+    "membership": lambda broker: (broker.membership, "join"),
+    "membership-lost": lambda broker: (broker.membership, "_lose"),
+    "isr-expiration": lambda broker: (broker.services.replicas, "expire_isr_once"),
+    "high-watermark-checkpoint": lambda broker: (broker.logs, "write_high_watermarks"),
+    "group-cleaner": lambda broker: (broker.services.coordination.groups, "_clean_once"),
+    "txn-abort": lambda broker: (broker.services.coordination.transactions, "_abort_timed_out"),
+    "config-changes": lambda broker: (broker.services.topic_configs, "_handle_pending"),
+}
+"""One step of each loop that lives as long as its broker, by its task."""
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_loop_of_a_broker_goes_on_whatever_it_fails_with(scene, loop, monkeypatch, caplog):
+    broker = scene.up(1)
+    topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    scene.ask(1, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+    owner, step = LOOPS[loop](broker)
+    real, calls = getattr(owner, step), []
+
+    def fails_twice(*args, **settings):
+        calls.append(scene.simulation.now)
+        if len(calls) <= 2:
+            raise RuntimeError("can't start new thread")
+        return real(*args, **settings)
+
+    if loop == "txn-abort":
+        owner._loops[0].cancel()
+        monkeypatch.setattr(owner, step, fails_twice)
+        scene.simulation.node("b1").loop.call_soon(owner.start)
+    else:
+        monkeypatch.setattr(owner, step, fails_twice)
+    if loop.startswith("membership"):
+        scene.zookeeper.expire(broker.services.current_store.session.session_id)
+    if loop == "config-changes":
+        watch = broker.services.topic_configs._on_watch
+        store = broker.services.current_store
+        scene.simulation.node("b1").loop.call_soon(watch, store, None)
+    scene.wait(lambda: len(calls) > 2, within_s=3000)
+    assert "RuntimeError: can't start new thread" in caplog.text
+    scene.wait(lambda: scene.znode("/brokers/ids/1") is not None and broker.membership._joined)

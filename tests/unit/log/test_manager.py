@@ -360,6 +360,30 @@ def test_a_failed_flush_takes_the_dir_offline(kit):
     assert not (kit.root / "data" / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.parametrize("count", [3, 30])
+def test_a_flush_that_fails_with_anything_has_an_end(kit, count, caplog):
+    """Its files are not known to be missing any more: the recovery point must not pass them."""
+    manager = kit.manager()
+    manager.startup(lambda _: kit.config())
+    logs = [manager.get_or_create(tp, ID, is_new=True) for tp in tps(count)]
+    for log in logs:
+        kit.fill(log, 2)
+    real = kit.world.workers.run
+
+    async def run(function, *args):
+        raise MemoryError("no room")
+
+    kit.world.workers.run = run
+    asyncio.run(manager.flush_dirty(kit.world.workers, everything=True))
+    assert "flush failed" in caplog.text
+    assert manager.offline_dirs == [str(kit.root / "data")]
+    kit.world.workers.run = real
+    asyncio.run(manager.flush_dirty(kit.world.workers, everything=True))
+    assert [log.recovery_point for log in logs] == [0] * len(logs)
+    manager.shutdown()
+    assert not (kit.root / "data" / ".kafka_cleanshutdown").exists()
+
+
 def test_log_starts_are_kept(kit):
     manager = written(kit, started(kit))
     log = manager.get(tps(3)[2])

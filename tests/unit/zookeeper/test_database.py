@@ -155,7 +155,7 @@ def test_a_loss_is_accepted_only_on_demand_and_every_file_stays(kind, caplog):
     for path in [p for _, p in logs] + [p for number, p in later if number > last]:
         aside = f"{FOLDER}/damaged.{path.rpartition('/')[2]}"
         assert bytes(disk.inodes[aside].data) == before[path]
-        assert f"file set aside after_zxid={last:#x} path={aside}" in caplog.text
+        assert f"file set aside zxid={last:#x} path={aside}" in caplog.text
     assert picture(database) == picture(opened(disk)) == pictures[last // 3 - 1]
     caplog.clear()
     assert picture(accepting(disk)) == picture(database)

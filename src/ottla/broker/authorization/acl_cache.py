@@ -73,7 +73,7 @@ class AclCache:
                 if parent in self._handling:
                     self._again.add(parent)
                 else:
-                    self._tasks.start(self._handle_changes(store, parent), "acl-changes")
+                    self._tasks.keep(lambda: self._handle_changes(store, parent), "acl-changes")
 
         return changed
 

@@ -146,7 +146,7 @@ class DelegationTokens:
 
     def _on_watch(self, store: "Store", _event: "WatchEvent") -> None:
         if store is self._store and not self._tasks.closed:
-            self._tasks.start(self._handle_changes(store), "token-changes")
+            self._tasks.keep(lambda: self._handle_changes(store), "token-changes")
 
     async def _handle_changes(self, store: "Store") -> None:
         try:

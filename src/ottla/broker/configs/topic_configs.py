@@ -150,7 +150,7 @@ class TopicConfigs:
         if self._handling:
             self._again = True
         else:
-            self._tasks.start(self._handle_changes(store), "config-changes")
+            self._tasks.keep(lambda: self._handle_changes(store), "config-changes")
 
     async def _handle_changes(self, store: "Store") -> None:
         self._handling = True

@@ -428,6 +428,8 @@ class Membership:
             except OttlaError as error:
                 logger.warning("not registered again yet error=%s", error)
                 refused = isinstance(error, AuthFailedError)
+            except Exception:  # a broker that gave up here would run on, and serve no client
+                logger.exception("not registered again yet")
             if self._joined or self._lost.is_set():
                 await self._lose()
             pause_s = REFUSED_BACKOFF_S if refused else RECONNECT_BACKOFF_S

@@ -5,6 +5,7 @@ checked when it is made, before anything is opened (F40); users and tokens are l
 so a change counts for the next authentication. Kafka: `ChannelBuilders` and `SaslChannelBuilder`.
 """
 
+import functools
 import hmac
 import secrets
 from typing import TYPE_CHECKING
@@ -70,7 +71,8 @@ class SaslListeners:
                         raise ConfigError(
                             f"sasl.oauthbearer.jwks.endpoint.url={source.url}: {error}"
                         ) from error
-                tasks.start(source.run(world.clock, world.workers), f"jwks-{name}")
+                run = functools.partial(source.run, world.clock, world.workers)
+                tasks.keep(run, f"jwks-{name}")
 
     def dispatch(
         self,
