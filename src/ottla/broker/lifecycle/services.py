@@ -26,6 +26,7 @@ from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
 from ottla.broker.requests.control.control_connection import ControlConnection
 from ottla.broker.requests.records.batch_checks import BatchChecks
+from ottla.broker.requests.transactions.producer_connections import ProducerConnections
 from ottla.broker.requests.transactions.producer_ids import ProducerIds
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_creation import TopicCreation
@@ -78,6 +79,7 @@ class BrokerServices:
     current_store: Store | None = None
     features_epoch: int = -1
     control_connection: ControlConnection = field(default_factory=ControlConnection)
+    producer_connections: ProducerConnections = field(default_factory=ProducerConnections)
     served: Sequence[tuple[int, int, int]] = field(default=())
 
     def enter(self, state: BrokerState) -> None:

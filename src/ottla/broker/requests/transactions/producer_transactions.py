@@ -2,7 +2,8 @@
 
 Who may call: the router. Invariants: partitions that do not exist never reach the coordinator, and
 one of them refuses all others of its request; older producers get errors that they know.
-AddPartitionsToTxn from version 4 on comes from brokers, in batches (KIP-890).
+AddPartitionsToTxn from version 4 on comes from brokers, in batches (KIP-890). Requests that come
+late are refused (`producer_connections`).
 Kafka: the handlers of the same names in `KafkaApis`.
 """
 
@@ -54,6 +55,9 @@ FIRST_COMMIT_WITH_ABORTABLE = 4
 OFFSETS_SEQUENCE = 0
 """The sequence of every batch of offsets in a transaction; it is not checked."""
 
+TRANSACTION, OFFSETS = "transaction", "offsets"
+"""What goes to the coordinator of the transaction, and to that of the group."""
+
 MOST_PARTITIONS = 5_000
 """How many one AddPartitionsToTxn may name; it cannot be split: all are added, or none."""
 
@@ -79,6 +83,13 @@ def add_partitions(
     transactions = request.transactions
     of_producer = header.api_version < FIRST_VERSION_OF_BROKERS
     if of_producer:
+        server.producer_connections.check(
+            conn,
+            TRANSACTION,
+            request.v3_and_below_transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
+        )
         transactions = [
             AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
                 transactional_id=request.v3_and_below_transactional_id,
@@ -239,6 +250,9 @@ def add_offsets(
     request: AddOffsetsToTxnRequest,
 ) -> Pending:
     """Make the partition in which a group's offsets are kept part of the transaction."""
+    server.producer_connections.check(
+        conn, TRANSACTION, request.transactional_id, request.producer_id, request.producer_epoch
+    )
     pending = PendingAddOffsets(conn, header)
     index = server.groups.log.partition_for(request.group_id)
     server.transactions.add_partitions(
@@ -260,6 +274,9 @@ class PendingAddOffsets(PendingResult[ErrorCode]):
 def end_txn(
     server: TransactionsServer, conn: Connection, header: RequestHeader, request: EndTxnRequest
 ) -> Pending:
+    server.producer_connections.check(
+        conn, TRANSACTION, request.transactional_id, request.producer_id, request.producer_epoch
+    )
     pending = PendingEndTxn(conn, header)
     server.transactions.end(
         request.transactional_id,
@@ -286,6 +303,9 @@ def txn_offset_commit(
     header: RequestHeader,
     request: TxnOffsetCommitRequest,
 ) -> Response:
+    server.producer_connections.check(
+        conn, OFFSETS, request.transactional_id, request.producer_id, request.producer_epoch
+    )
     results: dict[TopicPartition, ErrorCode] = {}
     commits: dict[TopicPartition, Commit] = {}
     now_ms = server.world.clock.wall_ms()

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer
 from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.requests.transactions.producer_connections import ProducerConnections
 from ottla.broker.requests.transactions.producer_ids import ProducerIds
 from ottla.coordinators.group_coordinator import GroupCoordinator
 from ottla.coordinators.transaction_coordinator import TransactionCoordinator
@@ -27,6 +28,7 @@ class TransactionsServer(Protocol):
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     verifier: TransactionVerifier
+    producer_connections: ProducerConnections
 
 
 class ProducersServer(Protocol):
