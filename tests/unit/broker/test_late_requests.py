@@ -10,18 +10,11 @@ from ottla.broker.requests.transactions.producer_connections import ProducerConn
 from ottla.coordinators.transaction_states import TransactionState
 from ottla.model.errors import ConnectionLostError, OttlaError
 from ottla.model.errors import ErrorCode as E
-from ottla.net.client import PeerConnection
-from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.end_txn import EndTxnRequest
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
-from ottla.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from support.transactional_producer import ID, TransactionalProducer
 
 pytestmark = pytest.mark.timeout(60)
 
-ID, GROUP = "id", "group"
 SETTINGS = {
     "transaction_state_log_replication_factor": "1",
     "transaction_state_log_min_isr": "1",
@@ -31,75 +24,13 @@ SETTINGS = {
 }
 
 
-class Producer:
-    """A transactional producer; each call names its connection."""
-
-    def __init__(self, world):
-        self.world = world
-        self.who = {}
-
-    async def connect(self):
-        return await PeerConnection.open(self.world, "b1", 9092, "t", timeout_s=5)
-
-    async def until_served(self, ask, code):
-        while (found := await ask())[code] in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR,
-                                               E.COORDINATOR_LOAD_IN_PROGRESS,
-                                               E.CONCURRENT_TRANSACTIONS):  # fmt: skip
-            await asyncio.sleep(0.1)
-        return found
-
-    async def init(self, connection):
-        for key, kind in ((ID, 1), (GROUP, 0)):
-            await connection.send(FindCoordinatorRequest(key=key, key_type=kind), 2, 10)
-        request = InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000)
-
-        async def ask():
-            found = await connection.send(request, 4, 10)
-            return found.error_code, found.producer_id, found.producer_epoch
-
-        _, producer_id, epoch = await self.until_served(ask, 0)
-        self.who = {"producer_id": producer_id, "producer_epoch": epoch}
-
-    async def add(self, connection):
-        r = AddPartitionsToTxnRequest
-        request = r(
-            v3_and_below_transactional_id=ID,
-            v3_and_below_producer_id=self.who["producer_id"],
-            v3_and_below_producer_epoch=self.who["producer_epoch"],
-            v3_and_below_topics=[r.AddPartitionsToTxnTopic(name="t", partitions=[0])],
-        )
-        found = await connection.send(request, 3, 10)
-        return found.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
-
-    async def end(self, connection, *, committed=True):
-        request = EndTxnRequest(transactional_id=ID, committed=committed, **self.who)
-        return (await connection.send(request, 3, 10)).error_code
-
-    async def add_offsets(self, connection):
-        request = AddOffsetsToTxnRequest(transactional_id=ID, group_id=GROUP, **self.who)
-        return (await connection.send(request, 3, 10)).error_code
-
-    async def commit(self, connection, offset=5):
-        r = TxnOffsetCommitRequest
-        partition = r.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-        topics = [r.TxnOffsetCommitRequestTopic(name="t", partitions=[partition])]
-        request = r(transactional_id=ID, group_id=GROUP, topics=topics, **self.who)
-        return (await connection.send(request, 3, 10)).topics[0].partitions[0].error_code
-
-    async def served(self, call, *arguments):
-        async def ask():
-            return (await call(*arguments),)
-
-        return (await self.until_served(ask, 0))[0]
-
-
 def run(scene, main):
     broker = scene.up(1, **SETTINGS)
     r = CreateTopicsRequest
     topic = r.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
     scene.ask(1, r(topics=[topic], timeout_ms=10_000), 7)
     node = scene.simulation.node("client")
-    return node.call(main(broker, Producer(node.world)))
+    return node.call(main(broker, TransactionalProducer(node.world, "b1", 9092)))
 
 
 async def second_transaction(producer):
