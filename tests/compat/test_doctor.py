@@ -537,3 +537,11 @@ def test_a_disk_that_fills_and_fails(small_disk):
     found = finds(cluster, "log-dir-failed", "no-leader")
     assert found["log-dir-failed"]["subjects"] == [f"broker 0: {cluster.disk}"]
     assert f"{topic}-{on_disk}" in found["no-leader"]["subjects"]
+
+
+def test_a_zookeeper_that_is_down(tmp_path):
+    with OttlaCluster(tmp_path, brokers=1) as cluster:
+        is_rid_of(cluster, "zookeeper-down")
+        cluster._zookeeper.stop()
+        found = doctor(cluster, whole=False)
+        assert cluster.zookeeper in found["zookeeper-down"]["evidence"]

@@ -125,6 +125,7 @@ PLANTED = {
     "forgotten-throttles": (
         Severity.warning, changed(throttles=[Throttle("broker", "2", {"x": "1"})]), ("broker 2",),
     ),
+    "zookeeper-down": (Severity.error, changed(refusing_zookeeper="z1:2181"), ()),
     "few-zookeepers": (Severity.risk, changed(zookeepers={1: "z1:2181/r"}), ("broker 1",)),
     "zookeepers-differ": (
         Severity.risk, changed(zookeepers={1: "a:1,b:1,c:1", 2: "a:1,b:1,d:1"}),

@@ -35,13 +35,15 @@ from ottla.admin.operations import (
     transactions,
 )
 from ottla.admin.operations.partitions import partitions_of
+from ottla.admin.session import world
 from ottla.admin.zookeeper_session import ZooKeeper, opened
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.zookeeper.errors import NoNodeError
+from ottla.zookeeper.addresses import ConnectString
+from ottla.zookeeper.errors import NoNodeError, OperationTimeoutError
 
 if TYPE_CHECKING:
     from ottla.zookeeper.session import Session
@@ -216,7 +218,12 @@ async def _zookeeper(facts: Facts, asked: Asked) -> None:
     address = asked.zookeeper or next(iter(facts.zookeepers.values()), None)
     if address is None:
         raise OttlaError("no broker names its zookeeper.connect; write --zookeeper HOST:PORT")
-    session = await opened(ZooKeeper(address, asked.zookeeper_settings))
+    try:
+        session = await opened(ZooKeeper(address, asked.zookeeper_settings))
+    except OperationTimeoutError:
+        if await _refuses(address):
+            facts.refusing_zookeeper = address
+        raise
     try:
         facts.deleting = await _deleting(session)
         for broker in facts.brokers:
@@ -229,6 +236,13 @@ async def _zookeeper(facts: Facts, asked: Asked) -> None:
                 continue  # it has just gone, or its registration is none of Kafka's
     finally:
         await session.close()
+
+
+async def _refuses(address: str) -> bool:
+    """Return whether every server of a connect string refuses connections."""
+    refuses = world().network.refuses
+    servers = ConnectString.parse(address).hosts
+    return all([await refuses(*server, timeout_s=BROKER_TIMEOUT_S) for server in servers])
 
 
 async def _deleting(session: "Session") -> dict[str, tuple[int, ...]]:

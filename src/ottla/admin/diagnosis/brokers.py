@@ -120,6 +120,14 @@ def _throttles(facts: Facts) -> Iterator[Finding]:
 
 
 def _zookeepers(facts: Facts) -> Iterator[Finding]:
+    if facts.refusing_zookeeper:
+        yield Finding(
+            "zookeeper-down", Severity.error, [],
+            f"{facts.refusing_zookeeper} refuses connections: no server runs there",
+            "without ZooKeeper no leader is elected, and no ISR, topic or setting changes",
+            "start ZooKeeper again; `ottla up` starts that of a cluster on this machine, and its "
+            "log says why it exited",
+        )  # fmt: skip
     servers = {b: connect.partition("/")[0].split(",") for b, connect in facts.zookeepers.items()}
     few = {b: names for b, names in servers.items() if len(names) < ENSEMBLE}
     if few:

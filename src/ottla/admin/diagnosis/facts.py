@@ -130,6 +130,8 @@ class Facts:
     registrations: dict[int, Registration] = field(default_factory=dict)
     zookeepers: dict[int, str] = field(default_factory=dict)
     """zookeeper.connect by broker."""
+    refusing_zookeeper: str = ""
+    """The connect string of a ZooKeeper of which every server refuses connections."""
     throttles: list[Throttle] = field(default_factory=list)
     log_dirs: list[LogDirFacts] = field(default_factory=list)
     moving_log_dirs: set[int] | None = None
