@@ -205,9 +205,12 @@ class DamagedReplicas:
                     logger.exception("damaged replica not handled partition=%s", tp)
                 if known.due_s:
                     due_s = min(due_s, known.due_s)
-            if announce:
-                self._announce()
-            self._delete_what_was_copied()
+            try:
+                if announce:
+                    self._announce()
+                self._delete_what_was_copied()
+            except Exception:
+                logger.exception("damaged replicas not handled")
             await wait_at_most(self._wake, max(0.01, due_s - self._world.clock.monotonic()))
 
     async def _tend(self, tp: TopicPartition, known: Damaged) -> bool:

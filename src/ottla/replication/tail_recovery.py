@@ -259,7 +259,10 @@ class TailRecovery:
                     "log_end_offset=%d",
                     tp, one.taken, one.log.log_end_offset,
                 )  # fmt: skip
-            one.finish()
+            try:
+                one.finish()
+            except Exception:  # the others go on
+                logger.exception("log end recovered, and not leading partition=%s", tp)
 
     def _late(self, one: Recovering, now_ms: float) -> bool:
         """Log which brokers are missing; True if the partition is to lead all the same."""

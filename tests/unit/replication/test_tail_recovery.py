@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
@@ -67,6 +68,24 @@ def test_f11_a_bounce_too_fast_for_a_watch(wired):
         assert values(c[2]) == list("abcdefg")
 
     wired(scenario)
+
+
+def test_one_partition_that_fails_does_not_stop_the_others(wired, caplog):
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], new=True)
+        await write(c, *"ab")
+        await c[1].stop(clean=False)
+        await c[1].start()
+        pending = c[1].replicas.recovery._pending
+        pending["other", 0] = SimpleNamespace(
+            pending_replicas=set(), verified=True, taken=0, deadline_ms=0, finish=lambda: 1 / 0
+        )
+        await c.controller.tell(c.controller.states["t", 0], [1])
+        await c.until(lambda: c[1].partition().is_leader)
+        await write(c, "c")
+
+    wired(scenario)
+    assert "ZeroDivisionError" in caplog.text
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations((1, 2, 3))), ids=str)

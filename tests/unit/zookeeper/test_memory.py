@@ -5,10 +5,12 @@ import random
 
 import pytest
 
+from ottla.sim.world import Simulation
 from ottla.zookeeper.errors import ConnectionLossError, MultiError, NodeExistsError
+from ottla.zookeeper.memory import MemoryZooKeeper
 from ottla.zookeeper.memory_tree import Tree
 from ottla.zookeeper.operations import Check, Create, Delete, Set
-from ottla.zookeeper.session import SessionState
+from ottla.zookeeper.session import Session, SessionState
 
 
 def picture(tree: Tree):
@@ -163,3 +165,38 @@ def test_garbage_ends_one_connection_only(still, garbage):
         assert await s.exists("/") is not None
 
     still(scenario)
+
+
+def test_time_that_the_server_stood_still_does_not_count_against_sessions():
+    """What clients sent meanwhile waits in its sockets; a client that stays silent expires.
+
+    Sessions of ours end on their own side after so long, those of kazoo and ZooKeeper do not.
+    """
+
+    async def serve(world):
+        servers.append(MemoryZooKeeper(world, tick_ms=1000))
+        await servers[0].start("zk", 2181)
+        await asyncio.Event().wait()
+
+    async def connect(timeout_ms, count):
+        return [
+            await Session.connect(client.world, "zk:2181", timeout_ms, 60_000) for _ in range(count)
+        ]
+
+    servers = []
+    with Simulation("stands still") as simulation:
+        zk, client = simulation.node("zk"), simulation.node("client")
+        zk.boot(serve)
+        live = client.call(connect(20_000, 3))
+        (gone,) = client.call(connect(20_000, 1))
+        simulation.run_for(5)
+        gone._become_dead("left alone by the test")
+        sessions = {session.session_id for session in [*live, gone]}
+        for stop_s in (19, 15, 60):
+            zk.pause()
+            simulation.run_for(stop_s)
+            zk.resume()
+            simulation.run_for(0.5)
+            assert set(servers[0].sessions) == sessions
+        simulation.run_for(25)
+        assert servers[0].sessions == {}
