@@ -49,7 +49,11 @@ from ottla.broker.requests.transactions import (
     transaction_admin,
     transaction_markers,
 )
-from ottla.broker.requests.transactions.server import ProducersServer, TransactionsServer
+from ottla.broker.requests.transactions.server import (
+    ProducersServer,
+    ProducerTransactionsServer,
+    TransactionsServer,
+)
 
 
 class Server(
@@ -57,6 +61,7 @@ class Server(
     OffsetsServer,
     GroupsServer,
     FinderServer,
+    ProducerTransactionsServer,
     TransactionsServer,
     ProducersServer,
     TopicsServer,

@@ -20,7 +20,7 @@ from ottla.broker.requests.error_bodies import (
 )
 from ottla.broker.requests.portions import CHANGES_BY_PARTITION
 from ottla.broker.requests.responses import PendingResult, by_topic, respond
-from ottla.broker.requests.transactions.server import TransactionsServer
+from ottla.broker.requests.transactions.server import ProducerTransactionsServer
 from ottla.coordinators.coordinator_log import Producer
 from ottla.coordinators.offsets import Commit
 from ottla.coordinators.transaction_events import ProducerIdAndEpoch
@@ -75,7 +75,7 @@ def _known_to(version: int, error: ErrorCode) -> ErrorCode:
 
 
 def add_partitions(
-    server: TransactionsServer,
+    server: ProducerTransactionsServer,
     conn: Connection,
     header: RequestHeader,
     request: AddPartitionsToTxnRequest,
@@ -147,7 +147,7 @@ class _OneAdded:
 
 
 def _add(
-    server: TransactionsServer,
+    server: ProducerTransactionsServer,
     transaction: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction,
     pending: PendingAddPartitions,
     refused: Collection[str],
@@ -170,7 +170,7 @@ def _add(
 
 
 def _error_of(
-    server: TransactionsServer, tp: TopicPartition, refused: Collection[str]
+    server: ProducerTransactionsServer, tp: TopicPartition, refused: Collection[str]
 ) -> ErrorCode:
     """Return why a partition cannot be part of a transaction, NONE if it can."""
     if tp.topic in refused:
@@ -181,7 +181,7 @@ def _error_of(
 
 
 def _unwritable(
-    server: TransactionsServer,
+    server: ProducerTransactionsServer,
     conn: Connection,
     transaction: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction,
 ) -> frozenset[str]:
@@ -244,7 +244,7 @@ def _added(version: int, results: Mapping[str, Codes]) -> AddPartitionsToTxnResp
 
 
 def add_offsets(
-    server: TransactionsServer,
+    server: ProducerTransactionsServer,
     conn: Connection,
     header: RequestHeader,
     request: AddOffsetsToTxnRequest,
@@ -272,7 +272,10 @@ class PendingAddOffsets(PendingResult[ErrorCode]):
 
 
 def end_txn(
-    server: TransactionsServer, conn: Connection, header: RequestHeader, request: EndTxnRequest
+    server: ProducerTransactionsServer,
+    conn: Connection,
+    header: RequestHeader,
+    request: EndTxnRequest,
 ) -> Pending:
     server.producer_connections.check(
         conn, TRANSACTION, request.transactional_id, request.producer_id, request.producer_epoch
@@ -298,7 +301,7 @@ class PendingEndTxn(PendingResult[ErrorCode]):
 
 
 def txn_offset_commit(
-    server: TransactionsServer,
+    server: ProducerTransactionsServer,
     conn: Connection,
     header: RequestHeader,
     request: TxnOffsetCommitRequest,
@@ -335,7 +338,7 @@ class PendingTxnOffsetCommit(PendingResult[Codes]):
 
     def __init__(
         self,
-        server: TransactionsServer,
+        server: ProducerTransactionsServer,
         conn: Connection,
         header: RequestHeader,
         request: TxnOffsetCommitRequest,

@@ -18,11 +18,22 @@ from ottla.replication.replica_manager import ReplicaManager
 
 
 class TransactionsServer(Protocol):
-    """What producers, coordinators and operators may touch for transactions."""
+    """What coordinators and operators may touch for transactions."""
 
     authorizer: RequestAuthorizer | None
     world: World
     config: BrokerConfig
+    replicas: ReplicaManager
+    metadata: MetadataCache
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+
+
+class ProducerTransactionsServer(Protocol):
+    """What producers may touch for their transactions."""
+
+    authorizer: RequestAuthorizer | None
+    world: World
     replicas: ReplicaManager
     metadata: MetadataCache
     groups: GroupCoordinator
