@@ -288,6 +288,8 @@ class Database:
         if self.failure is None:
             self.failure = error
             unexpected = not isinstance(error, OSError)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = self.folder  # a write does not name its file
             log.critical("transaction log not written error=%s", error, exc_info=unexpected)
             self.on_failure(error)
 
