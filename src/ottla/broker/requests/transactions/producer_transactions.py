@@ -83,13 +83,6 @@ def add_partitions(
     transactions = request.transactions
     of_producer = header.api_version < FIRST_VERSION_OF_BROKERS
     if of_producer:
-        server.producer_connections.check(
-            conn,
-            TRANSACTION,
-            request.v3_and_below_transactional_id,
-            request.v3_and_below_producer_id,
-            request.v3_and_below_producer_epoch,
-        )
         transactions = [
             AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
                 transactional_id=request.v3_and_below_transactional_id,
@@ -103,6 +96,14 @@ def add_partitions(
         return respond(header, AddPartitionsToTxnResponse())
     if sum(len(topic.partitions) for t in transactions for topic in t.topics) > MOST_PARTITIONS:
         raise CloseConnection(f"more than {MOST_PARTITIONS} partitions are added to transactions")
+    if of_producer:
+        server.producer_connections.check(
+            conn,
+            TRANSACTION,
+            request.v3_and_below_transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
+        )
     pending = PendingAddPartitions(conn, header, len({t.transactional_id for t in transactions}))
     for transaction in transactions:
         refused = _unwritable(server, conn, transaction) if of_producer else frozenset()
