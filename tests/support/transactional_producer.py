@@ -65,10 +65,13 @@ class TransactionalProducer:
         request = AddOffsetsToTxnRequest(transactional_id=ID, group_id=GROUP, **self.who)
         return (await connection.send(request, 3, 10)).error_code
 
-    async def commit(self, connection, offset=5):
+    async def commit(self, connection, offset=5, *, metadata="", count=1):
+        """Commit an offset so many times; the metadata makes a request as large as is wanted."""
         r = TxnOffsetCommitRequest
-        partition = r.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-        topics = [r.TxnOffsetCommitRequestTopic(name="t", partitions=[partition])]
+        partition = r.TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_metadata=metadata
+        )
+        topics = [r.TxnOffsetCommitRequestTopic(name="t", partitions=[partition])] * count
         request = r(transactional_id=ID, group_id=GROUP, topics=topics, **self.who)
         return (await connection.send(request, 3, 10)).topics[0].partitions[0].error_code
 

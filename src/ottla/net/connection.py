@@ -646,6 +646,10 @@ class Connection(asyncio.BufferedProtocol):
             self._server.note_refusal(self, reason)
             self.close()
 
+    def refuse_soon(self, reason: str) -> None:
+        """Do so once the response to the request in hand was given."""
+        asyncio.get_running_loop().call_soon(self.refuse, reason)
+
     def overdue(self, now: float) -> str | None:
         """Return why this connection must be closed, or None. The server's sweep calls it."""
         limits = self._server.limits

@@ -1,6 +1,7 @@
 """Requests of transactions that an older connection delivers late: refused, and harmless (F54)."""
 
 import asyncio
+import contextlib
 from types import SimpleNamespace
 
 import pytest
@@ -93,17 +94,25 @@ def test_so_many_producers_are_known(monkeypatch):
     monkeypatch.setattr(producer_connections, "MOST_PRODUCERS", 3)
     connections = ProducerConnections()
     newer, refused = SimpleNamespace(listener="L", id=2), []
-    older = SimpleNamespace(listener="L", id=1, refuse=refused.append)
+    older = SimpleNamespace(listener="L", id=1, refuse_soon=refused.append)
     for producer_id in range(5):
         connections.check(newer, "end", ID, producer_id, 0)
     assert len(connections._last) == 3
 
-    async def late():
-        with pytest.raises(OttlaError, match="late request"):
-            connections.check(older, "end", ID, 4, 0)
-        await asyncio.sleep(0)
-
-    asyncio.run(late())
+    with pytest.raises(OttlaError, match="late request"):
+        connections.check(older, "end", ID, 4, 0)
     assert len(refused) == 1
     connections.check(older, "end", ID, 0, 0)
     connections.check(older, "end", ID, 4, 1)
+
+
+def test_a_late_commit_that_is_handled_in_portions_closes_its_connection_too(scene):
+    async def main(_broker, producer):
+        a, b = await second_transaction(producer)
+        with contextlib.suppress(ConnectionLostError):
+            assert await producer.commit(a, metadata="m" * 3000, count=100) != E.NONE
+        with pytest.raises(ConnectionLostError):
+            await producer.commit(a)
+        assert await producer.served(producer.commit, b) == E.NONE
+
+    run(scene, main)

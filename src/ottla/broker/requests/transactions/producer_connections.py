@@ -9,8 +9,6 @@ an error after which every client looks up the coordinator and sends the request
 connection is closed, so that it comes on a new one. Kafka before 4.0 does the late request.
 """
 
-import asyncio
-
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.net.connection import Connection
 
@@ -38,5 +36,5 @@ class ProducerConnections:
             del self._last[next(iter(self._last))]
         if conn.id < last:
             reason = "late request of a transaction: its producer has used a later connection"
-            asyncio.get_running_loop().call_soon(conn.refuse, reason)
+            conn.refuse_soon(reason)
             raise OttlaError(reason, ErrorCode.COORDINATOR_NOT_AVAILABLE)
