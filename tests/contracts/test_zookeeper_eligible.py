@@ -3,11 +3,17 @@
 import pytest
 from msgspec.structs import replace
 
-from ottla.model.cluster import BrokerInfo, Eligible, Endpoint
+from ottla.model.cluster import (
+    BrokerInfo,
+    Eligible,
+    Endpoint,
+    LeaderAndIsr,
+    LeaderIsrAndControllerEpoch,
+)
 from ottla.model.errors import ControllerMovedError
 from ottla.model.ids import TopicPartition
-from ottla.zookeeper.eligible import MinIsr
-from ottla.zookeeper.operations import Set
+from ottla.zookeeper.eligible import encode_eligible
+from ottla.zookeeper.operations import Delete, Set
 from ottla.zookeeper.store import Store
 
 ID = bytes(range(16))
@@ -26,21 +32,21 @@ def test_a_statement_counts_for_the_registration_it_was_made_with(play):
         await store.create_top_level_paths()
         epoch = await store.register_broker(broker(), logs_whole=True)
         known = replace(broker(), epoch=epoch)
-        assert await store.get_clean_brokers([known, broker(2)]) == {1}
+        assert await store.get_stated([known, broker(2)]) == ({1}, {1})
         assert await store.stated(known)
         await old.close()
         store = Store(session)
-        assert await store.get_clean_brokers([known]) == {1}
+        assert await store.get_stated([known]) == ({1}, {1})
         again = replace(broker(), epoch=await store.register_broker(broker()))  # as a JVM broker
-        assert await store.get_clean_brokers([again]) == set()
+        assert await store.get_stated([again]) == (set(), set())
         assert not await store.stated(again)
         await store.write(Set("/ottla/brokers/1", b"junk"))
         stat = await session.exists("/ottla/brokers/1")
-        assert await store.get_clean_brokers([replace(broker(), epoch=stat.mzxid)]) == set()
+        assert await store.get_stated([replace(broker(), epoch=stat.mzxid)]) == (set(), set())
         epoch = await store.register_broker(broker(2), logs_whole=True)
         await store.withdraw_statement(2)  # it is about to end, and still one of ours
         ending = replace(broker(2), epoch=epoch)
-        assert await store.get_clean_brokers([ending]) == set()
+        assert await store.get_stated([ending]) == (set(), set())
         assert await store.stated(ending)
 
     play(scenario)
@@ -56,7 +62,7 @@ def test_records_are_fenced_read_back_and_deleted(play):
         other = TopicPartition("t", 1)
         written = await store.set_eligible({TP: RECORD, other: RECORD}, fence)
         stat = await session.exists("/ottla/eligible/t/0")
-        assert written[TP] == replace(RECORD, zxid=stat.mzxid, written_ms=stat.mtime)
+        assert written[TP] == replace(RECORD, znode_version=stat.version)
         with pytest.raises(ControllerMovedError):
             await store.set_eligible({TP: RECORD}, fence + 1)
         assert await store.get_eligible({"t": ID}) == written
@@ -74,16 +80,98 @@ def test_records_are_fenced_read_back_and_deleted(play):
     play(scenario)
 
 
-def test_a_topics_own_min_isr_and_when_it_was_set(play):
+def test_a_record_is_derived_only_from_one_that_still_stands(play):
+    async def scenario(z):
+        store = Store(await z.session())
+        await store.create_top_level_paths()
+        fence = (await store.register_controller_and_increment_controller_epoch(1))[1]
+        first = (await store.set_eligible({TP: RECORD}, fence))[TP]
+        assert await store.get_standing_eligible({TP: first}) == {TP}
+        second = (await store.set_eligible({TP: replace(first, partition_epoch=8)}, fence))[TP]
+        assert await store.get_standing_eligible({TP: first}) == set()
+        assert await store.set_eligible({TP: first}, fence) == {}
+        await store.write(Delete("/ottla/eligible/t/0"))
+        assert await store.get_standing_eligible({TP: second}) == set()
+        assert await store.set_eligible({TP: second}, fence) == {}
+        assert await store.get_eligible({"t": ID}) == {}, "nor is it created again"
+        assert TP in await store.set_eligible({TP: RECORD}, fence), "one of its own"
+        await store.write(
+            Set("/ottla/eligible/t/0", encode_eligible(RECORD).replace(b":2,", b":1,", 1))
+        )
+        assert await store.get_eligible({"t": ID}) == {}, "an earlier format"
+
+    play(scenario)
+
+
+def test_an_election_by_a_record_fails_once_the_record_has_changed(play):
+    async def scenario(z):
+        store = Store(await z.session())
+        await store.create_top_level_paths()
+        fence = (await store.register_controller_and_increment_controller_epoch(1))[1]
+        await store.create_recursive("/brokers/topics/t/partitions", b"")
+        partitions = [TopicPartition("t", number) for number in range(4)]
+        leaderless = LeaderAndIsr(-1, 3, (1,), 0)
+        state = LeaderIsrAndControllerEpoch(leaderless, 1)
+        await store.create_topic_partition_states(dict.fromkeys(partitions, state), fence)
+        records = await store.set_eligible(dict.fromkeys(partitions, RECORD), fence)
+        await store.write(Delete("/ottla/eligible/t/1"))
+        await store.set_eligible({partitions[2]: records[partitions[2]]}, fence)
+        elected = LeaderAndIsr(2, 4, (2,), 0)
+        versions = {tp: record.znode_version for tp, record in records.items()}
+        del versions[partitions[3]]  # its leader is in the ISR
+        found = await store.update_leader_and_isr(
+            dict.fromkeys(partitions, elected), 1, fence, None, versions
+        )
+        assert found.retry == partitions[1:3]
+        assert found.finished == {
+            tp: replace(elected, partition_epoch=1) for tp in (partitions[0], partitions[3])
+        }
+
+    play(scenario)
+
+
+def test_a_leader_voids_records_that_name_a_replica_outside_its_isr(play):
+    async def scenario(z):
+        store, leaders = Store(await z.session()), Store(await z.session())
+        await store.create_top_level_paths()
+        fence = (await store.register_controller_and_increment_controller_epoch(1))[1]
+        await store.create_recursive("/brokers/topics/t/partitions", b"")
+        one, two, three, four = (TopicPartition("t", number) for number in range(4))
+        state = LeaderIsrAndControllerEpoch(LeaderAndIsr(1, 3, (1,), 0), 1)
+        await store.create_topic_partition_states(dict.fromkeys((one, two, three), state), fence)
+        never = TopicPartition("never", 0)
+        assert await leaders.void_eligible({never: (frozenset({1}), 5), one: (frozenset({1}), 0)})
+        records = await store.set_eligible(dict.fromkeys((one, two, four), RECORD), fence)
+        await store.write(Set("/ottla/eligible/t/1", b"junk"))
+        proven = await leaders.void_eligible(
+            {
+                never: (frozenset({1}), 5),
+                one: (frozenset({1, 2}), 0),  # 3 is outside
+                two: (frozenset({1}), 0),  # cannot be read, and stays for an operator (F41)
+                three: (frozenset({1}), 1),  # a later state: its leader is to hear of another
+                four: (frozenset({1, 2, 3}), 0),  # none is outside, but there is no such state
+            }
+        )
+        assert proven == {never, one, two}
+        assert await store.get_standing_eligible(records) == {four}
+        assert await leaders.path_exists("/ottla/eligible/t/1")
+
+    play(scenario)
+
+
+def test_min_isr_of_topics(play):
     async def scenario(z):
         session = await z.session()
         store = Store(session)
         await store.create_top_level_paths()
-        await store.create_recursive("/config/topics/t", b'{"version":1,"config":{}}')
-        stat = await session.set(
-            "/config/topics/t", b'{"version":1,"config":{"min.insync.replicas":"2"}}'
-        )
-        found = await store.get_min_isr(["t", "u"])
-        assert found == {"t": MinIsr(2, stat.mzxid, stat.mtime, 1), "u": MinIsr()}
+        for name, data in (
+            ("t", b'{"version":1,"config":{"min.insync.replicas":"2"}}'),
+            ("none", b'{"version":1,"config":{}}'),
+            ("text", b'{"version":1,"config":{"min.insync.replicas":"x"}}'),
+            ("junk", b"junk"),
+        ):
+            await store.create_recursive(f"/config/topics/{name}", data)
+        found = await store.get_min_isr(["t", "none", "text", "junk", "absent"], 3)
+        assert found == {"t": 2, "none": 3, "text": 3, "junk": 3, "absent": 3}
 
     play(scenario)

@@ -46,7 +46,7 @@ def test_a_registration_is_removed_and_the_reason_is_kept_until_the_next(play):
         again = await registered(other, logs_whole=True)
         assert again.epoch > known.epoch
         assert await store.get_removals() == {}
-        assert await store.get_clean_brokers([again]) == {2}
+        assert await store.get_stated([again]) == ({2}, {2})
 
     play(scenario)
 

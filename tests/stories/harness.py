@@ -257,6 +257,8 @@ class Cluster:
     world: World
     properties: dict[str, str] = field(default_factory=dict)
     brokers: dict[int, StubBroker] = field(default_factory=dict)
+    whole: dict[int, bool] = field(default_factory=dict)
+    """What brokers will say of their logs at their first start."""
     told: dict[int, deque[Told]] = field(default_factory=dict)
     lines: list[tuple[str, Any]] = field(default_factory=list)
     sessions: dict[int, str] = field(default_factory=dict)
@@ -310,6 +312,7 @@ class Cluster:
         """Register a broker and let it take part in elections."""
         info = BrokerInfo(broker_id, (Endpoint(f"host{broker_id}", 9092),), rack)
         stub = StubBroker(self, info)
+        stub.whole = self.whole.get(broker_id)
         self.brokers[broker_id] = stub
         self.told[broker_id] = deque()
         config = BrokerConfig(

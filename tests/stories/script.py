@@ -141,8 +141,20 @@ class Story:
     async def do_whole(self, cluster: Cluster, words: list[str]) -> None:
         """What brokers will say when they register: `whole 1 2`, or `whole 1 no`, of their logs."""
         for word in words:
-            if word != "no":
+            if word == "no":
+                continue
+            cluster.whole[int(word)] = "no" not in words
+            if int(word) in cluster.brokers:
                 cluster.brokers[int(word)].whole = "no" not in words
+
+    async def do_void(self, cluster: Cluster, words: list[str]) -> None:
+        """A leader voids the record of eligible replicas before it acknowledges without them."""
+        tp = partition(words[0])
+        found = await cluster.admin.get_topic_partition_state(tp)
+        assert found is not None
+        state = found.leader_and_isr
+        isr = frozenset(state.isr), state.partition_epoch
+        assert await cluster.admin.void_eligible({tp: isr}) == {tp}
 
     async def do_ends(self, cluster: Cluster, words: list[str]) -> None:
         """Where a broker's log of a partition ends: `ends 2 t-0 5:100`, by epoch and offset."""

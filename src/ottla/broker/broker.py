@@ -10,7 +10,7 @@ away, listeners, replicas, logs (clean marker), controller, session. Kafka:
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -60,7 +60,7 @@ from ottla.log.manager import LogManager
 from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.config import TLS_PROTOCOLS, BrokerConfig, TopicConfig
 from ottla.model.errors import StartupError, StorageError
-from ottla.model.ids import uuid_to_text
+from ottla.model.ids import TopicPartition, uuid_to_text
 from ottla.model.ports import Clock, World
 from ottla.model.throttle_settings import FOLLOWER_RATE, LEADER_RATE, LEASE, LOG_DIRS_RATE
 from ottla.model.time_slices import TimeSlice
@@ -68,6 +68,7 @@ from ottla.net.frame_memory import FrameMemory
 from ottla.net.limits import ConnectionQuotas, DispatchTimeSlice, ServerLimits
 from ottla.net.response_memory import ResponseMemory
 from ottla.net.server import Server
+from ottla.replication.eligible_records import IsrsInEpochs
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.security.client import ClientSecurity
 from ottla.security.sasl.settings import broker_sasl
@@ -160,8 +161,7 @@ class Broker:
         self.world = world
         self.broker_id = config.broker_id
         self._host_name = host_name
-        self._sockets = sockets
-        self._loaded = False
+        self._sockets, self._loaded = sockets, False
         self._servers: dict[str, Server] = {}
         self._connection_quotas: ConnectionQuotas | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -188,6 +188,7 @@ class Broker:
             controller_peer=channel.peer,
             on_log_dir_offline=self._log_dir_offline,
             announce=self._announce_replicas,
+            void_eligible=self._void_eligible,
             security=between_brokers,
         )
         creation = TopicCreation(world, config, metadata, lambda: self.services.store)
@@ -264,6 +265,9 @@ class Broker:
             seen_epoch=lambda: self.services.replicas.controller_epoch,
             security=_security_of(self.config, self._tls, self.config.control_plane_listener),
         )
+
+    async def _void_eligible(self, isrs: IsrsInEpochs) -> Collection[TopicPartition]:
+        return await self.services.store.void_eligible(isrs)
 
     def _topic_configs(
         self,

@@ -15,7 +15,7 @@ from ottla.controller.effects import (
     CloseChannel,
     Logger,
     OpenChannel,
-    ReadWholeBrokers,
+    ReadStatements,
     Record,
     RemoveRegistration,
     Steps,
@@ -93,7 +93,9 @@ def registrations(brokers: Iterable[BrokerInfo]) -> tuple[journaled.Registration
 
 
 def _add(changes: StateChanges, brokers: Sequence[BrokerInfo]) -> Steps[None]:
-    changes.context.clean_brokers |= yield from perform(ReadWholeBrokers(brokers))
+    stated = yield from perform(ReadStatements(brokers))
+    changes.context.clean_brokers.update(stated.whole)
+    changes.context.voiding_brokers.update(stated.voiding)
     for broker in brokers:
         changes.context.add_broker(broker)
     yield from on_broker_startup(changes, [b.id for b in brokers])

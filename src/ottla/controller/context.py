@@ -52,6 +52,7 @@ class Context:
         ended, each with its partition epoch then: what is asked for in that partition epoch may
         rest on what it had in an earlier registration (KIP-903)."""
         self.clean_brokers: set[int] = set()
+        self.voiding_brokers: set[int] = set()
         """Live brokers whose current registration states that all their logs are complete."""
         self.unstated: set[int] = set()
         """Brokers that lived when this controller was elected and whose registrations state
@@ -80,6 +81,7 @@ class Context:
         """Note that a registration of a broker has ended."""
         self.brokers.pop(broker_id, None)
         self.clean_brokers.discard(broker_id)
+        self.voiding_brokers.discard(broker_id)
         for joined in self.joined.values():
             joined.discard(broker_id)
         self.former_lives[broker_id] = {

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ottla.controller import effects as e
 from ottla.controller.batch import Outgoing
 from ottla.controller.context import Context
-from ottla.controller.effects import Effect, Steps, TopicMinIsr, YieldToLoop
+from ottla.controller.effects import Effect, Steps, YieldToLoop
 from ottla.controller.elections import ElectionKind, LogEnd
 from ottla.controller.eligibility import Eligibility
 from ottla.controller.events import BrokerModified, ControllerChanged, Event, ReassignmentRequested
@@ -109,10 +109,11 @@ class Driver:
             e.ReadLogEnds: self._read_log_ends,
             e.WatchRegistrations: self._watch_registrations,
             e.RemoveRegistration: self._remove_registration,
-            e.ReadWholeBrokers: self._read_whole_brokers,
+            e.ReadStatements: self._read_statements,
             e.ReadIsrs: self._read_isrs,
             e.ReadUncleanTopics: self._read_unclean_topics,
             e.ReadMinIsr: self._read_min_isr,
+            e.ReadStandingEligible: self._read_standing_eligible,
             e.ReadReassignments: self._read_reassignments,
             e.WriteAssignments: self._write_assignments,
             e.WriteTopic: self._write_topic,
@@ -285,7 +286,7 @@ class Driver:
 
     async def _update_states(self, _cause: int, effect: e.UpdateStates) -> e.UpdateResult:
         result = await self._store.update_leader_and_isr(
-            effect.states, self._context.epoch, self._fence, effect.newcomers
+            effect.states, self._context.epoch, self._fence, effect.newcomers, effect.records
         )
         return e.UpdateResult({**result.finished}, result.retry)
 
@@ -317,8 +318,8 @@ class Driver:
         self.removed_total += problem is None
         return problem
 
-    async def _read_whole_brokers(self, _cause: int, effect: e.ReadWholeBrokers) -> set[int]:
-        return await self._store.get_clean_brokers(effect.brokers)
+    async def _read_statements(self, _cause: int, effect: e.ReadStatements) -> e.Stated:
+        return e.Stated(*(tuple(sorted(s)) for s in await self._store.get_stated(effect.brokers)))
 
     async def _read_isrs(
         self, _cause: int, effect: e.ReadIsrs
@@ -336,15 +337,14 @@ class Driver:
             for topic in effect.topics
         }
 
-    async def _read_min_isr(self, _cause: int, effect: e.ReadMinIsr) -> dict[str, TopicMinIsr]:
-        configs = await self._store.get_min_isr(effect.topics)
-        return {
-            topic: TopicMinIsr(
-                self._surroundings.min_isr_by_default() if config.value is None else config.value,
-                config,
-            )
-            for topic, config in configs.items()
-        }
+    async def _read_min_isr(self, _cause: int, effect: e.ReadMinIsr) -> dict[str, int]:
+        default = self._surroundings.min_isr_by_default()
+        return await self._store.get_min_isr(effect.topics, default)
+
+    async def _read_standing_eligible(
+        self, _cause: int, effect: e.ReadStandingEligible
+    ) -> set[TopicPartition]:
+        return await self._store.get_standing_eligible(effect.records)
 
     async def _read_reassignments(
         self, _cause: int, effect: e.ReadReassignments

@@ -26,7 +26,6 @@ from ottla.model.cluster import (
     Eligible,
     LeaderAndIsr,
     LeaderIsrAndControllerEpoch,
-    MinIsr,
     ReplicaAssignment,
     TopicInfo,
 )
@@ -224,8 +223,17 @@ class WatchRegistrations(Effect[None], frozen=True):
     brokers: Sequence[int]
 
 
-class ReadWholeBrokers(Effect[set[int]], frozen=True):
-    """Read which of these registrations began with all logs whole, by the brokers' own word."""
+class Stated(msgspec.Struct, frozen=True):
+    """What brokers state with their registrations, each as a sorted tuple of broker ids."""
+
+    whole: tuple[int, ...] = ()
+    """They started with all logs whole."""
+    voiding: tuple[int, ...] = ()
+    """As leaders they void the record of eligible replicas before they acknowledge without them."""
+
+
+class ReadStatements(Effect[Stated], frozen=True):
+    """Read what these registrations state."""
 
     brokers: Sequence[BrokerInfo]
     recorded = True
@@ -233,11 +241,11 @@ class ReadWholeBrokers(Effect[set[int]], frozen=True):
     def arguments(self) -> dict[str, Any]:
         return {"brokers": [b.id for b in self.brokers]}
 
-    def to_journal(self, result: set[int]) -> Any:
-        return sorted(result)
+    def to_journal(self, result: Stated) -> Any:
+        return result
 
-    def from_journal(self, recorded: Any) -> set[int]:
-        return set(recorded)
+    def from_journal(self, recorded: Any) -> Stated:
+        return msgspec.convert(recorded, Stated)
 
 
 # --- states of partitions: results are in the lines of decisions ----------------------------------
@@ -270,11 +278,13 @@ class UpdateStates(Effect[UpdateResult], frozen=True):
     """Write states, each over the partition epoch it was decided from.
 
     `newcomers`: broker epochs of those whom a state lets into an ISR; it is an error if one of them
-    has registered anew by the moment of the write.
+    has registered anew by the moment of the write. `records`: the znode versions of the records of
+    eligible replicas that elections rest on; one that has changed by then is decided once more.
     """
 
     states: Mapping[TopicPartition, LeaderAndIsr]
     newcomers: Mapping[TopicPartition, Mapping[int, int]] = {}
+    records: Mapping[TopicPartition, int] = {}
 
 
 # --- other reads --------------------------------------------------------------------------------
@@ -309,15 +319,8 @@ class ReadUncleanTopics(Effect[Mapping[str, bool]], frozen=True):
         return dict(result)
 
 
-class TopicMinIsr(msgspec.Struct, frozen=True):
-    """The min.insync.replicas that counts for a topic, and what its own settings say of it."""
-
-    min_isr: int
-    config: MinIsr
-
-
-class ReadMinIsr(Effect[Mapping[str, TopicMinIsr]], frozen=True):
-    """Read topics' min.insync.replicas."""
+class ReadMinIsr(Effect[Mapping[str, int]], frozen=True):
+    """Read topics' min.insync.replicas. Where a topic has none, this broker's default counts."""
 
     topics: Sequence[str]
     recorded = True
@@ -325,11 +328,27 @@ class ReadMinIsr(Effect[Mapping[str, TopicMinIsr]], frozen=True):
     def arguments(self) -> dict[str, Any]:
         return {"topics": list(self.topics)}
 
-    def to_journal(self, result: Mapping[str, TopicMinIsr]) -> Any:
+    def to_journal(self, result: Mapping[str, int]) -> Any:
         return dict(result)
 
-    def from_journal(self, recorded: Any) -> Mapping[str, TopicMinIsr]:
-        return msgspec.convert(recorded, dict[str, TopicMinIsr])
+
+class ReadStandingEligible(Effect[set[TopicPartition]], frozen=True):
+    """Read which of these records are still in ZooKeeper as they were written.
+
+    A leader deletes a record before it acknowledges without the replicas that it names.
+    """
+
+    records: Mapping[TopicPartition, Eligible]
+    recorded = True
+
+    def arguments(self) -> dict[str, Any]:
+        return {"partitions": [str(tp) for tp in self.records]}
+
+    def to_journal(self, result: set[TopicPartition]) -> Any:
+        return [str(tp) for tp in self.records if tp in result]
+
+    def from_journal(self, recorded: Any) -> set[TopicPartition]:
+        return {partition_of(text) for text in recorded}
 
 
 class ReadReassignments(Effect[Targets | None], frozen=True):
@@ -434,16 +453,15 @@ class WriteEligible(Effect[Mapping[TopicPartition, Eligible]], frozen=True):
         }
 
     def to_journal(self, result: Mapping[TopicPartition, Eligible]) -> Any:
-        return {str(tp): (record.zxid, record.written_ms) for tp, record in result.items()}
+        return {str(tp): record.znode_version for tp, record in result.items()}
 
     def from_journal(self, recorded: Any) -> Mapping[TopicPartition, Eligible]:
-        found = {}
-        for text, (zxid, written_ms) in recorded.items():
-            r = self.records[partition_of(text)]
-            found[partition_of(text)] = Eligible(
-                r.topic_id, r.partition_epoch, r.min_isr, r.broker_epochs, zxid, written_ms
+        return {
+            partition_of(text): msgspec.structs.replace(
+                self.records[partition_of(text)], znode_version=version
             )
-        return found
+            for text, version in recorded.items()
+        }
 
 
 class DeleteEligible(Effect[None], frozen=True):

@@ -4,7 +4,8 @@ A decider. Who may call: `state_changes`, `failover`, `brokers`, `deletion`. The
 `eligible`: read the settings that count, write the records, ask replicas where their logs end.
 Invariants: a record is written after the state it belongs to, and names that state's version, so
 that one that was not written, or not any more, counts for nothing (adr/0007); what cannot be found
-out makes no replica eligible. Kafka has this only in KRaft mode (KIP-966).
+out makes no replica eligible; a record is written before any leader is sent the state it belongs
+to, and one that a leader deleted is not written again. Kafka has this only in KRaft mode (KIP-966).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from ottla.controller.effects import (
     Logger,
     ReadLogEnds,
     ReadMinIsr,
+    ReadStandingEligible,
     States,
     Steps,
     WriteEligible,
@@ -77,16 +79,13 @@ class Eligibility:
         for tp, before, after in changed:
             found = None
             if before is not None and self._may_be(tp, before, after):
-                known = settings[tp.topic]
-                found = eligible.next_eligible(
-                    context, tp, before, after, known.min_isr, known.config
-                )
+                found = eligible.next_eligible(context, tp, before, after, settings[tp.topic])
             eligible.note_isr(context, tp, () if before is None else before.isr, after.isr)
             records.pop(tp, None)
             gone.pop(tp, None)
             if found is not None:
                 # Not written yet; what is decided over it in this very slice may rest on it.
-                context.eligible[tp] = replace(found, zxid=settings[tp.topic].config.zxid + 1)
+                context.eligible[tp] = found
                 records[tp] = found
             elif context.eligible.pop(tp, None) is not None:
                 gone[tp] = None
@@ -179,11 +178,11 @@ class Eligibility:
                 found[tp] = BeyondIsr(others, crashed)
         if not found:
             return found
-        settings = yield from perform(ReadMinIsr(list({tp.topic: None for tp in found})))
-        for tp in list(found):
-            known = settings[tp.topic]
-            if not eligible.stands(context.eligible[tp], known.min_isr, known.config):
-                del found[tp]
+        standing = yield from perform(
+            ReadStandingEligible({tp: context.eligible[tp] for tp in found})
+        )
+        for tp in [tp for tp in found if tp not in standing]:
+            del found[tp], context.eligible[tp]
         return found
 
     def _online(self, tp: TopicPartition) -> list[int]:

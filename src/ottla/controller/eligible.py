@@ -1,22 +1,21 @@
 """Eligible: who besides the ISR has every record that was acknowledged (R13, KIP-966, adr/0007).
 
-A decider. Who may call: `eligibility`, `leadership`, `broker_epochs`, `explain`. Invariants: below
-min.insync.replicas the high watermark stands still, so whoever leaves the ISR there, or has left it
-there before, has all below it; an ISR that is large enough again makes no other replica eligible,
-since the high watermark moves on without the others; a replica that may have lost records in a
-crash never counts. Kafka: `PartitionChangeBuilder.populateTargetElr` and `isValidNewLeader` of
-KRaft's controller.
+A decider. Who may call: `eligibility`, `leadership`, `broker_epochs`, `state_changes`, `explain`.
+Invariants: below min.insync.replicas the high watermark stands still, so whoever leaves the ISR
+there, or has left it there before, has all below it; an ISR that is large enough again makes no
+other replica eligible, since the high watermark moves on without the others; a replica that may
+have lost records in a crash never counts. Which min.insync.replicas counts is for the leader to
+say, whatever was read here: before it moves its high watermark without an eligible replica it
+deletes the record, and a record is noted only under a leader that does so (adr/0007). Kafka:
+`PartitionChangeBuilder.populateTargetElr` and `isValidNewLeader` of KRaft's controller.
 """
 
 from collections.abc import Mapping
 
 from ottla.controller.context import Context
-from ottla.model.cluster import RECOVERING, Eligible, LeaderAndIsr, MinIsr
+from ottla.model.cluster import RECOVERING, Eligible, LeaderAndIsr
 from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
 from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
-
-SETTLED_MS = 60_000
-"""So long a min.insync.replicas must have been set: a leader may get it late."""
 
 
 def has_complete_log(context: Context, broker: int, tp: TopicPartition) -> bool:
@@ -58,26 +57,24 @@ def next_eligible(
     before: LeaderAndIsr,
     after: LeaderAndIsr,
     min_isr: int,
-    config: MinIsr,
 ) -> Eligible | None:
     """Return the eligible replicas after a state was written over another; None if none.
 
-    `min_isr` is what counts for the topic, `config` what its own settings say and since when.
+    `min_isr` is what we take for the topic's; the leader may know better.
     """
     replicas = context.assignment(tp).replicas
     topic_id = context.topic_id(tp.topic)
     enough = min(min_isr, len(replicas))
     if len(after.isr) >= enough or after.recovery_state == RECOVERING or topic_id == ZERO_UUID:
         return None
+    if not (_voids(context, before.leader) and _voids(context, after.leader)):
+        return None
     epochs: dict[int, int] = {}
+    znode_version = -1
     was = context.eligible.get(tp)
-    if (
-        was is not None
-        and was.partition_epoch == before.partition_epoch
-        and was.min_isr == min_isr
-        and config.zxid < was.zxid
-    ):
+    if was is not None and was.partition_epoch == before.partition_epoch:
         epochs.update(was.broker_epochs)
+        znode_version = was.znode_version
     for broker in before.isr:
         if broker in context.brokers and not context.is_online(broker, tp, or_shutting_down=True):
             continue  # its log dir failed, or it restarted unseen
@@ -89,14 +86,21 @@ def next_eligible(
     left = tuple((b, epochs[b]) for b in replicas if b in epochs and b not in after.isr)
     if not left:
         return None
-    return Eligible(topic_id, after.partition_epoch, min_isr, left)
+    return Eligible(topic_id, after.partition_epoch, min_isr, left, znode_version)
 
 
-def stands(record: Eligible, min_isr: int, config: MinIsr) -> bool:
-    """Return whether a record's min.insync.replicas was in force all the time."""
-    if record.min_isr != min_isr or config.zxid >= record.zxid:
-        return False
-    return config.changes == 0 or record.written_ms - config.changed_ms >= SETTLED_MS
+def _voids(context: Context, leader: int) -> bool:
+    """Return whether a live leader voids records that it does not keep to; JVM brokers do not."""
+    return leader not in context.brokers or leader in context.voiding_brokers
+
+
+def record_behind(
+    context: Context, tp: TopicPartition, before: LeaderAndIsr, after: LeaderAndIsr
+) -> int | None:
+    """Return the znode version of the record that an election rests on; None without one."""
+    if after.leader in before.isr or after.leader not in eligible_for(context, tp, before):
+        return None
+    return context.eligible[tp].znode_version
 
 
 def eligible_for(context: Context, tp: TopicPartition, state: LeaderAndIsr) -> tuple[int, ...]:

@@ -194,8 +194,8 @@ async def _read_eligible(term: ControllerTerm) -> None:
     """Read who may lead besides the ISR, and what brokers say of their logs."""
     context, store = term.context, term.store
     live = list(context.brokers.values())
-    context.clean_brokers, names, stated = await asyncio.gather(
-        store.get_clean_brokers(live),
+    (context.clean_brokers, context.voiding_brokers), names, stated = await asyncio.gather(
+        store.get_stated(live),
         store.get_eligible_topics(),
         asyncio.gather(*map(store.stated, live)),
     )

@@ -355,7 +355,7 @@ def _min_isr_where_dropped(context: Context, wanted: Wanted) -> Steps[Mapping[st
     if not topics:
         return {}
     settings = yield from perform(ReadMinIsr(list(topics)))
-    return {topic: found.min_isr for topic, found in settings.items()}
+    return settings
 
 
 def _isr(context: Context, tp: TopicPartition) -> tuple[int, ...]:

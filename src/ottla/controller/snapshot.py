@@ -36,6 +36,7 @@ def take(
                 offline_dirs=offline,
                 deleting=list(context.deleting),
                 whole=tuple(sorted(context.clean_brokers)),
+                voiding=tuple(sorted(context.voiding_brokers)),
                 unstated=tuple(sorted(context.unstated)),
                 deletion_started=sorted(context.deletion_started),
                 deletion_ineligible=sorted(context.deletion_ineligible),
@@ -95,9 +96,7 @@ def _partition_facts(
         recovery_state=0 if state is None else state.recovery_state,
         eligible=() if eligible is None else eligible.broker_epochs,
         eligible_at=-1 if eligible is None else eligible.partition_epoch,
-        eligible_by=None
-        if eligible is None
-        else (eligible.min_isr, eligible.zxid, eligible.written_ms),
+        eligible_by=None if eligible is None else (eligible.min_isr, eligible.znode_version),
         state=context.partition_states[tp].value if found else None,
         zxid=None if written_at is None else written_at.get(tp),
         joined=tuple(sorted(context.joined.get(tp, ()))),

@@ -41,6 +41,7 @@ from ottla.controller.effects import (
 )
 from ottla.controller.elections import ElectionKind
 from ottla.controller.eligibility import Eligibility
+from ottla.controller.eligible import record_behind
 from ottla.controller.leadership import (
     FOR_ASSIGNMENT,
     FOR_RETURNED_REPLICA,
@@ -122,9 +123,12 @@ class StateChanges:
         return RequestBatch(self.context, self.settings.controller_id, self.settings.listener)
 
     def send(self, batch: RequestBatch) -> Steps[None]:
-        """Queue a batch's requests; then write down what changed and was decided."""
-        yield Send(batch, *self.take_unrecorded())
+        """Queue a batch's requests; then write down what changed and was decided.
+
+        Before, the eligible replicas: a leader that is sent a state looks for the state's record.
+        """
         yield from self.write_eligible()
+        yield Send(batch, *self.take_unrecorded())
 
     def metadata(
         self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()
@@ -518,7 +522,12 @@ class StateChanges:
 
         What cannot be written becomes a failure of the plan.
         """
-        result = yield from perform(UpdateStates(plan.writes, plan.newcomers))
+        records = {}
+        for tp, planned in plan.writes.items():
+            version = record_behind(self.context, tp, before[tp], planned)
+            if version is not None:
+                records[tp] = version
+        result = yield from perform(UpdateStates(plan.writes, plan.newcomers, records))
         written: dict[TopicPartition, LeaderAndIsr] = {}
         for some in slices(list(result.finished.items())):
             if written:

@@ -44,6 +44,7 @@ class Followed:
         context.deletion_ineligible = set(facts.deletion_ineligible)
         context.reassigning = dict.fromkeys(map(journaled.partition_of, facts.reassigning))
         context.clean_brokers = set(facts.whole)
+        context.voiding_brokers = set(facts.voiding)
         context.unstated = set(facts.unstated)
         context.broker_epochs.update(facts.broker_epochs)
         return Followed(context)
@@ -72,9 +73,9 @@ class Followed:
         if found.zxid is not None:
             self.written_at[tp] = found.zxid
         if found.eligible_by is not None:
-            min_isr, zxid, written_ms = found.eligible_by
+            min_isr, version = found.eligible_by[:2]
             context.eligible[tp] = Eligible(
-                topic_id, found.eligible_at, min_isr, found.eligible, zxid, written_ms
+                topic_id, found.eligible_at, min_isr, found.eligible, version
             )
         if found.joined:
             context.joined[tp] = set(found.joined)

@@ -82,25 +82,17 @@ class Eligible(msgspec.Struct, frozen=True):
     """The eligible leader replicas of a partition: who may lead it besides its ISR (KIP-966).
 
     Valid for one version of the state znode (`partition_epoch`). `broker_epochs` pairs each replica
-    with the broker epoch under which it was in sync, -1 where that is not known. `zxid` and
-    `written_ms` are the record's own.
+    with the broker epoch under which it was in sync, -1 where that is not known. `znode_version` is
+    the version of the record's znode, ANY_VERSION (-1) before the first write. A leader deletes
+    the znode before it moves the high watermark without one of these replicas (adr/0007): what is
+    derived from a record is written over exactly that version.
     """
 
     topic_id: bytes
     partition_epoch: int
     min_isr: int
     broker_epochs: tuple[tuple[int, int], ...]
-    zxid: int = -1
-    written_ms: int = -1
-
-
-class MinIsr(msgspec.Struct, frozen=True):
-    """A topic's own min.insync.replicas (None: it has none) and when its settings changed last."""
-
-    value: int | None = None
-    zxid: int = -1
-    changed_ms: int = -1
-    changes: int = 0
+    znode_version: int = -1
 
 
 class ReplicaAssignment(msgspec.Struct, frozen=True):

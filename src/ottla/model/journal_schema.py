@@ -494,6 +494,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     offline_dirs: dict[int, list[str]] = msgspec.field(default_factory=dict)
     deleting: list[str] = msgspec.field(default_factory=list)
     whole: Replicas = msgspec.field(default_factory=_none)
+    voiding: Replicas = ()
     unstated: Replicas = msgspec.field(default_factory=_none)
     deletion_started: list[str] = []
     deletion_ineligible: list[str] = []
@@ -521,8 +522,8 @@ class PartitionFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     zxid: int | None = None
     eligible: tuple[tuple[int, int], ...] = ()
     eligible_at: int = -1
-    eligible_by: tuple[int, int, int] | None = None
-    """The record's min.insync.replicas, zxid and time of its write."""
+    eligible_by: tuple[int, ...] | None = None
+    """The record's min.insync.replicas and the version of its znode."""
     joined: Replicas = ()
     """Who joined the ISR under this controller and has not registered since."""
     former_lives: dict[int, int] = {}

@@ -42,6 +42,7 @@ from ottla.replication.partition_state import (
     LogLine,
     NotifyFollowers,
     ProposeIsr,
+    ProveIsr,
     StartEpoch,
     WakeFetches,
 )
@@ -87,6 +88,10 @@ class Host(Protocol):
 
     def submit_isr_change(self, partition: "Partition", proposed: ProposeIsr) -> None:
         """Have the controller asked; ends in `isr_change_accepted` or `isr_change_rejected`."""
+        ...
+
+    def prove_isr(self, partition: "Partition") -> None:
+        """Have records of eligible replicas voided; ends in `isr_proven`."""
         ...
 
 
@@ -237,6 +242,8 @@ class Partition:
                 self._fail_produces(effect.code)
             elif isinstance(effect, ProposeIsr):
                 self.host.submit_isr_change(self, effect)
+            elif isinstance(effect, ProveIsr):
+                self.host.prove_isr(self)
             elif isinstance(effect, NotifyFollowers):
                 self._notify_followers()
             elif isinstance(effect, StartEpoch):
@@ -430,6 +437,13 @@ class Partition:
         if log is not None and self.state.is_leader and host.may_propose:
             self._perform(self.state.shrink_isr(facts_of(log), host.now_ms()))
 
+    def isr_proven(self, partition_epoch: int) -> None:
+        """Move the high watermark by the ISR of this epoch: none outside it may be elected."""
+        state = self.state
+        if state.is_leader and self.log is not None and state.partition_epoch == partition_epoch:
+            state.proven_epoch = partition_epoch
+            self.raise_high_watermark()
+
     def isr_change_accepted(self, proposal: IsrState, change: LeaderAndIsr) -> None:
         """Take over `change`, which the controller wrote in response to `proposal`."""
         log, host = self.log, self.host
@@ -450,11 +464,18 @@ class Partition:
         self._perform(effects)
         return again
 
+    @property
+    def acknowledged_below(self) -> int:
+        """The offset from which on no record of the log was acknowledged with acks=all."""
+        assert self.log is not None
+        return self.state.acknowledged_below(facts_of(self.log))
+
     # --- the follower's data path ---------------------------------------------------------------
 
     def append_as_follower(self, records: memoryview) -> AppendInfo:
         """Append what the leader sent."""
         info = self.local_log(leader_only=False).append_as_follower(records)
+        self.state.own_from = None
         self.counts.replication_bytes_in += len(records)
         return info
 

@@ -13,7 +13,9 @@ Invariants, by the numbers of RELIABILITY.md:
 - a fetch of a former registration of a broker is refused; what a former registration had in its
   log says nothing of the next one (R8)
 - a follower's high watermark comes from its leader, after the append, and never goes back (R11)
-- nothing moves the high watermark while fewer than min.insync.replicas are in sync (R13)
+- nothing moves the high watermark while fewer than min.insync.replicas are in sync, nor without a
+  replica that could be elected all the same: it left the ISR where the controller took
+  min.insync.replicas for higher than it is here (R13)
 
 Kafka: `Partition` and `PartitionState` (`CommittedPartitionState`, `PendingPartitionChange`).
 """
@@ -86,6 +88,13 @@ class ProposeIsr(NamedTuple):
     broker_epochs: tuple[tuple[int, int | None], ...]
 
 
+class ProveIsr(NamedTuple):
+    """Effect: have it proven that no replica outside the ISR may be elected (`eligible_records`).
+
+    Ends in `Partition.isr_proven`, or is asked for again.
+    """
+
+
 class WakeFetches(NamedTuple):
     """Effect: every fetch that waits for this partition is tried again."""
 
@@ -113,6 +122,7 @@ Effect = (
     | AdvanceLogStart
     | StartEpoch
     | ProposeIsr
+    | ProveIsr
     | WakeFetches
     | NotifyFollowers
     | FailProduces
@@ -121,6 +131,7 @@ Effect = (
 Effects = Sequence[Effect]
 
 NOTHING: Effects = ()
+PROVE_ISR: Effects = (ProveIsr(),)
 WAKE_FETCHES = WakeFetches()
 NOTIFY_FOLLOWERS = NotifyFollowers()
 
@@ -141,7 +152,9 @@ class HostedPartitionState:
         "lag_ms",
         "leader",
         "leader_epoch",
+        "own_from",
         "partition_epoch",
+        "proven_epoch",
         "removing",
         "replicas",
         "topic_id",
@@ -159,7 +172,11 @@ class HostedPartitionState:
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = 0
         self.controller_epoch = 0
+        self.proven_epoch = -1
+        """the partition epoch in which no replica outside the ISR may be elected, by ZooKeeper"""
         self.epoch_start: int | None = None
+        self.own_from: int | None = None
+        """where the records begin that this process appended as the leader, if they end the log"""
         self.replicas: tuple[int, ...] = ()
         self.adding: tuple[int, ...] = ()
         self.removing: tuple[int, ...] = ()
@@ -201,6 +218,7 @@ class HostedPartitionState:
                 follower.forget(in_isr=follower.broker_id in update.isr, now_ms=now_ms)
             self.leader_epoch = update.leader_epoch
             self.epoch_start = log.end
+            self.own_from = log.end if self.own_from is None else min(self.own_from, log.end)
         self.leader = self.broker_id
         self.is_leader = True
         effects.append(WAKE_FETCHES)
@@ -236,12 +254,15 @@ class HostedPartitionState:
         self.is_leader = False
         self.leader = leader
         self.epoch_start = None
+        self.proven_epoch = -1
         self.followers.clear()
         self.isr = IsrState.of(())
 
     def _take_assignment(self, update: LeadershipUpdate) -> None:
         self.controller_epoch = update.controller_epoch
         self.partition_epoch = update.partition_epoch
+        if update.replicas != self.replicas:
+            self.proven_epoch = -1
         self.replicas = update.replicas
         self.adding = update.adding
         self.removing = update.removing
@@ -314,6 +335,11 @@ class HostedPartitionState:
         """Move a leader's high watermark as far as R4, R7 and R13 allow."""
         if self.is_under_min_isr(log.min_insync_replicas):
             return NOTHING
+        if self.proven_epoch != self.partition_epoch:
+            members = self.isr.committed
+            if not all(follower in members for follower in self.followers):
+                return PROVE_ISR
+            self.proven_epoch = self.partition_epoch
         offset = rules.high_watermark(
             log.end, self.followers.values(), self.isr.maximal, now_ms, self.lag_ms, alive
         )
@@ -498,6 +524,15 @@ class HostedPartitionState:
         if not self.is_leader:
             return (NOTIFY_FOLLOWERS,)
         return (NOTIFY_FOLLOWERS, *self.high_watermark_effects(log, now_ms, alive))
+
+    def acknowledged_below(self, log: LogFacts) -> int:
+        """Return the offset from which on none of the records was acknowledged with acks=all (F43).
+
+        What this process appended as the leader was not, from its high watermark on. Of all else,
+        what it copied as a follower and what an earlier process left, it cannot know: the leader
+        may have counted this replica without its having the new high watermark.
+        """
+        return log.end if self.own_from is None else max(self.own_from, log.high_watermark)
 
     # --- the follower's data path ---------------------------------------------------------------
 

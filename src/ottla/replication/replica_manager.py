@@ -34,6 +34,7 @@ from ottla.net.peer import PeerConnection
 from ottla.replication.alter_partition import AlterPartitionManager
 from ottla.replication.damaged_replicas import DamagedReplicas
 from ottla.replication.disk_reads import DiskReads
+from ottla.replication.eligible_records import EligibleRecords, VoidEligible, no_records
 from ottla.replication.expected_followers import ExpectedFollowers
 from ottla.replication.fetch_session import SessionCache
 from ottla.replication.fetcher_manager import FetcherManager
@@ -109,9 +110,13 @@ class ReplicaManager:
         on_leadership: LeadershipListener | None = None,
         on_log_dir_offline: Callable[[str], None] | None = None,
         announce: Callable[[], None] = lambda: None,
+        void_eligible: VoidEligible = no_records,
         security: ClientSecurity | None = None,
     ) -> None:
-        """`announce` has the controller find out, by LeaderAndIsr, which replicas are online."""
+        """`announce` has the controller find out, by LeaderAndIsr, which replicas are online.
+
+        `void_eligible` deletes records of eligible replicas, see `eligible_records`.
+        """
         self.world = world
         self.config = config
         self.logs = logs
@@ -160,6 +165,7 @@ class ReplicaManager:
         self.alter = AlterPartitionManager(
             world.clock, self.broker_id, broker_epoch, controller_peer
         )
+        self.eligible_records = EligibleRecords(void_eligible)
         settings = FetcherSettings.of(config, security)
         self.fetchers = FetcherManager(
             world, self, settings, config.integer("num.replica.fetchers")
@@ -175,6 +181,7 @@ class ReplicaManager:
         loop = asyncio.get_running_loop()
         self._started = True
         self.alter.start()
+        self.eligible_records.start()
         self.damaged.start()
         self._loops = [
             loop.create_task(self._expire_isr(), name="isr-expiration"),
@@ -203,6 +210,7 @@ class ReplicaManager:
         await self.moves.close()
         await self.fetchers.close()
         await self.alter.close()
+        await self.eligible_records.close()
         await self.disk_reads.close()
         self.purgatory.close()
         if self._started:
@@ -238,6 +246,9 @@ class ReplicaManager:
 
     def submit_isr_change(self, partition: Partition, proposed: ProposeIsr) -> None:
         self.alter.submit(partition, proposed)
+
+    def prove_isr(self, partition: Partition) -> None:
+        self.eligible_records.want(partition)
 
     def throttle(self, topic: str, config: TopicConfig) -> None:
         """Take over which replicas of a topic its settings put under the throttles (KIP-73)."""

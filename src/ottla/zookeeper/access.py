@@ -51,10 +51,19 @@ MAX_LOSSES = 20
 
 
 class Write(NamedTuple):
-    """One operation of a chunk and the key its result is found by."""
+    """One operation of a chunk and the key its result is found by.
+
+    `check`: what must hold at the moment of the operation, beside the fence; if it does not, its
+    error is the result.
+    """
 
     key: Any
     op: Op
+    check: Check | None = None
+
+    @property
+    def ops(self) -> list[Op]:
+        return [self.op] if self.check is None else [self.check, self.op]
 
 
 class Access:
@@ -337,7 +346,8 @@ class Access:
         self, left: list[Write], fence: list[Op], results: dict[Any, Any]
     ) -> None:
         losses = failures = 0
-        while left and failures < 2 and len(left) > 1:
+        checked = any(write.check is not None for write in left)
+        while left and failures < 2 and len(left) > 1 and not checked:
             try:
                 replies = await self.session.multi(fence + [w.op for w in left])
             except ConnectionLossError:
@@ -361,7 +371,7 @@ class Access:
         """Send each write in its own multi, pipelined, so that none fails because of another."""
         while left:
             batch, rest = left[:SINGLES_AT_ONCE], left[SINGLES_AT_ONCE:]
-            replies = await settle([self.session.multi([*fence, w.op]) for w in batch])
+            replies = await settle([self.session.multi([*fence, *w.ops]) for w in batch])
             lost = []
             for write, reply in zip(batch, replies, strict=True):
                 if isinstance(reply, ConnectionLossError):

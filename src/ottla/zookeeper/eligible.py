@@ -6,6 +6,8 @@ reported and counts as none (F41). Kafka has these facts in KRaft's `PartitionRe
 `RegisterBrokerRecord` (KIP-966).
 """
 
+import contextlib
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
@@ -13,15 +15,25 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from ottla.model.cluster import BrokerInfo, Eligible, MinIsr
+from ottla.model.cluster import BrokerInfo, Eligible
 from ottla.model.ids import TopicPartition, uuid_to_text
 from ottla.zookeeper import znodes
-from ottla.zookeeper.access import Access, Write
+from ottla.zookeeper.access import ANY_VERSION, Access, Write
 from ottla.zookeeper.errors import MalformedZnodeError, NoNodeError, ZooKeeperError
+from ottla.zookeeper.jute import Stat
 from ottla.zookeeper.operations import Create, Delete, Set
 from ottla.zookeeper.statements import ROOT, decode_statement, statement_path, states_of
 
+log = logging.getLogger(__name__)
+
 ELIGIBLE = f"{ROOT}/eligible"
+
+FORMAT = 2
+"""The version in a record. One of format 1 was written after the leader had been sent its state,
+which may have moved the high watermark before: it counts for nothing."""
+
+IsrInEpoch = tuple[frozenset[int], int]
+"""An ISR by which a leader wants to move its high watermark, and the partition epoch it is of."""
 
 _Int = Annotated[int, Meta(ge=-1)]
 _MAX_REPLICAS = 100
@@ -42,7 +54,7 @@ def eligible_path(tp: TopicPartition) -> str:
 def encode_eligible(record: Eligible) -> bytes:
     return msgspec.json.encode(
         _Record(
-            1,
+            FORMAT,
             uuid_to_text(record.topic_id),
             record.partition_epoch,
             record.min_isr,
@@ -54,11 +66,14 @@ def encode_eligible(record: Eligible) -> bytes:
 class EligibleReplicas(Access):
     """The store's part for them."""
 
-    async def get_clean_brokers(self, brokers: Iterable[BrokerInfo]) -> set[int]:
-        """Return the brokers whose current registration states that they kept all logs."""
+    async def get_stated(self, brokers: Iterable[BrokerInfo]) -> tuple[set[int], set[int]]:
+        """Return the brokers whose current registration states that they kept all logs.
+
+        Then those that void records of eligible replicas before they acknowledge without them.
+        """
         listed = list(brokers)
         replies = await self.get_many([statement_path(b.id) for b in listed])
-        clean = set()
+        clean, voiding = set(), set()
         for broker, reply in zip(listed, replies, strict=True):
             if reply is None or not states_of(reply, broker.epoch):
                 continue
@@ -69,7 +84,9 @@ class EligibleReplicas(Access):
                 continue
             if said.logs_whole:
                 clean.add(broker.id)
-        return clean
+            if said.voids_eligible:
+                voiding.add(broker.id)
+        return clean, voiding
 
     async def stated(self, broker: BrokerInfo) -> bool:
         """Return whether a broker's registration has or had a statement: then it is one of ours.
@@ -104,25 +121,87 @@ class EligibleReplicas(Access):
             except MalformedZnodeError as error:
                 self.ignore(error)
                 continue
-            if record.topic_id == uuid_to_text(topic_ids[tp.topic]):
+            if record.version == FORMAT and record.topic_id == uuid_to_text(topic_ids[tp.topic]):
                 found[tp] = Eligible(
                     topic_ids[tp.topic],
                     record.partition_epoch,
                     record.min_isr,
                     tuple(record.replicas),
-                    reply[1].mzxid,
-                    reply[1].mtime,
+                    reply[1].version,
                 )
         return found
+
+    async def get_standing_eligible(
+        self, records: Mapping[TopicPartition, Eligible]
+    ) -> set[TopicPartition]:
+        """Return the partitions whose record no one has changed or deleted."""
+        await self.catch_up()
+        paths = [eligible_path(tp) for tp in records]
+        replies = await self.get_many(paths)
+        return {
+            tp
+            for (tp, record), reply in zip(records.items(), replies, strict=True)
+            if reply is not None and reply[1].version == record.znode_version
+        }
+
+    async def void_eligible(
+        self, wanted: Mapping[TopicPartition, IsrInEpoch]
+    ) -> set[TopicPartition]:
+        """Delete records that name a replica outside an ISR; return where none of them counts now.
+
+        For the leader, which then moves its high watermark by this ISR. Not returned: partitions
+        whose state has another version, as its leader will hear, and those that a controller wrote
+        to meanwhile. No record appears later: a controller writes the one of a state before it
+        sends that state to the leader, and derives none from a record that was deleted.
+        """
+        await self.catch_up()
+        topics = set(await self.get_children(ELIGIBLE))
+        # A topic that never had a record has had no election by one, either.
+        proven = {tp for tp in wanted if tp.topic not in topics}
+        rest = [tp for tp in wanted if tp.topic in topics]
+        if not rest:
+            return proven
+        replies = await self.get_many([eligible_path(tp) for tp in rest])
+        writes = [
+            Write(tp, Delete(eligible_path(tp), reply[1].version))
+            for tp, reply in zip(rest, replies, strict=True)
+            if reply is not None and self._names_another(tp, reply[0], wanted[tp][0])
+        ]
+        results = await self.write_all(writes)
+        for tp, result in results.items():
+            if not isinstance(result, ZooKeeperError):
+                log.info("eligible replicas voided partition=%s isr=%s", tp, sorted(wanted[tp][0]))
+        # Read last: an election by a record that was still there would have written the state.
+        states = await self.read_all(self.session.exists, [znodes.state_path(tp) for tp in rest])
+        for tp, stat in zip(rest, states, strict=True):
+            deleted = results.get(tp)
+            if isinstance(deleted, ZooKeeperError) and not isinstance(deleted, NoNodeError):
+                continue
+            if isinstance(stat, Stat) and stat.version == wanted[tp][1]:
+                proven.add(tp)
+        return proven
+
+    def _names_another(self, tp: TopicPartition, data: bytes, isr: frozenset[int]) -> bool:
+        """Return whether a record names a replica outside an ISR; an unreadable one names none."""
+        try:
+            record = znodes.decode_json(_Record, eligible_path(tp), data)
+        except MalformedZnodeError:
+            return False
+        return any(broker not in isr for broker, _ in record.replicas)
 
     async def set_eligible(
         self,
         records: Mapping[TopicPartition, Eligible],
         expected_controller_epoch_zk_version: int,
     ) -> dict[TopicPartition, Eligible]:
-        """Write records and missing parents; return the records as they are now."""
+        """Write records and missing parents; return the records as they are now.
+
+        One derived from another is written over that one alone: if a leader has deleted it, what
+        is derived from it would be wrong.
+        """
         topics = list(dict.fromkeys(tp.topic for tp in records))
-        paths = [ROOT, ELIGIBLE, *(f"{ELIGIBLE}/{t}" for t in topics), *map(eligible_path, records)]
+        new = [tp for tp, record in records.items() if record.znode_version == ANY_VERSION]
+        paths = [ROOT, ELIGIBLE, *(f"{ELIGIBLE}/{t}" for t in topics), *map(eligible_path, new)]
         present = await self.read_all(self.session.exists, paths)
         writes = [
             Write(path, Create(path, None))
@@ -130,12 +209,12 @@ class EligibleReplicas(Access):
             if stat is None
         ]
         writes += [
-            Write(tp, Set(eligible_path(tp), encode_eligible(record)))
+            Write(tp, Set(eligible_path(tp), encode_eligible(record), record.znode_version))
             for tp, record in records.items()
         ]
         results = await self.write_all(writes, expected_controller_epoch_zk_version)
         return {
-            tp: replace(record, zxid=results[tp].mzxid, written_ms=results[tp].mtime)
+            tp: replace(record, znode_version=results[tp].version)
             for tp, record in records.items()
             if not isinstance(results[tp], ZooKeeperError)
         }
@@ -158,20 +237,13 @@ class EligibleReplicas(Access):
         if await self.path_exists(path):
             await self.delete_recursive(path, expected_controller_epoch_zk_version)
 
-    async def get_min_isr(self, topics: Sequence[str]) -> dict[str, MinIsr]:
-        """Return min.insync.replicas of each topic's own settings."""
+    async def get_min_isr(self, topics: Sequence[str], default: int) -> dict[str, int]:
+        """Return min.insync.replicas of each topic: its own, where it has a valid one."""
         paths = [znodes.config_path("topics", topic) for topic in topics]
-        found = {}
+        found = dict.fromkeys(topics, default)
         for topic, path, reply in zip(topics, paths, await self.get_many(paths), strict=True):
-            found[topic] = MinIsr()
-            if reply is None:
-                continue
-            stat = reply[1]
-            value = None
-            try:
-                text = znodes.decode_config(path, reply[0]).get("min.insync.replicas", "")
-                value = int(text) if text else None
-            except (MalformedZnodeError, ValueError):
-                value = None
-            found[topic] = MinIsr(value, stat.mzxid, stat.mtime, stat.version)
+            with contextlib.suppress(MalformedZnodeError, ValueError):
+                if reply is not None:
+                    text = znodes.decode_config(path, reply[0]).get("min.insync.replicas", "")
+                    found[topic] = int(text or default)
         return found

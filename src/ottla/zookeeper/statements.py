@@ -37,6 +37,9 @@ class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
     removable: bool = False
     """Whether the registration may be removed where all endpoints refuse connections: the broker
     would register anew."""
+    voids_eligible: bool = False
+    """Whether the broker, as a leader, deletes the record of eligible replicas before it moves its
+    high watermark without them. JVM brokers do not, nor did Ottla's before this."""
     removal: Removal | None = None
 
 
@@ -45,9 +48,8 @@ def statement_path(broker_id: int) -> str:
 
 
 def encode_statement(*, logs_whole: bool, removable: bool = False) -> bytes:
-    return msgspec.json.encode(
-        {"version": 1, "logs_whole": logs_whole, **({"removable": True} if removable else {})}
-    )
+    statement = {"version": 1, "logs_whole": logs_whole, "voids_eligible": True}
+    return msgspec.json.encode(statement | ({"removable": True} if removable else {}))
 
 
 def encode_removal(removal: Removal) -> bytes:

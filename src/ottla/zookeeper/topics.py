@@ -15,6 +15,7 @@ from ottla.model.errors import IneligibleReplicaError, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.zookeeper import znodes
 from ottla.zookeeper.access import ANY_VERSION, Access, Write, present
+from ottla.zookeeper.eligible import eligible_path
 from ottla.zookeeper.errors import (
     BadVersionError,
     MalformedZnodeError,
@@ -184,17 +185,22 @@ class Topics(Access):
         controller_epoch: int,
         expected_controller_epoch_zk_version: int,
         newcomers: Mapping[TopicPartition, Mapping[int, int]] | None = None,
+        records: Mapping[TopicPartition, int] | None = None,
     ) -> UpdateResult:
         """Write states, each only over the partition epoch it was decided from.
 
         `newcomers`: broker epochs of those whom a state lets into an ISR. It is not written, and
         its error is an IneligibleReplicaError, if one of them has another registration by then.
+        `records`: the versions of the records of eligible replicas that elections rest on; one that
+        has changed is to be decided once more.
         """
-        newcomers = newcomers or {}
+        newcomers, records = newcomers or {}, records or {}
         groups: dict[frozenset[tuple[int, int]], list[Write]] = {}
         for tp, state in states.items():
             data = znodes.encode_state(state, controller_epoch)
-            write = Write(tp, Set(znodes.state_path(tp), data, state.partition_epoch))
+            op = Set(znodes.state_path(tp), data, state.partition_epoch)
+            check = Check(eligible_path(tp), records[tp]) if tp in records else None
+            write = Write(tp, op, check)
             registered = frozenset(newcomers.get(tp, {}).items())
             groups.setdefault(registered, []).append(write)
         result = UpdateResult()
@@ -211,7 +217,9 @@ class Topics(Access):
                 result.finished[tp] = IneligibleReplicaError(
                     f"one of the brokers {sorted(newcomers.get(tp, {}))} registered anew"
                 )
-            elif isinstance(reply, BadVersionError):
+            elif isinstance(reply, BadVersionError) or (
+                tp in records and isinstance(reply, NoNodeError)
+            ):
                 result.retry.append(tp)
             elif isinstance(reply, ZooKeeperError):
                 result.finished[tp] = reply

@@ -17,11 +17,9 @@ from ottla.model.cluster import (
     TopicInfo,
 )
 from ottla.model.ids import TopicPartition
-from ottla.zookeeper.eligible import MinIsr
 
 TP = TopicPartition("t", 0)
 ID = b"i" * 16
-TWO = MinIsr(2, zxid=5)
 ASSIGNMENT = ReplicaAssignment((1, 2, 3))
 
 
@@ -29,13 +27,14 @@ def context(*brokers, whole=(1, 2, 3)):
     c = Context(3, 0)
     c.set_brokers(BrokerInfo(b, (), epoch=100 + b) for b in brokers or (1, 2, 3))
     c.clean_brokers = set(whole)
+    c.voiding_brokers = {1, 2, 3}
     c.add_topic(TopicInfo("t", ID, {0: ASSIGNMENT}))
     return c
 
 
-def after(c, before, isr, min_isr=2, config=TWO, **changes):
+def after(c, before, isr, min_isr=2, **changes):
     new = replace(before, isr=isr, partition_epoch=before.partition_epoch + 1, **changes)
-    found = eligible.next_eligible(c, TP, before, new, min_isr, config)
+    found = eligible.next_eligible(c, TP, before, new, min_isr)
     return None if found is None else found.broker_epochs
 
 
@@ -58,13 +57,11 @@ def test_no_replica_is_eligible_after_an_unclean_election():
     [
         ({}, True),
         ({"partition_epoch": 8}, False),  # somebody wrote the state without us
-        ({"min_isr": 3}, False),
-        ({"zxid": 5}, False),  # the topic's settings changed since
     ],
 )
 def test_an_eligible_replica_stays_so_while_the_record_is_valid(changes, stays):
     c = context()
-    record = Eligible(ID, 9, 2, ((2, 102), (3, 103)), zxid=20)
+    record = Eligible(ID, 9, 2, ((2, 102), (3, 103)), znode_version=4)
     c.eligible[TP] = replace(record, **changes)
     found = after(c, LeaderAndIsr(1, 5, (1,), 9), (1,), leader_epoch=6)
     assert found == (((2, 102), (3, 103)) if stays else None)
@@ -93,7 +90,7 @@ def test_f17_a_member_whose_log_dir_failed_is_not_eligible():
 
 def test_eligible_replicas_of_a_record():
     c = context()
-    c.eligible[TP] = Eligible(ID, 9, 2, ((2, 102), (3, 103)), zxid=20)
+    c.eligible[TP] = Eligible(ID, 9, 2, ((2, 102), (3, 103)), znode_version=4)
     state = LeaderAndIsr(-1, 6, (1,), 9)
     assert eligible.eligible_for(c, TP, state) == (2, 3)
     assert eligible.eligible_for(c, TP, replace(state, partition_epoch=10)) == ()
@@ -107,19 +104,34 @@ def test_eligible_replicas_of_a_record():
     assert eligible.eligible_for(c, TP, state) == (2,)
 
 
-@pytest.mark.parametrize(
-    ("config", "min_isr", "good"),
-    [
-        (MinIsr(2, zxid=5), 2, True),
-        (MinIsr(2, zxid=5), 3, False),
-        (MinIsr(2, zxid=21), 2, False),
-        (MinIsr(2, zxid=5, changed_ms=940_000, changes=1), 2, True),
-        (MinIsr(2, zxid=5, changed_ms=940_001, changes=1), 2, False),
-    ],
-)
-def test_a_min_isr_counts_once_it_has_stood_for_a_minute(config, min_isr, good):
-    record = Eligible(ID, 9, 2, ((2, 102),), zxid=20, written_ms=1_000_000)
-    assert eligible.stands(record, min_isr, config) == good
+def test_none_is_noted_under_a_leader_that_does_not_void_records():
+    c = context()
+    c.voiding_brokers = {2, 3}  # 1 is a JVM broker
+    full = LeaderAndIsr(1, 5, (1, 2, 3), 9)
+    assert after(c, full, (1,)) is None
+    assert after(c, full, (2,), leader=2) is None, "1 may have acknowledged without 3 before"
+    c.remove_broker(1)
+    assert after(c, full, (1,), leader=-1) == ((2, 102), (3, 103))
+
+
+def test_what_is_derived_from_a_record_is_written_over_that_one():
+    c = context()
+    before = LeaderAndIsr(1, 5, (1,), 9)
+    c.eligible[TP] = Eligible(ID, 9, 2, ((2, 102),), znode_version=4)
+    new = replace(before, leader_epoch=6, partition_epoch=10)
+    assert eligible.next_eligible(c, TP, before, new, 2).znode_version == 4
+    c.eligible[TP] = Eligible(ID, 8, 2, ((2, 102),), znode_version=4)
+    before = replace(before, isr=(1, 3))
+    assert eligible.next_eligible(c, TP, before, new, 2).znode_version == -1
+
+
+def test_an_election_rests_on_a_record_where_an_eligible_replica_wins():
+    c = context()
+    c.eligible[TP] = Eligible(ID, 9, 2, ((2, 102),), znode_version=4)
+    before = LeaderAndIsr(-1, 6, (1,), 9)
+    assert eligible.record_behind(c, TP, before, replace(before, leader=2, isr=(2,))) == 4
+    assert eligible.record_behind(c, TP, before, replace(before, leader=1)) is None
+    assert eligible.record_behind(c, TP, before, replace(before, leader=3, isr=(3,))) is None
 
 
 def held(state, online, kind=ElectionKind.OFFLINE, **known):
@@ -171,7 +183,7 @@ def test_f5_the_last_member_that_crashed_unseen_is_hidden_where_others_have_all(
     c = context(whole=(2, 3))
     c.leadership[TP] = LeaderIsrAndControllerEpoch(LeaderAndIsr(1, 5, (1,), 9), 3)
     assert restarted_unseen(c, {TP: 50}) == [], "nobody is known to have more"
-    c.eligible[TP] = Eligible(ID, 9, 2, ((2, 102),), zxid=20)
+    c.eligible[TP] = Eligible(ID, 9, 2, ((2, 102),), znode_version=4)
     assert [r.broker for r in restarted_unseen(c, {TP: 50})] == [1]
     assert restarted_unseen(c, {TP: 150}) == [], "it did not restart"
     c.clean_brokers.add(1)

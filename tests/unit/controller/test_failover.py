@@ -98,7 +98,7 @@ class Cluster:
         self.happened.append(("read", [tp.partition for tp in partitions]))
         return {tp: self.states[tp] for tp in partitions}
 
-    async def update_leader_and_isr(self, states, epoch, _fence, _newcomers=None):
+    async def update_leader_and_isr(self, states, epoch, _fence, _newcomers, _records):
         result = UpdateResult()
         self.happened.append(("write", [tp.partition for tp in states]))
         for tp, state in states.items():

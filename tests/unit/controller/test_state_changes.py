@@ -70,7 +70,7 @@ class States:
             self.states.update(states)
         return dict.fromkeys(states, self.create_error)
 
-    async def update_leader_and_isr(self, states, epoch, epoch_version, newcomers=None):
+    async def update_leader_and_isr(self, states, epoch, epoch_version, newcomers, _records):
         assert (epoch, epoch_version) == (EPOCH, 9)
         self.newcomers = newcomers
         self.writes.append(len(states))

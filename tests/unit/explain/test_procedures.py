@@ -43,6 +43,7 @@ def known(context):
         "offline_dirs": {b: tps for b, tps in context.offline_dirs.items() if tps},
         "former_lives": {b: tps for b, tps in context.former_lives.items() if tps},
         "clean_brokers": context.clean_brokers,
+        "voiding_brokers": context.voiding_brokers,
         "unstated": context.unstated,
         "broker_epochs": context.broker_epochs,
         "joined": {tp: brokers for tp, brokers in context.joined.items() if brokers},

@@ -24,6 +24,7 @@ from ottla.replication.partition_state import (
     LogFacts,
     NotifyFollowers,
     ProposeIsr,
+    ProveIsr,
     StartEpoch,
     WakeFetches,
 )
@@ -90,8 +91,32 @@ def test_a_new_leader_starts_its_epoch_where_its_log_ends():
 
 
 def test_a_leader_alone_commits_its_log_at_once():
-    effects = broker().become_leader(update(1, 0, isr=[1]), facts(7, 5), 0, ALL)
+    alone = update(1, 0, isr=[1], replicas=[1])
+    effects = broker().become_leader(alone, facts(7, 5), 0, ALL)
     assert of(AdvanceHighWatermark, effects) == [AdvanceHighWatermark(7)]
+
+
+def test_r13_a_leader_has_it_proven_that_none_outside_its_isr_may_be_elected():
+    state = broker()
+    lead = update(1, 0, isr=[1], replicas=[1, 2])
+    effects = state.become_leader(lead, facts(7, 5), 0, ALL)
+    assert of(ProveIsr, effects)
+    assert not of(AdvanceHighWatermark, effects)
+    state.proven_epoch = state.partition_epoch
+    assert state.high_watermark_effects(facts(7, 5), 0, ALL) == (AdvanceHighWatermark(7),)
+    effects = state.become_leader(lead, facts(8, 7), 0, ALL)
+    assert of(AdvanceHighWatermark, effects), "it was sent the same once more"
+    for change in (
+        {"partition_epoch": 1},
+        {"partition_epoch": 1, "replicas": [1, 3]},
+    ):
+        later = update(1, 0, **{"isr": [1], "replicas": [1, 2], **change})
+        assert of(ProveIsr, state.become_leader(later, facts(9, 8), 0, ALL))
+        state.proven_epoch = state.partition_epoch
+    state.become_follower(update(2, 1, isr=[1, 2], replicas=[1, 2], partition_epoch=2))
+    assert state.proven_epoch != state.partition_epoch
+    whole = update(1, 2, isr=[1, 2], replicas=[1, 2], partition_epoch=3)
+    assert not of(ProveIsr, state.become_leader(whole, facts(9, 8), 0, ALL)), "none is outside"
 
 
 def test_r4_each_epoch_forgets_what_followers_had():
@@ -213,6 +238,8 @@ def test_r4_the_high_watermark_waits_for_the_last_member():
 def test_r13_the_high_watermark_stands_still_below_min_insync_replicas():
     state = leader(isr=[1], replicas=[1, 2])
     assert not state.high_watermark_effects(facts(12, 10, min_isr=2), 0, ())
+    assert state.high_watermark_effects(facts(12, 10), 0, ()) == (ProveIsr(),)
+    state.proven_epoch = state.partition_epoch
     assert state.high_watermark_effects(facts(12, 10), 0, ()) == (AdvanceHighWatermark(12),)
 
 
@@ -227,7 +254,8 @@ def test_r7_until_the_controller_agrees_a_leaving_member_counts():
     assert not state.high_watermark_effects(facts(12, 10), LAG_MS + 2, ())
     written = LeaderAndIsr(1, 0, (1,), 1)
     effects = state.isr_change_accepted(proposed.proposal, written, facts(12, 10), 0, ())
-    assert of(AdvanceHighWatermark, effects) == [AdvanceHighWatermark(12)]
+    assert of(ProveIsr, effects)
+    assert not of(AdvanceHighWatermark, effects)
     assert of(NotifyFollowers, effects)
     assert (state.isr, state.partition_epoch) == (IsrState.of((1,)), 1)
 
@@ -236,6 +264,7 @@ def test_r7_until_the_controller_agrees_a_leaving_member_counts():
 def test_the_high_watermark_does_not_wait_for_a_dead_outsider(alive):
     """One outside the ISR that caught up is waited for, unless the cluster takes it for dead."""
     state = leader(isr=[1], replicas=[1, 2], end=0, high_watermark=0)
+    state.proven_epoch = state.partition_epoch
     fetch(state, 2, 1, facts(1, 1), alive=alive, propose=False)
     found = state.high_watermark_effects(facts(2, 1), 2, alive)
     assert found == (() if alive else (AdvanceHighWatermark(2),))
@@ -313,6 +342,7 @@ def test_r6_after_a_conflict_the_next_update_is_awaited():
 
 def test_an_ineligible_replica_is_not_proposed_again_at_once():
     state = leader(isr=[1])
+    state.proven_epoch = state.partition_epoch
     (proposed,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10)))
     again, effects = state.isr_change_rejected(
         proposed.proposal, ErrorCode.INELIGIBLE_REPLICA, facts(12, 10), 5, ALL

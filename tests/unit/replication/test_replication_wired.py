@@ -10,7 +10,7 @@ import random
 import pytest
 
 from ottla.model.cluster import RECOVERING
-from ottla.model.errors import ErrorCode
+from ottla.model.errors import ConnectionLostError, ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.replication.isr import IsrState
 
@@ -196,6 +196,65 @@ def test_an_unclean_election_logs_which_committed_records_are_lost(wired, caplog
     assert [text.partition(":")[0] for text in warnings if "lost records" in text] == [
         "lost records partition=t-0 offsets=1..2 leader=2 leader_epoch=2"
     ]
+    assert DOUBTFUL not in caplog.text, "they were acknowledged for sure"
+
+
+DOUBTFUL = "truncated records may have been acknowledged"
+
+
+def doubtful(caplog):
+    return [
+        r.getMessage().partition(":")[0].removeprefix(DOUBTFUL)
+        for r in caplog.records
+        if r.levelname == "WARNING" and r.getMessage().startswith(DOUBTFUL)
+    ]
+
+
+def test_f43_after_a_crash_each_truncated_record_may_have_been_acknowledged(wired, caplog):
+    """Its high watermark is the checkpoint's, which was written before it had any."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        await c.produce(1, "common")
+        await c.settle()
+        await c[2].stop()
+        await c.controller.lead(1, isr=[1], to=[1])
+        for value in ("acknowledged", "too"):
+            assert (await c.produce(1, value)).error_code == 0
+        await c[1].stop(clean=False)
+        c[1].path("replication-offset-checkpoint").write_bytes(b"0\n0\n")
+        await c[2].start()
+        await c.controller.lead(2, isr=[2], to=[2])
+        await c[1].start()
+        await c.controller.tell(c.controller.states["t", 0], [1])
+        await c.until(lambda: len(c[2].partition().isr.committed) == 2)
+        assert values(c[1]) == ["common"]
+        assert c[1].replicas.fetchers.records_doubtful_total == 2
+
+    wired(scenario, brokers=2, min_insync_replicas=1)
+    assert doubtful(caplog) == [" partition=t-0 offsets=1..2 leader=2 leader_epoch=2"]
+
+
+def test_f43_a_leader_that_lives_on_knows_what_it_did_not_acknowledge(wired, caplog):
+    caplog.set_level("INFO")
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        await c.produce(1, "common")
+        await c.settle()
+        c.cuts.add(frozenset(("b1", "b2")))
+        await c.produce(1, "tail", acks=1)
+        await c[2].stop()
+        c.cuts.clear()
+        await c[2].start()
+        await c.controller.lead(2, isr=[2], to=[1, 2])
+        await c.until(lambda: len(c[2].partition().isr.committed) == 2)
+        assert values(c[1]) == ["common"]
+        assert c[1].replicas.fetchers.records_doubtful_total == 0
+
+    wired(scenario, brokers=2, min_insync_replicas=1)
+    assert doubtful(caplog) == []
+    assert "truncate partition=t-0 to_offset=1 log_end_offset=2" in caplog.text
 
 
 # --- the rules ------------------------------------------------------------------------------------
@@ -812,3 +871,45 @@ def test_random_leaders_and_crashes_leave_equal_logs(wired, seed, protocol):
         assert [v for v in have if v in set(acked)] == acked
 
     wired(scenario, inter_broker_protocol_version=protocol)
+
+
+def test_r13_nothing_is_acknowledged_before_no_replica_outside_the_isr_may_be_elected(wired):
+    """The leader asks until ZooKeeper responds, and again in the next partition epoch."""
+
+    async def scenario(c):
+        asked, refusals = [], [2, 1]
+
+        async def void(isrs):
+            asked.append(dict(isrs))
+            if refusals[0] > 0:
+                refusals[0] -= 1
+                raise ConnectionLostError("no session")
+            if refusals[1] > 0:  # the state has another version
+                refusals[1] -= 1
+                return ()
+            return isrs.keys()
+
+        c[1].replicas.eligible_records._void = void
+        tp = TopicPartition("t", 0)
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        await c.produce(1, "both")
+        await c.settle()
+        assert not asked, "none is outside the ISR"
+        await c[2].stop()
+        await c.controller.lead(1, isr=[1], to=[1])
+        assert (await c.produce(1, "alone")).error_code == 0
+        partition = c[1].partition()
+        isr = {tp: (frozenset({1}), partition.partition_epoch)}
+        assert asked == [isr] * 4
+        assert (await c.produce(1, "alone")).error_code == 0
+        assert asked == [isr] * 4, "it was proven for this partition epoch"
+        refusals[0] = 10**6
+        await c.controller.lead(1, isr=[1], to=[1])
+        end = partition.log.high_watermark
+        await c.produce(1, "not yet", acks=1)
+        await c.settle()
+        assert (partition.log.high_watermark, partition.log.log_end_offset) == (end, end + 1)
+        refusals[0] = 0
+        await c.until(lambda: partition.log.high_watermark == end + 1)
+
+    wired(scenario, brokers=2, min_insync_replicas=1)
