@@ -180,6 +180,7 @@ class LeaderFetcher:
         self.bytes_total = 0
         self.errors_total = 0
         self.records_lost_total = 0
+        self.records_doubtful_total = 0
 
     # --- called by the manager -------------------------------------------------------------------
 
@@ -547,9 +548,20 @@ class LeaderFetcher:
         log.truncate_to(offset)
 
     def _report_loss(self, state: PartitionFetchState, offset: int) -> None:
-        """Report the committed records that the leader does not have from `offset` on (F43)."""
+        """Report the records from `offset` on that were committed, then those that may have been.
+
+        The high watermark of a log is far behind after a crash (F43).
+        """
         log = state.partition.local_log(leader_only=False)
         first = max(offset, log.log_start_offset)
+        doubtful, end = max(first, log.high_watermark), state.partition.acknowledged_below
+        if doubtful < end:
+            self.records_doubtful_total += end - doubtful
+            logger.warning(
+                "truncated records may have been acknowledged partition=%s offsets=%d..%d "
+                "leader=%d leader_epoch=%d: the leader does not have them",
+                state.tp, doubtful, end - 1, self.leader, state.leader_epoch,
+            )  # fmt: skip
         if first < log.high_watermark:
             self.records_lost_total += log.high_watermark - first
             logger.warning(
@@ -641,4 +653,5 @@ class LeaderFetcher:
             "bytes_total": self.bytes_total,
             "errors_total": self.errors_total,
             "records_lost_total": self.records_lost_total,
+            "records_doubtful_total": self.records_doubtful_total,
         }

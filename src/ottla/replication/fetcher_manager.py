@@ -31,6 +31,7 @@ class FetcherManager:
         self._closing: set[asyncio.Task[None]] = set()
         self.failed: dict[TopicPartition, int] = {}
         self._lost_before = 0
+        self._doubtful_before = 0
 
     def add(self, partition: Partition) -> None:
         """Follow `partition.leader`; leaves whatever fetcher it was in before."""
@@ -82,6 +83,7 @@ class FetcherManager:
             if not fetcher.states:
                 del self._fetchers[key]
                 self._lost_before += fetcher.records_lost_total
+                self._doubtful_before += fetcher.records_doubtful_total
                 task = asyncio.get_running_loop().create_task(fetcher.close())
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
@@ -96,6 +98,13 @@ class FetcherManager:
     def records_lost_total(self) -> int:
         """How many committed records were cut off here, as the leaders did not have them (F43)."""
         return self._lost_before + sum(f.records_lost_total for f in self._fetchers.values())
+
+    @property
+    def records_doubtful_total(self) -> int:
+        """How many records were cut off here that may have been acknowledged (F43)."""
+        return self._doubtful_before + sum(
+            f.records_doubtful_total for f in self._fetchers.values()
+        )
 
     def lags(self) -> list[tuple[str, list[tuple[TopicPartition, int]]]]:
         """Return how far each followed partition is behind its leader, for each fetcher.

@@ -167,6 +167,8 @@ class TailRecovery:
         self._wake = asyncio.Event()
         self.asked_total = 0
         self.taken_over_total = 0
+        self.truncated_total = 0
+        """records cut off before leading, each perhaps acknowledged"""
         self.unverified_total = 0
         """Partitions that lead unverified, where unclean elections are allowed."""
 
@@ -473,6 +475,7 @@ class TailRecovery:
             "broker %d has a later leader epoch than %d",
             one.partition.tp, point.offset, log.log_end_offset, broker, latest,
         )  # fmt: skip
+        self.truncated_total += max(0, log.log_end_offset - point.offset)
         log.truncate_to(point.offset)
         return (log.log_end_offset, log.latest_epoch) != before
 

@@ -305,6 +305,7 @@ def test_each_count_stands_under_its_own_name(pair):
     alter = replicas.alter
     alter.shrinks_total, alter.expands_total, alter.failed_total = 18, 19, 20
     replicas.fetchers._lost_before = 21
+    replicas.fetchers._doubtful_before, replicas.recovery.truncated_total = 20, 6
     replicas.sessions.evicted_total = 22
     states = SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.DEAD
     broker.membership.session_counts.update(zip(states, (23, 24, 25), strict=True))
@@ -318,6 +319,7 @@ def test_each_count_stands_under_its_own_name(pair):
         f"{MANAGER}IsrExpandsPerSec": 19,
         f"{MANAGER}FailedIsrUpdatesPerSec": 20,
         "ottla.server:type=ReplicaManager,name=LostRecordsPerSec": 21,
+        "ottla.server:type=ReplicaManager,name=DoubtfulRecordsPerSec": 26,
         f"{FETCH_SESSIONS}IncrementalFetchSessionEvictionsPerSec": 22,
         f"{sessions}SyncConnectsPerSec": 23,
         f"{sessions}DisconnectsPerSec": 24,

@@ -361,6 +361,9 @@ class Metrics:
             "ottla.server:type=ReplicaManager,name=LostRecordsPerSec": (
                 replicas.fetchers.records_lost_total
             ),
+            "ottla.server:type=ReplicaManager,name=DoubtfulRecordsPerSec": (
+                replicas.fetchers.records_doubtful_total + replicas.recovery.truncated_total
+            ),
             "ottla.log:type=TailCache,name=HitsPerSec": logs.budget.hits,
             "ottla.log:type=TailCache,name=MissesPerSec": logs.budget.misses,
             f"{PURGATORY}ParkedPerSec": replicas.purgatory.parked_total,
