@@ -305,7 +305,9 @@ class DamagedReplicas:
         logs = self._logs
         for tp in list(logs.aside.folders):
             log = logs.get(tp)
-            if log is None or log.failed is not None:
+            if log is None or log.failed is not None or tp in logs.unclean:
+                # Not shown to be complete yet. The high watermark alone would not do: that of the
+                # damaged log may be an old one, after a crash.
                 continue
             for folder in logs.aside.done(tp, log.high_watermark):
                 self.rebuilt_total += 1
