@@ -1,7 +1,10 @@
 """R13 on brokers: a replica that left the ISR below min.insync.replicas leads after the last."""
 
+import pytest
+
 from ottla.model.ids import TopicPartition
 from ottla.wire.messages.create_topics import CreateTopicsRequest
+from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 TP = TopicPartition("t", 0)
 
@@ -52,3 +55,62 @@ def test_the_last_one_in_sync_does_not_win_after_a_power_loss(scene):
     scene.up(2)
     scene.wait(lambda: led_by(scene)[0] == 2)
     scene.wait(lambda: led_by(scene) == (2, [1, 2]))
+
+
+SET, DELETE = 0, 1
+
+
+def configure(scene, name, operation):
+    """Set min.insync.replicas=1 for all brokers (no name) or for one, or take it back."""
+    r = IncrementalAlterConfigsRequest
+    entry = r.AlterConfigsResource(
+        resource_type=4,
+        resource_name=name,
+        configs=[
+            r.AlterableConfig(name="min.insync.replicas", config_operation=operation, value="1")
+        ],
+    )
+    to = int(name or 4)
+    assert scene.ask(to, r(resources=[entry]), 1).responses[0].error_code == 0
+
+
+@pytest.mark.parametrize(
+    "changes", [("", SET, DELETE), ("1", SET), ("1", SET, DELETE), ("file",), ()]
+)
+def test_a_replica_without_what_the_last_one_acknowledged_alone_does_not_lead(scene, changes):
+    """min.insync.replicas was lowered meanwhile: Kafka in ZooKeeper mode waits for 1."""
+    for number in (4, 1, 2, 3):
+        own = "1" if number == 1 and changes == ("file",) else "2"
+        scene.up(number, **{"min.insync.replicas": own})
+    r = CreateTopicsRequest
+    replicas = [r.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2, 3])]
+    topic = r.CreatableTopic(
+        name="t", num_partitions=-1, replication_factor=-1, assignments=replicas
+    )
+    assert scene.ask(4, r(topics=[topic], timeout_ms=10_000), 7).topics[0].error_code == 0
+    metadata = scene.brokers["b4"].services.metadata
+    scene.wait(lambda: metadata.contains("t") and led_by(scene) == (1, [1, 2, 3]))
+    scene.produce("t")
+    for number in (3, 2):
+        scene.simulation.node(f"b{number}").crash()
+        scene.wait(lambda gone=number: gone not in led_by(scene)[1])
+    if changes:
+        name, *operations = changes
+        for operation in operations[:1]:
+            configure(scene, name, operation)
+        scene.simulation.run_for(2)
+        scene.produce("t", 5)
+        for operation in operations[1:]:
+            configure(scene, name, operation)
+        scene.simulation.run_for(2)
+    scene.simulation.node("b1").crash()
+    scene.wait(lambda: led_by(scene) == (-1, [1]))
+    scene.up(2, **{"min.insync.replicas": "2"})
+    scene.simulation.run_for(20)
+    if changes:
+        assert led_by(scene) == (-1, [1])
+        scene.up(1, **{"min.insync.replicas": "2"})
+        scene.wait(lambda: led_by(scene) == (1, [1, 2]))
+        assert scene.brokers["b2"].logs.get(TP).log_end_offset == 6
+    else:
+        assert led_by(scene) == (2, [2])
