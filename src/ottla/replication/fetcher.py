@@ -464,6 +464,7 @@ class LeaderFetcher:
         end = log.log_end_offset
         state.lag = max(0, data.high_watermark - end)
         state.continues = True
+        partition.state.own_from = None  # from here on the leader may count what we have
         if end != state.offset or log.log_start_offset != state.log_start_offset:
             self._read_position(state)
             self._session.changed(state)

@@ -475,7 +475,6 @@ class Partition:
     def append_as_follower(self, records: memoryview) -> AppendInfo:
         """Append what the leader sent."""
         info = self.local_log(leader_only=False).append_as_follower(records)
-        self.state.own_from = None
         self.counts.replication_bytes_in += len(records)
         return info
 

@@ -532,7 +532,8 @@ class HostedPartitionState:
         what it copied as a follower and what an earlier process left, it cannot know: the leader
         may have counted this replica without its having the new high watermark.
         """
-        return log.end if self.own_from is None else max(self.own_from, log.high_watermark)
+        own = log.end if self.own_from is None else self.own_from
+        return min(log.end, max(own, log.high_watermark))
 
     # --- the follower's data path ---------------------------------------------------------------
 

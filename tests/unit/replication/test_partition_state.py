@@ -243,6 +243,18 @@ def test_r13_the_high_watermark_stands_still_below_min_insync_replicas():
     assert state.high_watermark_effects(facts(12, 10), 0, ()) == (AdvanceHighWatermark(12),)
 
 
+def test_f43_a_leader_knows_what_it_did_not_acknowledge():
+    state = broker()
+    assert state.acknowledged_below(facts(12, 3)) == 12, "an earlier process left it"
+    state.become_leader(update(1, 0), facts(7, 5), 0, ALL)
+    assert state.acknowledged_below(facts(12, 5)) == 7, "what it appended is its own"
+    assert state.acknowledged_below(facts(12, 10)) == 10
+    state.become_leader(update(1, 1, partition_epoch=1), facts(12, 10), 0, ALL)
+    state.become_follower(update(2, 2, partition_epoch=2))
+    assert state.acknowledged_below(facts(12, 10)) == 10, "in every epoch that it led"
+    assert state.acknowledged_below(facts(6, 6)) == 6, "never more than there is"
+
+
 def test_r7_until_the_controller_agrees_a_leaving_member_counts():
     state = leader()
     for follower in (2, 3):
