@@ -8,7 +8,7 @@ it and leaves a replica out, the record that may name this replica is deleted fi
 Invariants:
 - a partition is proven for one partition epoch; a later one is asked for anew
 - without ZooKeeper nothing is proven; what was proven stays so until the next partition epoch
-- all that is wanted at a time is one batch; the next one starts when it is done
+- partitions go in batches, one batch at a time
 
 Kafka 4 has no counterpart: its controller and its leaders replay the same log of settings, each in
 its own time, and a change of the cluster's default makes all eligible replicas void.
@@ -16,7 +16,7 @@ its own time, and a change of the cluster's default makes all eligible replicas 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_S = 0.05
 MAX_RETRY_S = 1.0
+MOST_AT_ONCE = 1000
 
 IsrsInEpochs = Mapping[TopicPartition, tuple[frozenset[int], int]]
 """Each partition's ISR and partition epoch."""
@@ -71,8 +72,10 @@ class EligibleRecords:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            wanted = list(self._wanted.items())
             try:
-                await self._prove()
+                for start in range(0, len(wanted), MOST_AT_ONCE):
+                    await self._prove(wanted[start : start + MOST_AT_ONCE])
             except OttlaError as error:
                 logger.debug("isr not proven partitions=%d error=%s", len(self._wanted), error)
             except Exception:  # a loop root
@@ -84,18 +87,15 @@ class EligibleRecords:
             asyncio.get_running_loop().call_later(retry_s, self._wake.set)
             retry_s = min(2 * retry_s, MAX_RETRY_S)
 
-    async def _prove(self) -> None:
-        wanted = {
-            tp: (partition, epoch)
-            for tp, (partition, epoch) in self._wanted.items()
-            if partition.is_leader and partition.partition_epoch == epoch
-        }
-        self._wanted = dict(wanted)
-        if not wanted:
-            return
-        isrs = {tp: (frozenset(p.isr.committed), epoch) for tp, (p, epoch) in wanted.items()}
-        for tp in await self._void(isrs):
-            partition, epoch = wanted[tp]
-            if self._wanted.get(tp) == wanted[tp]:
+    async def _prove(self, some: Sequence[tuple[TopicPartition, tuple[Partition, int]]]) -> None:
+        isrs = {}
+        for tp, (partition, epoch) in some:
+            if partition.is_leader and partition.partition_epoch == epoch:
+                isrs[tp] = frozenset(partition.isr.committed), epoch
+        proven = await self._void(isrs) if isrs else ()
+        for tp, wanted in some:
+            # One that is no longer led, or in a later epoch, is asked for by its next append.
+            if (tp in proven or tp not in isrs) and self._wanted.get(tp) == wanted:
                 del self._wanted[tp]
-            partition.isr_proven(epoch)
+            if tp in proven:
+                wanted[0].isr_proven(wanted[1])
