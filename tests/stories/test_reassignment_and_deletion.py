@@ -20,7 +20,7 @@ BROKERS = (7, 1, 2, 3, 4, 5, 6)
 ORIGINAL, TARGET = (1, 2, 3), (4, 5, 6)
 TOPIC = "/brokers/topics/t"
 LEADER_AND_ISR, STOP_REPLICA = 4, 5
-MOVING_STEPS, DELETING_STEPS = 10, 14
+MOVING_STEPS, DELETING_STEPS = 10, 15
 """How many writes each takes alone; a step beyond them comes after its end."""
 
 

@@ -60,7 +60,7 @@ from ottla.log.manager import LogManager
 from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.config import TLS_PROTOCOLS, BrokerConfig, TopicConfig
 from ottla.model.errors import StartupError, StorageError
-from ottla.model.ids import TopicPartition, uuid_to_text
+from ottla.model.ids import ZERO_UUID, TopicPartition, uuid_to_text
 from ottla.model.ports import Clock, World
 from ottla.model.throttle_settings import FOLLOWER_RATE, LEADER_RATE, LEASE, LOG_DIRS_RATE
 from ottla.model.time_slices import TimeSlice
@@ -264,10 +264,21 @@ class Broker:
             self.broker_info,
             seen_epoch=lambda: self.services.replicas.controller_epoch,
             security=_security_of(self.config, self._tls, self.config.control_plane_listener),
+            known_topic_ids=self._known_topic_ids,
         )
 
     async def _void_eligible(self, isrs: IsrsInEpochs) -> Collection[TopicPartition]:
         return await self.services.store.void_eligible(isrs)
+    def _known_topic_ids(self) -> dict[str, set[bytes]]:
+        """Return the ids of topics on our disks; of others, those that a controller sent us."""
+        known: dict[str, set[bytes]] = {}
+        for log in self.services.replicas.logs.logs():
+            if log.topic_id != ZERO_UUID:
+                known.setdefault(log.tp.topic, set()).add(log.topic_id)
+        for topic in self.services.metadata.snapshot.topics.values():
+            if topic.topic_id != ZERO_UUID:
+                known.setdefault(topic.name, {topic.topic_id})
+        return known
 
     def _topic_configs(
         self,

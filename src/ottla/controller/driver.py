@@ -361,6 +361,8 @@ class Driver:
 
         def change(found: TopicInfo | None) -> TopicInfo:
             info = found or effect.known
+            if info.topic_id is None:  # an old tool wrote it (KAFKA-14190)
+                info = replace(info, topic_id=effect.known.topic_id)
             return replace(info, assignment={**info.assignment, **news})
 
         try:
@@ -384,6 +386,7 @@ class Driver:
 
     async def _delete_topic_znode(self, _cause: int, effect: e.DeleteTopicZnode) -> None:
         await self._store.delete_topic_znode(effect.topic, self._fence)
+        await self._store.delete_topic_id_note(effect.topic, self._fence)
 
     async def _delete_topic_config(self, _cause: int, effect: e.DeleteTopicConfig) -> None:
         await self._store.delete_topic_configs([effect.topic], self._fence)

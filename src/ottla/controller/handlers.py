@@ -11,8 +11,6 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from ottla.controller import (
     brokers,
     deletion,
@@ -21,6 +19,7 @@ from ottla.controller import (
     requested_elections,
     requests,
     snapshot,
+    topic_ids,
     topics,
 )
 from ottla.controller import events as happened
@@ -31,7 +30,7 @@ from ottla.controller.state_changes import SLICE
 from ottla.controller.term import ControllerTerm
 from ottla.model.cluster import TopicInfo
 from ottla.model.errors import ControllerMovedError, ErrorCode
-from ottla.model.ids import TopicPartition, is_usable_uuid, topic_name_problem
+from ottla.model.ids import TopicPartition, topic_name_problem
 from ottla.model.time_slices import yield_to_loop
 from ottla.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
@@ -140,6 +139,7 @@ async def on_controller_failover(term: ControllerTerm, cause: int) -> None:
     await run(
         cause, lambda changes: failover.on_controller_failover(changes, written_at, deletions)
     )
+    await topic_ids.write_notes(term)
     await _preferred_election_requested(term, cause)
     if term.config.flag("auto.leader.rebalance.enable"):
         term.start_timer(FIRST_BALANCE_DELAY_S, happened.LeaderBalanceDue())
@@ -168,7 +168,7 @@ async def _read_context(
     """Read topics and states; return the zxid at which each state was last written."""
     written_at: dict[TopicPartition, int] = {}
     context, store = term.context, term.store
-    for info in await _read_and_watch(term, names):
+    for info in await _read_and_watch(term, names, elected=True):
         context.add_topic(info)
         for partition, assignment in info.assignment.items():
             if assignment.being_reassigned:
@@ -352,6 +352,7 @@ async def _topics_changed(term: ControllerTerm, cause: int) -> None:
     gone = sorted(known.difference(present))
     new = await _read_and_watch(term, [topic for topic in present if topic not in known])
     await term.driver.run(cause, lambda changes: topics.on_topics_changed(changes, new, gone))
+    await topic_ids.write_notes(term)
 
 
 async def _partitions_modified(term: ControllerTerm, cause: int, topic: str) -> None:
@@ -362,10 +363,13 @@ async def _partitions_modified(term: ControllerTerm, cause: int, topic: str) -> 
         await term.driver.run(
             cause, lambda changes: topics.on_partitions_modified(changes, topic, found[0])
         )
+    await topic_ids.write_notes(term)
 
 
-async def _read_and_watch(term: ControllerTerm, names: Sequence[str]) -> list[TopicInfo]:
-    """Read topics, pipelined, each with a watch on its data; give ids to those without."""
+async def _read_and_watch(
+    term: ControllerTerm, names: Sequence[str], *, elected: bool = False
+) -> list[TopicInfo]:
+    """Read topics, pipelined, each with a watch on its data, and with the ids they are known by."""
     store = term.store
     legal = []
     for topic in names:
@@ -382,7 +386,7 @@ async def _read_and_watch(term: ControllerTerm, names: Sequence[str]) -> list[To
         ),
         list(by_path),
     )
-    infos: list[TopicInfo] = []
+    found: list[topic_ids.FoundTopic] = []
     parsed = 0
     for topic, result in zip(by_path.values(), results, strict=True):
         if isinstance(result, NoNodeError):
@@ -390,26 +394,16 @@ async def _read_and_watch(term: ControllerTerm, names: Sequence[str]) -> list[To
         if isinstance(result, ZooKeeperError):
             raise result
         try:
-            infos.append(znodes.decode_topic(topic, result[0]))
+            info = znodes.decode_topic(topic, result[0])
         except MalformedZnodeError as error:
             store.ignore(error)
             continue
-        parsed += len(infos[-1].assignment)
+        found.append(topic_ids.FoundTopic(info, result[1]))
+        parsed += len(info.assignment)
         if parsed >= SLICE:
             parsed = 0
             await yield_to_loop()
-    return [info if info.topic_id is not None else await _give_id(term, info) for info in infos]
-
-
-async def _give_id(term: ControllerTerm, info: TopicInfo) -> TopicInfo:
-    """Give a topic of an older version its id (KIP-516), written before it is believed."""
-    topic_id = term.world.random.randbytes(16)
-    while not is_usable_uuid(topic_id):
-        topic_id = term.world.random.randbytes(16)
-    named = replace(info, topic_id=topic_id)
-    await term.store.set_topic_assignment(info.name, named, term.fence)
-    logger.info("topic got an id topic=%s", info.name)
-    return named
+    return await topic_ids.settle(term, found, elected=elected)
 
 
 # --- elections, ISRs, producer ids ----------------------------------------------------------------

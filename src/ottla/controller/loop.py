@@ -27,6 +27,7 @@ from ottla.controller.journal import Journal
 from ottla.controller.log_ends import LogEndRequests
 from ottla.controller.state_changes import Settings
 from ottla.controller.term import ControllerTerm
+from ottla.controller.topic_ids import KnownTopicIds
 from ottla.log.predecessors import keep_of
 from ottla.log.rolling_file import RollingFile
 from ottla.model.cluster import BrokerInfo, Endpoint, ReplicaAssignment
@@ -76,11 +77,14 @@ class Controller:
         journal: Callable[[bytes], None] | None = None,
         seen_epoch: Callable[[], int] = lambda: 0,
         security: ClientSecurity | None = None,
+        known_topic_ids: KnownTopicIds = dict,
     ) -> None:
         """`connect` opens a connection to a broker; `journal` takes lines instead of a file.
 
-        `seen_epoch` returns the highest controller epoch this broker has been sent.
+        `seen_epoch` returns the highest controller epoch this broker has been sent,
+        `known_topic_ids` the ids of the topics on its disks.
         """
+        self._known_topic_ids = known_topic_ids
         self._seen_epoch = seen_epoch
         self._security = security
         self._world = world
@@ -449,6 +453,7 @@ class Controller:
             self._post,
             self._post_first,
             LogEndRequests(context, self._connect, listener).fetch,
+            self._known_topic_ids,
             crashes,
         )
 

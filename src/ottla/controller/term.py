@@ -17,10 +17,12 @@ from ottla.controller.driver import Driver, FetchLogEnds
 from ottla.controller.events import Event
 from ottla.controller.journal import Journal
 from ottla.controller.state_changes import Settings
+from ottla.controller.topic_ids import KnownTopicIds
 from ottla.model.cluster import BrokerInfo
 from ottla.model.config import BrokerConfig
 from ottla.model.ports import World
 from ottla.zookeeper.store import Store
+from ottla.zookeeper.topic_ids import TopicIdNote
 from ottla.zookeeper.watches import WatchCallback, WatchEvent, WatchType
 
 
@@ -39,11 +41,15 @@ class ControllerTerm:
     post_first: Callable[[Event], None]
     """Queues an event before all others."""
     fetch_log_ends: FetchLogEnds
+    known_topic_ids: KnownTopicIds = dict
     crashes: CrashDetector | None = None
     ended: bool = False
     timers: list[asyncio.TimerHandle] = field(default_factory=list)
     resync_scheduled: set[int] = field(default_factory=set)
     """Brokers that failed at a request: each gets a full resync after a while."""
+    topic_id_notes: dict[str, TopicIdNote] = field(default_factory=dict)
+    """What /ottla/topic_ids says of the topics read so far, or is to say."""
+    unwritten_topic_id_notes: dict[str, None] = field(default_factory=dict)
     driver: Driver = field(init=False)
 
     def __post_init__(self) -> None:

@@ -16,12 +16,15 @@ from ottla.zookeeper.security import OPEN, ZooKeeperSecurity
 from ottla.zookeeper.session import Session
 from ottla.zookeeper.settings import Settings
 from ottla.zookeeper.tokens import DelegationTokens
+from ottla.zookeeper.topic_ids import TopicIds
 from ottla.zookeeper.topics import UpdateResult
 
 __all__ = ["ANY_VERSION", "UNKNOWN_VERSION", "Store", "UpdateResult", "ensure_chroot"]
 
 
-class Store(Registration, Settings, EligibleReplicas, Removals, AclStore, DelegationTokens):
+class Store(
+    Registration, Settings, EligibleReplicas, TopicIds, Removals, AclStore, DelegationTokens
+):
     """`Store(session, previous_session_id=..., on_malformed=...)`; see the parts for methods."""
 
 

@@ -81,9 +81,13 @@ class Topics(Access):
         topic: str,
         info: TopicInfo,
         expected_controller_epoch_zk_version: int = ANY_VERSION,
+        version: int = ANY_VERSION,
     ) -> None:
-        """Replace a topic's assignment (and id); NoNodeError if the topic is gone."""
-        op = Set(znodes.topic_path(topic), znodes.encode_topic(info))
+        """Replace a topic's assignment (and id); NoNodeError if the topic is gone.
+
+        BadVersionError if its znode is not of this version.
+        """
+        op = Set(znodes.topic_path(topic), znodes.encode_topic(info), version)
         await self.write(op, expected_controller_epoch_zk_version)
 
     async def update_topic_assignment(

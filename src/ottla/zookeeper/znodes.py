@@ -6,6 +6,7 @@ ignored; anything else raises MalformedZnodeError naming path and reason, so tha
 never takes more than itself down (fault F41). Kafka: `ZkData`.
 """
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -22,7 +23,7 @@ from ottla.model.cluster import (
     ReplicaAssignment,
     TopicInfo,
 )
-from ottla.model.ids import TopicPartition, uuid_from_text, uuid_to_text
+from ottla.model.ids import ZERO_UUID, TopicPartition, uuid_from_text, uuid_to_text
 from ottla.zookeeper.errors import MalformedZnodeError
 from ottla.zookeeper.jvm_order import java_properties, scala_immutable, scala_mutable
 
@@ -318,15 +319,18 @@ def encode_topic(info: TopicInfo) -> bytes:
 
 
 def decode_topic(topic: str, data: bytes) -> TopicInfo:
-    """Return a topic of version 1, 2 or 3; partitions in ascending order."""
+    """Return a topic of version 1, 2 or 3; partitions in ascending order.
+
+    An id that cannot be read is as one that is not there: the controller knows the topic's.
+    """
     path = topic_path(topic)
     found = decode_with(_topic_decoder, path, data)
     topic_id = None
     if found.topic_id is not None:
-        try:
+        with contextlib.suppress(ValueError):
             topic_id = uuid_from_text(found.topic_id)
-        except ValueError as error:
-            raise MalformedZnodeError(path, str(error)) from None
+        if topic_id == ZERO_UUID:
+            topic_id = None
     assignment = {}
     for text, replicas in found.partitions.items():
         partition = _number(path, "partition", text)

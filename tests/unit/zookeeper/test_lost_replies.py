@@ -107,7 +107,7 @@ def test_topics_are_created_by_one(still, seed):
 
         async def client(number: int, store: Store) -> None:
             for turn in range(30):
-                info = TopicInfo(f"t{turn}", bytes([number, turn]) * 8, {})
+                info = TopicInfo(f"t{turn}", bytes([number + 1, turn]) * 8, {})
                 try:
                     await store.create_topic_assignment(info)
                 except NodeExistsError:

@@ -349,7 +349,6 @@ def test_nonsense_is_named_never_a_crash(name, data):
         ("topic", b'{"partitions":{"x":[1]}}'),
         ("topic", b'{"partitions":{"-1":[1]}}'),
         ("topic", b'{"partitions":{"0":[null]}}'),
-        ("topic", b'{"partitions":{"0":[1]},"topic_id":"short"}'),
         ("state", b'{"leader":1,"leader_epoch":0,"controller_epoch":1}'),
         ("state", b'{"leader":1,"leader_epoch":0,"controller_epoch":1,"isr":[1.5]}'),
         (
