@@ -216,6 +216,7 @@ ottla.produce.max.check.ms checking all batches of one produce request may take 
 ottla.metrics.detail whether the page /metrics has series of the broker alone, of each `topic` too, or of each `partition` too
 ottla.metrics.listener `host:port` where this broker serves /metrics, /healthz and /readyz over HTTP ([METRICS.md](METRICS.md)); empty: nowhere
 ottla.metrics.max.series most series of topics and partitions in one page; what is left out is counted
+ottla.stray.retention.ms how long a log that is another topic's is kept as a `-stray` folder before it is removed; -1: for ever ([OPERATIONS.md](OPERATIONS.md#stray-replicas))
 ottla.slow.request.ms requests that took longer are logged with what they waited for; 0: none ([OPERATIONS.md](OPERATIONS.md#why-a-request-was-slow))
 ottla.queued.max.response.bytes answers that clients have not taken yet, in memory; as much again for brokers\
 """

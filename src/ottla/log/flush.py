@@ -66,6 +66,8 @@ class FlushJob:
     """counts the jobs of one log; a higher one may have run meanwhile"""
     covers_truncation: bool = False
     """whether a truncation of the log is durable after it"""
+    names_topic: bool = False
+    """whether the topic id is durable after it"""
 
     def run(self) -> None:
         """Make it all durable; a worker may call it."""

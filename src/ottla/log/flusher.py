@@ -71,13 +71,19 @@ class Flusher:
 
     async def make_truncations_durable(self, workers: Workers, logs: list[Log]) -> None:
         """Make the truncated ends of logs durable."""
-        await self._to_its_end(self._sync_ends(workers, logs))
+        await self._to_its_end(self._sync_small(workers, logs, Log.prepare_truncation))
 
-    async def _sync_ends(self, workers: Workers, logs: list[Log]) -> int:
+    async def make_topic_ids_durable(self, workers: Workers, logs: list[Log]) -> None:
+        """Make the topic ids of logs durable."""
+        await self._to_its_end(self._sync_small(workers, logs, Log.prepare_topic_id))
+
+    async def _sync_small(
+        self, workers: Workers, logs: list[Log], prepare: Callable[[Log], FlushJob | None]
+    ) -> int:
         by_dir: dict[str, list[Due]] = {}
         for log in logs:
             try:
-                job = log.prepare_truncation() if log.failed is None else None
+                job = prepare(log) if log.failed is None else None
             except (StorageError, OutOfDescriptorsError):
                 continue
             if job is not None:

@@ -92,7 +92,10 @@ class LocalLog:
         self._unsynced_folders = [folder, folder.rpartition("/")[0]] if loaded.fresh else []
         self._pending_snapshots: dict[int, bytes] = {}
         """taken at a roll, written with the next flush"""
-        self._metadata_unsynced = False
+        # What a process that died read back may be in the page cache alone.
+        self.topic_id_durable = loaded.topic_id != ZERO_UUID and not loaded.may_be_incomplete
+        """whether no power loss can take the topic id away"""
+        self._metadata_unsynced = loaded.topic_id != ZERO_UUID and not self.topic_id_durable
         self.corrupt_reads = 0
         """reads refused because a batch on disk failed its checksum (F20)"""
         self.damaged = loaded.damaged
@@ -408,8 +411,8 @@ class LocalLog:
             raise OttlaError(
                 f"{self.tp} belongs to another topic id", ErrorCode.INCONSISTENT_TOPIC_ID
             )
-        # Not synced here: 2,000 new partitions must not wait for 2,000 fsyncs. The first flush
-        # job syncs it, before any recovery point moves.
+        # Not synced here: 2,000 new partitions must not wait for 2,000 fsyncs. One sync for a whole
+        # LeaderAndIsr makes them durable, before anything is appended.
         path = f"{self.dir}/{checkpoints.PARTITION_METADATA}"
         try:
             file = self._files.open(path + ".tmp", create=True)
@@ -419,7 +422,27 @@ class LocalLog:
         except OSError as error:
             raise self._fail(error, "write of partition.metadata") from error
         self.topic_id = topic_id
+        self.topic_id_durable = False
         self._metadata_unsynced = True
+
+    def prepare_topic_id(self) -> FlushJob | None:
+        """Return what makes the topic id durable, None if it is already or there is none."""
+        if self.failed is not None:
+            raise self.failed
+        if self.topic_id_durable or self.topic_id == ZERO_UUID:
+            return None
+        job = FlushJob(self._files, self.place, self.recovery_point, self.truncations)
+        self._add_topic_id(job)
+        self._number(job)
+        self.flushing += 1
+        return job
+
+    def _add_topic_id(self, job: FlushJob) -> None:
+        path = f"{self.dir}/{checkpoints.PARTITION_METADATA}"
+        job.to_write.append((path, checkpoints.encode_partition_metadata(self.topic_id)))
+        job.folders = [self.dir, self.parent_dir]
+        job.names_topic = True
+        self._metadata_unsynced = False
 
     def relocate(self, folder: str) -> None:
         """Use this path from now on: the folder was renamed to it."""
@@ -545,11 +568,9 @@ class LocalLog:
             path = f"{self.dir}/{checkpoints.LEADER_EPOCHS}"
             job.to_write.append((path, checkpoints.encode_epochs(self.epochs.entries)))
             self.epochs.changed = False
-        if self._metadata_unsynced:
-            path = f"{self.dir}/{checkpoints.PARTITION_METADATA}"
-            job.to_write.append((path, checkpoints.encode_partition_metadata(self.topic_id)))
-            self._metadata_unsynced = False
         job.folders, self._unsynced_folders = self._unsynced_folders, []
+        if self._metadata_unsynced:
+            self._add_topic_id(job)
         if self.gaps.unwritten:
             self.gaps.add_to(job, self.dir)
         self._number(job)
@@ -572,6 +593,7 @@ class LocalLog:
             raise self._fail(error, "flush") from error
         if self.place.gone:
             return
+        self.topic_id_durable |= job.names_topic
         self.gaps.written_by(job)
         for offset in job.snapshots:
             if offset not in self._snapshots:  # written after it was dropped
@@ -589,7 +611,7 @@ class LocalLog:
         No fsync failed, so nothing is lost, and a later one is to be trusted.
         """
         self.epochs.changed = True
-        self._metadata_unsynced = self.topic_id != ZERO_UUID
+        self._metadata_unsynced = self.topic_id != ZERO_UUID and not self.topic_id_durable
         self._unsynced_folders = [self.dir, self.parent_dir]
         paths = dict(job.to_write)
         for offset in job.snapshots:

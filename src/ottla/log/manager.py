@@ -35,12 +35,13 @@ from ottla.log.log_dir import (
     parse_future_folder,
 )
 from ottla.log.removal import Removals
-from ottla.log.set_aside import SetAside
+from ottla.log.set_aside import SetAside, aside_folder
 from ottla.log.slices import Steps
+from ottla.log.stray_folders import STRAY_NOTE, StrayFolders, StrayNote
 from ottla.log.tail import TailBudget
 from ottla.log.truncations import Truncations
 from ottla.model.config import BrokerConfig, TopicConfig
-from ottla.model.errors import OutOfDescriptorsError, StartupError, StorageError
+from ottla.model.errors import OttlaError, OutOfDescriptorsError, StartupError, StorageError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import Workers, World
 from ottla.model.steps import drain
@@ -70,12 +71,16 @@ class LogManager:
         self.flush_times = self._flusher.times
         self._topic_configs: Callable[[str], TopicConfig] = _no_topic_config
         self._expiration_ms = config.integer("producer.id.expiration.ms")
+        self._stray_retention_ms = config.integer("ottla.stray.retention.ms")
         self.meta: MetaProperties | None = None
         self.on_dir_failure: Callable[[str], None] | None = None
         """called with the path of a log dir that went offline"""
         self._removals = Removals(world.files, world.clock, self._path_failed)
         self.on_damage: Callable[[LocalLog], None] | None = None
         self.aside = SetAside(world.files)
+        self.strays = StrayFolders(world.files)
+        self._unsynced_renames: list[tuple[TopicPartition, LogDir]] = []
+        """where folders were renamed to be deleted, or to be kept as strays"""
         self._log_cleanup = LogCleanup(
             world.clock,
             config.integer("log.retention.check.interval.ms"),
@@ -181,7 +186,10 @@ class LogManager:
         tp = tp or parse_folder(name)
         if name.endswith(STRAY) and self.aside.recognize(log_dir.file(name)):
             return
-        if tp is None or name.endswith(STRAY) or (name.endswith(FUTURE) and logs is self._logs):
+        if name.endswith(STRAY):
+            self.strays.recognize(log_dir.file(name))
+            return
+        if tp is None or (name.endswith(FUTURE) and logs is self._logs):
             _logger.warning("folder ignored dir=%s folder=%s", log_dir.path, name)
             return
         if tp in logs and not self._resolve_duplicate_folder(logs[tp], log_dir, name):
@@ -386,6 +394,54 @@ class LogManager:
         for folder in self.aside.forget(tp):
             self.discard(tp, folder)
 
+    async def keep_as_stray(self, workers: Workers, tp: TopicPartition) -> None:
+        """Put a log that is not its partition's aside, so that another can take its place (R21).
+
+        Durable when this returns, if its log dir did not fail. Nothing may be appended meanwhile.
+        """
+        log = self._logs[tp]
+        note = StrayNote(tp, log.topic_id, self._world.clock.wall_ms())
+        try:
+            await self.flush(workers, log)
+            await self.write_beside(workers, log, STRAY_NOTE, note.encode())
+        except StorageError:
+            return  # its log dir has failed: what is there stays under its name
+        if self._logs.get(tp) is not log or log.failed is not None:
+            return
+        self.unclean.discard(tp)
+        self.delete_future(tp)
+        del self._logs[tp]
+        self.retire(log, keep=True)
+        log_dir = self._dir_of(log)
+        folder = log_dir.file(aside_folder(tp, self._unique()))
+        try:
+            self._files.rename(log.dir, folder)
+        except OSError as error:
+            self._dir_failed(log_dir, error)
+            return
+        self.strays.folders[folder] = note
+        self._unsynced_renames.append((tp, log_dir))
+        _logger.warning("stray partition=%s folder=%s", tp, folder)
+        await self.make_renames_durable(workers)
+
+    async def make_renames_durable(self, workers: Workers) -> set[TopicPartition]:
+        """Have a worker make it durable that folders were renamed; return those where it failed.
+
+        A power loss would bring what was said to be deleted back under its name.
+        """
+        renamed, self._unsynced_renames = self._unsynced_renames, []
+        dirs = {log_dir.path: log_dir for _, log_dir in renamed if log_dir.offline is None}
+        for path, log_dir in dirs.items():
+            try:
+                await workers.run(self._files.fsync_dir, path)
+            except OSError as error:
+                self._dir_failed(log_dir, error)
+        return {tp for tp, log_dir in renamed if log_dir.offline is not None}
+
+    async def make_topic_ids_durable(self, workers: Workers, logs: list[Log]) -> None:
+        """Have a worker make the topic ids of logs durable; an error takes the log dir offline."""
+        await self._flusher.make_topic_ids_durable(workers, logs)
+
     def discard(self, tp: TopicPartition, folder: str) -> None:
         """Delete the folder of a log that was set aside."""
         self._rename_away(self._dirs[folder.rpartition("/")[0]], tp, folder, 0)
@@ -423,6 +479,7 @@ class LogManager:
         except OSError as error:
             self._dir_failed(log_dir, error)
             return
+        self._unsynced_renames.append((tp, log_dir))
         self._removals.add(target, delay_s)
         _logger.info("log deleted partition=%s folder=%s", tp, target)
 
@@ -455,6 +512,12 @@ class LogManager:
             )
         log = self._create_in(self._dirs[path], tp, future_folder(tp, self._unique()))
         self._futures[tp] = log
+        if (current := self._logs.get(tp)) is not None and current.topic_id != ZERO_UUID:
+            try:
+                log.assign_topic_id(current.topic_id)
+            except OttlaError:
+                self.delete_future(tp)
+                raise
         return log
 
     def delete_future(self, tp: TopicPartition) -> None:
@@ -598,6 +661,12 @@ class LogManager:
 
     async def remove_due(self, workers: Workers) -> int:
         """Have a worker remove the deleted files that are due; return how many there were."""
+        now_ms = self._world.clock.wall_ms()
+        for folder, note in self.strays.take_expired(now_ms, self._stray_retention_ms):
+            log_dir = self._dirs[folder.rpartition("/")[0]]
+            if log_dir.offline is None and self._files.is_dir(folder):
+                _logger.warning("stray expired partition=%s folder=%s", note.tp, folder)
+                self._rename_away(log_dir, note.tp, folder, 0)
         return await self._removals.run_due(workers)
 
     def remove_deleted(self, log: Log, delay_s: float | None = None) -> None:

@@ -297,6 +297,7 @@ ottla.produce.max.check.ms long 10000 100..
 ottla.queued.max.response.bytes long 67108864 1048576..
 ottla.sasl.oauthbearer.unsigned.tokens.for.tests boolean false
 ottla.slow.request.ms int 0 0..
+ottla.stray.retention.ms long 604800000 -1..
 zookeeper.sasl.client boolean true
 zookeeper.sasl.clientconfig string Client"""
 """Settings that Kafka does not have (docs/COMPATIBILITY.md)."""

@@ -40,6 +40,10 @@ class Applied:
     followers: list[Partition] = field(default_factory=list)
     expected: list[Partition] = field(default_factory=list)
     """led in an epoch that their followers have not fetched in yet"""
+    waiting: list[tuple[Partition, Log, LeadershipUpdate]] = field(default_factory=list)
+    """to lead or follow when the topic ids of their logs are durable"""
+    named: list[Log] = field(default_factory=list)
+    """logs that were given a topic id while they were led or followed"""
     led: int = 0
     followed: int = 0
     state_changes: StateChangeLog = field(kw_only=True)
@@ -106,13 +110,20 @@ async def apply_leader_and_isr(
         # Leaders first: clients wait for them, and followers' fetches are answered by them.
         ours = replicas.broker_id
         for tp, topic_id, state in sorted(_states(request), key=lambda s: s[2].leader != ours):
-            errors[tp] = _apply(replicas, _update_of(tp, topic_id, state), applied)
+            update = _update_of(tp, topic_id, state)
+            if _is_unknown(replicas, update):
+                await replicas.logs.keep_as_stray(replicas.world.workers, tp)
+            errors[tp] = _apply(replicas, update, applied)
             if time_slice.over:
                 _notify(replicas, applied)
                 await time_slice.next()
                 if not replicas.accept_controller_epoch(request.controller_epoch):
                     # A replica that the newer controller has just let go must not come back.
                     return _respond(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
+        if applied.waiting or applied.named:
+            await _go_on_with_durable_ids(replicas, applied, errors)
+            if not replicas.accept_controller_epoch(request.controller_epoch):
+                return _respond(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
         await replicas.make_truncations_durable()  # clients learn next who leads
         took_s = replicas.clock.monotonic() - began_s
         applied.state_changes.finished(took_s, correlation_id, request.controller_id, count)
@@ -161,7 +172,7 @@ def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied)
         replicas.give_up(tp)
         return ErrorCode.KAFKA_STORAGE_ERROR
     if update.leader_epoch == epoch and partition is not None:
-        return _same_epoch(replicas, partition, topic_id)
+        return _same_epoch(replicas, partition, topic_id, applied)
     if replicas.broker_id not in update.replicas:
         logger.warning(
             "LeaderAndIsr partition refused partition=%s reason=not assigned to this broker", tp
@@ -185,15 +196,13 @@ def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied)
             update = update._replace(topic_id=known_id)
         if topic_id != ZERO_UUID:
             replicas.topic_names[topic_id] = tp.topic
+        if log.topic_id != ZERO_UUID and not log.topic_id_durable:
+            applied.waiting.append((partition, log, update))
+            return ErrorCode.NONE
         _transition(replicas, partition, log, update, applied)
         replicas.moves.resume(partition)
     except StorageError as error:
-        logger.error("LeaderAndIsr storage failed partition=%s error=%s", tp, error)  # noqa: TRY400
-        if partition is not None:
-            replicas.take_offline(partition)
-        else:
-            replicas.offline[tp] = None
-        return ErrorCode.KAFKA_STORAGE_ERROR
+        return _storage_failed(replicas, tp, partition, error)
     except OttlaError as error:
         logger.error("LeaderAndIsr failed partition=%s error=%s", tp, error)  # noqa: TRY400
         return _code_for_controller(error)
@@ -201,6 +210,69 @@ def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied)
         logger.exception("LeaderAndIsr failed partition=%s", tp)
         return ErrorCode.UNKNOWN_SERVER_ERROR
     return ErrorCode.NONE
+
+
+def _is_unknown(replicas: ReplicaManager, update: LeadershipUpdate) -> bool:
+    """Return whether a new partition's place is taken by records of which nothing says whose.
+
+    A power loss may bring a deleted folder back, without its topic id (R15).
+    """
+    tp = update.tp
+    if not update.is_new or update.topic_id == ZERO_UUID or tp in replicas.partitions:
+        return False
+    if replicas.broker_id not in update.replicas:
+        return False
+    log = replicas.logs.get(tp)
+    return log is not None and log.topic_id == ZERO_UUID and log.log_end_offset > 0
+
+
+def _storage_failed(
+    replicas: ReplicaManager, tp: TopicPartition, partition: Partition | None, error: StorageError
+) -> ErrorCode:
+    logger.error("LeaderAndIsr storage failed partition=%s error=%s", tp, error)
+    if partition is not None:
+        replicas.take_offline(partition)
+    else:
+        replicas.offline[tp] = None
+    return ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def _go_on_with_durable_ids(
+    replicas: ReplicaManager, applied: Applied, errors: dict[TopicPartition, ErrorCode]
+) -> None:
+    """Lead and follow what waited for its topic id to be durable: one sync for a whole request.
+
+    Nothing is appended before: after a power loss nobody could tell whose the records are (R15).
+    Kafka: `UnifiedLog.maybeFlushMetadataFile`, before each log's first append.
+    """
+    logs = [log for _, log, _ in applied.waiting] + applied.named
+    controller_epoch = replicas.controller_epoch
+    await replicas.logs.make_topic_ids_durable(replicas.world.workers, logs)
+    if replicas.controller_epoch != controller_epoch:
+        return
+    time_slice = TimeSlice(replicas.clock)
+    for partition, log, update in applied.waiting:
+        tp = update.tp
+        if replicas.partitions.get(tp) is not partition:
+            continue  # UpdateMetadata took it away meanwhile
+        try:
+            if log.failed is not None:
+                raise log.failed
+            _transition(replicas, partition, log, update, applied)
+            replicas.moves.resume(partition)
+        except StorageError as error:
+            errors[tp] = _storage_failed(replicas, tp, partition, error)
+        except OttlaError as error:
+            logger.error("LeaderAndIsr failed partition=%s error=%s", tp, error)  # noqa: TRY400
+            errors[tp] = _code_for_controller(error)
+        except Exception:  # our bug: the request's other partitions have no part in it
+            logger.exception("LeaderAndIsr failed partition=%s", tp)
+            errors[tp] = ErrorCode.UNKNOWN_SERVER_ERROR
+        if time_slice.over:
+            _notify(replicas, applied)
+            await time_slice.next()
+            if replicas.controller_epoch != controller_epoch:
+                return
 
 
 def _known_topic_id(
@@ -212,7 +284,9 @@ def _known_topic_id(
     return log.topic_id if log is not None else ZERO_UUID
 
 
-def _same_epoch(replicas: ReplicaManager, partition: Partition, topic_id: bytes) -> ErrorCode:
+def _same_epoch(
+    replicas: ReplicaManager, partition: Partition, topic_id: bytes, applied: Applied
+) -> ErrorCode:
     """Nothing new, unless the controller has just given the topic an id, or stopped to send it.
 
     Any follower that it stopped follows again. It matters for a damaged replica (adr/0008): it is
@@ -228,6 +302,8 @@ def _same_epoch(replicas: ReplicaManager, partition: Partition, topic_id: bytes)
         stale = ErrorCode.STALE_CONTROLLER_EPOCH
     if topic_id != ZERO_UUID and partition.topic_id == ZERO_UUID:
         partition.assign_topic_id(topic_id)
+        if partition.log is not None:
+            applied.named.append(partition.log)
     elif topic_id == ZERO_UUID and partition.topic_id != ZERO_UUID and not partition.is_leader:
         return ErrorCode.NONE
     else:
@@ -394,6 +470,10 @@ async def apply_stop_replica(
                 await time_slice.next()
         replicas.leadership_changed([], deleted)
         replicas.fetchers.close_idle()
+        failed = await replicas.logs.make_renames_durable(replicas.world.workers)
+        for entry in response.partition_errors if failed else ():
+            if TopicPartition(entry.topic_name, entry.partition_index) in failed:
+                entry.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return response
 
 

@@ -6,9 +6,9 @@ if it led, it would go on accepting acks=1 records that no consumer will ever se
 controller sends the metadata of every partition to every broker: there the replica is missing.
 Invariants:
 only a higher leader epoch than ours, or another topic id, makes a replica a stray; its files stay,
-as Kafka's do (R14), until its topic is known to be deleted because the name has another id (R15).
-Kafka in ZooKeeper mode has no such steps: a stray of a deleted topic would keep the next topic of
-that name off this broker.
+as Kafka's do (R14). Where another topic has the name by now, they go to a `-stray` folder and are
+kept there for `ottla.stray.retention.ms` (R15, R21). Kafka in ZooKeeper mode has no such step: a
+stray of a deleted topic keeps the next topic of that name off the broker.
 """
 
 import logging
@@ -82,29 +82,26 @@ def stop_deleted(replicas: ReplicaManager, had: Iterable[Partition], gone: Colle
         replicas.leadership_changed([], stopped)
 
 
-def delete_strays(
-    replicas: ReplicaManager, dead: Iterable[TopicPartition], topic_id: bytes
+async def put_strays_aside(
+    replicas: ReplicaManager, strays: Iterable[TopicPartition], topic_id: bytes
 ) -> None:
-    """Delete replicas of topics that are deleted, as their StopReplica would have.
+    """Make room for a topic whose name another one had, whose replicas are still here.
 
     `topic_id` is that of the topic which bears the name now: what has it is alive, and stays.
     """
-    stopped = []
-    for tp in dead:
-        log = replicas.logs.get(tp)
-        if log is not None and log.topic_id == topic_id:
-            continue  # deleted and created anew while this caller asked ZooKeeper
-        logger.warning(
-            "stray replica deleted partition=%s reason=its topic was deleted, another has its name",
-            tp,
-        )
-        partition = replicas.partitions.get(tp)
-        if partition is not None:
-            _stop(replicas, partition)
-            stopped.append(partition)
-        replicas.logs.delete(tp)
-    if stopped:
-        replicas.leadership_changed([], stopped)
+    async with replicas.control_lock:
+        for tp in strays:
+            log = replicas.logs.get(tp)
+            if log is None or topic_id == log.topic_id:
+                continue  # deleted and created anew while this caller asked ZooKeeper
+            logger.error(
+                "stray replica put aside partition=%s reason=another topic has its name", tp
+            )
+            partition = replicas.partitions.get(tp)
+            if partition is not None:
+                _stop(replicas, partition)
+                replicas.leadership_changed([], [partition])
+            await replicas.logs.keep_as_stray(replicas.world.workers, tp)
 
 
 def _stop(replicas: ReplicaManager, partition: Partition) -> None:

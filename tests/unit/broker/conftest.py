@@ -121,6 +121,12 @@ class Scene:
         )
         known = next(iter(self.brokers.values())).services.metadata
         answer = self.ask(known.partition(topic, index).leader, request, 9)
+        while (
+            answer.responses[0].partition_responses[0].error_code
+            == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        ):
+            # The leader still waits for the topic's id to be durable.
+            answer = self.ask(known.partition(topic, index).leader, request, 9)
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE, answer
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.broker.lifecycle.state import BrokerState
 from ottla.model.errors import ErrorCode
 from ottla.wire.messages.alter_configs import AlterConfigsRequest
 from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -46,6 +47,10 @@ def create(scene, name, assignments, **configs):
     )
     answer = scene.ask(1, CreateTopicsRequest(topics=[entry], timeout_ms=10_000), 7)
     assert answer.topics[0].error_code == ErrorCode.NONE, answer
+    live = [
+        broker.services for broker in scene.brokers.values() if broker.state is BrokerState.RUNNING
+    ]
+    scene.wait(lambda: all(s.metadata.partition(name, min(assignments)) for s in live))
 
 
 def partition(scene, topic, index, broker=1):

@@ -198,7 +198,7 @@ class Node:
             authorizer=None,
             tasks=Tasks(),
             topic_configs=TopicConfigs(),
-            store=types.SimpleNamespace(get_topic=cluster.get_topic),
+            store=types.SimpleNamespace(was_created_as=cluster.was_created_as),
             is_stale=lambda epoch: -1 < epoch < self.epoch,
             control_connection=ControlConnection(),
             accept_controller_epoch=lambda epoch: epoch >= self.replicas.controller_epoch,
@@ -510,9 +510,9 @@ class Cluster:
         self._broker_epoch = 100
         self.topics = {}
 
-    async def get_topic(self, name):
-        """Return the topic as ZooKeeper would have it."""
-        return self.topics.get(name)
+    async def was_created_as(self, name, topic_id):
+        """Return whether ZooKeeper has the topic under this id from its creation on."""
+        return self.topics.get(name) == topic_id
 
     def __getitem__(self, broker):
         return self.nodes[broker]

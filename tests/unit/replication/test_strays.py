@@ -3,7 +3,6 @@
 import asyncio
 
 from ottla.model import time_slices
-from ottla.model.cluster import TopicInfo
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.replication.strays import Assignment, stop_deleted, stop_unassigned
@@ -104,7 +103,7 @@ def test_a_log_of_a_deleted_topic_makes_way_for_the_next_of_its_name(wired):
         code = refused[1].topics[0].partition_errors[0].error_code
         assert code == ErrorCode.INCONSISTENT_TOPIC_ID
         assert c[1].log().log_end_offset == 1
-        c.topics["t"] = TopicInfo("t", new, {})
+        c.topics["t"] = new
         taken = await c.controller.tell(state, topic_id=new)
         assert taken[1].topics[0].partition_errors[0].error_code == 0
         assert c[1].log().log_end_offset == 0
@@ -123,12 +122,12 @@ def test_a_new_log_is_not_taken_for_the_old_one_when_the_request_came_twice(wire
         state = c.controller.states["t", 0]
         asked = []
 
-        async def get_topic(_name):
+        async def was_created_as(_name, _topic_id):
             asked.append(asyncio.get_running_loop().create_future())
             await asked[-1]
-            return TopicInfo("t", new, {})
+            return True
 
-        c[1].services.store.get_topic = get_topic
+        c[1].services.store.was_created_as = was_created_as
         state.leader_epoch = 0
         first = asyncio.ensure_future(c.controller.tell(state, topic_id=new))
         second = asyncio.ensure_future(c.controller.tell(state, topic_id=new))

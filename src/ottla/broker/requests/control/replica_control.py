@@ -24,7 +24,7 @@ from ottla.replication.control import (
     apply_stop_replica,
     leader_and_isr_error,
 )
-from ottla.replication.strays import delete_strays
+from ottla.replication.strays import put_strays_aside
 from ottla.security.acls import CLUSTER_ACTION
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
@@ -71,9 +71,11 @@ async def _apply(
 async def _without_strays(
     server: ReplicaServer, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse
 ) -> LeaderAndIsrRequest:
-    """Delete what we have of deleted topics; return the part of the request it stood in the way of.
+    """Put what we have of former topics aside; return the part of the request that it blocked.
 
-    Only where ZooKeeper, too, has the name under the id of the request (R15).
+    Only where ZooKeeper, too, has the name under the id of the request, and had it from the topic's
+    creation on (R15). An id that a controller gave later, to a topic whose znode had lost its own
+    (KAFKA-14190), says nothing about our records: then the partition is refused, as in Kafka.
     """
     rest = LeaderAndIsrRequest(
         controller_id=request.controller_id,
@@ -89,10 +91,12 @@ async def _without_strays(
             for p in result.partition_errors
             if p.error_code == ErrorCode.INCONSISTENT_TOPIC_ID
         }
-        if not refused or not await _is_now(server, topic.topic_name, bytes(topic.topic_id)):
+        if not refused:
             continue
-        dead = [TopicPartition(topic.topic_name, p) for p in sorted(refused)]
-        delete_strays(server.replicas, dead, bytes(topic.topic_id))
+        if not await _was_created_as(server, topic.topic_name, bytes(topic.topic_id)):
+            continue
+        strays = [TopicPartition(topic.topic_name, p) for p in sorted(refused)]
+        await put_strays_aside(server.replicas, strays, bytes(topic.topic_id))
         rest.topic_states.append(
             LeaderAndIsrRequest.LeaderAndIsrTopicState(
                 topic_name=topic.topic_name,
@@ -105,13 +109,12 @@ async def _without_strays(
     return rest
 
 
-async def _is_now(server: ReplicaServer, topic: str, topic_id: bytes) -> bool:
+async def _was_created_as(server: ReplicaServer, topic: str, topic_id: bytes) -> bool:
     try:
-        info = await server.store.get_topic(topic)
+        return await server.store.was_created_as(topic, topic_id)
     except OttlaError as error:
         logger.info("topic id not requested topic=%s error=%s", topic, error)
         return False
-    return info is not None and info.topic_id == topic_id
 
 
 def _amend(response: LeaderAndIsrResponse, later: LeaderAndIsrResponse) -> None:
