@@ -264,6 +264,7 @@ class Cluster:
     sessions: dict[int, str] = field(default_factory=dict)
     journals: dict[int, list[bytes]] = field(default_factory=dict)
     highest_epoch: int = 0
+    topic_ids_on_disk: dict[str, set[bytes]] = field(default_factory=dict)
 
     @classmethod
     async def create(cls, **properties: str) -> "Cluster":
@@ -331,6 +332,7 @@ class Cluster:
             lambda: info,
             self._connector(broker_id),
             lambda line: self._journal(broker_id, line),
+            known_topic_ids=lambda: self.topic_ids_on_disk,
         )
         await self._join(stub)
 

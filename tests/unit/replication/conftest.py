@@ -413,20 +413,24 @@ class Controller:
     async def tell(self, state, to=None, *, topic_id=TOPIC_ID):
         answers = {}
         for broker in state.replicas if to is None else to:
-            node = self.cluster[broker]
-            if node.running:
-                request = LeaderAndIsrRequest(
-                    controller_id=99,
-                    controller_epoch=self.epoch,
-                    broker_epoch=node.epoch,
-                    topic_states=[
-                        LeaderAndIsrRequest.LeaderAndIsrTopicState(
-                            topic_name="t", topic_id=topic_id, partition_states=[state]
-                        )
-                    ],
-                )
-                answers[broker] = await node.send(request, 7)
+            if self.cluster[broker].running:
+                answers[broker] = await self.tell_all(broker, [state], topic_id=topic_id)
         return answers
+
+    async def tell_all(self, broker, states, *, topic_id=TOPIC_ID):
+        """Send one broker the states of several partitions in one request."""
+        node = self.cluster[broker]
+        request = LeaderAndIsrRequest(
+            controller_id=99,
+            controller_epoch=self.epoch,
+            broker_epoch=node.epoch,
+            topic_states=[
+                LeaderAndIsrRequest.LeaderAndIsrTopicState(
+                    topic_name="t", topic_id=topic_id, partition_states=states
+                )
+            ],
+        )
+        return await node.send(request, 7)
 
     def announced(self, broker):
         """Do what a log_dir_event_notification makes Kafka's controller do."""
