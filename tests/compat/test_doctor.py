@@ -10,6 +10,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import threading
@@ -545,3 +546,18 @@ def test_a_zookeeper_that_is_down(tmp_path):
         cluster._zookeeper.stop()
         found = doctor(cluster, whole=False)
         assert cluster.zookeeper in found["zookeeper-down"]["evidence"]
+
+
+def test_a_stray(cluster):
+    """As a JVM broker or a person leaves it, without a note; see also test_strays.py."""
+    folder = cluster.data(0) / "gone-0.0123456789abcdef0123456789abcdef-stray"
+    folder.mkdir()
+    (folder / "00000000000000000000.log").write_bytes(bytes(1234))
+    try:
+        found = doctor(cluster)
+        assert found["strays"]["subjects"] == [f"broker 0: {folder}"]
+        assert "1,234 bytes" in found["strays"]["evidence"]
+        assert "never removed" in found["strays"]["evidence"]
+    finally:
+        shutil.rmtree(folder)
+    assert "strays" not in doctor(cluster)

@@ -70,9 +70,9 @@ def gone(znodes, topic):
 
 
 def old_files(cluster, topic):
-    """Return the files of any broker that have old records or the old topic's id."""
-    files = [f for b in cluster.ids for f in cluster.data(b).glob(f"{topic}-0*/*")]
-    return [f for f in files if f.suffix == ".log" and OLD in f.read_bytes()]
+    """Return the files of any broker that have old records, strays left out."""
+    files = [f for b in cluster.ids for f in cluster.data(b).glob(f"{topic}-0*/*.log")]
+    return [f for f in files if not f.parent.name.endswith("-stray") and OLD in f.read_bytes()]
 
 
 def ids_on_disk(cluster, topic):

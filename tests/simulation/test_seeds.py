@@ -54,6 +54,10 @@ KEPT = [
         drawn_before(1052), id="a replica moved away unseen went on when its topic was deleted, too"
     ),
     pytest.param(
+        drawn(779600176),
+        id="a power loss brought a deleted topic's records back, without the id that said so",
+    ),
+    pytest.param(
         Plan(
             8800018,
             brokers=6,

@@ -18,7 +18,8 @@ TEXT = uuid_to_text(ID)
 
 WRITTEN = {
     "version 1": '{"version":1,"partitions":{"0":[1,2]}}',
-    "version 2": '{"version":2,"partitions":{"0":[1,2]},"adding_replicas":{},"removing_replicas":{}}',
+    "version 2": '{"version":2,"partitions":{"0":[1,2]},"adding_replicas":{},'
+    '"removing_replicas":{}}',
     "version 3 without an id": '{"version":3,"partitions":{"0":[1,2]},"adding_replicas":{},'
     '"removing_replicas":{}}',
     "a partition more": '{"version":1,"partitions":{"0":[1,2],"1":[2,1]}}',
@@ -27,7 +28,8 @@ WRITTEN = {
     "id too short": '{"version":3,"partitions":{"0":[1,2]},"topic_id":"AAAA"}',
     "id no base64": '{"version":3,"partitions":{"0":[1,2]},"topic_id":"!!!!!!!!!!!!!!!!!!!!!!"}',
     "id of zeros": '{"version":3,"partitions":{"0":[1,2]},"topic_id":"AAAAAAAAAAAAAAAAAAAAAA"}',
-    "another id": f'{{"version":3,"partitions":{{"0":[1,2]}},"topic_id":"{uuid_to_text(ANOTHER)}"}}',
+    "another id": '{"version":3,"partitions":{"0":[1,2]},"topic_id":"'
+    f'{uuid_to_text(ANOTHER)}"}}',
 }
 
 

@@ -19,6 +19,7 @@ from ottla.admin.diagnosis.facts import (
     PartitionFacts,
     Registration,
     Severity,
+    Stray,
     Throttle,
     TopicSettings,
     some,
@@ -115,6 +116,11 @@ PLANTED = {
         Severity.warning,
         changed(log_dirs=[LogDirFacts(1, "/d", "", 100 * GB, 50 * GB, 60 * GB)]),
         ("broker 1: /d",),
+    ),
+    "strays": (
+        Severity.warning,
+        changed(strays=[Stray(1, "/d/u-0.1-stray", "u-0", "x", 5, 1, 2)]),
+        ("broker 1: /d/u-0.1-stray",),
     ),
     "descriptors": (
         Severity.warning, changed(descriptors={3: Descriptors(900, 1024)}), ("broker 3",),

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.admin.diagnosis import left_strays
 from ottla.admin.diagnosis.facts import (
     Descriptors,
     Facts,
@@ -52,6 +53,7 @@ LOOK_EVERY_S = 0.5
 MOST_GROUPS = 1000
 BROKER_TIMEOUT_S = 5.0
 ZOOKEEPER_CONNECT = "zookeeper.connect"
+RETENTION = "ottla.stray.retention.ms"
 LOOPBACK = ("127.", "::1", "localhost")
 
 View = dict[TopicPartition, tuple[int, int]]
@@ -100,6 +102,7 @@ async def ask(client: Client, asked: Asked) -> Facts:
     await part("settings of topics", lambda: _topic_settings(client, facts))
     await part("reassignments", lambda: _moves(client, facts))
     await part("log dirs", lambda: _log_dirs(client, facts))
+    await part("strays", lambda: _strays(client, facts, addresses))
     await part("throttles", lambda: _throttles(client, facts))
     await part("transactions", lambda: _hanging(client, facts, asked.older_than_ms))
     await part("settings of brokers", lambda: _zookeeper_connects(client, facts))
@@ -181,6 +184,22 @@ async def _log_dirs(client: Client, facts: Facts) -> None:
     facts.log_dirs = [
         LogDirFacts(*found, largest.get((found.broker, found.path), 0)) for found in described.dirs
     ]
+
+
+async def _strays(client: Client, facts: Facts, addresses: dict[int, tuple[str, int]]) -> None:
+    """Look into the log dirs of brokers that listen on this machine: no request tells of strays."""
+    here = {b for b, (host, _) in addresses.items() if host.startswith(LOOPBACK)}
+    for log_dir in facts.log_dirs:
+        if log_dir.broker not in here:
+            continue
+        found = left_strays.in_folder(log_dir.broker, log_dir.path)
+        if any(stray.since_ms is not None for stray in found):
+            settings = await configs.settings(
+                client, configs.BROKER, str(log_dir.broker), [RETENTION], timeout_s=BROKER_TIMEOUT_S
+            )
+            retention_ms = next((int(s.value) for s in settings if s.value), -1)
+            found = [left_strays.with_retention(stray, retention_ms) for stray in found]
+        facts.strays += found
 
 
 async def _throttles(client: Client, facts: Facts) -> None:

@@ -5,6 +5,7 @@ for each rule; what is not known is no finding.
 """
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 from ottla.admin.diagnosis.facts import Facts, Finding, Severity, some
 
@@ -12,6 +13,7 @@ LEAST_FREE = 0.10
 MOST_DESCRIPTORS = 0.80
 MOST_SKEW_MS = 2000
 ENSEMBLE = 3
+MOST_STRAYS = 5
 
 
 def findings(facts: Facts) -> Iterator[Finding]:
@@ -19,6 +21,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
     yield from _controller(facts)
     yield from _silent(facts)
     yield from _log_dirs(facts)
+    yield from _strays(facts)
     yield from _descriptors(facts)
     yield from _clocks(facts)
     yield from _throttles(facts)
@@ -73,6 +76,28 @@ def _log_dirs(facts: Facts) -> Iterator[Finding]:
             f"shorten retention (ottla configs alter --topic T --set retention.bytes=N), or move "
             f"replicas away: ottla broker drain {first.broker}",
         )  # fmt: skip
+
+
+def _strays(facts: Facts) -> Iterator[Finding]:
+    if facts.strays:
+        yield Finding(
+            "strays", Severity.warning,
+            [f"broker {s.broker}: {s.folder}" for s in facts.strays],
+            "; ".join(
+                f"broker {s.broker}, partition {s.partition} of topic id {s.topic_id}: "
+                f"{s.bytes:,} bytes, since {_time(s.since_ms) or 'an unknown time'}, "
+                + (f"to be removed {_time(s.removed_ms)}" if s.removed_ms else "never removed")
+                for s in facts.strays[:MOST_STRAYS]
+            ),
+            "another topic has the name now: the old one was deleted, or ZooKeeper forgot it, as "
+            "after it was restored from a backup or lost; then these may be the last copies",
+            f"to remove one: rm -r {facts.strays[0].folder}; to put it back: OPERATIONS.md, "
+            "Stray replicas",
+        )  # fmt: skip
+
+
+def _time(wall_ms: int | None) -> str:
+    return "" if wall_ms is None else f"{datetime.fromtimestamp(wall_ms / 1000, UTC):%F %T} UTC"
 
 
 def _descriptors(facts: Facts) -> Iterator[Finding]:

@@ -72,6 +72,21 @@ class LogDirFacts(NamedTuple):
     largest_replica: int = 0
 
 
+class Stray(NamedTuple):
+    """A `-stray` folder of a broker of this machine; times in ms since 1970, None if not known.
+
+    `removed_ms`: when the broker will remove it, None if never.
+    """
+
+    broker: int
+    folder: str
+    partition: str
+    topic_id: str
+    bytes: int
+    since_ms: int | None = None
+    removed_ms: int | None = None
+
+
 class Descriptors(NamedTuple):
     """File descriptors of a broker's process on this machine."""
 
@@ -134,6 +149,8 @@ class Facts:
     """The connect string of a ZooKeeper of which every server refuses connections."""
     throttles: list[Throttle] = field(default_factory=list)
     log_dirs: list[LogDirFacts] = field(default_factory=list)
+    strays: list[Stray] = field(default_factory=list)
+    """Of brokers of this machine: no request tells of them."""
     moving_log_dirs: set[int] | None = None
     """Brokers with a replica on its way to another log dir; None: not asked."""
     descriptors: dict[int, Descriptors] = field(default_factory=dict)

@@ -1,0 +1,52 @@
+"""Strays in a log dir of this machine: whose they were, how large, since when.
+
+Who may call: `asking`. Invariants: nothing is changed; what goes away meanwhile is left out, and so
+is a log dir that this user may not read. The folders of damaged replicas (adr/0008) have the same
+suffix, and are not strays.
+"""
+
+from pathlib import Path
+
+from ottla.admin.diagnosis.facts import Stray
+from ottla.log import damage
+from ottla.log.log_dir import STRAY
+from ottla.log.stray_folders import NEVER, STRAY_NOTE, StrayNote, decode
+from ottla.model.ids import uuid_to_text
+
+
+def in_folder(broker: int, log_dir: str) -> list[Stray]:
+    """Return the strays of a broker's log dir, by name."""
+    found = []
+    try:
+        folders = sorted(Path(log_dir).glob(f"*{STRAY}"))
+        for folder in folders:
+            if not folder.is_dir() or (folder / damage.DAMAGE_FILE).exists():
+                continue
+            note = _note(folder)
+            found.append(
+                Stray(
+                    broker,
+                    str(folder),
+                    str(note.tp) if note else folder.name.rpartition(".")[0],
+                    uuid_to_text(note.topic_id) if note else "unknown",
+                    sum(path.stat().st_size for path in folder.iterdir()),
+                    note.since_ms if note else None,
+                )
+            )
+    except OSError:
+        return found
+    return found
+
+
+def _note(folder: Path) -> StrayNote | None:
+    try:
+        return decode((folder / STRAY_NOTE).read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def with_retention(stray: Stray, retention_ms: int) -> Stray:
+    """Return a stray with the time at which its broker removes it."""
+    if stray.since_ms is None or retention_ms == NEVER:
+        return stray
+    return stray._replace(removed_ms=stray.since_ms + retention_ms)
