@@ -269,6 +269,7 @@ class Broker:
 
     async def _void_eligible(self, isrs: IsrsInEpochs) -> Collection[TopicPartition]:
         return await self.services.store.void_eligible(isrs)
+
     def _known_topic_ids(self) -> dict[str, set[bytes]]:
         """Return the ids of topics on our disks; of others, those that a controller sent us."""
         known: dict[str, set[bytes]] = {}

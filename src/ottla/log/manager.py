@@ -653,6 +653,11 @@ class LogManager:
 
     def periodic(self, now_ms: int) -> bool:
         """Run a few milliseconds of log cleanup; return whether more is due already."""
+        for folder, note in self.strays.take_expired(now_ms, self._stray_retention_ms):
+            log_dir = self._dirs[folder.rpartition("/")[0]]
+            if log_dir.offline is None and self._files.is_dir(folder):
+                _logger.warning("stray expired partition=%s folder=%s", note.tp, folder)
+                self._rename_away(log_dir, note.tp, folder, 0)
         return self._log_cleanup.run(now_ms)
 
     async def load_indexes(self, workers: Workers) -> None:
@@ -661,12 +666,6 @@ class LogManager:
 
     async def remove_due(self, workers: Workers) -> int:
         """Have a worker remove the deleted files that are due; return how many there were."""
-        now_ms = self._world.clock.wall_ms()
-        for folder, note in self.strays.take_expired(now_ms, self._stray_retention_ms):
-            log_dir = self._dirs[folder.rpartition("/")[0]]
-            if log_dir.offline is None and self._files.is_dir(folder):
-                _logger.warning("stray expired partition=%s folder=%s", note.tp, folder)
-                self._rename_away(log_dir, note.tp, folder, 0)
         return await self._removals.run_due(workers)
 
     def remove_deleted(self, log: Log, delay_s: float | None = None) -> None:

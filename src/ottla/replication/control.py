@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from ottla.log.log import Log
 from ottla.model.cluster import RECOVERING, LeadershipUpdate
 from ottla.model.errors import ErrorCode, OttlaError, OutOfDescriptorsError, StorageError
-from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
+from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition, uuid_to_text
 from ottla.model.protocol import EPOCH_DURING_DELETE
 from ottla.model.time_slices import TimeSlice
 from ottla.replication.damage import DamageDecision
@@ -162,7 +162,12 @@ def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied)
     partition = replicas.partitions.get(tp)
     known_id = _known_topic_id(replicas, tp, partition)
     if ZERO_UUID not in (topic_id, known_id) and topic_id != known_id:
-        logger.error("LeaderAndIsr partition refused partition=%s reason=another topic id", tp)
+        logger.error(
+            "LeaderAndIsr partition refused partition=%s reason=another topic id ours=%s theirs=%s",
+            tp,
+            uuid_to_text(known_id),
+            uuid_to_text(topic_id),
+        )
         return ErrorCode.INCONSISTENT_TOPIC_ID
     epoch = partition.leader_epoch if partition is not None else NO_EPOCH
     if update.leader_epoch < epoch:
