@@ -24,7 +24,9 @@ KEYS = {
     # epochs and offsets
     "leader_epoch": "", "controller_epoch": "", "broker_epoch": "", "producer_epoch": "",
     "coordinator_epoch": "", "partition_epoch": "", "epoch_zk_version": "",
-    "ours": "the broker's own value of what a request carried", "newer": "the newer leader epoch",
+    "ours": "the broker's own value of what a request carried", "theirs": "the request's",
+    "topic_id": "22 characters", "found": "what a znode had", "since_ms": "a time",
+    "newer": "the newer leader epoch",
     "offset": "", "offsets": "first..last, or a number", "from_offset": "", "to_offset": "",
     "log_start_offset": "", "log_end_offset": "", "high_watermark": "", "epoch_start_offset": "",
     "leader_offsets": "start..end of the leader's log", "unreadable": "first..last",

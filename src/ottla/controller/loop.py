@@ -26,8 +26,7 @@ from ottla.controller.handlers import handle, on_controller_failover
 from ottla.controller.journal import Journal
 from ottla.controller.log_ends import LogEndRequests
 from ottla.controller.state_changes import Settings
-from ottla.controller.term import ControllerTerm
-from ottla.controller.topic_ids import KnownTopicIds
+from ottla.controller.term import ControllerTerm, KnownTopicIds
 from ottla.log.predecessors import keep_of
 from ottla.log.rolling_file import RollingFile
 from ottla.model.cluster import BrokerInfo, Endpoint, ReplicaAssignment

@@ -7,7 +7,8 @@ cancelled, its context is dropped whole. Kafka: the state of `KafkaController` b
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from ottla.controller.channels import Channels
@@ -17,13 +18,15 @@ from ottla.controller.driver import Driver, FetchLogEnds
 from ottla.controller.events import Event
 from ottla.controller.journal import Journal
 from ottla.controller.state_changes import Settings
-from ottla.controller.topic_ids import KnownTopicIds
 from ottla.model.cluster import BrokerInfo
 from ottla.model.config import BrokerConfig
 from ottla.model.ports import World
 from ottla.zookeeper.store import Store
 from ottla.zookeeper.topic_ids import TopicIdNote
 from ottla.zookeeper.watches import WatchCallback, WatchEvent, WatchType
+
+KnownTopicIds = Callable[[], Mapping[str, AbstractSet[bytes]]]
+"""Returns the ids that this broker knows each topic by: on its disks, else from a controller."""
 
 
 @dataclass(slots=True)

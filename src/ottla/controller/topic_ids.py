@@ -11,7 +11,7 @@ Kafka: `KafkaController.processTopicIds`, which always draws a new one.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from ottla.controller.term import ControllerTerm
 
 logger = logging.getLogger(__name__)
-
-KnownTopicIds = Callable[[], Mapping[str, AbstractSet[bytes]]]
-"""Returns the ids that this broker knows each topic by: on its disks, else from a controller."""
 
 
 class FoundTopic(NamedTuple):
@@ -121,7 +118,7 @@ def _id_of(
 async def _write_back(term: "ControllerTerm", info: TopicInfo, version: int) -> bool:
     """Write a topic with its id over what was read; False if it is gone.
 
-    Where somebody wrote it again meanwhile the watch that was left with the read brings us back.
+    Where another client wrote it meanwhile, the watch that was left with the read brings us back.
     """
     try:
         await term.store.set_topic_assignment(info.name, info, term.fence, version)

@@ -25,6 +25,7 @@ from ottla.log.recovery import Loaded
 from ottla.log.results import LogRead
 from ottla.log.segment import Segment
 from ottla.log.tail import TailBudget, TailCache
+from ottla.log.topic_id_file import TopicIdFile
 from ottla.log.transactions import read_marker
 from ottla.log.validate import ValidationRules
 from ottla.model.config import TopicConfig
@@ -79,7 +80,7 @@ class LocalLog:
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self._snapshots = loaded.snapshots
-        self.topic_id = loaded.topic_id
+        self._id_file = TopicIdFile(loaded.topic_id, clean=not loaded.may_be_incomplete)
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
@@ -92,10 +93,6 @@ class LocalLog:
         self._unsynced_folders = [folder, folder.rpartition("/")[0]] if loaded.fresh else []
         self._pending_snapshots: dict[int, bytes] = {}
         """taken at a roll, written with the next flush"""
-        # What a process that died read back may be in the page cache alone.
-        self.topic_id_durable = loaded.topic_id != ZERO_UUID and not loaded.may_be_incomplete
-        """whether no power loss can take the topic id away"""
-        self._metadata_unsynced = loaded.topic_id != ZERO_UUID and not self.topic_id_durable
         self.corrupt_reads = 0
         """reads refused because a batch on disk failed its checksum (F20)"""
         self.damaged = loaded.damaged
@@ -120,6 +117,16 @@ class LocalLog:
     def parent_dir(self) -> str:
         """The log dir it lies in."""
         return self.dir.rpartition("/")[0]
+
+    @property
+    def topic_id(self) -> bytes:
+        """The id of the topic whose log this is, ZERO_UUID if it is not known."""
+        return self._id_file.topic_id
+
+    @property
+    def topic_id_durable(self) -> bool:
+        """Whether no power loss can take the topic id away."""
+        return self._id_file.durable
 
     @property
     def size(self) -> int:
@@ -411,38 +418,18 @@ class LocalLog:
             raise OttlaError(
                 f"{self.tp} belongs to another topic id", ErrorCode.INCONSISTENT_TOPIC_ID
             )
-        # Not synced here: 2,000 new partitions must not wait for 2,000 fsyncs. One sync for a whole
-        # LeaderAndIsr makes them durable, before anything is appended.
-        path = f"{self.dir}/{checkpoints.PARTITION_METADATA}"
         try:
-            file = self._files.open(path + ".tmp", create=True)
-            file.pwrite((checkpoints.encode_partition_metadata(topic_id),), 0)
-            file.close()
-            self._files.rename(path + ".tmp", path)
+            self._id_file.write(self._files, self.dir, topic_id)
         except OSError as error:
             raise self._fail(error, "write of partition.metadata") from error
-        self.topic_id = topic_id
-        self.topic_id_durable = False
-        self._metadata_unsynced = True
 
     def prepare_topic_id(self) -> FlushJob | None:
         """Return what makes the topic id durable, None if it is already or there is none."""
-        if self.failed is not None:
-            raise self.failed
         if self.topic_id_durable or self.topic_id == ZERO_UUID:
             return None
-        job = FlushJob(self._files, self.place, self.recovery_point, self.truncations)
-        self._add_topic_id(job)
-        self._number(job)
-        self.flushing += 1
+        job = self.prepare_write(checkpoints.PARTITION_METADATA, self._id_file.encoded())
+        self._id_file.taken_by(job, self.dir)
         return job
-
-    def _add_topic_id(self, job: FlushJob) -> None:
-        path = f"{self.dir}/{checkpoints.PARTITION_METADATA}"
-        job.to_write.append((path, checkpoints.encode_partition_metadata(self.topic_id)))
-        job.folders = [self.dir, self.parent_dir]
-        job.names_topic = True
-        self._metadata_unsynced = False
 
     def relocate(self, folder: str) -> None:
         """Use this path from now on: the folder was renamed to it."""
@@ -526,7 +513,7 @@ class LocalLog:
         """Return whether small files (epochs, topic id, indexes, snapshots) await their fsync."""
         return (
             self.epochs.changed
-            or self._metadata_unsynced
+            or self._id_file.unsynced
             or bool(self._unsynced_folders)
             or bool(self._pending_snapshots)
             or self.gaps.unwritten
@@ -569,8 +556,8 @@ class LocalLog:
             job.to_write.append((path, checkpoints.encode_epochs(self.epochs.entries)))
             self.epochs.changed = False
         job.folders, self._unsynced_folders = self._unsynced_folders, []
-        if self._metadata_unsynced:
-            self._add_topic_id(job)
+        if self._id_file.unsynced:
+            self._id_file.add_to(job, self.dir)
         if self.gaps.unwritten:
             self.gaps.add_to(job, self.dir)
         self._number(job)
@@ -593,7 +580,7 @@ class LocalLog:
             raise self._fail(error, "flush") from error
         if self.place.gone:
             return
-        self.topic_id_durable |= job.names_topic
+        self._id_file.durable |= job.names_topic
         self.gaps.written_by(job)
         for offset in job.snapshots:
             if offset not in self._snapshots:  # written after it was dropped
@@ -611,7 +598,7 @@ class LocalLog:
         No fsync failed, so nothing is lost, and a later one is to be trusted.
         """
         self.epochs.changed = True
-        self._metadata_unsynced = self.topic_id != ZERO_UUID and not self.topic_id_durable
+        self._id_file.restore_unsynced()
         self._unsynced_folders = [self.dir, self.parent_dir]
         paths = dict(job.to_write)
         for offset in job.snapshots:

@@ -12,6 +12,7 @@ for the disk; `loading` and `periodic` work in slices, so that no callback is lo
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVarTuple
 
 from ottla.log import checkpoint_contents, checkpoints, log_dir_files
 from ottla.log.boot_ids import BootIdFiles
@@ -20,6 +21,7 @@ from ottla.log.checkpoints import MetaProperties
 from ottla.log.dir_checkpoints import DirCheckpoints
 from ottla.log.disk_errors import is_shortage
 from ottla.log.flusher import Flusher
+from ottla.log.leaving_folders import LeavingFolders
 from ottla.log.local_log import LocalLog
 from ottla.log.log import Log
 from ottla.log.log_cleanup import LogCleanup
@@ -29,24 +31,25 @@ from ottla.log.log_dir import (
     REPLACED_BY,
     STRAY,
     LogDir,
-    delete_folder,
     future_folder,
     parse_folder,
     parse_future_folder,
 )
 from ottla.log.removal import Removals
-from ottla.log.set_aside import SetAside, aside_folder
+from ottla.log.set_aside import SetAside
 from ottla.log.slices import Steps
-from ottla.log.stray_folders import STRAY_NOTE, StrayFolders, StrayNote
+from ottla.log.stray_folders import STRAY_NOTE, StrayNote
 from ottla.log.tail import TailBudget
 from ottla.log.truncations import Truncations
 from ottla.model.config import BrokerConfig, TopicConfig
-from ottla.model.errors import OttlaError, OutOfDescriptorsError, StartupError, StorageError
+from ottla.model.errors import OutOfDescriptorsError, StartupError, StorageError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import Workers, World
 from ottla.model.steps import drain
 
 _logger = logging.getLogger(__name__)
+
+Ts = TypeVarTuple("Ts")
 
 _MOST_PREFERRED = 100_000
 
@@ -69,18 +72,16 @@ class LogManager:
             world, self.all_logs, lambda path, error: self._dir_failed(self._dirs[path], error)
         )
         self.flush_times = self._flusher.times
+        self.make_topic_ids_durable = self._flusher.make_topic_ids_durable
         self._topic_configs: Callable[[str], TopicConfig] = _no_topic_config
         self._expiration_ms = config.integer("producer.id.expiration.ms")
-        self._stray_retention_ms = config.integer("ottla.stray.retention.ms")
         self.meta: MetaProperties | None = None
         self.on_dir_failure: Callable[[str], None] | None = None
         """called with the path of a log dir that went offline"""
         self._removals = Removals(world.files, world.clock, self._path_failed)
         self.on_damage: Callable[[LocalLog], None] | None = None
         self.aside = SetAside(world.files)
-        self.strays = StrayFolders(world.files)
-        self._unsynced_renames: list[tuple[TopicPartition, LogDir]] = []
-        """where folders were renamed to be deleted, or to be kept as strays"""
+        self.leaving = LeavingFolders(world, self._dirs, self._removals, self._dir_failed, config)
         self._log_cleanup = LogCleanup(
             world.clock,
             config.integer("log.retention.check.interval.ms"),
@@ -131,19 +132,10 @@ class LogManager:
         """As `startup`, in slices; a start that ends before the last one is for `abort_startup`."""
         self._topic_configs = topic_configs
         for log_dir in self._dirs.values():
-            try:
-                log_dir_files.lock(self._files, log_dir)
-            except OSError as error:
-                self._dir_failed(log_dir, error)
+            self._try(log_dir, log_dir_files.lock, self._files, log_dir)
         for log_dir in self._dirs.values():
             if log_dir.lock is not None:
-                try:
-                    meta = log_dir_files.read_meta(
-                        self._files, log_dir, self._config.broker_id, self.meta
-                    )
-                    self.meta = meta or self.meta
-                except OSError as error:
-                    self._dir_failed(log_dir, error)
+                self._try(log_dir, self._read_meta, log_dir)
         for log_dir in self._dirs.values():
             if log_dir.lock is not None and log_dir.offline is None:
                 try:
@@ -155,13 +147,14 @@ class LogManager:
         if not self.live_dirs:
             raise StartupError(f"no log dir is usable: {', '.join(self._dirs)}")
 
+    def _read_meta(self, log_dir: LogDir) -> None:
+        found = log_dir_files.read_meta(self._files, log_dir, self._config.broker_id, self.meta)
+        self.meta = found or self.meta
+
     def write_meta(self, meta: MetaProperties) -> None:
         """Mark all live dirs as this broker's and this cluster's, where they are not yet."""
         for log_dir in self._live():
-            try:
-                log_dir_files.write_meta(self._files, log_dir, meta)
-            except OSError as error:
-                self._dir_failed(log_dir, error)
+            self._try(log_dir, log_dir_files.write_meta, self._files, log_dir, meta)
         self.meta = meta
 
     def _load_dir(self, log_dir: LogDir) -> Steps[None]:
@@ -187,7 +180,7 @@ class LogManager:
         if name.endswith(STRAY) and self.aside.recognize(log_dir.file(name)):
             return
         if name.endswith(STRAY):
-            self.strays.recognize(log_dir.file(name))
+            self.leaving.strays.recognize(log_dir.file(name))
             return
         if tp is None or (name.endswith(FUTURE) and logs is self._logs):
             _logger.warning("folder ignored dir=%s folder=%s", log_dir.path, name)
@@ -217,7 +210,7 @@ class LogManager:
             self.retire(log)
             return True
         if log_dir_files.replaced_by(self._files, folder) == self._dir_of(log).path:
-            self._rename_away(log_dir, tp, folder, 0)
+            self.leaving.delete(log_dir, tp, folder, 0)
             return False
         raise StartupError(f"{tp} is in two log dirs: {log.dir} and {folder}; move one away")
 
@@ -261,6 +254,12 @@ class LogManager:
     def _log_damaged(self, log: LocalLog) -> None:
         if self.on_damage is not None:
             self.on_damage(log)
+
+    def _try(self, log_dir: LogDir, function: Callable[[*Ts], object], *args: *Ts) -> None:
+        try:
+            function(*args)
+        except OSError as error:
+            self._dir_failed(log_dir, error)
 
     def _dir_failed(self, log_dir: LogDir, error: OSError) -> None:
         """Take a dir and all logs in it offline; tell who asked to know.
@@ -392,7 +391,7 @@ class LogManager:
             if log is not None:
                 self.retire(log)
         for folder in self.aside.forget(tp):
-            self.discard(tp, folder)
+            self.leaving.discard(tp, folder)
 
     async def keep_as_stray(self, workers: Workers, tp: TopicPartition) -> None:
         """Put a log that is not its partition's aside, so that another can take its place (R21).
@@ -412,39 +411,8 @@ class LogManager:
         self.delete_future(tp)
         del self._logs[tp]
         self.retire(log, keep=True)
-        log_dir = self._dir_of(log)
-        folder = log_dir.file(aside_folder(tp, self._unique()))
-        try:
-            self._files.rename(log.dir, folder)
-        except OSError as error:
-            self._dir_failed(log_dir, error)
-            return
-        self.strays.folders[folder] = note
-        self._unsynced_renames.append((tp, log_dir))
-        _logger.warning("stray partition=%s folder=%s", tp, folder)
-        await self.make_renames_durable(workers)
-
-    async def make_renames_durable(self, workers: Workers) -> set[TopicPartition]:
-        """Have a worker make it durable that folders were renamed; return those where it failed.
-
-        A power loss would bring what was said to be deleted back under its name.
-        """
-        renamed, self._unsynced_renames = self._unsynced_renames, []
-        dirs = {log_dir.path: log_dir for _, log_dir in renamed if log_dir.offline is None}
-        for path, log_dir in dirs.items():
-            try:
-                await workers.run(self._files.fsync_dir, path)
-            except OSError as error:
-                self._dir_failed(log_dir, error)
-        return {tp for tp, log_dir in renamed if log_dir.offline is not None}
-
-    async def make_topic_ids_durable(self, workers: Workers, logs: list[Log]) -> None:
-        """Have a worker make the topic ids of logs durable; an error takes the log dir offline."""
-        await self._flusher.make_topic_ids_durable(workers, logs)
-
-    def discard(self, tp: TopicPartition, folder: str) -> None:
-        """Delete the folder of a log that was set aside."""
-        self._rename_away(self._dirs[folder.rpartition("/")[0]], tp, folder, 0)
+        self.leaving.keep(self._dir_of(log), note, log.dir)
+        await self.leaving.make_durable(workers)
 
     def set_aside(self, tp: TopicPartition) -> None:
         """Keep a damaged log under another name, so that a new one can take its place (F20)."""
@@ -454,7 +422,7 @@ class LogManager:
         self.delete_future(tp)
         self.retire(log, keep=True)
         try:
-            self.aside.put(log, self._unique())
+            self.aside.put(log, self.leaving.unique())
         except OSError as error:
             self._dir_failed(self._dir_of(log), error)
             raise StorageError(f"{tp} cannot be set aside: {error}") from error
@@ -468,23 +436,7 @@ class LogManager:
         log.abandon()
         log_dir.forget(log.tp)
         if not offline and not keep:
-            self._rename_away(log_dir, log.tp, log.dir, log.config.file_delete_delay_ms / 1000)
-
-    def _rename_away(
-        self, log_dir: LogDir, tp: TopicPartition, folder: str, delay_s: float
-    ) -> None:
-        target = log_dir.file(delete_folder(tp, self._unique()))
-        try:
-            self._files.rename(folder, target)
-        except OSError as error:
-            self._dir_failed(log_dir, error)
-            return
-        self._unsynced_renames.append((tp, log_dir))
-        self._removals.add(target, delay_s)
-        _logger.info("log deleted partition=%s folder=%s", tp, target)
-
-    def _unique(self) -> str:
-        return f"{self._world.random.getrandbits(128):032x}"
+            self.leaving.delete(log_dir, log.tp, log.dir, log.config.file_delete_delay_ms / 1000)
 
     def delete_stray_folder(self, tp: TopicPartition) -> None:
         """Remove the folder of a partition that has no log here, as StopReplica may ask."""
@@ -494,7 +446,7 @@ class LogManager:
             return
         for log_dir in self._live():
             if self._files.is_dir(log_dir.file(str(tp))):
-                self._rename_away(log_dir, tp, log_dir.file(str(tp)), 0)
+                self.leaving.delete(log_dir, tp, log_dir.file(str(tp)), 0)
                 if log_dir.offline is not None:
                     raise StorageError(f"{tp}: its folder cannot be deleted")
 
@@ -510,14 +462,8 @@ class LogManager:
                 f"a future log of {tp} may lie in an offline log dir: "
                 f"{', '.join(self.offline_dirs)}"
             )
-        log = self._create_in(self._dirs[path], tp, future_folder(tp, self._unique()))
+        log = self._create_in(self._dirs[path], tp, future_folder(tp, self.leaving.unique()))
         self._futures[tp] = log
-        if (current := self._logs.get(tp)) is not None and current.topic_id != ZERO_UUID:
-            try:
-                log.assign_topic_id(current.topic_id)
-            except OttlaError:
-                self.delete_future(tp)
-                raise
         return log
 
     def delete_future(self, tp: TopicPartition) -> None:
@@ -574,10 +520,7 @@ class LogManager:
         return future
 
     def _forget_announcement(self, log: Log) -> None:
-        try:
-            log_dir_files.forget_replacement(self._files, log.dir)
-        except OSError as error:
-            self._dir_failed(self._dir_of(log), error)
+        self._try(self._dir_of(log), log_dir_files.forget_replacement, self._files, log.dir)
 
     # Checkpoints -----------------------------------------------------------------------
 
@@ -653,11 +596,7 @@ class LogManager:
 
     def periodic(self, now_ms: int) -> bool:
         """Run a few milliseconds of log cleanup; return whether more is due already."""
-        for folder, note in self.strays.take_expired(now_ms, self._stray_retention_ms):
-            log_dir = self._dirs[folder.rpartition("/")[0]]
-            if log_dir.offline is None and self._files.is_dir(folder):
-                _logger.warning("stray expired partition=%s folder=%s", note.tp, folder)
-                self._rename_away(log_dir, note.tp, folder, 0)
+        self.leaving.remove_expired(now_ms)
         return self._log_cleanup.run(now_ms)
 
     async def load_indexes(self, workers: Workers) -> None:
@@ -680,10 +619,8 @@ class LogManager:
         """Flush and close everything; each dir without an error gets the clean shutdown marker."""
         shortages = self._shortages
         for log_dir in self._live():
-            try:
-                log_dir_files.write_unclean_marks(self._files, self._current(log_dir), self.unclean)
-            except OSError as error:
-                self._dir_failed(log_dir, error)
+            logs = self._current(log_dir)
+            self._try(log_dir, log_dir_files.write_unclean_marks, self._files, logs, self.unclean)
             self._flusher.stop(log_dir.path)
         self.checkpoint_recovery_points()
         self.checkpoint_high_watermarks()
@@ -717,14 +654,8 @@ class LogManager:
         for log_dir in self._live() if clean else ():
             if self._boot_ids.known(log_dir):
                 self._boot_ids.withdraw(log_dir)
-                self._put_clean_marker(log_dir)
+                self._try(log_dir, log_dir_files.put_clean_marker, self._files, log_dir)
         self.abandon()
-
-    def _put_clean_marker(self, log_dir: LogDir) -> None:
-        try:
-            log_dir_files.put_clean_marker(self._files, log_dir)
-        except OSError as error:
-            self._dir_failed(log_dir, error)
 
     def abort_startup(self) -> None:
         """End a start before all was loaded: clean dirs stay clean, the others need recovery.
@@ -735,7 +666,7 @@ class LogManager:
             if log_dir.lock is None or log_dir.offline is not None:
                 continue
             if log_dir.clean and not log_dir.damaged_after_clean_stop:
-                self._put_clean_marker(log_dir)
+                self._try(log_dir, log_dir_files.put_clean_marker, self._files, log_dir)
             elif log_dir.same_boot:
                 self._boot_ids.write((log_dir,), self._unclean_dirs())
         self.abandon()

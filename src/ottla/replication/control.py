@@ -247,7 +247,7 @@ async def _go_on_with_durable_ids(
 ) -> None:
     """Lead and follow what waited for its topic id to be durable: one sync for a whole request.
 
-    Nothing is appended before: after a power loss nobody could tell whose the records are (R15).
+    Nothing is appended before: after a power loss nothing would say whose the records are (R15).
     Kafka: `UnifiedLog.maybeFlushMetadataFile`, before each log's first append.
     """
     logs = [log for _, log, _ in applied.waiting] + applied.named
@@ -475,7 +475,7 @@ async def apply_stop_replica(
                 await time_slice.next()
         replicas.leadership_changed([], deleted)
         replicas.fetchers.close_idle()
-        failed = await replicas.logs.make_renames_durable(replicas.world.workers)
+        failed = await replicas.logs.leaving.make_durable(replicas.world.workers)
         for entry in response.partition_errors if failed else ():
             if TopicPartition(entry.topic_name, entry.partition_index) in failed:
                 entry.error_code = ErrorCode.KAFKA_STORAGE_ERROR

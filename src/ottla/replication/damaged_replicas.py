@@ -315,7 +315,7 @@ class DamagedReplicas:
                     "damaged log deleted partition=%s folder=%s: all of it has been copied anew",
                     tp, folder,
                 )  # fmt: skip
-                logs.discard(tp, folder)
+                logs.leaving.discard(tp, folder)
 
     def statistics(self) -> dict[str, int]:
         return {

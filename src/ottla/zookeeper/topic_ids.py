@@ -36,7 +36,7 @@ class TopicIdNote(msgspec.Struct, frozen=True):
     topic_id: bytes
     czxid: int
     by_creation: bool
-    """whether the topic had this id from its creation on; else somebody may have given it later"""
+    """whether the topic had this id from its creation on; else it may have been given later"""
 
 
 def note_path(topic: str) -> str:

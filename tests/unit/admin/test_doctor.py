@@ -119,7 +119,7 @@ PLANTED = {
     ),
     "strays": (
         Severity.warning,
-        changed(strays=[Stray(1, "/d/u-0.1-stray", "u-0", "x", 5, 1, 2)]),
+        changed(strays=[Stray(1, "/d/u-0.1-stray", "u-0", "x", 5, "then", "later")]),
         ("broker 1: /d/u-0.1-stray",),
     ),
     "descriptors": (

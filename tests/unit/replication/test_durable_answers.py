@@ -156,7 +156,7 @@ def test_r21_a_stray_is_kept_whole_and_durable(wired):
         assert strays(c, 1) == [name]
         assert b"old" in c[1].path(f"{name}/{0:020}.log").read_bytes()
         assert c[1].log().log_end_offset == 0
-        assert list(c[1].logs.strays.folders) == [f"/data/{name}"]
+        assert list(c[1].logs.leaving.strays.folders) == [f"/data/{name}"]
 
     wired(scenario, brokers=1)
 

@@ -190,16 +190,13 @@ async def _strays(client: Client, facts: Facts, addresses: dict[int, tuple[str, 
     """Look into the log dirs of brokers that listen on this machine: no request tells of strays."""
     here = {b for b, (host, _) in addresses.items() if host.startswith(LOOPBACK)}
     for log_dir in facts.log_dirs:
-        if log_dir.broker not in here:
-            continue
-        found = left_strays.in_folder(log_dir.broker, log_dir.path)
-        if any(stray.since_ms is not None for stray in found):
+        broker, path = log_dir.broker, log_dir.path
+        if broker in here and left_strays.in_folder(broker, path, -1):
             settings = await configs.settings(
-                client, configs.BROKER, str(log_dir.broker), [RETENTION], timeout_s=BROKER_TIMEOUT_S
-            )
+                client, configs.BROKER, str(broker), [RETENTION], timeout_s=BROKER_TIMEOUT_S
+            )  # of a JVM broker it has no value
             retention_ms = next((int(s.value) for s in settings if s.value), -1)
-            found = [left_strays.with_retention(stray, retention_ms) for stray in found]
-        facts.strays += found
+            facts.strays += left_strays.in_folder(broker, path, retention_ms)
 
 
 async def _throttles(client: Client, facts: Facts) -> None:

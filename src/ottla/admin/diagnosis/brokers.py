@@ -5,7 +5,6 @@ for each rule; what is not known is no finding.
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from ottla.admin.diagnosis.facts import Facts, Finding, Severity, some
 
@@ -85,8 +84,8 @@ def _strays(facts: Facts) -> Iterator[Finding]:
             [f"broker {s.broker}: {s.folder}" for s in facts.strays],
             "; ".join(
                 f"broker {s.broker}, partition {s.partition} of topic id {s.topic_id}: "
-                f"{s.bytes:,} bytes, since {_time(s.since_ms) or 'an unknown time'}, "
-                + (f"to be removed {_time(s.removed_ms)}" if s.removed_ms else "never removed")
+                f"{s.bytes:,} bytes, since {s.since or 'an unknown time'}, "
+                + (f"to be removed {s.removed}" if s.removed else "never removed")
                 for s in facts.strays[:MOST_STRAYS]
             ),
             "another topic has the name now: the old one was deleted, or ZooKeeper forgot it, as "
@@ -94,10 +93,6 @@ def _strays(facts: Facts) -> Iterator[Finding]:
             f"to remove one: rm -r {facts.strays[0].folder}; to put it back: OPERATIONS.md, "
             "Stray replicas",
         )  # fmt: skip
-
-
-def _time(wall_ms: int | None) -> str:
-    return "" if wall_ms is None else f"{datetime.fromtimestamp(wall_ms / 1000, UTC):%F %T} UTC"
 
 
 def _descriptors(facts: Facts) -> Iterator[Finding]:

@@ -73,9 +73,9 @@ class LogDirFacts(NamedTuple):
 
 
 class Stray(NamedTuple):
-    """A `-stray` folder of a broker of this machine; times in ms since 1970, None if not known.
+    """A `-stray` folder of a broker of this machine; times as text, "" if not known.
 
-    `removed_ms`: when the broker will remove it, None if never.
+    `removed`: when the broker will remove it, "" if never.
     """
 
     broker: int
@@ -83,8 +83,8 @@ class Stray(NamedTuple):
     partition: str
     topic_id: str
     bytes: int
-    since_ms: int | None = None
-    removed_ms: int | None = None
+    since: str = ""
+    removed: str = ""
 
 
 class Descriptors(NamedTuple):

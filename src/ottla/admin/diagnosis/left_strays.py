@@ -5,6 +5,7 @@ is a log dir that this user may not read. The folders of damaged replicas (adr/0
 suffix, and are not strays.
 """
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 from ottla.admin.diagnosis.facts import Stray
@@ -14,8 +15,8 @@ from ottla.log.stray_folders import NEVER, STRAY_NOTE, StrayNote, decode
 from ottla.model.ids import uuid_to_text
 
 
-def in_folder(broker: int, log_dir: str) -> list[Stray]:
-    """Return the strays of a broker's log dir, by name."""
+def in_folder(broker: int, log_dir: str, retention_ms: int) -> list[Stray]:
+    """Return the strays of a log dir, by name; `retention_ms`: how long its broker keeps them."""
     found = []
     try:
         folders = sorted(Path(log_dir).glob(f"*{STRAY}"))
@@ -30,7 +31,8 @@ def in_folder(broker: int, log_dir: str) -> list[Stray]:
                     str(note.tp) if note else folder.name.rpartition(".")[0],
                     uuid_to_text(note.topic_id) if note else "unknown",
                     sum(path.stat().st_size for path in folder.iterdir()),
-                    note.since_ms if note else None,
+                    _time(note.since_ms) if note else "",
+                    _time(note.since_ms + retention_ms) if note and retention_ms != NEVER else "",
                 )
             )
     except OSError:
@@ -45,8 +47,5 @@ def _note(folder: Path) -> StrayNote | None:
         return None
 
 
-def with_retention(stray: Stray, retention_ms: int) -> Stray:
-    """Return a stray with the time at which its broker removes it."""
-    if stray.since_ms is None or retention_ms == NEVER:
-        return stray
-    return stray._replace(removed_ms=stray.since_ms + retention_ms)
+def _time(wall_ms: int) -> str:
+    return f"{datetime.fromtimestamp(wall_ms / 1000, UTC):%F %T} UTC"
