@@ -1,7 +1,7 @@
 """Folders that leave their place: logs that are deleted, and those that are kept as strays.
 
 Who may call: `manager`. Invariants: a folder is renamed at once and removed later; what a
-controller is told is done is durable first (`make_durable`), or a power loss would bring a deleted
+controller receives as done is durable first (`make_durable`), or a power loss would bring a deleted
 log back under its name; a stray is removed only when its time is over. Kafka:
 `LogManager.asyncDelete`.
 """
