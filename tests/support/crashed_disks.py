@@ -63,7 +63,7 @@ def _without(inode: Inode, lost: slice) -> bytes:
 
 
 def _copy(inode: Inode) -> Inode:
-    copy = Inode()
+    copy = Inode(inode.number)  # the same disk, a moment earlier
     copy.data, copy.durable = bytearray(inode.data), bytearray(inode.durable)
     copy.dirty = list(inode.dirty)
     return copy

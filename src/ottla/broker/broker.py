@@ -59,7 +59,7 @@ from ottla.log.cleaner import LogCleaner
 from ottla.log.manager import LogManager
 from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.config import TLS_PROTOCOLS, BrokerConfig, TopicConfig
-from ottla.model.errors import StartupError, StorageError
+from ottla.model.errors import OttlaError, StartupError, StorageError
 from ottla.model.ids import ZERO_UUID, TopicPartition, uuid_to_text
 from ottla.model.ports import Clock, World
 from ottla.model.throttle_settings import FOLLOWER_RATE, LEADER_RATE, LEASE, LOG_DIRS_RATE
@@ -237,7 +237,9 @@ class Broker:
         metadata.on_change(self._metadata_changed)
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
         self.router = self._new_router()
-        self.membership = Membership(self.services, self.broker_info, self._serve_requests)
+        self.membership = Membership(
+            self.services, self.broker_info, self._serve_requests, self._fail
+        )
 
     def _set_up_security(self) -> None:
         """Make what decides what clients may do, if the settings ask for it; ConfigError.
@@ -385,11 +387,14 @@ class Broker:
     def _log_dir_offline(self, path: str) -> None:
         """Tell the controller that a folder of ours failed, or give up when none is left (F17)."""
         if not self.logs.live_dirs:
-            if not self._failure.done():
-                error = StorageError(f"no log dir is usable any more (the last was {path})")
-                self._failure.set_exception(error)
+            self._fail(StorageError(f"no log dir is usable any more (the last was {path})"))
             return
         self._announce_replicas()
+
+    def _fail(self, error: OttlaError) -> None:
+        """Have whoever waits for a failure end this server."""
+        if not self._failure.done():
+            self._failure.set_exception(error)
 
     def _announce_replicas(self) -> None:
         """Have the controller ask which of our replicas are to be had: one failed, or is back."""
@@ -433,6 +438,7 @@ class Broker:
         keep(lambda: remove_deleted(self.world, self.logs), "removal")
         keep(self.cleaner.run, "cleaner")
         keep(self.membership.run, "membership")
+        keep(self.membership.remember_zookeeper, "zookeeper-notes")
         if self._tls is not None:
             keep(self._tls.run, "certificates")
         if server.delegation_tokens.enabled:
@@ -598,7 +604,7 @@ class Broker:
         if server.state in (BrokerState.SHUTTING_DOWN, BrokerState.NOT_RUNNING):
             return
         logger.info("shutting down")
-        if server.state is BrokerState.RUNNING:
+        if server.state is BrokerState.RUNNING and not self.membership.taken:
             server.replicas.leaving = True
             await shut_down_controlled(server)
         await self._end()

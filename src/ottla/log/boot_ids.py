@@ -11,6 +11,8 @@ start finds the same boot id, its logs are complete after an unclean stop, too. 
   replicas: then logs that are not there any more have been made anew, and marked. To have
   registered is not enough: an emptied disk that no controller had heard of, and that was stopped
   cleanly, passed for one that had kept everything (adr/0007)
+- it counts only beside the lock file that the last life held (`lives`): the files of a copy of the
+  dir are older, and of different moments (R22)
 - where the system has no boot id (`Files.boot_id`), there is no file
 Kafka has no such file and ignores it. A JVM broker that used the dir in between changes nothing:
 what it wrote in the same boot is there, too.
@@ -19,6 +21,7 @@ what it wrote in the same boot is there, too.
 import contextlib
 from collections.abc import Callable, Iterable
 
+from ottla.log.checkpoints import LOCK
 from ottla.log.log_dir import LogDir
 from ottla.model.ports import Files
 
@@ -49,7 +52,8 @@ class BootIdFiles:
         else:
             self._files.remove(path)
         boot_id = self._files.boot_id(log_dir.path)
-        log_dir.same_boot = bool(noted) and noted == boot_id
+        lock = self._files.lock_id(log_dir.file(LOCK))
+        log_dir.same_boot = bool(noted) and noted == boot_id and log_dir.life.lock in ("", lock)
         log_dir.may_be_unwritten = bool(boot_id) and not (noted or log_dir.clean)
 
     def write(self, log_dirs: Iterable[LogDir], incomplete: set[str]) -> None:

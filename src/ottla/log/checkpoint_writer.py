@@ -22,9 +22,12 @@ from ottla.model.ports import Files, Workers
 
 @dataclass(slots=True)
 class Snapshot:
-    """The offsets to write; `on_disk` is called, on the event loop, when they are in place."""
+    """The offsets to write, or a whole content.
 
-    offsets: Mapping[TopicPartition, int]
+    `on_disk` is called, on the event loop, when they are in place.
+    """
+
+    offsets: Mapping[TopicPartition, int] | bytes
     on_disk: Callable[[], None] | None = None
 
 
@@ -119,10 +122,17 @@ class CheckpointWriter:
         return self._states
 
     def _put(
-        self, path: str, draft: str, file: _File, number: int, offsets: Mapping[TopicPartition, int]
+        self,
+        path: str,
+        draft: str,
+        file: _File,
+        number: int,
+        offsets: Mapping[TopicPartition, int] | bytes,
     ) -> None:
         """Write the draft, then put it in place unless newer is there; a worker may call it."""
-        self._files.write_durable(draft, checkpoints.encode_offsets(offsets))
+        if not isinstance(offsets, bytes):
+            offsets = checkpoints.encode_offsets(offsets)
+        self._files.write_durable(draft, offsets)
         with file.mutex:
             if number < file.in_place:
                 return  # newer came between; the draft is written over by the next one

@@ -24,8 +24,6 @@ META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 
-CLEAN_SHUTDOWN_TEXT = b'{"version":0,"brokerEpoch":-1}'
-
 _ROWS_AT_ONCE = 2_000
 
 
@@ -121,6 +119,11 @@ def decode_partition_metadata(data: bytes) -> bytes:
         return uuid_from_text(fields["topic_id"].strip())
     except (KeyError, ValueError) as error:
         raise CheckpointError(f"no partition.metadata: {error}") from error
+
+
+def encode_clean_shutdown(broker_epoch: int) -> bytes:
+    """Return the marker's text: the broker epoch (-1: none) of the life that stopped cleanly."""
+    return f'{{"version":0,"brokerEpoch":{broker_epoch}}}'.encode()
 
 
 class MetaProperties(msgspec.Struct, frozen=True):

@@ -514,11 +514,20 @@ class OsFiles:
         not durable, within one boot.
         """
         mount = _unique_mount_id(path)
+        boot = self._boot() if mount else ""
+        return f"{boot} {mount}" if boot else ""
+
+    def _boot(self) -> str:
+        """Return Linux's boot id, "" where there is none."""
         try:
-            boot = self.read_bytes(_BOOT_ID).decode("ascii").strip() if mount else ""
+            return self.read_bytes(_BOOT_ID).decode("ascii").strip()
         except (OSError, UnicodeDecodeError):
             return ""
-        return f"{boot} {mount}" if boot else ""
+
+    def lock_id(self, path: str) -> str:
+        # Inode numbers are given out again; the time of the last change cannot be copied.
+        stat = os.stat(path)
+        return f"{self._boot()} {stat.st_dev} {stat.st_ino} {stat.st_ctime_ns}"
 
     def space(self, path: str) -> tuple[int, int]:
         found = os.statvfs(path)

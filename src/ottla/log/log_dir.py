@@ -8,6 +8,7 @@ name made here in the same way.
 
 from dataclasses import dataclass, field
 
+from ottla.log.lives import Life
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Lock
 
@@ -41,6 +42,8 @@ class LogDir:
     """whether the boot id file is there: a crash of this process alone loses nothing"""
     damaged_after_clean_stop: bool = False
     """whether a log in it was found to be damaged although the dir was closed cleanly"""
+    life: Life = field(default_factory=Life)
+    """which life of this broker it is of, and what that life knew of ZooKeeper"""
     offline: str | None = None
     logs: int = 0
     """how many logs lie here, future ones among them"""

@@ -14,7 +14,7 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator
 
-from ottla.log import checkpoints
+from ottla.log import checkpoints, lives
 from ottla.log.checkpoints import CheckpointError, MetaProperties
 from ottla.log.log import Log
 from ottla.log.log_dir import REPLACED_BY, LogDir
@@ -82,9 +82,18 @@ def take_clean_marker(files: Files, log_dir: LogDir) -> None:
         files.fsync_dir(log_dir.path)
 
 
+def read_life(files: Files, log_dir: LogDir) -> None:
+    """Note which life of this broker a dir is of (R22)."""
+    try:
+        log_dir.life = lives.decode(files.read_bytes(log_dir.file(lives.LIFE_FILE)))
+    except FileNotFoundError:
+        log_dir.life = lives.Life()
+
+
 def put_clean_marker(files: Files, log_dir: LogDir) -> None:
     """Write the clean shutdown marker: all is durable, and marked where it may be incomplete."""
-    files.write_atomic(log_dir.file(checkpoints.CLEAN_SHUTDOWN), checkpoints.CLEAN_SHUTDOWN_TEXT)
+    text = checkpoints.encode_clean_shutdown(log_dir.life.broker_epoch)
+    files.write_atomic(log_dir.file(checkpoints.CLEAN_SHUTDOWN), text)
 
 
 def write_unclean_marks(

@@ -9,10 +9,14 @@ Everything is synchronous but `flush_dirty` and the `write_*` coroutines, which 
 for the disk; `loading` and `periodic` work in slices, so that no callback is long.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVarTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from ottla.log import checkpoint_contents, checkpoints, log_dir_files
 from ottla.log.boot_ids import BootIdFiles
@@ -22,6 +26,7 @@ from ottla.log.dir_checkpoints import DirCheckpoints
 from ottla.log.disk_errors import is_shortage
 from ottla.log.flusher import Flusher
 from ottla.log.leaving_folders import LeavingFolders
+from ottla.log.lives import LIFE_FILE, Life, Stated, went_back
 from ottla.log.local_log import LocalLog
 from ottla.log.log import Log
 from ottla.log.log_cleanup import LogCleanup
@@ -98,7 +103,11 @@ class LogManager:
         )
         self.recovered_logs = 0
         self.found_whole = True
-        """whether each dir was stopped cleanly, or its process died alone; not an emptied one"""
+        """whether each dir was stopped cleanly, or its process died alone; not an emptied one, and
+        none of another life than the last one (R22)"""
+        self.life = ""
+        """the name of this life of the broker, which others will look for"""
+        self._registered = False
         self._preferred: dict[TopicPartition, LogDir] = {}
         """preferred log dirs of logs that do not exist yet"""
         self.unclean: set[TopicPartition] = set()
@@ -157,7 +166,108 @@ class LogManager:
             self._try(log_dir, log_dir_files.write_meta, self._files, log_dir, meta)
         self.meta = meta
 
+    # Lives (R22) ------------------------------------------------------------------------
+
+    def former_session(self) -> int:
+        """Return the ZooKeeper session of the last process here; 0 if it may still run elsewhere.
+
+        It is gone if we hold the very lock that it held; the lock of a copy tells nothing.
+        """
+        for log_dir in self._live():
+            with contextlib.suppress(OSError):
+                if log_dir.life.lock == self._files.lock_id(log_dir.file(checkpoints.LOCK)):
+                    return log_dir.life.session
+        return 0
+
+    def meet(self, stated: Stated) -> str:
+        """Before a registration: see whether the log dirs are of the life that ZooKeeper knows.
+
+        Dirs that are not, or all if ZooKeeper is older than they are, may lack acknowledged
+        records, or be led by an old ISR: their logs are unclean until they are shown to be
+        complete. Return how ZooKeeper went back, "" if it did not.
+        """
+        live = self._live()
+        self._registered = False
+        back = went_back((log_dir.life for log_dir in live), stated)
+        for log_dir in live:
+            stranger = not log_dir.life.is_last(stated.life)
+            if stranger and not back:
+                _logger.warning(
+                    "log dir is not of the last life of this broker, its logs are compared with "
+                    "other replicas before they lead dir=%s life=%s last=%s",
+                    log_dir.path,
+                    log_dir.life.life or "unknown",
+                    stated.life,
+                )
+            if stranger or back:
+                self._distrust(log_dir)
+        if not stated.life:
+            self.found_whole = False  # as far as Kafka trusts a dir, but no proof of anything
+        return back
+
+    def _distrust(self, log_dir: LogDir) -> None:
+        """Take all logs of a dir for ones that may lack records at their ends."""
+        log_dir.clean = log_dir.same_boot = self.found_whole = False
+        self._boot_ids.withdraw(log_dir)
+        self.unclean.update(log.tp for log in self._current(log_dir))
+
+    async def announce_life(self, workers: Workers) -> None:
+        """Name this life in all dirs, durably, before it registers."""
+        for log_dir in self._live():
+            if self.life not in (log_dir.life.life, log_dir.life.next):
+                log_dir.life = replace(log_dir.life, next=self.life)
+                await self._write_life(workers, log_dir)
+
+    async def life_registered(
+        self, workers: Workers, broker_epoch: int, zxid: int, controller_epoch: int, session: int
+    ) -> None:
+        """Note the registration in all dirs: what they remember of ZooKeeper begins with it."""
+        for log_dir in self._live():
+            try:
+                lock = self._files.lock_id(log_dir.file(checkpoints.LOCK))
+            except OSError as error:
+                self._dir_failed(log_dir, error)
+                continue
+            log_dir.life = Life(
+                life=self.life,
+                broker_epoch=broker_epoch,
+                statement_zxid=broker_epoch,
+                zxid=max(zxid, broker_epoch),
+                controller_epoch=controller_epoch,
+                session=session,
+                lock=lock,
+            )
+            await self._write_life(workers, log_dir)
+        self._registered = True
+
+    def saw_zookeeper(self, zxid: int, controller_epoch: int, statement_zxid: int = 0) -> bool:
+        """Take note of how far ZooKeeper is; return whether that is news to be written.
+
+        Not before a registration: what was known until then is still to be compared.
+        """
+        news = False
+        for log_dir in self._live() if self._registered else ():
+            life = log_dir.life
+            now = replace(
+                life,
+                zxid=max(zxid, statement_zxid),
+                controller_epoch=controller_epoch,
+                statement_zxid=statement_zxid or life.statement_zxid,
+            )
+            news |= now != life
+            log_dir.life = now
+        return news
+
+    async def write_life(self, workers: Workers) -> None:
+        """Write what was seen of ZooKeeper, into one dir: the newest of all dirs counts."""
+        for log_dir in self._live()[:1]:
+            await self._write_life(workers, log_dir)
+
+    async def _write_life(self, workers: Workers, log_dir: LogDir) -> None:
+        await self._checkpoints.write(workers, log_dir, LIFE_FILE, partial(_life_of, log_dir))
+
     def _load_dir(self, log_dir: LogDir) -> Steps[None]:
+        log_dir_files.read_life(self._files, log_dir)
         log_dir_files.take_clean_marker(self._files, log_dir)
         self._boot_ids.take(log_dir)
         if not (log_dir.clean or log_dir.same_boot):
@@ -652,7 +762,9 @@ class LogManager:
         for log in self.all_logs():
             log.abandon()
         for log_dir in self._live() if clean else ():
-            if self._boot_ids.known(log_dir):
+            if self._registered:
+                self._checkpoints.write_now(log_dir, LIFE_FILE, partial(_life_of, log_dir))
+            if self._boot_ids.known(log_dir) and log_dir.offline is None:
                 self._boot_ids.withdraw(log_dir)
                 self._try(log_dir, log_dir_files.put_clean_marker, self._files, log_dir)
         self.abandon()
@@ -693,6 +805,10 @@ class LogManager:
             "recovered_logs": self.recovered_logs,
             "corrupt_reads": sum(log.corrupt_reads for log in self._logs.values()),
         }
+
+
+def _life_of(log_dir: LogDir) -> Snapshot:
+    return Snapshot(msgspec.json.encode(log_dir.life))
 
 
 def _no_topic_config(topic: str) -> TopicConfig:

@@ -162,6 +162,13 @@ class Files(Protocol):
         """
         ...
 
+    def lock_id(self, path: str) -> str:
+        """Identify a lock file in this run of the system; OSError if it is not there.
+
+        A copy of it has another id, and it has another one once it was copied over.
+        """
+        ...
+
     def space(self, path: str) -> tuple[int, int]:
         """Return (bytes in all, bytes that can still be written) of the volume of a folder."""
         ...

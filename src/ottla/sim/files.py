@@ -61,7 +61,10 @@ class Job(Protocol):
 class SimDisk:
     """One node's disk. Directories are paths in a set, files are inodes by path."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        """Tells its inodes from those of other disks."""
+        self._last_inode = 0
         self.inodes: dict[str, Inode] = {}
         self.folders: set[str] = {"/"}
         self.capacity_bytes: int | None = None
@@ -185,7 +188,8 @@ class SimDisk:
 
     def add(self, path: str) -> Inode:
         self.changes += 1
-        inode = self.inodes[path] = Inode()
+        self._last_inode += 1
+        inode = self.inodes[path] = Inode(self._last_inode)
         self._journal.append(lambda: self._drop(path, inode))
         return inode
 
@@ -614,6 +618,13 @@ class SimFiles:
 
     def boot_id(self, path: str) -> str:
         return f"boot {self.alive(path).power_losses}"
+
+    def lock_id(self, path: str) -> str:
+        disk = self.alive(path)
+        path = _clean(path)
+        if path not in disk.inodes:
+            raise _missing(path)
+        return f"boot {disk.power_losses} disk {disk.name} inode {disk.inodes[path].number}"
 
     def space(self, path: str) -> tuple[int, int]:
         disk = self.alive(path)

@@ -17,9 +17,11 @@ Operation = tuple[int, bytes | None]
 class Inode:
     """A file's bytes: as the program sees them, and as the platter has them."""
 
-    __slots__ = ("changes", "cold", "data", "dirty", "durable")
+    __slots__ = ("changes", "cold", "data", "dirty", "durable", "number")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+        """No other file of its disk has it, also no copy of this one."""
         self.data = bytearray()
         self.durable = bytearray()
         self.dirty: list[Operation] = []

@@ -34,7 +34,7 @@ class Node:
     def __init__(self, simulation: "Simulation", name: str) -> None:
         self.simulation = simulation
         self.name = name
-        self.disk = SimDisk()
+        self.disk = SimDisk(name)
         self.incarnation = 0
         self.main: Main | None = None
         self.failures: list[dict[str, Any]] = []

@@ -25,13 +25,17 @@ from ottla.zookeeper.errors import (
 )
 from ottla.zookeeper.operations import Create, Delete, Op, Set
 from ottla.zookeeper.session import Session
-from ottla.zookeeper.statements import encode_statement, statement_path
+from ottla.zookeeper.statements import (
+    Standing,
+    Statement,
+    decode_statement,
+    encode_statement,
+    statement_path,
+)
 from ottla.zookeeper.watches import WatchCallback
 
 log = logging.getLogger(__name__)
 
-SESSION_FILE = ".ottla-session"
-"""In the first log dir: the ZooKeeper session of the process that has the dir locked."""
 HIGHEST_EPOCH = 2**30
 """A controller epoch above it was written by hand, and would leave none above itself."""
 
@@ -87,11 +91,15 @@ class Registration(Access):
         wait_ms: int | None = None,
         logs_whole: bool | None = None,
         removable: bool = False,
+        life: str = "",
+        zookeeper_went_back: str = "",
+        statement_version: int = ANY_VERSION,
     ) -> int:
         """Register and return the broker epoch.
 
-        `logs_whole`, if given, is stated with the registration, at the same zxid (adr/0007), and
-        `removable` with it (adr/0018).
+        `logs_whole`, if given, is stated with the registration, at the same zxid (adr/0007), with
+        `removable` (adr/0018), `life` and `zookeeper_went_back` (adr/0025), over the version that
+        was read: BadVersionError if another process wrote a statement since.
         Another owner's znode is waited for up to `wait_ms` (a bit more than the session timeout):
         usually it is what a killed process left. NodeExistsError after that.
         """
@@ -100,8 +108,14 @@ class Registration(Access):
         stated: list[Op] = []
         if logs_whole is not None:
             await self.create_recursive(statement_path(info.id), b"", fail_if_exists=False)
-            statement = encode_statement(logs_whole=logs_whole, removable=removable)
-            stated = [Set(statement_path(info.id), statement)]
+            said = Statement(
+                logs_whole=logs_whole,
+                removable=removable,
+                voids_eligible=True,
+                life=life,
+                zookeeper_went_back=zookeeper_went_back,
+            )
+            stated = [Set(statement_path(info.id), encode_statement(said), statement_version)]
         clock = self.session.world.clock
         patience_s = (self.session.timeout_ms * 1.25 + 1000 if wait_ms is None else wait_ms) / 1000
         give_up_s = clock.monotonic() + patience_s
@@ -141,6 +155,35 @@ class Registration(Access):
             log.info("waiting for a znode path=%s session=%#x left_s=%.1f", path, owner, left_s)
             await self._wait_until_gone(path, left_s)
             data = znodes.encode_broker(info, clock.wall_ms())
+
+    async def get_standing(self, broker_id: int) -> Standing:
+        """Return what ZooKeeper has of a broker id; its statement's znode is created if need be.
+
+        The view is not older than this call, whichever server answers.
+        """
+        path = statement_path(broker_id)
+        await self.create_recursive(path, b"", fail_if_exists=False)
+        await self.catch_up()
+        stated, epoch = await self.get_many([path, znodes.CONTROLLER_EPOCH])
+        if stated is None:
+            raise NoNodeError(path=path)
+        try:
+            statement = decode_statement(broker_id, stated[0])
+        except MalformedZnodeError as error:
+            self.ignore(error)
+            statement = Statement()
+        controller_epoch = None
+        if epoch is not None:
+            with contextlib.suppress(MalformedZnodeError):
+                controller_epoch = znodes.decode_controller_epoch(epoch[0])
+        stat = stated[1]
+        return Standing(
+            statement,
+            stat.mzxid if stated[0] else 0,
+            stat.version,
+            self.session.last_zxid,
+            controller_epoch,
+        )
 
     def _registered(self, info: BrokerInfo, czxid: int) -> int:
         endpoints = ",".join(map(str, info.endpoints))

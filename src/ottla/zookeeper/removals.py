@@ -28,7 +28,7 @@ from ottla.zookeeper.statements import (
     Removal,
     Statement,
     decode_statement,
-    encode_removal,
+    encode_statement,
     statement_path,
     states_of,
 )
@@ -128,14 +128,18 @@ class Removals(Access):
         said = None if found is None else self._statement(broker_id, found[0])
         return None if said is None else said.removal
 
-    async def withdraw_statement(self, broker_id: int) -> None:
-        """State nothing any more: this broker ends, and its listeners are about to close.
+    async def withdraw_statement(self, broker_id: int, life: str = "") -> int:
+        """State nothing but the life any more: this broker ends, its listeners are about to close.
 
-        Only if this session registered it: another process may have the id.
+        Only if this session registered it: another process may have the id. Return the zxid, 0 if
+        nothing was written.
         """
         found = await self.get_data_and_stat(znodes.broker_path(broker_id))
-        if found is not None and found[1].ephemeral_owner == self.session.session_id:
-            await self.write(Set(statement_path(broker_id), b""))
+        if found is None or found[1].ephemeral_owner != self.session.session_id:
+            return 0
+        data = encode_statement(Statement(life=life)) if life else b""
+        written: Stat = await self.write(Set(statement_path(broker_id), data))
+        return written.mzxid
 
     async def _read(self, broker_id: int) -> _Found:
         paths = [
@@ -162,7 +166,7 @@ class Removals(Access):
         if statement is not None and states_of(statement, broker.epoch):
             if said is None or not said.removable:
                 return NOT_REMOVABLE
-            reason = encode_removal(removal)
+            reason = encode_statement(Statement(removal=removal, life=said.life))
             return [Set(statement_path(broker.id), reason, statement[1].version), delete]
         if not any_broker or (statement is not None and statement[1].mzxid > broker.epoch):
             return NOT_REMOVABLE  # the latter: one of ours that ends, see `withdraw_statement`

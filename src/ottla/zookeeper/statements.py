@@ -3,11 +3,11 @@
 Who may call: the parts of `store`. Invariants: `/ottla/brokers/ID` is written in the multi that
 registers the broker, so that its mzxid is the broker epoch; a statement with another mzxid says
 nothing of the present registration. JVM brokers do not look below `/ottla`, and have none. Whoever
-removes a registration writes its reason here, in the same multi. Kafka has no counterpart
-(adr/0007, adr/0018).
+removes a registration writes its reason here, in the same multi. The life that registered last
+stays named when the registration is gone. Kafka has no counterpart (adr/0007, adr/0018, adr/0025).
 """
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -30,7 +30,10 @@ class Removal(msgspec.Struct, frozen=True):
 
 
 class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`logs_whole`: all logs were kept (adr/0007). `removable`: see adr/0018."""
+    """What a broker states; `logs_whole`: it kept all logs (adr/0007), `removable`: see adr/0018.
+
+    `life` names the life that registered last (adr/0025).
+    """
 
     version: int = 1
     logs_whole: bool = False
@@ -41,19 +44,32 @@ class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the broker, as a leader, deletes the record of eligible replicas before it moves its
     high watermark without them. JVM brokers do not, nor did Ottla's before this."""
     removal: Removal | None = None
+    life: str = ""
+    zookeeper_went_back: str = ""
+    """How ZooKeeper is older than what this broker knew of it when it registered."""
+
+
+class Standing(NamedTuple):
+    """What ZooKeeper has of a broker id before it registers, in one consistent view."""
+
+    statement: Statement
+    zxid: int
+    """of the statement; 0 where nothing is stated"""
+    version: int
+    """of the statement's znode"""
+    newest_zxid: int
+    controller_epoch: int | None
+    """None where there is none, or it cannot be read"""
 
 
 def statement_path(broker_id: int) -> str:
     return f"{BROKERS}/{broker_id}"
 
 
-def encode_statement(*, logs_whole: bool, removable: bool = False) -> bytes:
-    statement = {"version": 1, "logs_whole": logs_whole, "voids_eligible": True}
-    return msgspec.json.encode(statement | ({"removable": True} if removable else {}))
-
-
-def encode_removal(removal: Removal) -> bytes:
-    return msgspec.json.encode({"version": 1, "logs_whole": False, "removal": removal})
+def encode_statement(statement: Statement) -> bytes:
+    """Return a statement's JSON; earlier versions expect the first two fields in each."""
+    always = {"version": 1, "logs_whole": statement.logs_whole}
+    return msgspec.json.encode(always | msgspec.to_builtins(statement))
 
 
 def decode_statement(broker_id: int, data: bytes) -> Statement:

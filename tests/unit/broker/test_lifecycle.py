@@ -92,7 +92,7 @@ def test_a_crashed_broker_that_returns_takes_its_old_place_at_once(scene):
 def test_without_its_memory_it_waits_for_the_old_session(scene):
     scene.up(1)
     node = scene.simulation.node("b1")
-    node.files.remove(f"{FOLDER}/.ottla-session")
+    node.files.remove(f"{FOLDER}/.ottla-life")
     node.crash()
     before = scene.simulation.now
     scene.up(1)
@@ -433,7 +433,7 @@ def test_f48_a_start_that_is_ended_amid_loading_leaves_the_folder_as_it_was(scen
     scene.stop(1)
     disk = scene.simulation.node("b1").disk
     assert ".kafka_cleanshutdown" in disk.children(FOLDER)
-    files = {p: bytes(i.data) for p, i in disk.inodes.items() if not p.endswith(".ottla-session")}
+    files = {p: bytes(i.data) for p, i in disk.inodes.items() if not p.endswith(".ottla-life")}
     original = LogManager.loading
 
     def stuck(self, configs):
@@ -445,7 +445,7 @@ def test_f48_a_start_that_is_ended_amid_loading_leaves_the_folder_as_it_was(scen
     monkeypatch.setattr(LogManager, "loading", stuck)
     name = scene.boot(1)
     scene.wait(lambda: name in scene.errors)
-    left = {p: bytes(i.data) for p, i in disk.inodes.items() if not p.endswith(".ottla-session")}
+    left = {p: bytes(i.data) for p, i in disk.inodes.items() if not p.endswith(".ottla-life")}
     assert left == files
 
 

@@ -3,23 +3,23 @@
 Who may call: `cluster.up`. Invariants: the original is not touched. A copy of a running cluster
 holds what is true of the original's processes alone: registrations of its brokers and controller
 in the copy of ZooKeeper's data, which last until their sessions expire there (a controller of the
-copy would send its requests to the original's brokers), and marks in the log dirs that the machine
-has not restarted since (the files of a copy are of different moments, as after a power loss).
+copy would send its requests to the original's brokers), and marks in the log dirs of what
+their writer knew of ZooKeeper, which the copy of ZooKeeper may be older than.
 """
 
 from ottla.admin.local.cluster_dir import ClusterDir, LocalCluster
 from ottla.admin.zookeeper_session import ZooKeeper, asked
 from ottla.log.boot_ids import BOOT_ID_FILE
+from ottla.log.lives import LIFE_FILE
 from ottla.zookeeper import znodes
 from ottla.zookeeper.errors import NoNodeError
-from ottla.zookeeper.registration import SESSION_FILE
 from ottla.zookeeper.session import Session
 
 
 def remove_marks(folder: ClusterDir, cluster: LocalCluster) -> None:
-    """Remove the log dirs' notes of the boot and the session in which they were written."""
+    """Remove the log dirs' notes of the boot and the life in which they were written."""
     for broker in cluster.brokers:
-        for name in (BOOT_ID_FILE, SESSION_FILE):
+        for name in (BOOT_ID_FILE, LIFE_FILE):
             for path in folder.broker_dir(broker.id).glob(f"*/{name}"):
                 path.unlink()
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.lifecycle.state import BrokerState
 from ottla.broker.metadata.metadata_cache import NO_CONTROLLER, Change, TopicState
 from ottla.controller.crash_detection import CRASH_DETECTION, OFF
+from ottla.log.lives import Stated
 from ottla.model.cluster import BrokerInfo
 from ottla.model.errors import ErrorCode, OttlaError, StartupError
 from ottla.model.recent_times import RecentTimes
@@ -28,18 +29,18 @@ from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from ottla.zookeeper.errors import (
     AuthFailedError,
     BadVersionError,
+    MalformedZnodeError,
     NodeExistsError,
     NoNodeError,
     OperationTimeoutError,
     SessionExpiredError,
 )
 from ottla.zookeeper.operations import Delete
-from ottla.zookeeper.registration import SESSION_FILE
 from ottla.zookeeper.security_settings import zookeeper_security
 from ottla.zookeeper.session import Session, SessionEvent, SessionState
 from ottla.zookeeper.store import Store, ensure_chroot
 from ottla.zookeeper.tls_settings import zookeeper_tls
-from ottla.zookeeper.znodes import CONTROLLER, broker_path
+from ottla.zookeeper.znodes import CONTROLLER, broker_path, decode_broker, encode_broker
 
 if TYPE_CHECKING:
     from ottla.broker.lifecycle.services import BrokerServices
@@ -56,6 +57,21 @@ TOPICS_EXPECTED_S = 10.0
 those that never had a leader."""
 
 
+REMEMBERED_EVERY_S = 5.0
+
+
+class RegistrationTakenError(StartupError):
+    """Another process has registered with our broker id, and lives."""
+
+
+def _endpoints(data: bytes) -> str:
+    """Return the addresses in a registration, "not readable" if it has none."""
+    try:
+        return ",".join(map(str, decode_broker(-1, data, 0).endpoints))
+    except MalformedZnodeError:
+        return "not readable"
+
+
 class Membership:
     """Connects, registers, and does it all again when the session is lost."""
 
@@ -64,10 +80,14 @@ class Membership:
         server: "BrokerServices",
         broker_info: Callable[[], BrokerInfo],
         on_registered: Callable[[], None],
+        on_taken: Callable[[OttlaError], None],
     ) -> None:
         self._server = server
         self._broker_info = broker_info
         self._on_registered = on_registered
+        self._on_taken = on_taken
+        self.taken = False
+        """Whether another process has registered with our broker id."""
         self._session: Session | None = None
         read_bytes = server.world.files.read_bytes
         tls = zookeeper_tls(server.config, read_bytes)
@@ -156,27 +176,20 @@ class Membership:
     def recall_session(self) -> None:
         """Learn which session the last process on our folders had; call it with them locked.
 
-        That process is gone, as we hold its locks, so its registration may be deleted at once: a
-        crashed broker that comes back quickly is elected anew without the wait for its old session.
+        That process is gone, if we hold the very lock that it held, so its registration may be
+        deleted at once: a crashed broker that comes back quickly is elected anew without the wait
+        for its old session. On a copy of its folders, or after a reboot, it is waited for: the
+        original may be alive (R22).
         """
-        files = self._server.world.files
-        try:
-            text = files.read_bytes(self._session_file()).decode()
-            self._previous_session_id = int(text, 16)
-        except (OSError, ValueError):
+        logs = self._server.replicas.logs
+        # No other process has both, whatever time its clock shows.
+        session_id = 0 if self._session is None else self._session.session_id
+        logs.life = f"{session_id:x}-{self._server.world.clock.wall_ms():x}"
+        if not (session_id := logs.former_session()):
             return
+        self._previous_session_id = session_id
         if self._server.current_store is not None and self._session is not None:
             self._server.current_store = self._new_store(self._session)
-
-    def _remember_session(self, session_id: int) -> None:
-        try:
-            data = f"{session_id:#x}\n".encode()
-            self._server.world.files.write_atomic(self._session_file(), data)
-        except OSError as error:
-            logger.warning("session not remembered error=%s", error)
-
-    def _session_file(self) -> str:
-        return f"{self._server.config.log_dirs[0]}/{SESSION_FILE}"
 
     def _new_store(self, session: Session) -> Store:
         return Store(session, previous_session_id=self._previous_session_id)
@@ -212,15 +225,8 @@ class Membership:
             has_topics = bool(await store.get_all_topics_in_cluster())
             self._server.metadata.expects_topics = has_topics
         self._registering = True
-        try:
-            epoch = await store.register_broker(
-                info, logs_whole=self._logs_are_whole(), removable=self._is_removable()
-            )
-        except NodeExistsError as error:
-            raise StartupError(f"broker.id={info.id}: {error}") from None
-        self._remember_session(store.session.session_id)
         server = self._server
-        server.broker_epoch = epoch
+        server.broker_epoch = await self._register(store, info)
         if not has_topics:
             server.replicas.logs.replicas_received()  # no controller will send any
         server.replicas.unfence()
@@ -235,6 +241,60 @@ class Membership:
         await server.topic_configs.watch()
         await server.controller.start(store)
         self._joined = True
+
+    async def _register(self, store: Store, info: BrokerInfo) -> int:
+        """Register with what can be said of our log dirs (adr/0025); return the broker epoch."""
+        server, workers = self._server, self._server.world.workers
+        logs = server.replicas.logs
+        while True:
+            found = await store.get_standing(info.id)
+            stated = Stated(
+                found.statement.life, found.zxid, found.newest_zxid, found.controller_epoch
+            )
+            if back := logs.meet(stated):
+                server.zookeeper_went_back = back
+                logger.error(
+                    "zookeeper went back to an older state broker=%d: %s. This broker keeps its "
+                    "logs and asks other replicas before it leads. If ZooKeeper was moved or "
+                    "restored on purpose, compare the topics with the log dirs, then restart all "
+                    "brokers one by one; else stop the brokers and restore its newest data",
+                    info.id,
+                    back,
+                )
+            await logs.announce_life(workers)
+            try:
+                epoch = await store.register_broker(
+                    info,
+                    logs_whole=self._logs_are_whole(),
+                    removable=self._is_removable(),
+                    life=logs.life,
+                    zookeeper_went_back=server.zookeeper_went_back,
+                    statement_version=found.version,
+                )
+            except BadVersionError:
+                continue  # another process with our id, or whoever removed our registration
+            except NodeExistsError as error:
+                raise RegistrationTakenError(f"broker.id={info.id}: {error}") from None
+            await logs.life_registered(
+                workers,
+                epoch,
+                store.session.last_zxid,
+                found.controller_epoch or 0,
+                store.session.session_id,
+            )
+            return epoch
+
+    async def remember_zookeeper(self) -> None:
+        """Note now and then, durably, how far ZooKeeper is, until cancelled. A loop root."""
+        server = self._server
+        logs = server.replicas.logs
+        while True:
+            await asyncio.sleep(REMEMBERED_EVERY_S)
+            store = server.current_store
+            if store is not None and logs.saw_zookeeper(
+                store.session.last_zxid, server.replicas.controller_epoch
+            ):
+                await logs.write_life(server.world.workers)
 
     def _logs_are_whole(self) -> bool:
         """Whether our logs have all that they had when we last were registered (adr/0007)."""
@@ -255,14 +315,38 @@ class Membership:
 
         def changed(_event: object) -> None:
             if store is server.current_store and not self._leaving and not server.tasks.closed:
-                server.tasks.start(self._watch_registration(store), "registration")
+                server.tasks.start(self._keep_registration(store), "registration")
 
-        try:
-            if await store.watch_exists(path, changed) or store is not server.current_store:
+        while store is server.current_store:
+            try:
+                found = await store.get_data_and_stat(path, changed)
+                removal = None if found else await store.get_removal(server.broker_id)
+                break
+            except SessionExpiredError:
                 return
-            removal = await store.get_removal(server.broker_id)
-        except OttlaError as error:
-            logger.info("registration not watched error=%s", error)
+            except OttlaError as error:
+                logger.warning("registration not watched, trying again error=%s", error)
+                await asyncio.sleep(RECONNECT_BACKOFF_S)
+        if store is not server.current_store:
+            return
+        if found is not None:
+            data, stat = found
+            if stat.czxid != server.broker_epoch:
+                raise RegistrationTakenError(
+                    f"broker.id={server.broker_id}: another process has registered with it, at "
+                    f"{_endpoints(data)} (session {stat.ephemeral_owner:#x}); stop that process, "
+                    "or give it a broker.id and log.dirs of its own"
+                )
+            if _endpoints(data) == _endpoints(encode_broker(self._broker_info(), 0)):
+                return
+            logger.error(
+                "registration was rewritten by another client, registering anew broker=%d "
+                "broker_epoch=%d endpoints=%s",
+                server.broker_id,
+                server.broker_epoch,
+                _endpoints(data),
+            )
+            await self._end_session()
             return
         mistaken = removal is not None and removal.broker_epoch == server.broker_epoch
         self._removed_alive |= mistaken
@@ -274,9 +358,34 @@ class Membership:
             removal.by if removal is not None and mistaken else -1,
             removal.evidence if removal is not None and mistaken else "deleted by another client",
         )
+        await self._end_session()
+
+    async def _end_session(self) -> None:
+        """Fence this broker and begin another session, which registers it anew."""
+        self._server.replicas.fence()
         if self._session is not None:
             await self._session.close()
         self._lost.set()
+
+    async def _keep_registration(self, store: Store) -> None:
+        try:
+            await self._watch_registration(store)
+        except RegistrationTakenError as error:
+            await self._give_up(error)
+
+    async def _give_up(self, error: RegistrationTakenError) -> None:
+        """End this process: another one has its id, so nothing here may be acknowledged any more.
+
+        Both took over the same log dirs or copies of them; only one may go on (R22).
+        """
+        logger.error("registration was taken by another process, shutting down: %s", error)
+        self.taken = self._leaving = True
+        self._server.replicas.fence()
+        self._server.current_store = None
+        if self._session is not None:
+            await self._session.close()
+        self._lost.set()
+        self._on_taken(error)
 
     async def withdraw(self) -> None:
         """Before the listeners close: an orderly end is no crash, so state nothing any more.
@@ -288,7 +397,10 @@ class Membership:
             return
         with contextlib.suppress(OttlaError, TimeoutError):
             async with asyncio.timeout(WITHDRAWAL_WAIT_S):
-                await store.withdraw_statement(self._server.broker_id)
+                logs = self._server.replicas.logs
+                zxid = await store.withdraw_statement(self._server.broker_id, logs.life)
+                if zxid:
+                    logs.saw_zookeeper(zxid, self._server.replicas.controller_epoch, zxid)
 
     async def _check_endpoints(self, store: Store, info: BrokerInfo) -> None:
         ours = {(e.host, e.port) for e in info.endpoints}
@@ -319,6 +431,8 @@ class Membership:
         Either between two sessions of ours, or by a controller that ended before it reached us: a
         later one does not know that they existed, and it is not sent any more.
         """
+        if self._server.zookeeper_went_back:
+            return  # what it does not have may be newer than it
         if known or had:
             await store.catch_up()
             present = set(await store.get_all_topics_in_cluster())
@@ -425,6 +539,9 @@ class Membership:
                 return
             except OperationTimeoutError as error:
                 logger.warning("zookeeper not reachable error=%s", error)
+            except RegistrationTakenError as error:
+                await self._give_up(error)
+                return
             except OttlaError as error:
                 logger.warning("not registered again yet error=%s", error)
                 refused = isinstance(error, AuthFailedError)

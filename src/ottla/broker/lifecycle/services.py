@@ -78,6 +78,9 @@ class BrokerServices:
     state: BrokerState = BrokerState.NOT_RUNNING
     current_store: Store | None = None
     features_epoch: int = -1
+    zookeeper_went_back: str = ""
+    """How ZooKeeper was found to be older than what this broker knew of it: then what is not there
+    may be newer than it, and nothing is deleted or given up for its sake (adr/0025)."""
     control_connection: ControlConnection = field(default_factory=ControlConnection)
     producer_connections: ProducerConnections = field(default_factory=ProducerConnections)
     served: Sequence[tuple[int, int, int]] = field(default=())
