@@ -31,6 +31,7 @@ KEYS = {
     "log_start_offset": "", "log_end_offset": "", "high_watermark": "", "epoch_start_offset": "",
     "leader_offsets": "start..end of the leader's log", "unreadable": "first..last",
     # of files
+    "life": "name of a broker's life", "last": "the newest life",
     "dir": "a log directory", "from_dir": "", "to_dir": "", "folder": "a name in a log directory",
     "path": "of a file or a znode", "file": "a name in a folder", "position": "in bytes",
     "segment": "its base offset", "later_segments": "a number", "files": "a number",

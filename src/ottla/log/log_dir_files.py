@@ -14,7 +14,7 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator
 
-from ottla.log import checkpoints, lives
+from ottla.log import checkpoints
 from ottla.log.checkpoints import CheckpointError, MetaProperties
 from ottla.log.log import Log
 from ottla.log.log_dir import REPLACED_BY, LogDir
@@ -80,14 +80,6 @@ def take_clean_marker(files: Files, log_dir: LogDir) -> None:
     if log_dir.clean:
         files.remove(marker)
         files.fsync_dir(log_dir.path)
-
-
-def read_life(files: Files, log_dir: LogDir) -> None:
-    """Note which life of this broker a dir is of (R22)."""
-    try:
-        log_dir.life = lives.decode(files.read_bytes(log_dir.file(lives.LIFE_FILE)))
-    except FileNotFoundError:
-        log_dir.life = lives.Life()
 
 
 def put_clean_marker(files: Files, log_dir: LogDir) -> None:

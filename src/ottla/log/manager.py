@@ -11,12 +11,8 @@ for the disk; `loading` and `periodic` work in slices, so that no callback is lo
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TypeVarTuple
-
-import msgspec
-from msgspec.structs import replace
 
 from ottla.log import checkpoint_contents, checkpoints, log_dir_files
 from ottla.log.boot_ids import BootIdFiles
@@ -26,7 +22,7 @@ from ottla.log.dir_checkpoints import DirCheckpoints
 from ottla.log.disk_errors import is_shortage
 from ottla.log.flusher import Flusher
 from ottla.log.leaving_folders import LeavingFolders
-from ottla.log.lives import LIFE_FILE, Life, Stated, went_back
+from ottla.log.life_notes import LifeNotes
 from ottla.log.local_log import LocalLog
 from ottla.log.log import Log
 from ottla.log.log_cleanup import LogCleanup
@@ -54,7 +50,6 @@ from ottla.model.steps import drain
 
 _logger = logging.getLogger(__name__)
 
-Ts = TypeVarTuple("Ts")
 
 _MOST_PREFERRED = 100_000
 
@@ -103,11 +98,8 @@ class LogManager:
         )
         self.recovered_logs = 0
         self.found_whole = True
-        """whether each dir was stopped cleanly, or its process died alone; not an emptied one, and
-        none of another life than the last one (R22)"""
-        self.life = ""
-        """the name of this life of the broker, which others will look for"""
-        self._registered = False
+        """whether each dir is of the last life (R22), and stopped cleanly or killed alone"""
+        self.lives = LifeNotes(world.files, self._checkpoints, self._live, self._distrust)
         self._preferred: dict[TopicPartition, LogDir] = {}
         """preferred log dirs of logs that do not exist yet"""
         self.unclean: set[TopicPartition] = set()
@@ -141,69 +133,30 @@ class LogManager:
         """As `startup`, in slices; a start that ends before the last one is for `abort_startup`."""
         self._topic_configs = topic_configs
         for log_dir in self._dirs.values():
-            self._try(log_dir, log_dir_files.lock, self._files, log_dir)
+            with self._offline_on_error(log_dir):
+                log_dir_files.lock(self._files, log_dir)
         for log_dir in self._dirs.values():
             if log_dir.lock is not None:
-                self._try(log_dir, self._read_meta, log_dir)
+                with self._offline_on_error(log_dir):
+                    meta = log_dir_files.read_meta(
+                        self._files, log_dir, self._config.broker_id, self.meta
+                    )
+                    self.meta = meta or self.meta
         for log_dir in self._dirs.values():
             if log_dir.lock is not None and log_dir.offline is None:
-                try:
+                with self._offline_on_error(log_dir):
                     yield from self._load_dir(log_dir)
-                except OSError as error:
-                    self._dir_failed(log_dir, error)
         if self._shortages:
             raise StartupError("out of file descriptors: raise the limit (ulimit -n)")
         if not self.live_dirs:
             raise StartupError(f"no log dir is usable: {', '.join(self._dirs)}")
 
-    def _read_meta(self, log_dir: LogDir) -> None:
-        found = log_dir_files.read_meta(self._files, log_dir, self._config.broker_id, self.meta)
-        self.meta = found or self.meta
-
     def write_meta(self, meta: MetaProperties) -> None:
         """Mark all live dirs as this broker's and this cluster's, where they are not yet."""
         for log_dir in self._live():
-            self._try(log_dir, log_dir_files.write_meta, self._files, log_dir, meta)
+            with self._offline_on_error(log_dir):
+                log_dir_files.write_meta(self._files, log_dir, meta)
         self.meta = meta
-
-    # Lives (R22) ------------------------------------------------------------------------
-
-    def former_session(self) -> int:
-        """Return the ZooKeeper session of the last process here; 0 if it may still run elsewhere.
-
-        It is gone if we hold the very lock that it held; the lock of a copy tells nothing.
-        """
-        for log_dir in self._live():
-            with contextlib.suppress(OSError):
-                if log_dir.life.lock == self._files.lock_id(log_dir.file(checkpoints.LOCK)):
-                    return log_dir.life.session
-        return 0
-
-    def meet(self, stated: Stated) -> str:
-        """Before a registration: see whether the log dirs are of the life that ZooKeeper knows.
-
-        Dirs that are not, or all if ZooKeeper is older than they are, may lack acknowledged
-        records, or be led by an old ISR: their logs are unclean until they are shown to be
-        complete. Return how ZooKeeper went back, "" if it did not.
-        """
-        live = self._live()
-        self._registered = False
-        back = went_back((log_dir.life for log_dir in live), stated)
-        for log_dir in live:
-            stranger = not log_dir.life.is_last(stated.life)
-            if stranger and not back:
-                _logger.warning(
-                    "log dir is not of the last life of this broker, its logs are compared with "
-                    "other replicas before they lead dir=%s life=%s last=%s",
-                    log_dir.path,
-                    log_dir.life.life or "unknown",
-                    stated.life,
-                )
-            if stranger or back:
-                self._distrust(log_dir)
-        if not stated.life:
-            self.found_whole = False  # as far as Kafka trusts a dir, but no proof of anything
-        return back
 
     def _distrust(self, log_dir: LogDir) -> None:
         """Take all logs of a dir for ones that may lack records at their ends."""
@@ -211,63 +164,8 @@ class LogManager:
         self._boot_ids.withdraw(log_dir)
         self.unclean.update(log.tp for log in self._current(log_dir))
 
-    async def announce_life(self, workers: Workers) -> None:
-        """Name this life in all dirs, durably, before it registers."""
-        for log_dir in self._live():
-            if self.life not in (log_dir.life.life, log_dir.life.next):
-                log_dir.life = replace(log_dir.life, next=self.life)
-                await self._write_life(workers, log_dir)
-
-    async def life_registered(
-        self, workers: Workers, broker_epoch: int, zxid: int, controller_epoch: int, session: int
-    ) -> None:
-        """Note the registration in all dirs: what they remember of ZooKeeper begins with it."""
-        for log_dir in self._live():
-            try:
-                lock = self._files.lock_id(log_dir.file(checkpoints.LOCK))
-            except OSError as error:
-                self._dir_failed(log_dir, error)
-                continue
-            log_dir.life = Life(
-                life=self.life,
-                broker_epoch=broker_epoch,
-                statement_zxid=broker_epoch,
-                zxid=max(zxid, broker_epoch),
-                controller_epoch=controller_epoch,
-                session=session,
-                lock=lock,
-            )
-            await self._write_life(workers, log_dir)
-        self._registered = True
-
-    def saw_zookeeper(self, zxid: int, controller_epoch: int, statement_zxid: int = 0) -> bool:
-        """Take note of how far ZooKeeper is; return whether that is news to be written.
-
-        Not before a registration: what was known until then is still to be compared.
-        """
-        news = False
-        for log_dir in self._live() if self._registered else ():
-            life = log_dir.life
-            now = replace(
-                life,
-                zxid=max(zxid, statement_zxid),
-                controller_epoch=controller_epoch,
-                statement_zxid=statement_zxid or life.statement_zxid,
-            )
-            news |= now != life
-            log_dir.life = now
-        return news
-
-    async def write_life(self, workers: Workers) -> None:
-        """Write what was seen of ZooKeeper, into one dir: the newest of all dirs counts."""
-        for log_dir in self._live()[:1]:
-            await self._write_life(workers, log_dir)
-
-    async def _write_life(self, workers: Workers, log_dir: LogDir) -> None:
-        await self._checkpoints.write(workers, log_dir, LIFE_FILE, partial(_life_of, log_dir))
-
     def _load_dir(self, log_dir: LogDir) -> Steps[None]:
-        log_dir_files.read_life(self._files, log_dir)
+        self.lives.take(log_dir)
         log_dir_files.take_clean_marker(self._files, log_dir)
         self._boot_ids.take(log_dir)
         if not (log_dir.clean or log_dir.same_boot):
@@ -365,12 +263,6 @@ class LogManager:
         if self.on_damage is not None:
             self.on_damage(log)
 
-    def _try(self, log_dir: LogDir, function: Callable[[*Ts], object], *args: *Ts) -> None:
-        try:
-            function(*args)
-        except OSError as error:
-            self._dir_failed(log_dir, error)
-
     def _dir_failed(self, log_dir: LogDir, error: OSError) -> None:
         """Take a dir and all logs in it offline; tell who asked to know.
 
@@ -391,6 +283,13 @@ class LogManager:
                 del self._futures[log.tp]
         if self.on_dir_failure is not None:
             self.on_dir_failure(log_dir.path)
+
+    @contextlib.contextmanager
+    def _offline_on_error(self, log_dir: LogDir) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._dir_failed(log_dir, error)
 
     def _path_failed(self, path: str, error: OSError) -> None:
         for log_dir in self._dirs.values():
@@ -630,7 +529,8 @@ class LogManager:
         return future
 
     def _forget_announcement(self, log: Log) -> None:
-        self._try(self._dir_of(log), log_dir_files.forget_replacement, self._files, log.dir)
+        with self._offline_on_error(self._dir_of(log)):
+            log_dir_files.forget_replacement(self._files, log.dir)
 
     # Checkpoints -----------------------------------------------------------------------
 
@@ -729,8 +629,8 @@ class LogManager:
         """Flush and close everything; each dir without an error gets the clean shutdown marker."""
         shortages = self._shortages
         for log_dir in self._live():
-            logs = self._current(log_dir)
-            self._try(log_dir, log_dir_files.write_unclean_marks, self._files, logs, self.unclean)
+            with self._offline_on_error(log_dir):
+                log_dir_files.write_unclean_marks(self._files, self._current(log_dir), self.unclean)
             self._flusher.stop(log_dir.path)
         self.checkpoint_recovery_points()
         self.checkpoint_high_watermarks()
@@ -742,15 +642,9 @@ class LogManager:
         shortages = self._shortages
         await self._flusher.drain()
         for log_dir in self._live():
-            try:
-                await workers.run(
-                    log_dir_files.write_unclean_marks,
-                    self._files,
-                    self._current(log_dir),
-                    set(self.unclean),
-                )
-            except OSError as error:
-                self._dir_failed(log_dir, error)
+            with self._offline_on_error(log_dir):
+                marks = log_dir_files.write_unclean_marks
+                await workers.run(marks, self._files, self._current(log_dir), set(self.unclean))
             await self._flusher.stop_with(workers, log_dir.path)
         await self.write_recovery_points(workers)
         await self.write_high_watermarks(workers)
@@ -762,12 +656,15 @@ class LogManager:
         for log in self.all_logs():
             log.abandon()
         for log_dir in self._live() if clean else ():
-            if self._registered:
-                self._checkpoints.write_now(log_dir, LIFE_FILE, partial(_life_of, log_dir))
+            self.lives.write_now(log_dir)
             if self._boot_ids.known(log_dir) and log_dir.offline is None:
                 self._boot_ids.withdraw(log_dir)
-                self._try(log_dir, log_dir_files.put_clean_marker, self._files, log_dir)
+                self._put_clean_marker(log_dir)
         self.abandon()
+
+    def _put_clean_marker(self, log_dir: LogDir) -> None:
+        with self._offline_on_error(log_dir):
+            log_dir_files.put_clean_marker(self._files, log_dir)
 
     def abort_startup(self) -> None:
         """End a start before all was loaded: clean dirs stay clean, the others need recovery.
@@ -778,7 +675,7 @@ class LogManager:
             if log_dir.lock is None or log_dir.offline is not None:
                 continue
             if log_dir.clean and not log_dir.damaged_after_clean_stop:
-                self._try(log_dir, log_dir_files.put_clean_marker, self._files, log_dir)
+                self._put_clean_marker(log_dir)
             elif log_dir.same_boot:
                 self._boot_ids.write((log_dir,), self._unclean_dirs())
         self.abandon()
@@ -805,10 +702,6 @@ class LogManager:
             "recovered_logs": self.recovered_logs,
             "corrupt_reads": sum(log.corrupt_reads for log in self._logs.values()),
         }
-
-
-def _life_of(log_dir: LogDir) -> Snapshot:
-    return Snapshot(msgspec.json.encode(log_dir.life))
 
 
 def _no_topic_config(topic: str) -> TopicConfig:

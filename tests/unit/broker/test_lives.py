@@ -6,8 +6,8 @@ import json
 import pytest
 
 from ottla.broker.lifecycle.state import BrokerState
+from ottla.log.life_notes import LifeNotes
 from ottla.log.lives import LIFE_FILE
-from ottla.log.manager import LogManager
 from ottla.model.errors import ErrorCode, StartupError
 from ottla.model.ids import TopicPartition
 from ottla.wire.messages.create_topics import CreateTopicsRequest
@@ -67,7 +67,7 @@ def test_r22_what_a_life_writes_names_it(scene):
     epoch = broker.services.broker_epoch
     life = json.loads(disk(scene).inodes[f"{FOLDER}/{LIFE_FILE}"].data)
     assert life["broker_epoch"] == epoch
-    assert life["life"] == broker.logs.life == statement(scene).life
+    assert life["life"] == broker.logs.lives.name == statement(scene).life
     scene.stop(1)
     marker = json.loads(disk(scene).inodes[f"{FOLDER}/.kafka_cleanshutdown"].data)
     assert marker == {"version": 0, "brokerEpoch": epoch}
@@ -179,19 +179,19 @@ def test_f52_an_older_clean_disk_does_not_lead_over_newer_replicas(scene):
     assert ends == {1: 7, 2: 7, 3: 7}
 
 
-@pytest.mark.parametrize("step", ["announce_life", "life_registered"])
+@pytest.mark.parametrize("step", ["announce", "registered"])
 def test_r22_a_crash_between_registration_and_its_note_costs_nothing(scene, monkeypatch, step):
     scene.up(1)
     scene.stop(1)
-    original = getattr(LogManager, step)
+    original = getattr(LifeNotes, step)
 
     async def crashing(self, *args):
-        if step == "announce_life":
+        if step == "announce":
             await original(self, *args)
         scene.simulation.scheduler.after(0, lambda: crash(scene))
         await scene.simulation.node("b1").loop.create_future()
 
-    monkeypatch.setattr(LogManager, step, crashing)
+    monkeypatch.setattr(LifeNotes, step, crashing)
     scene.boot(1)
     scene.wait(lambda: not scene.simulation.node("b1").up)
     monkeypatch.undo()

@@ -181,11 +181,11 @@ class Membership:
         for its old session. On a copy of its folders, or after a reboot, it is waited for: the
         original may be alive (R22).
         """
-        logs = self._server.replicas.logs
+        lives = self._server.replicas.logs.lives
         # No other process has both, whatever time its clock shows.
         session_id = 0 if self._session is None else self._session.session_id
-        logs.life = f"{session_id:x}-{self._server.world.clock.wall_ms():x}"
-        if not (session_id := logs.former_session()):
+        lives.name = f"{session_id:x}-{self._server.world.clock.wall_ms():x}"
+        if not (session_id := lives.former_session()):
             return
         self._previous_session_id = session_id
         if self._server.current_store is not None and self._session is not None:
@@ -245,13 +245,13 @@ class Membership:
     async def _register(self, store: Store, info: BrokerInfo) -> int:
         """Register with what can be said of our log dirs (adr/0025); return the broker epoch."""
         server, workers = self._server, self._server.world.workers
-        logs = server.replicas.logs
+        lives = server.replicas.logs.lives
         while True:
             found = await store.get_standing(info.id)
             stated = Stated(
                 found.statement.life, found.zxid, found.newest_zxid, found.controller_epoch
             )
-            if back := logs.meet(stated):
+            if back := lives.compare(stated):
                 server.zookeeper_went_back = back
                 logger.error(
                     "zookeeper went back to an older state broker=%d: %s. This broker keeps its "
@@ -261,13 +261,13 @@ class Membership:
                     info.id,
                     back,
                 )
-            await logs.announce_life(workers)
+            await lives.announce(workers)
             try:
                 epoch = await store.register_broker(
                     info,
                     logs_whole=self._logs_are_whole(),
                     removable=self._is_removable(),
-                    life=logs.life,
+                    life=lives.name,
                     zookeeper_went_back=server.zookeeper_went_back,
                     statement_version=found.version,
                 )
@@ -275,7 +275,7 @@ class Membership:
                 continue  # another process with our id, or whoever removed our registration
             except NodeExistsError as error:
                 raise RegistrationTakenError(f"broker.id={info.id}: {error}") from None
-            await logs.life_registered(
+            await lives.registered(
                 workers,
                 epoch,
                 store.session.last_zxid,
@@ -287,19 +287,19 @@ class Membership:
     async def remember_zookeeper(self) -> None:
         """Note now and then, durably, how far ZooKeeper is, until cancelled. A loop root."""
         server = self._server
-        logs = server.replicas.logs
+        lives = server.replicas.logs.lives
         while True:
             await asyncio.sleep(REMEMBERED_EVERY_S)
             store = server.current_store
-            if store is not None and logs.saw_zookeeper(
+            if store is not None and lives.note(
                 store.session.last_zxid, server.replicas.controller_epoch
             ):
-                await logs.write_life(server.world.workers)
+                await lives.write(server.world.workers)
 
     def _logs_are_whole(self) -> bool:
         """Whether our logs have all that they had when we last were registered (adr/0007)."""
         logs = self._server.replicas.logs
-        return logs.found_whole and not logs.unclean and not logs.offline_dirs
+        return logs.found_whole and logs.lives.proven and not logs.unclean and not logs.offline_dirs
 
     def _is_removable(self) -> bool:
         """Whether our registration may be removed where our endpoints refuse connections.
@@ -397,10 +397,10 @@ class Membership:
             return
         with contextlib.suppress(OttlaError, TimeoutError):
             async with asyncio.timeout(WITHDRAWAL_WAIT_S):
-                logs = self._server.replicas.logs
-                zxid = await store.withdraw_statement(self._server.broker_id, logs.life)
+                lives = self._server.replicas.logs.lives
+                zxid = await store.withdraw_statement(self._server.broker_id, lives.name)
                 if zxid:
-                    logs.saw_zookeeper(zxid, self._server.replicas.controller_epoch, zxid)
+                    lives.note(zxid, self._server.replicas.controller_epoch, zxid)
 
     async def _check_endpoints(self, store: Store, info: BrokerInfo) -> None:
         ours = {(e.host, e.port) for e in info.endpoints}
