@@ -561,3 +561,29 @@ def test_a_stray(cluster):
     finally:
         shutil.rmtree(folder)
     assert "strays" not in doctor(cluster)
+
+
+def test_a_zookeeper_that_was_restored_from_an_older_state(tmp_path):
+    """F51. Brokers keep what it does not know; the next start of a broker is quiet (R22)."""
+    topic = fresh()
+    with OttlaCluster(tmp_path, 1) as cluster:
+        port = int(cluster.zookeeper.rpartition(":")[2])
+        znodes, backup = tmp_path / "zookeeper", tmp_path / "backup"
+        cluster._zookeeper.stop()
+        shutil.copytree(znodes, backup)
+        cluster._zookeeper = cluster.start_zookeeper(port)
+        ok(cluster, "topics", "create", topic)
+        assert "zookeeper-went-back" not in doctor(cluster)
+        cluster.terminate(0)
+        cluster._zookeeper.stop()
+        shutil.rmtree(znodes)
+        shutil.copytree(backup, znodes)
+        cluster._zookeeper = cluster.start_zookeeper(port)
+        cluster.start_broker(0)
+        assert "zookeeper-went-back" in doctor(cluster)
+        assert "zookeeper went back to an older state" in cluster.log(0).read_text()
+        assert (cluster.data(0) / f"{topic}-0").is_dir()
+        cluster.terminate(0)
+        cluster.start_broker(0)
+        assert "zookeeper-went-back" not in doctor(cluster)
+        assert (cluster.data(0) / f"{topic}-0").is_dir()

@@ -158,10 +158,9 @@ class Broker:
         refuse_unsupported_configs(config)
         self._sasl = SaslListeners(config)
         self.config = config
-        self.world = world
-        self.broker_id = config.broker_id
-        self._host_name = host_name
-        self._sockets, self._loaded = sockets, False
+        self.world, self.broker_id = world, config.broker_id
+        self._host_name, self._sockets = host_name, sockets
+        self._loaded = False
         self._servers: dict[str, Server] = {}
         self._connection_quotas: ConnectionQuotas | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -128,6 +128,9 @@ PLANTED = {
     "clock-skew": (
         Severity.warning, changed(registrations={2: Registration(9000, 5000)}), ("broker 2",),
     ),
+    "zookeeper-went-back": (
+        Severity.error, changed(went_back={3: "it saw zxid 0x9"}), ("broker 3",),
+    ),
     "forgotten-throttles": (
         Severity.warning, changed(throttles=[Throttle("broker", "2", {"x": "1"})]), ("broker 2",),
     ),

@@ -248,8 +248,12 @@ async def _zookeeper(facts: Facts, asked: Asked) -> None:
                 facts.registrations[broker] = Registration(
                     int(json.loads(data)["timestamp"]), stat.mtime
                 )
-            except (NoNodeError, ValueError, KeyError, TypeError):
-                continue  # it has just gone, or its registration is none of Kafka's
+                said, stated = await session.get(f"/ottla/brokers/{broker}")
+                if stated.mzxid == stat.czxid:  # of this registration
+                    reason = json.loads(said).get("zookeeper_went_back")
+                    facts.went_back |= {broker: str(reason)} if reason else {}
+            except (NoNodeError, ValueError, KeyError, TypeError, AttributeError):
+                continue  # it has just gone, or its registration is none of Kafka's, or not ours
     finally:
         await session.close()
 

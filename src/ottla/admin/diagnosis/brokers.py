@@ -24,6 +24,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
     yield from _descriptors(facts)
     yield from _clocks(facts)
     yield from _throttles(facts)
+    yield from _went_back(facts)
     yield from _zookeepers(facts)
 
 
@@ -136,6 +137,18 @@ def _throttles(facts: Facts) -> Iterator[Finding]:
             "a throttle slows down replicas that have to catch up later",
             "ottla reassign throttles --remove",
             [["reassign", "throttles", "--remove"]],
+        )  # fmt: skip
+
+
+def _went_back(facts: Facts) -> Iterator[Finding]:
+    if facts.went_back:
+        broker, how = next(iter(facts.went_back.items()))
+        yield Finding(
+            "zookeeper-went-back", Severity.error, [f"broker {b}" for b in facts.went_back],
+            f"when broker {broker} registered, ZooKeeper was older than what it had seen: {how}",
+            "an older ZooKeeper has old ISRs, and lacks topics whose records brokers still have",
+            "stop the brokers and put ZooKeeper's newest data back; if it was moved or restored on "
+            "purpose, compare the topics with the log dirs, then restart the brokers one by one",
         )  # fmt: skip
 
 

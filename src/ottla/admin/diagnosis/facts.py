@@ -143,6 +143,8 @@ class Facts:
     """Topics that wait for their deletion, with the brokers that have replicas; None: not asked.
     Metadata does not name them any more."""
     registrations: dict[int, Registration] = field(default_factory=dict)
+    went_back: dict[int, str] = field(default_factory=dict)
+    """By broker: how ZooKeeper was found to be older than what the broker knew of it."""
     zookeepers: dict[int, str] = field(default_factory=dict)
     """zookeeper.connect by broker."""
     refusing_zookeeper: str = ""

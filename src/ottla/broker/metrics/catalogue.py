@@ -146,6 +146,7 @@ ottla.server:type=ReplicaManager,name=DoubtfulRecordsPerSec | meter | records | 
 ottla.server:type=Purgatory,name=ParkedPerSec | meter | operations | requests that had to wait for followers, for records or for a time
 ottla.server:type=Purgatory,name=ExpiredPerSec | meter | operations | requests that had to wait (ParkedPerSec) and ended because their time was over
 ottla.server:type=ZooKeeperSession,name=State,state | gauge | 0 or 1 | whether the session with ZooKeeper is in this state: connected, suspended (the connection is lost, the session may go on), dead
+ottla.server:type=ZooKeeper,name=WentBack | gauge | 0 or 1 | whether ZooKeeper was older than what this broker knew of it when it registered: restored, or replaced by an older copy ([adr/0025](adr/0025-a-disk-names-the-life-that-wrote-it.md))
 ottla.server:type=Metrics,name=SeriesLeftOut | gauge | series | series of topics and partitions that this page leaves out, beyond `ottla.metrics.max.series`, and of clients with quotas that used something lately, beyond the 200 busiest of each kind
 ottla.log:type=LogManager,name=DamagedLogCount | gauge | replicas | logs here of which records cannot be read ([adr/0008](adr/0008-a-damaged-replica-gives-up-and-is-copied-anew.md)); above 0 for longer than a copy takes, the log says which, and that no other replica is in sync
 ottla.log:type=LogManager,name=SetAsideLogCount | gauge | replicas | damaged logs that are kept until their records have been copied anew

@@ -85,6 +85,7 @@ class Services(Protocol):
     controller: Controller
     groups: GroupCoordinator
     quotas: ClientQuotas
+    zookeeper_went_back: str
 
 
 class SessionCounts(Protocol):
@@ -425,6 +426,8 @@ class Metrics:
                 sessions.statistics()["partitions"]
             ),
         }
+        went_back = bool(self._broker.services.zookeeper_went_back)
+        found["ottla.server:type=ZooKeeper,name=WentBack"] = int(went_back)
         for one in SessionState:
             name = f"ottla.server:type=ZooKeeperSession,name=State,state={one.value}"
             found[name] = int(one is state)
