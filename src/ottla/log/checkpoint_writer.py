@@ -22,7 +22,7 @@ from ottla.model.ports import Files, Workers
 
 @dataclass(slots=True)
 class Snapshot:
-    """The offsets to write, or a whole content.
+    """The offsets to write, or a content that is encoded already.
 
     `on_disk` is called, on the event loop, when they are in place.
     """
@@ -130,9 +130,7 @@ class CheckpointWriter:
         offsets: Mapping[TopicPartition, int] | bytes,
     ) -> None:
         """Write the draft, then put it in place unless newer is there; a worker may call it."""
-        if not isinstance(offsets, bytes):
-            offsets = checkpoints.encode_offsets(offsets)
-        self._files.write_durable(draft, offsets)
+        self._files.write_durable(draft, checkpoints.encode_offsets(offsets))
         with file.mutex:
             if number < file.in_place:
                 return  # newer came between; the draft is written over by the next one

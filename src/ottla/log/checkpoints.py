@@ -51,7 +51,10 @@ def _decode_lines(data: bytes, fields: int) -> list[list[str]]:
     return cells
 
 
-def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+def encode_offsets(offsets: Mapping[TopicPartition, int] | bytes) -> bytes:
+    """Return an offset checkpoint; what is encoded already stays as it is."""
+    if isinstance(offsets, bytes):
+        return offsets
     return _encode_lines(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())
 
 
