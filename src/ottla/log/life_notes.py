@@ -46,6 +46,11 @@ class LifeNotes:
         """whether ZooKeeper has always known a life to compare the dirs with"""
         self._registered = False
 
+    @property
+    def zookeeper_went_back(self) -> bool:
+        """Whether ZooKeeper ever forgot what this broker knew: no stray is removed after that."""
+        return any(log_dir.life.zookeeper_went_back for log_dir in self._live())
+
     def take(self, log_dir: LogDir) -> None:
         """Read a dir's note; OSError."""
         try:
@@ -77,6 +82,7 @@ class LifeNotes:
         back = went_back((log_dir.life for log_dir in live), stated)
         for log_dir in live:
             if back:
+                log_dir.life = replace(log_dir.life, zookeeper_went_back=True)
                 self._distrust(log_dir)
             elif not log_dir.life.is_last(stated.life):
                 _logger.warning(
@@ -112,6 +118,7 @@ class LifeNotes:
                 controller_epoch=controller_epoch,
                 session=session,
                 lock=lock or "unknown",
+                zookeeper_went_back=log_dir.life.zookeeper_went_back,
             )
             await self._write(workers, log_dir)
         self._registered = True

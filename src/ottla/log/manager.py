@@ -606,7 +606,8 @@ class LogManager:
 
     def periodic(self, now_ms: int) -> bool:
         """Run a few milliseconds of log cleanup; return whether more is due already."""
-        self.leaving.remove_expired(now_ms)
+        if not self.lives.zookeeper_went_back:  # what it forgot may be the last copy
+            self.leaving.remove_expired(now_ms)
         return self._log_cleanup.run(now_ms)
 
     async def load_indexes(self, workers: Workers) -> None:

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from ottla.log.lives import Stated
 from ottla.log.stray_folders import STRAY_NOTE, decode
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import ZERO_UUID, TopicPartition
@@ -198,5 +199,24 @@ def test_r21_a_stray_of_another_broker_or_a_torn_note_stays_for_ever(wired):
         await c[1].start()
         c[1].logs.periodic(10**15)
         assert strays(c, 1) == [name]
+
+    wired(scenario, brokers=1)
+
+
+def test_r21_no_stray_is_removed_after_zookeeper_went_back(wired):
+    """What it forgot may be the last copy; also in later lives, which find nothing wrong."""
+
+    async def scenario(c):
+        name = await put_aside(c)
+        workers, lives = c[1].world.workers, c[1].logs.lives
+        await lives.registered(workers, broker_epoch=9, zxid=9, controller_epoch=1, session=1)
+        for _ in range(2):
+            lives = c[1].logs.lives
+            lives.compare(Stated("", 0, 5, 1))
+            await lives.registered(workers, broker_epoch=5, zxid=5, controller_epoch=1, session=1)
+            c[1].logs.periodic(10**15)
+            assert strays(c, 1) == [name]
+            await c[1].stop()
+            await c[1].start()
 
     wired(scenario, brokers=1)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ottla.admin.diagnosis.facts import Stray
-from ottla.log import damage
+from ottla.log import damage, lives
 from ottla.log.log_dir import STRAY
 from ottla.log.stray_folders import NEVER, STRAY_NOTE, StrayNote, decode
 from ottla.model.ids import uuid_to_text
@@ -19,6 +19,8 @@ def in_folder(broker: int, log_dir: str, retention_ms: int) -> list[Stray]:
     """Return the strays of a log dir, by name; `retention_ms`: how long its broker keeps them."""
     found = []
     try:
+        if _zookeeper_went_back(log_dir):
+            retention_ms = NEVER
         folders = sorted(Path(log_dir).glob(f"*{STRAY}"))
         for folder in folders:
             if not folder.is_dir() or (folder / damage.DAMAGE_FILE).exists():
@@ -38,6 +40,11 @@ def in_folder(broker: int, log_dir: str, retention_ms: int) -> list[Stray]:
     except OSError:
         return found
     return found
+
+
+def _zookeeper_went_back(log_dir: str) -> bool:
+    note = Path(log_dir) / lives.LIFE_FILE
+    return note.exists() and lives.decode(note.read_bytes()).zookeeper_went_back
 
 
 def _note(folder: Path) -> StrayNote | None:
