@@ -497,7 +497,7 @@ class Broker:
                 meta = decode_meta_properties(self.world.files.read_bytes(path))
             except (OSError, CheckpointError):
                 continue  # the log manager says what is wrong with it
-            if meta.cluster_id != self.services.cluster_id:
+            if meta.cluster_id not in (self.services.cluster_id, None):
                 raise StartupError(
                     f"{folder} belongs to cluster {meta.cluster_id}, but the ZooKeeper at "
                     f"{self.config.text('zookeeper.connect')} is of cluster "

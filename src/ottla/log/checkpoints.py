@@ -130,10 +130,10 @@ def encode_clean_shutdown(broker_epoch: int) -> bytes:
 
 
 class MetaProperties(msgspec.Struct, frozen=True):
-    """Whose folder this is: the cluster and the broker."""
+    """Whose folder this is: the cluster and the broker; None where the file does not say."""
 
-    cluster_id: str
-    broker_id: int
+    cluster_id: str | None
+    broker_id: int | None
 
 
 def encode_meta_properties(meta: MetaProperties) -> bytes:
@@ -141,15 +141,20 @@ def encode_meta_properties(meta: MetaProperties) -> bytes:
 
 
 def decode_meta_properties(data: bytes) -> MetaProperties:
-    """Read meta.properties of ZooKeeper mode (version 0)."""
+    """Read meta.properties of ZooKeeper mode (version 0), whatever is missing in it.
+
+    Kafka: `MetaProperties` and `MetaPropertiesVersion`.
+    """
     try:
         fields = parse_properties(data.decode("utf-8"))
-        if fields["version"] != "0":
+        version = int(fields.get("version", "0"))
+        if version != 0:
             raise CheckpointError(
-                f"meta.properties version {fields['version']} (KRaft); ZooKeeper mode writes 0"
+                f"meta.properties version {version} (KRaft); ZooKeeper mode writes 0"
             )
-        return MetaProperties(fields.get("cluster.id", ""), int(fields["broker.id"]))
-    except KeyError as error:
-        raise CheckpointError(f"meta.properties lacks {error}") from error
+        broker_id = fields.get("broker.id")
+        return MetaProperties(
+            fields.get("cluster.id"), None if broker_id is None else int(broker_id)
+        )
     except ValueError as error:
         raise CheckpointError(f"no meta.properties: {error}") from error

@@ -1,11 +1,19 @@
-"""Tells an OSError of the disk from one of this process.
+"""Tells an OSError of the disk from one of this process, and from records that are not read here.
 
-Who may call: the room `log`. A pure function.
+Who may call: the room `log`. Pure.
 """
 
 import errno
 
 _SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE))
+
+
+class UnreadFormatError(OSError):
+    """A log holds records of a format that is not read here (R21).
+
+    An OSError, because everything that reads a log takes it offline for one. This one says nothing
+    about the disk: only its partition goes offline, and no file of it is changed.
+    """
 
 
 def is_shortage(error: OSError) -> bool:

@@ -1,13 +1,15 @@
 """The gap bound of a log: a segment that begins above it begins where the one before it ends.
 
-Who may call: `recovery`, `local_log`, `log`, `cleaner`. A gap before a segment of a compacted log
-may be the cleaner's work, or the end of the older segment was lost with the machine's power. The
-bound tells them apart: the cleaner raises it, durably, before it removes anything, and cleans only
-what is flushed; new segments begin at the log end, whatever offsets are missing after it. So after
-a crash a gap above the bound is a loss, and a gap up to it is none (F5, adr/0022).
+Who may call: `recovery`, `local_log`, `log`, `cleaner`. A gap before a segment may be
+the cleaner's work (also where the policy is no longer compact), or the end of the older segment was
+lost with the machine's power. The bound tells them apart: the cleaner raises it, durably, before it
+removes anything, and cleans only what is flushed; new segments begin at the log end, whatever
+offsets are missing after it. So after a crash a gap above the bound is a loss, and a gap up to it
+is none (F5, adr/0022).
 Invariants: the file is durable before a segment is created above what it says; it says at least
 what the cleaner has reached. A JVM broker keeps to none of this, so it must not leave the file:
-when it loads a partition's folder it removes all files whose names end with `.deleted`.
+when it loads a partition's folder it removes all files whose names end with `.deleted`. Without the
+file a log may have gaps anywhere.
 """
 
 import contextlib
@@ -42,15 +44,14 @@ def decode(data: bytes) -> int | None:
 class GapBound:
     """The bound of one log and what its file says.
 
-    `on_disk`: what the file says, None without one. Only logs that are compacted have a file.
+    `on_disk`: what the file says, None without one.
     """
 
-    __slots__ = ("_job", "gap_before", "on_disk", "upto", "wanted")
+    __slots__ = ("_job", "gap_before", "on_disk", "upto")
 
-    def __init__(self, upto: int, on_disk: int | None = None, *, wanted: bool) -> None:
+    def __init__(self, upto: int, on_disk: int | None = None) -> None:
         self.upto = upto
         self.on_disk = on_disk
-        self.wanted = wanted or on_disk is not None
         self.gap_before: int | None = None
         """a log end before which offsets may be missing, since the log was truncated to it"""
         self._job = 0
@@ -59,7 +60,7 @@ class GapBound:
     @property
     def unwritten(self) -> bool:
         """Whether the file is to be written before the next segment is created."""
-        return self.wanted and self.on_disk != self.upto
+        return self.on_disk != self.upto
 
     def raise_to(self, offset: int) -> None:
         """Allow gaps up to `offset`, below which all is flushed; write the file before."""
@@ -74,10 +75,7 @@ class GapBound:
         self.gap_before = log_end_offset
         end: int | None = None
         with contextlib.suppress(CorruptRecordError):
-            if not active.size:
-                end = active.base_offset
-            elif self.wanted:
-                end = drain(active.finding_end())
+            end = active.base_offset if not active.size else drain(active.finding_end())
         if end == log_end_offset:
             self.gap_before = None
 

@@ -142,7 +142,6 @@ class LocalLog:
         self._rules = ValidationRules(config)
         self._index_interval = config.index_interval_bytes
         self._segment_bytes = config.segment_bytes
-        self.gaps.wanted = self.gaps.wanted or config.compact
         self._max_index_entries = max(config.segment_index_bytes // _TIME_INDEX_ENTRY, 1)
         self._active.index_limit = self._max_index_entries
         self._flush_messages = config.flush_messages
@@ -341,8 +340,7 @@ class LocalLog:
         Mostly a flush has done so before: only here the event loop waits for the disk.
         """
         if base_offset > self.log_end_offset or base_offset == self.gaps.gap_before:
-            if self.gaps.wanted:
-                self.flush()
+            self.flush()
             self.gaps.raise_to(base_offset)
         if self.gaps.unwritten:
             self._run(self.prepare_write(gap_bound.NAME, gap_bound.encode(self.gaps.upto)))
@@ -516,7 +514,7 @@ class LocalLog:
             or self._id_file.unsynced
             or bool(self._unsynced_folders)
             or bool(self._pending_snapshots)
-            or self.gaps.unwritten
+            or self._gaps_are_due
             or any(s.unsynced for s in self.segments)
         )
 
@@ -558,9 +556,14 @@ class LocalLog:
         job.folders, self._unsynced_folders = self._unsynced_folders, []
         if self._id_file.unsynced:
             self._id_file.add_to(job, self.dir)
-        if self.gaps.unwritten:
+        if self._gaps_are_due:
             self.gaps.add_to(job, self.dir)
         self._number(job)
+
+    @property
+    def _gaps_are_due(self) -> bool:
+        """Whether the gap bound is to be written: not yet for a log without records."""
+        return self.gaps.unwritten and (self._active.size > 0 or len(self.segments) > 1)
 
     def _number(self, job: FlushJob) -> None:
         self._jobs += 1

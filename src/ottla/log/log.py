@@ -13,6 +13,7 @@ from typing import Any
 
 from ottla.log import time_search
 from ottla.log.aborted import AbortedTransaction, overlapping
+from ottla.log.disk_errors import UnreadFormatError
 from ottla.log.epochs import EpochCache
 from ottla.log.index import CorruptIndexError
 from ottla.log.local_log import LocalLog
@@ -121,7 +122,8 @@ class Log(LocalLog):
         `cleaned_offset` how far the cleaner was (-1: never here), `high_watermark` what its
         checkpoint says. `on_damage` is called before a log that was closed cleanly is cut.
         `may_be_unwritten`: an fsync may have failed, so what is recovered is written anew. OSError
-        means the log dir is bad; nothing else is wrong enough not to open.
+        means the log dir is bad. Nothing else is wrong enough not to open, but a log with records
+        of another format is offline: nothing of it was changed, and nothing will be (R21).
         """
         loader = Loader(
             tp, dir_path, world,
@@ -130,13 +132,19 @@ class Log(LocalLog):
             log_start_offset=log_start_offset,
             producer_expiration_ms=producer_expiration_ms,
             index_interval=config.index_interval_bytes,
-            compact=config.compact or cleaned_offset >= 0,
             cleaned_offset=cleaned_offset,
             high_watermark=high_watermark,
             on_damage=on_damage, may_be_unwritten=may_be_unwritten,
         )  # fmt: skip
-        loaded = loader.begin() if fresh else (yield from loader.loading())
+        unread: UnreadFormatError | None = None
+        try:
+            loaded = loader.begin() if fresh else (yield from loader.loading())
+        except UnreadFormatError as error:
+            loaded, unread = loader.unread(), error
         log = cls(tp, dir_path, config, world, loaded, budget or TailBudget())
+        if unread is not None:
+            _logger.error("log offline partition=%s reason=%s", tp, unread)
+            log.mark_offline(str(unread))
         log.cleaned_offset = cleaned_offset
         # A log that ends before its written point has lost what was there: what is appended in its
         # place must not count as flushed after the next crash.

@@ -43,9 +43,11 @@ def lock(files: Files, log_dir: LogDir) -> None:
 def read_meta(
     files: Files, log_dir: LogDir, broker_id: int, known: MetaProperties | None
 ) -> MetaProperties | None:
-    """Return what meta.properties says, None without one.
+    """Return what meta.properties says, None without one or where it does not name the cluster.
 
-    StartupError unless it is of this broker and of the cluster that is known already.
+    StartupError unless it is of this broker and of the cluster that is known already. What it does
+    not say is no contradiction (Kafka's `MetaPropertiesEnsemble.verify`): a power loss may have
+    left it empty.
     """
     path = log_dir.file(checkpoints.META_PROPERTIES)
     if not files.exists(path):
@@ -54,12 +56,14 @@ def read_meta(
         meta = checkpoints.decode_meta_properties(files.read_bytes(path))
     except CheckpointError as error:
         raise StartupError(f"{path}: {error}") from error
-    if meta.broker_id != broker_id:
+    if meta.broker_id not in (broker_id, None):
         raise StartupError(
             f"{path} belongs to broker {meta.broker_id}, but broker.id={broker_id}; use that id or "
             "another log.dirs"
         )
-    if known is not None and known != meta:
+    if meta.cluster_id is None:
+        return None
+    if known is not None and known.cluster_id != meta.cluster_id:
         raise StartupError(
             f"{path} belongs to cluster {meta.cluster_id}, another log dir to {known.cluster_id}"
         )
@@ -67,10 +71,14 @@ def read_meta(
 
 
 def write_meta(files: Files, log_dir: LogDir, meta: MetaProperties) -> None:
-    """Mark a dir as this broker's and this cluster's, unless it is already."""
+    """Mark a dir as this broker's and this cluster's, unless it is already; keep all else."""
     path = log_dir.file(checkpoints.META_PROPERTIES)
-    if not files.exists(path):
-        files.write_atomic(path, checkpoints.encode_meta_properties(meta))
+    data = files.read_bytes(path) if files.exists(path) else b""
+    found = checkpoints.decode_meta_properties(data)
+    if found.broker_id is None or found.cluster_id is None:
+        kept = data.rstrip(b"\r\n\0")
+        kept = kept + b"\n" if kept else b""
+        files.write_atomic(path, kept + checkpoints.encode_meta_properties(meta))
 
 
 def take_clean_marker(files: Files, log_dir: LogDir) -> None:

@@ -19,7 +19,7 @@ from ottla.log.boot_ids import BootIdFiles
 from ottla.log.checkpoint_writer import Snapshot
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.dir_checkpoints import DirCheckpoints
-from ottla.log.disk_errors import is_shortage
+from ottla.log.disk_errors import UnreadFormatError, is_shortage
 from ottla.log.flusher import Flusher
 from ottla.log.leaving_folders import LeavingFolders
 from ottla.log.life_notes import LifeNotes
@@ -78,6 +78,8 @@ class LogManager:
         self.meta: MetaProperties | None = None
         self.on_dir_failure: Callable[[str], None] | None = None
         """called with the path of a log dir that went offline"""
+        self.on_log_failure: Callable[[TopicPartition], None] | None = None
+        """called with the partition of a log that went offline alone"""
         self._removals = Removals(world.files, world.clock, self._path_failed)
         self.on_damage: Callable[[LocalLog], None] | None = None
         self.aside = SetAside(world.files)
@@ -198,6 +200,10 @@ class LogManager:
         log = yield from self._opening(log_dir, tp, name, clean=log_dir.clean)
         logs[tp] = log
         log_dir.logs += 1
+        if log.failed is not None:  # as it was left
+            log_dir.unread = log_dir.unread or not log_dir.clean
+            log.set_high_watermark(log_dir.high_watermarks.get(tp, log.log_start_offset))
+            return
         if not log_dir.clean:
             self.recovered_logs += 1
         # Only the process died: all that it wrote is there, unless the system cut something.
@@ -257,7 +263,14 @@ class LogManager:
     # Failure ---------------------------------------------------------------------------
 
     def _log_failed(self, log: LocalLog, error: OSError) -> None:
-        self._dir_failed(self._dir_of(log), error)
+        if not isinstance(error, UnreadFormatError):
+            self._dir_failed(self._dir_of(log), error)
+            return
+        self._dir_of(log).unread = True
+        if self._futures.get(log.tp) is log:
+            del self._futures[log.tp]
+        if self.on_log_failure is not None:
+            self.on_log_failure(log.tp)
 
     def _log_damaged(self, log: LocalLog) -> None:
         if self.on_damage is not None:
@@ -658,7 +671,8 @@ class LogManager:
             log.abandon()
         for log_dir in self._live() if clean else ():
             self.lives.write_now(log_dir)
-            if self._boot_ids.known(log_dir) and log_dir.offline is None:
+            whole = log_dir.offline is None and not log_dir.unread
+            if self._boot_ids.known(log_dir) and whole:
                 self._boot_ids.withdraw(log_dir)
                 self._put_clean_marker(log_dir)
         self.abandon()
@@ -675,7 +689,7 @@ class LogManager:
         for log_dir in self._dirs.values():
             if log_dir.lock is None or log_dir.offline is not None:
                 continue
-            if log_dir.clean and not log_dir.damaged_after_clean_stop:
+            if log_dir.clean and not (log_dir.damaged_after_clean_stop or log_dir.unread):
                 self._put_clean_marker(log_dir)
             elif log_dir.same_boot:
                 self._boot_ids.write((log_dir,), self._unclean_dirs())

@@ -5,8 +5,10 @@ clean stop nothing but names, sizes and the small checkpoint files is read. Afte
 everything from the segment of the recovery point on is read and checked: the log is cut at the
 first bad batch, later segments go, indexes, epochs and producers are built again (F19, F21).
 Long work runs in slices (`slices`), so that the ZooKeeper session's pings go out during a start.
-Invariants: what was flushed before the recovery point is never cut; leftovers of interrupted
-deletions and compactions are finished or undone exactly as a JVM broker would.
+Invariants: leftovers of interrupted deletions and compactions are finished or undone exactly as a
+JVM broker would; R21: only what an interrupted append leaves, above the recovery point, is cut and
+gone. Records of another format: nothing is changed (`UnreadFormatError`). Any other bytes that are
+cut, and the segments behind them, are kept in the folder under names that end with `.aside`.
 """
 
 import contextlib
@@ -21,6 +23,7 @@ from ottla.log import checkpoints, damage, gap_bound, unreplicated
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.aborted_file import file_name
 from ottla.log.damage import Range
+from ottla.log.disk_errors import UnreadFormatError
 from ottla.log.epochs import EpochCache
 from ottla.log.flush import TEMPORARY_SUFFIX
 from ottla.log.gap_bound import GapBound
@@ -47,6 +50,8 @@ _WRITTEN_AT_ONCE = 256 * 1024
 UNCLEAN_MARK = ".ottla-unclean"
 """In the folder of a log that may lack acknowledged records at its end (R18)."""
 _INDEXES = (".index", ".timeindex", ".txnindex")
+ASIDE_SUFFIX = ".aside"
+"""Of files with what was cut and may be more than an interrupted append. Kafka ignores them."""
 _DIGITS = 20
 _NEVER = 2**63 - 1
 _FILES_AT_ONCE = 500
@@ -123,7 +128,6 @@ class Loader:
         log_start_offset: int,
         producer_expiration_ms: int,
         index_interval: int,
-        compact: bool,
         cleaned_offset: int,
         high_watermark: int | None,
         on_damage: Callable[[], None] | None = None,
@@ -134,8 +138,9 @@ class Loader:
         self._files = world.files
         self._now_ms = world.clock.wall_ms()
         self._clean = clean
+        self._was_clean = False
+        """whether the clean marker was there, although the log's end cannot be read"""
         self._interval = index_interval
-        self._compact = compact
         self._cleaned_offset = cleaned_offset
         self._replaced: set[int] = set()
         """base offsets of segments that a compaction replaced, known from what it left behind"""
@@ -153,7 +158,7 @@ class Loader:
             Producers(producer_expiration_ms),
             EpochCache(),
             [],
-            GapBound(0, wanted=compact),
+            GapBound(0),
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
         )
@@ -176,6 +181,7 @@ class Loader:
             loaded.segments.append(self._open_segment(base))
             if not count % _FILES_AT_ONCE:
                 yield None
+        yield from self._check_formats()
         self._read_topic_id(names)
         if damage.DAMAGE_FILE in names.others:
             loaded.damaged = damage.decode(
@@ -199,6 +205,29 @@ class Loader:
             data = self._files.read_bytes(self._path(unreplicated.NAME))
             loaded.producers.add_unreplicated(unreplicated.decode(data, loaded.log_end_offset))
         return loaded
+
+    def unread(self) -> Loaded:
+        """Return what is known of a log that `loading` refused (UnreadFormatError): as before it.
+
+        What the checkpoints say of it is to stay, so it ends where they say, or later.
+        """
+        loaded = self._loaded
+        last = loaded.segments[-1].base_offset
+        loaded.log_start_offset = max(loaded.log_start_offset, loaded.segments[0].base_offset)
+        loaded.log_end_offset = max(
+            last, loaded.recovery_point, loaded.log_start_offset, self._high_watermark or 0
+        )
+        for segment in loaded.segments:
+            segment.close()
+        return loaded
+
+    def _check_formats(self) -> Steps[None]:
+        """Look at the first batches, before anything is changed: after a clean stop at two."""
+        segments = self._loaded.segments
+        some = segments if not self._clean or len(segments) < 2 else (segments[0], segments[-1])
+        for segment in some:
+            segment.check_first()
+            yield None
 
     # Names -----------------------------------------------------------------------------
 
@@ -327,7 +356,7 @@ class Loader:
             if upto is None:
                 _log.warning("gap bound ignored partition=%s", self._tp)
             else:
-                self._loaded.gaps = GapBound(upto, upto, wanted=True)
+                self._loaded.gaps = GapBound(upto, upto)
 
     def _settle_gap_bound(self) -> None:
         """Trust the segments that are there; where records went, the bound goes down, too."""
@@ -360,12 +389,15 @@ class Loader:
             if index > first and not self._follows(segment, segments[index - 1], end):
                 self._drop_from(index, f"hole before {segment.base_offset}, log ends at {end}")
                 break
-            cut, end = yield from self._check_segment(segment)
+            cut, end, aside = yield from self._check_segment(segment)
             if self._may_be_unwritten:
                 yield from self._write_anew(segment)
             if cut:
-                loaded.cut_bytes = cut
-                self._drop_from(index + 1, f"{cut} bytes cut from {segment.base_offset}")
+                loaded.cut_bytes += cut
+                if [s.base_offset for s in segments[index + 1 : index + 2]] == [end]:
+                    continue  # no record is missing before the next segment
+                reason = f"{cut} bytes cut from {segment.base_offset}"
+                self._drop_from(index + 1, reason, aside=aside)
                 break
 
     def _rebuild_indexes(self, segments: list[Segment]) -> Steps[None]:
@@ -381,23 +413,32 @@ class Loader:
         """Return whether a segment begins where the one before it ends.
 
         If not, unflushed records were lost at a power loss while later ones were kept. Gaps are
-        right only where compaction may have been, or offsets are too far apart for one segment
-        (see `LocalLog.roll`): up to the gap bound, where it is known. A segment that another
+        right only where compaction has been, whatever the policy is now, or offsets are too far
+        apart for one segment (see `LocalLog.roll`): up to the gap bound. A segment that another
         follows had records; only compaction leaves none of them (simulator's seed 22000165: a power
         loss had kept nothing but its name).
-        """
-        if segment.base_offset > end:
-            bounded = self._loaded.gaps.on_disk is not None
-            if bounded and segment.base_offset > self._loaded.gaps.upto:
-                return False
-            base = before.base_offset
-            cleaned = before.size or base < self._cleaned_offset or base in self._replaced
-            far = segment.base_offset > before.max_offset
-            return far or ((self._compact or bounded) and bool(cleaned))
-        return segment.base_offset == end
 
-    def _drop_from(self, index: int, reason: str) -> None:
-        """Drop the segments from `index` on, which follow torn records."""
+        Without a gap bound a JVM broker wrote the log, and may have left gaps anywhere: all of it
+        is kept, as Kafka does. UnreadFormatError if segments overlap there.
+        """
+        base = segment.base_offset
+        bound = self._loaded.gaps.on_disk
+        if bound is None:
+            if base < end and segment.size:
+                raise UnreadFormatError(
+                    f"{segment.path('.log')} begins inside of the segment before it, which ends at "
+                    f"{end}; no file of the partition is changed"
+                )
+            return base >= end
+        if base <= end:
+            return base == end
+        if base > bound:
+            return False
+        cleaned = before.base_offset < self._cleaned_offset or before.base_offset in self._replaced
+        return base > before.max_offset or bool(before.size) or cleaned
+
+    def _drop_from(self, index: int, reason: str, *, aside: bool = False) -> None:
+        """Drop the segments from `index` on, which follow torn records, or rename them."""
         segments = self._loaded.segments
         later = segments[index:]
         _log.warning(
@@ -405,24 +446,65 @@ class Loader:
         )
         for gone in later:
             self._loaded.cut_bytes += gone.size
-            self._loaded.deleted_files += gone.mark_deleted()
+            if aside and gone.size:
+                gone.close()
+                path = gone.path(".log")
+                self._files.rename(path, self._unused(path))
+                gone.remove_indexes()
+            else:
+                self._loaded.deleted_files += gone.mark_deleted()
         del segments[index:]
 
-    def _check_segment(self, segment: Segment) -> Steps[tuple[int, int]]:
-        """Check each batch, build the indexes; return the bytes cut off and the end offset."""
+    def _check_segment(self, segment: Segment) -> Steps[tuple[int, int, bool]]:
+        """Check each batch, build the indexes; return what was cut and the end offset.
+
+        That is how many bytes, and whether they, or some before, are not an interrupted append's
+        and were kept aside.
+        """
         loaded = self._loaded
         if file_name(segment.base_offset, ".txnindex") in self._indexes:
             segment.replace_aborted([])
-        size, end, problem = yield from checking(
+        size, end, problem, torn = yield from checking(
             segment, loaded.epochs, loaded.producers, self._producers_from, self._interval
         )
+        cut = segment.size - size
+        aside = False
         if problem:
             _log.warning("bad batch partition=%s position=%d reason=%s", self._tp, size, problem)
-        cut = segment.size - size
+            aside = not torn or self._was_clean or end < loaded.recovery_point
         if cut:
+            if aside:
+                yield from self._keep_aside(segment, size)
             segment.cut(size)
         segment.finish_indexes()
-        return cut, end
+        return cut, end, aside
+
+    def _keep_aside(self, segment: Segment, position: int) -> Steps[None]:
+        """Copy what is about to be cut to a file of its own, durably, unless it is zeros."""
+        copy, path, begin = None, "", position
+        while position < segment.size:
+            data = segment.file.pread(min(_BYTES_AT_ONCE, segment.size - position), position)
+            if not data:
+                break
+            if copy is None and data.count(0) < len(data):
+                begin, path = position, self._unused(f"{segment.path('.log')}.{position}")
+                copy = self._files.open(path, create=True)
+            if copy is not None:
+                copy.pwrite([data], position - begin)
+            position += len(data)
+            yield None
+        if copy is not None:
+            copy.fsync()
+            copy.close()
+            self._files.fsync_dir(self._folder)
+            _log.warning("cut bytes kept aside partition=%s path=%s", self._tp, path)
+
+    def _unused(self, path: str) -> str:
+        """Return a name for a file that is kept aside: nothing that was kept is overwritten."""
+        number = 0
+        while self._files.exists(name := f"{path}.{number}{ASIDE_SUFFIX}"):
+            number += 1
+        return name
 
     def _write_anew(self, segment: Segment) -> Steps[None]:
         """Write what was read, so that the next fsync writes it to the disk (R12).
@@ -445,12 +527,8 @@ class Loader:
         segments = loaded.segments
         if segments:
             last = segments[-1]
-            trusted = self._clean and loaded.snapshots[-1:] == [loaded.recovery_point]
             if last.size == 0:
                 end = last.base_offset
-            elif trusted and loaded.recovery_point > last.base_offset:
-                # A clean stop leaves the log end in two places; both agree.
-                end = loaded.recovery_point
             else:
                 end = yield from self._read_log_end(last)
             if end < loaded.log_start_offset:
@@ -479,20 +557,54 @@ class Loader:
             loaded.recovery_point = loaded.log_end_offset
 
     def _read_log_end(self, last: Segment) -> Steps[int]:
+        """Return the offset after the last batch of the active segment, by reading its end.
+
+        Also after a clean stop: the file may have been copied, extended or cut short since.
+        """
+        point = self._loaded.recovery_point
+        # A clean stop leaves the log end in two places; both agree.
+        known = self._clean and self._loaded.snapshots[-1:] == [point] and point > last.base_offset
         try:
-            return (yield from last.finding_end())
+            end = yield from last.finding_end()
+            if known and end < point:
+                _log.warning(
+                    "records are missing partition=%s log_end_offset=%d expected=%d",
+                    self._tp, end, point,
+                )  # fmt: skip
+                self._loaded.may_be_incomplete = True
+            return end
         except CorruptRecordError as error:
+            if known:
+                _log.error(
+                    "log end unreadable, going on in a new segment partition=%s "
+                    "log_end_offset=%d error=%s",
+                    self._tp, point, error,
+                )  # fmt: skip
+                self._go_on_at(point)
+                return point
             # The clean marker was wrong, or another process wrote into the file since.
             _log.warning("log end unreadable, recovering partition=%s error=%s", self._tp, error)
             if self._on_damage is not None:
                 self._on_damage()
-            self._clean = False
+            self._clean, self._was_clean = False, self._clean
             self._loaded.may_be_incomplete = True
             self._recovered_from = last.base_offset
             self._loaded.epochs.truncate_from_end(last.base_offset)
             yield from self._load_producers(last.base_offset)
-            self._loaded.cut_bytes, end = yield from self._check_segment(last)
+            self._loaded.cut_bytes, end, _ = yield from self._check_segment(last)
             return end
+
+    def _go_on_at(self, end: int) -> None:
+        """Begin a segment behind one whose end cannot be read: nothing is cut there.
+
+        What was appended to it could not be read either.
+        """
+        gaps = self._loaded.gaps
+        if gaps.on_disk is not None:
+            self._files.write_atomic(self._path(gap_bound.NAME), gap_bound.encode(end))
+            self._loaded.gaps = GapBound(end, end)
+        segment = Segment.create(self._files, self._folder, end, self._now_ms)
+        self._loaded.segments.append(segment)
 
     def _settle_epochs(self, known: bool) -> Steps[None]:
         loaded = self._loaded

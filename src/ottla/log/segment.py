@@ -11,7 +11,8 @@ import contextlib
 from collections.abc import Iterator
 
 from ottla.log.aborted_file import AbortedFile
-from ottla.log.good_batches import good_batches
+from ottla.log.disk_errors import UnreadFormatError
+from ottla.log.good_batches import good_batches, other_format
 from ottla.log.index import (
     MAX_RELATIVE_OFFSET,
     OFFSET_ENTRY,
@@ -34,8 +35,10 @@ from ottla.wire.batch_header import (
     LENGTH,
     LOG_OVERHEAD,
     MAGIC,
+    MAGIC_AT,
     MAGIC_V2,
     MAX_TIMESTAMP,
+    START_BYTES,
     Header,
     crc_matches,
     unpack_header,
@@ -480,11 +483,11 @@ class Segment(AbortedFile):
                 chunk = file.pread(min(chunk_size, end - position), position)
                 chunk_size = _HEADER_CHUNK
                 if len(chunk) < HEADER_BYTES:
-                    raise self._corrupt(position, f"{len(chunk)} bytes are no batch")
+                    raise self.no_batch(position, f"{len(chunk)} bytes are no batch")
             header = unpack_header(chunk, position - start)
             size = header[LENGTH] + LOG_OVERHEAD
             if size < HEADER_BYTES or header[MAGIC] != MAGIC_V2 or position + size > end:
-                raise self._corrupt(position, f"size {size}, magic {header[MAGIC]}")
+                raise self.no_batch(position, f"size {size}, magic {header[MAGIC]}")
             if not next_offset <= header[BASE_OFFSET] <= upper:
                 raise self._corrupt(position, f"offset {header[BASE_OFFSET]} after {next_offset}")
             yield position, header
@@ -505,11 +508,11 @@ class Segment(AbortedFile):
                 chunk = memoryview(file.pread(min(_CHUNK, end - position), position))
                 start, at = position, 0
                 if len(chunk) < HEADER_BYTES:
-                    raise self._corrupt(position, f"{len(chunk)} bytes are no batch")
+                    raise self.no_batch(position, f"{len(chunk)} bytes are no batch")
             header = unpack_header(chunk, at)
             size = header[LENGTH] + LOG_OVERHEAD
             if size < HEADER_BYTES or header[MAGIC] != MAGIC_V2 or position + size > end:
-                raise self._corrupt(position, f"size {size}, magic {header[MAGIC]}")
+                raise self.no_batch(position, f"size {size}, magic {header[MAGIC]}")
             if at + size > len(chunk):
                 chunk = memoryview(file.pread(max(size, min(_CHUNK, end - position)), position))
                 start, at = position, 0
@@ -518,6 +521,41 @@ class Segment(AbortedFile):
                 raise self._corrupt(position, "the CRC does not match")
             yield position, header, batch
             position += size
+
+    def no_batch(
+        self, position: int, what: str, *, later: bool = False
+    ) -> CorruptRecordError | UnreadFormatError:
+        """Return what to raise where no batch begins: damage, or records of another format.
+
+        For `later` see `other_format`.
+        """
+        magic = other_format(self.file, position, self.size, self.base_offset, later=later)
+        return self._corrupt(position, what) if magic is None else self.unread(position, magic)
+
+    def unread(self, position: int, magic: int) -> UnreadFormatError:
+        """Return what to raise for records of this format, which are not read here."""
+        since = " (before Kafka 0.11)" if magic in (0, 1) else ""
+        return UnreadFormatError(
+            f"{self.path('.log')} holds records of message format {magic}{since} at byte "
+            f"{position}, which are not read here; no file of the partition is changed: serve it "
+            "from a broker that reads them (Kafka 3.9 does) or delete the topic"
+        )
+
+    def check_first(self) -> None:
+        """Raise UnreadFormatError if the segment begins with records of another format.
+
+        Closes the descriptor again: a start looks at thousands of segments.
+        """
+        if not self.size:
+            return
+        try:
+            start = self.file.pread(START_BYTES, 0)
+            if len(start) == START_BYTES and start[MAGIC_AT] != MAGIC_V2:
+                magic = other_format(self.file, 0, self.size, self.base_offset, later=True)
+                if magic is not None:
+                    raise self.unread(0, magic)
+        finally:
+            self.close()
 
     def _corrupt(self, position: int, what: str) -> CorruptRecordError:
         return CorruptRecordError(f"{self.path('.log')} is corrupt at byte {position}: {what}")

@@ -2,10 +2,11 @@
 
 Who may call: `recovery`. Kafka: `LogSegment.recover`. One loop with everything in it,
 because a segment may hold a million batches and a start waits for it (F19). Invariants: everything
-is checked: the CRC, increasing offsets, leader epochs that never decrease (where they do, a power
-loss undid an unflushed truncation, and the following batches were truncated before); the check ends
-at the first bad batch. Epochs, producers and indexes then know exactly
-the batches before it.
+is checked: the CRC and increasing offsets; the check ends at the first bad batch. Epochs, producers
+and indexes then know exactly the batches before it. What is whole but not read here is no bad
+batch: UnreadFormatError (R21). As in Kafka, a batch whose CRC is right is kept if its magic, which
+the CRC does not cover, is unknown (a read takes it for damage), and if its leader epoch is lower
+than the one before it (ZooKeeper may have been restored from an older state).
 """
 
 import logging
@@ -15,12 +16,15 @@ from google_crc32c import extend
 from google_crc32c import value as crc32c
 
 from ottla.log.aborted import AbortedTransaction
+from ottla.log.disk_errors import UnreadFormatError
 from ottla.log.epochs import EpochCache
+from ottla.log.good_batches import OLD_MAGICS
 from ottla.log.index import OffsetIndex, TimeIndex
 from ottla.log.producers import Producers
 from ottla.log.segment import Segment
 from ottla.log.slices import Reader, Steps
 from ottla.log.transactions import apply_batch
+from ottla.model.errors import OttlaError
 from ottla.model.protocol import NO_TIMESTAMP
 from ottla.wire.batch_header import (
     CONTROL_FLAG,
@@ -47,6 +51,8 @@ class Checked(NamedTuple):
     size: int
     next_offset: int
     problem: str
+    torn: bool
+    """whether an append that was interrupted may have left this; not a whole batch"""
 
 
 def checking(
@@ -71,6 +77,7 @@ def checking(
     left = _SLICE
     chunk = b""
     problem = ""
+    torn = True
     while position < size:
         at = position - start
         after = at + HEADER_BYTES
@@ -83,14 +90,16 @@ def checking(
                 start, at = position, 0
                 if len(chunk) < HEADER_BYTES:
                     problem = f"{len(chunk)} bytes are no batch"
+                    _refuse_other_format(segment, position)
                     break
         (
             base, length, epoch, magic, crc, attributes, last_delta,
             _, timestamp, producer_id, producer_epoch, sequence, _,
         ) = unpack_header(chunk, at)  # fmt: skip
         batch_size = length + LOG_OVERHEAD
-        if batch_size < HEADER_BYTES or magic != MAGIC_V2 or position + batch_size > size:
+        if batch_size < HEADER_BYTES or magic in OLD_MAGICS or position + batch_size > size:
             problem = f"size {batch_size}, magic {magic}"
+            _refuse_other_format(segment, position)
             break
         after = at + batch_size
         if after <= len(chunk):
@@ -105,15 +114,20 @@ def checking(
             good = crc32c(chunk[CRC_START:after]) == crc
         if not good:
             problem = "the CRC does not match"
+            if magic != MAGIC_V2:
+                _refuse_other_format(segment, position)
             break
         last = base + last_delta
-        if base < next_offset or last > highest:
+        if last > highest:
+            raise UnreadFormatError(
+                f"{segment.path('.log')} holds offset {last} at byte {position}, too far from its "
+                "first one for an index; no file of the partition is changed"
+            )
+        if base < next_offset:
             problem = f"offset {base} after {next_offset}"
+            torn = False
             break
         if epoch != latest and epoch >= 0:
-            if epoch < latest:
-                problem = f"leader epoch {epoch} after {latest}"
-                break
             epochs.assign(epoch, base)
             latest = epoch
         next_offset = last + 1
@@ -130,7 +144,13 @@ def checking(
             left -= 1
             if attributes & CONTROL_FLAG:
                 header = unpack_header(chunk, at)
-                done = apply_batch(producers, header, memoryview(chunk)[at:after])
+                try:
+                    done = apply_batch(producers, header, memoryview(chunk)[at:after])
+                except OttlaError as error:
+                    raise UnreadFormatError(
+                        f"{segment.path('.log')} holds a control record at byte {position} that "
+                        f"is not understood ({error}); no file of the partition is changed"
+                    ) from error
                 if done is not None and done.aborted:
                     segment.append_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
             else:
@@ -140,7 +160,13 @@ def checking(
                     bool(attributes & TRANSACTIONAL_FLAG),
                 )  # fmt: skip
     segment.settle_indexes(newest, newest_offset, unindexed)
-    return Checked(position, next_offset, problem)
+    return Checked(position, next_offset, problem, torn)
+
+
+def _refuse_other_format(segment: Segment, position: int) -> None:
+    refusal = segment.no_batch(position, "", later=True)
+    if isinstance(refusal, UnreadFormatError):
+        raise refusal
 
 
 def _crc_of_large(reader: Reader, position: int, batch_size: int) -> Steps[int]:

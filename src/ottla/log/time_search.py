@@ -15,9 +15,15 @@ from functools import partial
 from ottla.log.local_log import LocalLog
 from ottla.log.results import NotInMemoryError, TimestampOffset
 from ottla.log.segment import Segment
-from ottla.model.errors import CorruptRecordError, ErrorCode, OttlaError
+from ottla.model.errors import CorruptRecordError, ErrorCode, InvalidRecordError, OttlaError
 from ottla.model.steps import Driven
-from ottla.wire.batch_header import BASE_OFFSET, LAST_OFFSET_DELTA, LEADER_EPOCH, MAX_TIMESTAMP
+from ottla.wire.batch_header import (
+    BASE_OFFSET,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    MAX_TIMESTAMP,
+    Header,
+)
 from ottla.wire.records import iter_records
 
 MOST_ATTEMPTS = 10
@@ -146,7 +152,7 @@ class _Job:
 
     def __init__(self, segment: Segment) -> None:
         self.probe = segment.probe()
-        self.problem: OSError | CorruptRecordError | None = None
+        self.problem: OSError | CorruptRecordError | InvalidRecordError | None = None
         self._file = segment.file
 
     def __call__(self) -> None:
@@ -187,7 +193,7 @@ class _TimestampJob(_Job):
     def _read(self) -> None:
         try:
             self._search()
-        except CorruptRecordError as error:
+        except (CorruptRecordError, InvalidRecordError) as error:
             self.problem = error
 
     def _search(self) -> None:
@@ -200,9 +206,16 @@ class _TimestampJob(_Job):
             self.problem_at = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
             if header[MAX_TIMESTAMP] < timestamp:
                 continue
-            for record in iter_records(batch):
-                if record.timestamp >= timestamp and record.offset >= self._log_start_offset:
-                    self.found = TimestampOffset(
-                        record.timestamp, record.offset, header[LEADER_EPOCH]
-                    )
-                    return
+            try:
+                self.found = self._first_in(header, batch)
+            except CorruptRecordError as error:
+                # Its CRC is right: an unknown codec, say, is no damage of the disk.
+                raise InvalidRecordError(str(error)) from error
+            if self.found is not None:
+                return
+
+    def _first_in(self, header: Header, batch: memoryview) -> TimestampOffset | None:
+        for record in iter_records(batch):
+            if record.timestamp >= self._timestamp and record.offset >= self._log_start_offset:
+                return TimestampOffset(record.timestamp, record.offset, header[LEADER_EPOCH])
+        return None

@@ -211,16 +211,25 @@ def refuse_magic(magic: int) -> NoReturn:
 def check_follower_batches(records: memoryview) -> list[tuple[int, Header]]:
     """Return (place, header) of each whole batch the leader sent; a torn last one is left out.
 
-    CorruptRecordError for a bad CRC or size; the offsets must increase.
+    CorruptRecordError for a bad CRC or size; the offsets must increase. UnsupportedFormatError if
+    it begins with another format; where one comes later, what is before it is returned.
     """
     found: list[tuple[int, Header]] = []
     position = 0
     total = len(records)
     last = -1
-    while position + HEADER_BYTES <= total:
+    while position + START_BYTES <= total:
+        magic = records[position + MAGIC_AT]
+        if magic != MAGIC_V2 and found:
+            break  # what precedes it is appended first
+        if magic != MAGIC_V2:
+            raise UnsupportedFormatError(
+                f"the leader sent records of message format {magic}, which are not read here: "
+                "keep the partition on brokers that read them (Kafka 3.9 does)"
+            )
+        if position + HEADER_BYTES > total:
+            break
         header: Header = unpack_header(records, position)
-        if header[MAGIC] != MAGIC_V2:
-            refuse_magic(header[MAGIC])
         size = header[LENGTH] + LOG_OVERHEAD
         if size < HEADER_BYTES:
             raise CorruptRecordError(f"a batch declares {size} bytes, less than its header")

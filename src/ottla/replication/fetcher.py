@@ -32,6 +32,7 @@ from ottla.model.errors import (
     NotLeaderError,
     OttlaError,
     StorageError,
+    UnsupportedFormatError,
 )
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
@@ -71,6 +72,9 @@ waits the full second each time, and so do the producers with acks=all.
 
 MAX_THROTTLE_DELAY_S = 1.0
 """The quota is checked again after this time at most: the throttle may have been removed."""
+
+UNREAD_FORMAT_BACKOFF_S = 60.0
+"""A partition whose leader sends records of a format that is not read here is tried so seldom."""
 
 SESSION_ENDED = (
     ErrorCode.NONE,
@@ -444,7 +448,11 @@ class LeaderFetcher:
             return
         state.continues = False
         self._read_position(state)
-        self._back_off(state)
+        if isinstance(reason, UnsupportedFormatError):  # only its retention frees the leader of it
+            due_s = self._world.clock.monotonic() + UNREAD_FORMAT_BACKOFF_S
+            self._delay_until(state, due_s)
+        else:
+            self._back_off(state)
 
     def _append(self, state: PartitionFetchState, data: FetchResponse.PartitionData) -> None:
         partition = state.partition

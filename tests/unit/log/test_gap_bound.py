@@ -112,23 +112,84 @@ def test_a_flush_writes_it_before_a_roll_has_to(kit):
     assert len(kit.files.calls) == calls, "appends wait for no disk"
 
 
-def test_a_log_that_is_not_compacted_has_no_file(kit):
-    log = kit.open(segment_bytes=400)
-    kit.fill(log, 12)
-    log.close()
+def test_a_log_without_records_has_no_file(kit):
+    log = kit.open(**COMPACTED)
+    assert not log.has_unsynced_files() or log.flush() is None
     assert not (kit.folder / gap_bound.NAME).exists()
 
 
-def test_a_log_that_becomes_compacted_gets_one(kit):
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_log_keeps_its_bound_whatever_its_policy_is(kit, policy):
     log = kit.open(segment_bytes=400)
-    kit.fill(log, 12)
-    log.update_config(kit.config(**COMPACTED))
-    kit.fill(log, 12)
+    kit.fill(log, 24)
     last = [s.base_offset for s in log.segments][-1]
     assert bound_on_disk(kit) < last
     log.abandon()
     lose_the_last_batches(kit, log.segments[-2].base_offset, 1, log.size // 24)
-    assert kit.open(**COMPACTED).log_end_offset == last - 1
+    log = kit.open(segment_bytes=400, cleanup_policy=policy)
+    assert log.log_end_offset == last - 1
+
+
+def foreign_log_with_holes(kit, **config):
+    """Leave what a JVM broker's cleaner may: segments with holes between and in them, no bound."""
+    log = kit.open(segment_bytes=400, cleanup_policy="compact")
+    for offset in (0, 1, 7, 8, 30, 31, 32, 90, 91, 200, 201, 202):
+        log.append_as_follower(kit.batch(1, base_offset=offset, size=60))
+    log.abandon()
+    kept = [s.base_offset for s in log.segments]
+    names = {base: f"{base:020d}.log" for base in kept}
+    for base in kept[1:]:  # named after its first batch, as followers of Kafka do
+        data = (kit.folder / names[base]).read_bytes()
+        first = int.from_bytes(data[:8], "big")
+        (kit.folder / names[base]).unlink()
+        (kit.folder / f"{first:020d}.log").write_bytes(data)
+    for path in kit.folder.iterdir():
+        if path.suffix != ".log":
+            path.unlink()
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
+@pytest.mark.parametrize("recovery_point", [0, 31, 203])
+def test_holes_of_an_earlier_compaction_are_no_loss(kit, policy, recovery_point):
+    """Kafka keeps all of it, whatever the policy is now: a JVM broker's log has no bound."""
+    foreign_log_with_holes(kit)
+    log = kit.open(cleanup_policy=policy, recovery_point=recovery_point)
+    assert (log.log_end_offset, log.cut_bytes) == (203, 0)
+    assert [o for o in range(203) if log.read(o, 1, 203).parts]
+    kit.fill(log, 1)
+    log = kit.reopen(log, cleanup_policy=policy)
+    assert log.log_end_offset == 204
+
+
+@pytest.mark.parametrize("recovery_point", [0, 5])
+def test_nor_are_those_of_our_own_cleaner_when_the_policy_changed(kit, recovery_point):
+    log, bases = filled(kit)
+    log.gaps.raise_to(bases[-1])
+    log.flush()
+    batch_bytes = log.size // BATCHES
+    log.abandon()
+    lose_the_last_batches(kit, bases[0], 1, batch_bytes)  # the cleaner's work, as it looks
+    log = kit.open(segment_bytes=400, cleanup_policy="delete", recovery_point=recovery_point)
+    assert log.log_end_offset == BATCHES
+    assert [s.base_offset for s in log.segments] == bases
+
+
+def test_nor_is_an_empty_segment_of_a_log_without_a_bound(kit):
+    foreign_log_with_holes(kit)
+    first = min(kit.folder.glob("*.log"))
+    first.write_bytes(b"")
+    assert kit.open().log_end_offset == 203
+
+
+def test_segments_of_such_a_log_that_overlap_are_not_touched(kit):
+    foreign_log_with_holes(kit)
+    other = kit.folder / f"{1:020d}.log"
+    other.write_bytes(kit.batch(1, base_offset=1))
+    before = {p.name: p.read_bytes() for p in kit.folder.iterdir()}
+    log = kit.open()
+    assert "begins inside of the segment before it" in str(log.failed)
+    log.abandon()
+    assert {p.name: p.read_bytes() for p in kit.folder.iterdir()} == before
 
 
 GARBAGE = [b"", b"gaps_upto=0\n", b"gaps_upto=0\ncrc32c=00000000\n", b"\xff"]
@@ -279,7 +340,7 @@ def test_of_two_jobs_the_later_one_counts():
             self.number, self.folders = number, []
             self.to_write = [(f"/t-0/{gap_bound.NAME}", gap_bound.encode(upto))]
 
-    gaps = GapBound(9, wanted=True)
+    gaps = GapBound(9)
     gaps.written_by(Job(2, 9))
     gaps.written_by(Job(1, 5))
     assert gaps.on_disk == 9

@@ -80,7 +80,7 @@ def test_a_lock_keeps_a_second_broker_out(kit):
     [
         ("version=0\nbroker.id=7\ncluster.id=x\n", "broker 7"),
         ("version=1\nnode.id=1\nbroker.id=1\ncluster.id=x\n", "KRaft"),
-        ("version=0\ncluster.id=x\n", "broker.id"),
+        ("version=one\nbroker.id=1\n", "meta.properties"),
         ("version=0\nbroker.id=one\n", "meta.properties"),
     ],
 )
@@ -89,6 +89,29 @@ def test_foreign_folders_are_refused(kit, text, complaint):
     (kit.root / "data" / "meta.properties").write_text(text)
     with pytest.raises(StartupError, match=complaint):
         started(kit)
+
+
+@pytest.mark.parametrize(
+    ("data", "kept"),
+    [
+        (b"", b""),
+        (bytes(512), b""),
+        (b"#Sat Nov 21\n", b"#Sat Nov 21\n"),
+        (b"version=0\ncluster.id=x\n", b"cluster.id=x\n"),
+        (b"version=0\r\nbroker.id=1\r\n", b"broker.id=1\n"),
+        (b"broker.id=1\ncluster.id=x\n", b"broker.id=1\ncluster.id=x\n"),
+        (b"broker.id=1\ndirectory.id=abc\nmine=1\n", b"directory.id=abc\nmine=1\n"),
+    ],
+)
+def test_what_meta_properties_does_not_say_is_completed(kit, data, kept):
+    """As Kafka 3.9 does: see tests/compat/test_files_with_kafka.py."""
+    (kit.root / "data").mkdir()
+    path = kit.root / "data" / "meta.properties"
+    path.write_bytes(data)
+    manager = started(kit)
+    manager.write_meta(MetaProperties("x", 1))
+    assert checkpoints.decode_meta_properties(path.read_bytes()) == MetaProperties("x", 1)
+    assert kept in path.read_bytes()
 
 
 def test_two_dirs_of_different_clusters_are_refused(kit):
@@ -406,7 +429,7 @@ def test_periodic_tends_all_logs_in_slices(kit):
     kit.clock.advance(400)
     manager.periodic(kit.clock.wall)
     assert all(log.log_start_offset > 0 for log in manager.logs())
-    deleted = list((kit.root / "data").glob("*/*.deleted"))
+    deleted = list((kit.root / "data").glob("*/0*.deleted"))
     assert deleted
     kit.clock.advance(400)
     remove_due(kit, manager)

@@ -99,7 +99,7 @@ def test_f46_nothing_is_removed_by_the_event_loop(kit, monkeypatch, how):
         else:
             manager.create_future(tp, str(kit.root / "b"))
             manager.delete_future(tp)
-    left = [*kit.root.glob("*/*-delete"), *kit.root.glob("*/*/*.deleted")]
+    left = [*kit.root.glob("*/*-delete"), *kit.root.glob("*/*/0*.deleted")]
     assert left
     assert watched.steps == []
     kit.clock.advance(61)
@@ -161,7 +161,7 @@ def test_files_of_a_folder_that_is_renamed_amid_a_step_are_found(kit):
         kit.fill(one, 10)
         one.truncate_to(3)
     manager.remove_deleted(future)
-    assert list((kit.root / "b").glob("*-future/*.deleted"))
+    assert list((kit.root / "b").glob("*-future/0*.deleted"))
 
     class Moves:
         async def run(self, function, *args):
@@ -171,7 +171,7 @@ def test_files_of_a_folder_that_is_renamed_amid_a_step_are_found(kit):
 
     asyncio.run(manager.remove_due(Moves()))
     assert (kit.root / "b" / "topic-0").is_dir()
-    assert not list((kit.root / "b").glob("*/*.deleted"))
+    assert not list((kit.root / "b").glob("*/0*.deleted"))
 
 
 def test_links_are_removed_and_not_followed(tmp_path):

@@ -86,7 +86,9 @@ def _cluster_id(folder: ClusterDir, cluster: LocalCluster) -> str:
     for broker in cluster.brokers:
         try:
             file = folder.data_dir(broker.id) / META_PROPERTIES
-            return decode_meta_properties(file.read_bytes()).cluster_id
+            found = decode_meta_properties(file.read_bytes()).cluster_id
+            if found is not None:
+                return found
         except (OSError, CheckpointError):
             continue
     raise OttlaError(f"no broker of {folder} has ever started; use another --dir")
