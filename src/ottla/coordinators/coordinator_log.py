@@ -38,7 +38,8 @@ from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.wire.batch_header import BatchHeader
 from ottla.wire.compression import NONE as UNCOMPRESSED
-from ottla.wire.records import Record, build_batch, iter_batches, iter_payload, read_payload
+from ottla.wire.message_sets import iter_all_formats
+from ottla.wire.records import Record, build_batch, iter_payload, read_payload
 
 logger = logging.getLogger(__name__)
 
@@ -431,8 +432,8 @@ class CoordinatorLog:
                 break
             for part in read.parts:
                 view = memoryview(part)
-                for pos, header in iter_batches(view):
-                    found = await self._records(header, view[pos : pos + header.size])
+                for header, batch in iter_all_formats(view):
+                    found = await self._records(header, batch)
                     for _ in loader.load_batch(header, found):
                         if time_slice.over:
                             await time_slice.next()

@@ -1,28 +1,28 @@
 """Good batches: which of the bytes read from a file are whole batches with the right CRC (F20).
 
-And which are whole entries of another format: valid records, which are not read here (R21).
+And which are entries of another format: messages before Kafka 0.11, which are served as they are,
+and what no version known here has written, which a start keeps (R21).
 Who may call: `segment`, `segment_check`.
 """
-
-import zlib
 
 from google_crc32c import extend
 from google_crc32c import value as crc32c
 
 from ottla.model.ports import File
 from ottla.wire.batch_header import (
+    BASE_OFFSET,
     CRC_START,
     HEADER_BYTES,
     LEAST_LENGTH,
+    LENGTH,
     LOG_OVERHEAD,
-    MAGIC_AT,
     MAGIC_V2,
     START_BYTES,
     unpack_check,
     unpack_start,
 )
+from ottla.wire.message_sets import OLD_MAGICS, old_entry
 
-OLD_MAGICS = (0, 1)
 _MAX_RELATIVE_OFFSET = 2**31 - 1
 _PIECE = 1 << 20
 
@@ -34,13 +34,24 @@ def good_batches(data: bytes, first_offset: int, upto_offset: int) -> tuple[int,
     limit = len(data)
     last_start = limit - HEADER_BYTES
     next_offset = first_offset
-    while end <= last_start:
-        base, length, magic, crc, last_delta = unpack_check(data, end)
-        if base >= upto_offset:
-            break
+    while end < limit:
+        base, length, magic, crc, last_delta = (
+            unpack_check(data, end) if end <= last_start else (0, 0, 0, 0, 0)
+        )
         size = length + LOG_OVERHEAD
         if size < HEADER_BYTES or magic != MAGIC_V2:
-            return end, f"size {size}, magic {magic}"
+            old = old_entry(data, end)
+            if old is None:
+                return end, f"size {size}, magic {magic}" if end <= last_start else None
+            if old[BASE_OFFSET] >= upto_offset:
+                break
+            if old[BASE_OFFSET] < next_offset:
+                return begin, f"offset {old[BASE_OFFSET]} after {next_offset}"
+            next_offset = old[BASE_OFFSET] + 1
+            begin, end = end, end + old[LENGTH] + LOG_OVERHEAD
+            continue
+        if base >= upto_offset:
+            break
         after = end + size
         if after > limit and base >= next_offset:
             break
@@ -55,32 +66,23 @@ def good_batches(data: bytes, first_offset: int, upto_offset: int) -> tuple[int,
     return end, None
 
 
-def other_format(
-    file: File, position: int, end: int, base_offset: int, *, later: bool
-) -> int | None:
-    """Return the format of a whole entry at `position` that is no batch of format 2, else None.
+def later_format(file: File, position: int, end: int, base_offset: int) -> int | None:
+    """Return the magic of an entry that no version known here has written, None if there is none.
 
-    Formats 0 and 1 (message sets, before Kafka 0.11) are recognised by their CRC-32, which begins
-    at the magic (Kafka's `LegacyRecord`). A `later` format, whose checksum nobody knows yet, by a
-    base offset that this segment can hold and a length that fits; but where the CRC of format 2 is
-    right, one bit of the magic, which it does not cover, was flipped. A read, which deletes
-    nothing, takes both for damage.
+    Nobody knows its checksum yet, so it is one if its base offset fits the segment and its length
+    the file. But where the CRC of format 2 is right, one bit of the magic was flipped, which that
+    CRC does not cover.
     """
     start = file.pread(HEADER_BYTES, position)
     if len(start) < START_BYTES:
         return None
-    base, length, crc, magic = unpack_start(start, 0)
+    base, length, _, magic = unpack_start(start, 0)
     after = position + LOG_OVERHEAD + length
-    if length < LEAST_LENGTH or after > end or magic == MAGIC_V2:
+    if magic == MAGIC_V2 or magic in OLD_MAGICS or length < LEAST_LENGTH or after > end:
         return None
-    if magic in OLD_MAGICS:
-        found = 0
-        for at in range(position + MAGIC_AT, after, _PIECE):
-            found = zlib.crc32(file.pread(min(_PIECE, after - at), at), found)
-        return int(magic) if found == crc & 0xFFFFFFFF else None
-    if not (later and 0 <= base - base_offset <= _MAX_RELATIVE_OFFSET):
+    if not 0 <= base - base_offset <= _MAX_RELATIVE_OFFSET:
         return None
-    if len(start) < HEADER_BYTES or after - position < HEADER_BYTES:
+    if after - position < HEADER_BYTES:
         return int(magic)
     found = 0
     for at in range(position + CRC_START, after, _PIECE):

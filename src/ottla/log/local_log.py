@@ -45,6 +45,7 @@ from ottla.wire.batch_header import (
     Header,
     crc_matches,
     unpack_header,
+    unpack_start,
 )
 
 _logger = logging.getLogger(__name__)
@@ -400,11 +401,12 @@ class LocalLog:
 
     def upper_bound(self, found: LogRead) -> int:
         """Return an offset beyond all that was read, as near as the index shows."""
-        header: Header = unpack_header(found.parts[-1], 0)
         if not found.from_file:  # one batch per part
+            header: Header = unpack_header(found.parts[-1], 0)
             return header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
-        index = self._segment_index(header[BASE_OFFSET])
-        upper = self.segments[index].offsets.beyond(header[BASE_OFFSET], found.size)
+        base, _, _, _ = unpack_start(found.parts[-1], 0)  # all that an old entry may have
+        index = self._segment_index(base)
+        upper = self.segments[index].offsets.beyond(base, found.size)
         return self.range_of(self.segments[index])[1] if upper is None else upper
 
     def assign_topic_id(self, topic_id: bytes) -> None:

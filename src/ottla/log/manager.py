@@ -19,7 +19,7 @@ from ottla.log.boot_ids import BootIdFiles
 from ottla.log.checkpoint_writer import Snapshot
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.dir_checkpoints import DirCheckpoints
-from ottla.log.disk_errors import UnreadFormatError, is_shortage
+from ottla.log.disk_errors import is_shortage
 from ottla.log.flusher import Flusher
 from ottla.log.leaving_folders import LeavingFolders
 from ottla.log.life_notes import LifeNotes
@@ -78,8 +78,6 @@ class LogManager:
         self.meta: MetaProperties | None = None
         self.on_dir_failure: Callable[[str], None] | None = None
         """called with the path of a log dir that went offline"""
-        self.on_log_failure: Callable[[TopicPartition], None] | None = None
-        """called with the partition of a log that went offline alone"""
         self._removals = Removals(world.files, world.clock, self._path_failed)
         self.on_damage: Callable[[LocalLog], None] | None = None
         self.aside = SetAside(world.files)
@@ -263,14 +261,7 @@ class LogManager:
     # Failure ---------------------------------------------------------------------------
 
     def _log_failed(self, log: LocalLog, error: OSError) -> None:
-        if not isinstance(error, UnreadFormatError):
-            self._dir_failed(self._dir_of(log), error)
-            return
-        self._dir_of(log).unread = True
-        if self._futures.get(log.tp) is log:
-            del self._futures[log.tp]
-        if self.on_log_failure is not None:
-            self.on_log_failure(log.tp)
+        self._dir_failed(self._dir_of(log), error)
 
     def _log_damaged(self, log: LocalLog) -> None:
         if self.on_damage is not None:

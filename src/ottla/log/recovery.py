@@ -181,7 +181,6 @@ class Loader:
             loaded.segments.append(self._open_segment(base))
             if not count % _FILES_AT_ONCE:
                 yield None
-        yield from self._check_formats()
         self._read_topic_id(names)
         if damage.DAMAGE_FILE in names.others:
             loaded.damaged = damage.decode(
@@ -220,14 +219,6 @@ class Loader:
         for segment in loaded.segments:
             segment.close()
         return loaded
-
-    def _check_formats(self) -> Steps[None]:
-        """Look at the first batches, before anything is changed: after a clean stop at two."""
-        segments = self._loaded.segments
-        some = segments if not self._clean or len(segments) < 2 else (segments[0], segments[-1])
-        for segment in some:
-            segment.check_first()
-            yield None
 
     # Names -----------------------------------------------------------------------------
 
@@ -572,6 +563,8 @@ class Loader:
                     self._tp, end, point,
                 )  # fmt: skip
                 self._loaded.may_be_incomplete = True
+            if self._clean:
+                last.close()  # thousands of logs may have no append for long
             return end
         except CorruptRecordError as error:
             if known:

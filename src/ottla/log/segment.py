@@ -1,7 +1,8 @@
 """One segment: a `.log` file of record batches with its indexes.
 
 Who may call: `log` and `recovery`. Kafka: `LogSegment` and `FileRecords`. Invariants:
-batches lie back to back from 0 to `size`; nothing beyond `size` is ever read; indexes and the
+batches lie back to back from 0 to `size`, among them entries of format 0 and 1, each with a header
+as if it were a batch (`wire.message_sets`); nothing beyond `size` is ever read; indexes and the
 aborted-transaction index are loaded at first use and may be dropped again (`release`) while the
 segment is not the active one. Reads from the file check the CRC of every batch they return: a
 flipped bit is never served as good (F20).
@@ -11,8 +12,7 @@ import contextlib
 from collections.abc import Iterator
 
 from ottla.log.aborted_file import AbortedFile
-from ottla.log.disk_errors import UnreadFormatError
-from ottla.log.good_batches import good_batches, other_format
+from ottla.log.good_batches import good_batches
 from ottla.log.index import (
     MAX_RELATIVE_OFFSET,
     OFFSET_ENTRY,
@@ -32,6 +32,7 @@ from ottla.wire.batch_header import (
     CRC,
     HEADER_BYTES,
     LAST_OFFSET_DELTA,
+    LEAST_LENGTH,
     LENGTH,
     LOG_OVERHEAD,
     MAGIC,
@@ -42,7 +43,9 @@ from ottla.wire.batch_header import (
     Header,
     crc_matches,
     unpack_header,
+    unpack_start,
 )
+from ottla.wire.message_sets import OLD_MAGICS, old_entry
 
 _CHUNK = 1 << 20
 _FIRST_HEADER_CHUNK = 1 << 13
@@ -51,6 +54,16 @@ _SLICE = 1500
 """so many headers between two yields"""
 MOST_AT_ONCE = 4 << 20
 """Bytes per read at most: they are checked and copied in one callback."""
+
+
+NO_HEADER: Header = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+"""Stands for bytes that are too few for a batch's header: its magic is no batch's."""
+
+
+def _what(header: Header, chunk: bytes | memoryview) -> str:
+    if header is NO_HEADER:
+        return f"{len(chunk)} bytes are no batch"
+    return f"size {header[LENGTH] + LOG_OVERHEAD}, magic {header[MAGIC]}"
 
 
 class Segment(AbortedFile):
@@ -482,12 +495,15 @@ class Segment(AbortedFile):
                 start = position
                 chunk = file.pread(min(chunk_size, end - position), position)
                 chunk_size = _HEADER_CHUNK
-                if len(chunk) < HEADER_BYTES:
-                    raise self.no_batch(position, f"{len(chunk)} bytes are no batch")
-            header = unpack_header(chunk, position - start)
+            whole = len(chunk) >= HEADER_BYTES
+            header = unpack_header(chunk, position - start) if whole else NO_HEADER
             size = header[LENGTH] + LOG_OVERHEAD
             if size < HEADER_BYTES or header[MAGIC] != MAGIC_V2 or position + size > end:
-                raise self.no_batch(position, f"size {size}, magic {header[MAGIC]}")
+                found = self.old_entry(position, end)
+                if found is None:
+                    raise self._corrupt(position, _what(header, chunk))
+                header = found[0]
+                size = header[LENGTH] + LOG_OVERHEAD
             if not next_offset <= header[BASE_OFFSET] <= upper:
                 raise self._corrupt(position, f"offset {header[BASE_OFFSET]} after {next_offset}")
             yield position, header
@@ -507,12 +523,15 @@ class Segment(AbortedFile):
             if at + HEADER_BYTES > len(chunk):
                 chunk = memoryview(file.pread(min(_CHUNK, end - position), position))
                 start, at = position, 0
-                if len(chunk) < HEADER_BYTES:
-                    raise self.no_batch(position, f"{len(chunk)} bytes are no batch")
-            header = unpack_header(chunk, at)
+            header = unpack_header(chunk, at) if len(chunk) >= HEADER_BYTES else NO_HEADER
             size = header[LENGTH] + LOG_OVERHEAD
             if size < HEADER_BYTES or header[MAGIC] != MAGIC_V2 or position + size > end:
-                raise self.no_batch(position, f"size {size}, magic {header[MAGIC]}")
+                found = self.old_entry(position, end)
+                if found is None:
+                    raise self._corrupt(position, _what(header, chunk))
+                yield position, *found
+                position += len(found[1])
+                continue
             if at + size > len(chunk):
                 chunk = memoryview(file.pread(max(size, min(_CHUNK, end - position)), position))
                 start, at = position, 0
@@ -522,40 +541,21 @@ class Segment(AbortedFile):
             yield position, header, batch
             position += size
 
-    def no_batch(
-        self, position: int, what: str, *, later: bool = False
-    ) -> CorruptRecordError | UnreadFormatError:
-        """Return what to raise where no batch begins: damage, or records of another format.
+    def old_entry(self, position: int, end: int) -> tuple[Header, memoryview] | None:
+        """Return the entry of format 0 or 1 at `position` with its header, None if none is there.
 
-        For `later` see `other_format`.
+        The caller has found no batch there. Its CRC is checked: a batch whose magic was flipped
+        must not pass for one.
         """
-        magic = other_format(self.file, position, self.size, self.base_offset, later=later)
-        return self._corrupt(position, what) if magic is None else self.unread(position, magic)
-
-    def unread(self, position: int, magic: int) -> UnreadFormatError:
-        """Return what to raise for records of this format, which are not read here."""
-        since = " (before Kafka 0.11)" if magic in (0, 1) else ""
-        return UnreadFormatError(
-            f"{self.path('.log')} holds records of message format {magic}{since} at byte "
-            f"{position}, which are not read here; no file of the partition is changed: serve it "
-            "from a broker that reads them (Kafka 3.9 does) or delete the topic"
-        )
-
-    def check_first(self) -> None:
-        """Raise UnreadFormatError if the segment begins with records of another format.
-
-        Closes the descriptor again: a start looks at thousands of segments.
-        """
-        if not self.size:
-            return
-        try:
-            start = self.file.pread(START_BYTES, 0)
-            if len(start) == START_BYTES and start[MAGIC_AT] != MAGIC_V2:
-                magic = other_format(self.file, 0, self.size, self.base_offset, later=True)
-                if magic is not None:
-                    raise self.unread(0, magic)
-        finally:
-            self.close()
+        start = self.file.pread(START_BYTES, position)
+        if len(start) < START_BYTES or start[MAGIC_AT] not in OLD_MAGICS:
+            return None
+        _, length, _, _ = unpack_start(start, 0)
+        if not LEAST_LENGTH <= length <= end - position - LOG_OVERHEAD:
+            return None
+        entry = memoryview(self.file.pread(length + LOG_OVERHEAD, position))
+        header = old_entry(entry)
+        return None if header is None else (header, entry)
 
     def _corrupt(self, position: int, what: str) -> CorruptRecordError:
         return CorruptRecordError(f"{self.path('.log')} is corrupt at byte {position}: {what}")
@@ -675,6 +675,9 @@ class Segment(AbortedFile):
         if found is None:
             return offset
         self.cut(found[0])
+        began = found[1][BASE_OFFSET]
+        if found[1][MAGIC] in OLD_MAGICS:  # of a wrapper only the last offset is known
+            began = drain(self.finding_end()) if self.size else self.base_offset
         self.offsets.truncate_to(offset)
         self.times.truncate_to(offset)
         # Entries of batches that began before `offset` but were cut cannot be left over: an
@@ -690,7 +693,7 @@ class Segment(AbortedFile):
         if len(self.offsets) < self.index_limit:
             self.max_offset = self.base_offset + MAX_RELATIVE_OFFSET
         self.index_changed = True
-        return found[1][BASE_OFFSET]
+        return began
 
     def cut(self, size: int) -> None:
         """Truncate the file only; the caller truncates the indexes."""

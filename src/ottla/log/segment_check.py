@@ -18,10 +18,10 @@ from google_crc32c import value as crc32c
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.disk_errors import UnreadFormatError
 from ottla.log.epochs import EpochCache
-from ottla.log.good_batches import OLD_MAGICS
+from ottla.log.good_batches import later_format
 from ottla.log.index import OffsetIndex, TimeIndex
 from ottla.log.producers import Producers
-from ottla.log.segment import Segment
+from ottla.log.segment import NO_HEADER, Segment
 from ottla.log.slices import Reader, Steps
 from ottla.log.transactions import apply_batch
 from ottla.model.errors import OttlaError
@@ -31,10 +31,12 @@ from ottla.wire.batch_header import (
     CRC_START,
     HEADER_BYTES,
     LOG_OVERHEAD,
-    MAGIC_V2,
+    MAGIC,
     TRANSACTIONAL_FLAG,
+    Header,
     unpack_header,
 )
+from ottla.wire.message_sets import OLD_MAGICS
 
 _log = logging.getLogger(__name__)
 
@@ -88,21 +90,28 @@ def checking(
             if after > len(chunk):
                 chunk = reader.read(position, _CHUNK)
                 start, at = position, 0
-                if len(chunk) < HEADER_BYTES:
-                    problem = f"{len(chunk)} bytes are no batch"
-                    _refuse_other_format(segment, position)
-                    break
+        fields: Header = unpack_header(chunk, at) if len(chunk) >= HEADER_BYTES else NO_HEADER
+        old = fields[MAGIC] in OLD_MAGICS
+        if old:
+            found = segment.old_entry(position, size)
+            if found is None:
+                problem = f"{len(chunk) - at} bytes are no batch"
+                _refuse_later_format(segment, position)
+                break
+            fields = found[0]
         (
             base, length, epoch, magic, crc, attributes, last_delta,
             _, timestamp, producer_id, producer_epoch, sequence, _,
-        ) = unpack_header(chunk, at)  # fmt: skip
+        ) = fields  # fmt: skip
         batch_size = length + LOG_OVERHEAD
-        if batch_size < HEADER_BYTES or magic in OLD_MAGICS or position + batch_size > size:
+        if not old and (batch_size < HEADER_BYTES or position + batch_size > size):
             problem = f"size {batch_size}, magic {magic}"
-            _refuse_other_format(segment, position)
+            _refuse_later_format(segment, position)
             break
         after = at + batch_size
-        if after <= len(chunk):
+        if old:
+            good = True
+        elif after <= len(chunk):
             good = crc32c(chunk[at + CRC_START : after]) == crc
         elif batch_size > _LARGE:
             good = (yield from _crc_of_large(reader, position, batch_size)) == crc
@@ -114,8 +123,7 @@ def checking(
             good = crc32c(chunk[CRC_START:after]) == crc
         if not good:
             problem = "the CRC does not match"
-            if magic != MAGIC_V2:
-                _refuse_other_format(segment, position)
+            _refuse_later_format(segment, position)
             break
         last = base + last_delta
         if last > highest:
@@ -163,10 +171,13 @@ def checking(
     return Checked(position, next_offset, problem, torn)
 
 
-def _refuse_other_format(segment: Segment, position: int) -> None:
-    refusal = segment.no_batch(position, "", later=True)
-    if isinstance(refusal, UnreadFormatError):
-        raise refusal
+def _refuse_later_format(segment: Segment, position: int) -> None:
+    magic = later_format(segment.file, position, segment.size, segment.base_offset)
+    if magic is not None:
+        raise UnreadFormatError(
+            f"{segment.path('.log')} holds records of message format {magic} at byte {position}, "
+            "which are not known here; no file of the partition is changed"
+        )
 
 
 def _crc_of_large(reader: Reader, position: int, batch_size: int) -> Steps[int]:

@@ -21,9 +21,11 @@ from ottla.wire.batch_header import (
     BASE_OFFSET,
     LAST_OFFSET_DELTA,
     LEADER_EPOCH,
+    MAGIC,
     MAX_TIMESTAMP,
     Header,
 )
+from ottla.wire.message_sets import OLD_MAGICS, upgraded
 from ottla.wire.records import iter_records
 
 MOST_ATTEMPTS = 10
@@ -215,7 +217,8 @@ class _TimestampJob(_Job):
                 return
 
     def _first_in(self, header: Header, batch: memoryview) -> TimestampOffset | None:
-        for record in iter_records(batch):
+        whole = upgraded(batch) if header[MAGIC] in OLD_MAGICS else batch
+        for record in iter_records(whole):
             if record.timestamp >= self._timestamp and record.offset >= self._log_start_offset:
                 return TimestampOffset(record.timestamp, record.offset, header[LEADER_EPOCH])
         return None

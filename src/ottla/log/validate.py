@@ -4,7 +4,7 @@ Who may call: `log.Log`, `segment`, `recovery`. Kafka: `LogValidator` and
 `UnifiedLog.analyzeAndValidateRecords`. Invariants: nothing of a refused batch was changed; the
 base offset and the partition leader epoch lie outside the CRC and are patched in place by
 `stamp`; a change inside the CRC (LogAppendTime, a wrong max timestamp, another codec) computes it
-anew. Only magic 2 is served.
+anew. Producers write magic 2 only; a leader may send older entries.
 """
 
 from typing import NoReturn
@@ -62,6 +62,7 @@ from ottla.wire.compression import (
     decompress,
     mapping_of,
 )
+from ottla.wire.message_sets import OLD_MAGICS, old_entry
 from ottla.wire.record_check import (
     UNLIMITED,
     Effort,
@@ -212,20 +213,31 @@ def check_follower_batches(records: memoryview) -> list[tuple[int, Header]]:
     """Return (place, header) of each whole batch the leader sent; a torn last one is left out.
 
     CorruptRecordError for a bad CRC or size; the offsets must increase. UnsupportedFormatError if
-    it begins with another format; where one comes later, what is before it is returned.
+    it begins with an unknown format; where one comes later, what is before it is returned.
     """
     found: list[tuple[int, Header]] = []
     position = 0
     total = len(records)
     last = -1
     while position + START_BYTES <= total:
-        magic = records[position + MAGIC_AT]
+        base, length, _, magic = unpack_start(records, position)
+        if magic in OLD_MAGICS:
+            if position + length + LOG_OVERHEAD > total:
+                break
+            old = old_entry(records, position)
+            if old is None:
+                raise CorruptRecordError(f"the CRC of the message at offset {base} is wrong")
+            if base <= last:
+                raise CorruptRecordError(f"offset {base} follows {last} in a fetch response")
+            last = base
+            found.append((position, old))
+            position += length + LOG_OVERHEAD
+            continue
         if magic != MAGIC_V2 and found:
             break  # what precedes it is appended first
         if magic != MAGIC_V2:
             raise UnsupportedFormatError(
-                f"the leader sent records of message format {magic}, which are not read here: "
-                "keep the partition on brokers that read them (Kafka 3.9 does)"
+                f"the leader sent records of message format {magic}, which are not known here"
             )
         if position + HEADER_BYTES > total:
             break

@@ -162,8 +162,6 @@ class ReplicaManager:
         self.read_from_disk = self.disk_reads.read_from_disk
         self.fetches = FetchPath(self, self.purgatory, self.sessions)
         logs.on_dir_failure = self.log_dir_failed
-        logs.on_log_failure = self.log_failed
-        self._announce = announce
         self.alter = AlterPartitionManager(
             world.clock, self.broker_id, broker_epoch, controller_peer
         )
@@ -373,19 +371,6 @@ class ReplicaManager:
             self.take_offline(partition)
         if self.on_log_dir_offline is not None:
             self.on_log_dir_offline(log_dir)
-
-    def log_failed(self, tp: TopicPartition) -> None:
-        """Take one partition offline, and let the controller know. The log manager calls this."""
-        partition = self.partitions.get(tp)
-        if partition is None:
-            return
-        if partition.log is not None and partition.log.failed is None:  # its future log failed
-            self.moves.remove((tp,))
-            partition.future = None
-            return
-        self.fetchers.remove((tp,))
-        self.take_offline(partition)
-        self._announce()
 
     def give_up(self, tp: TopicPartition) -> None:
         """Neither lead nor follow a partition that is damaged here; its log stays."""
