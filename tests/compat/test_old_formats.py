@@ -36,7 +36,9 @@ def lay(folder: Path, magic: int, packed: str) -> bytes:
 
 
 def read(bootstrap: str, topic: str, count: int) -> dict[int, bytes]:
-    consumer = Consumer(named(bootstrap, {"group_id": "g", "check_crcs": True, "enable_auto_commit": False}))
+    consumer = Consumer(
+        named(bootstrap, {"group_id": "g", "check_crcs": True, "enable_auto_commit": False})
+    )
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: dict[int, bytes] = {}
     end_s = time.monotonic() + 30
@@ -68,7 +70,9 @@ def test_clients_read_all_of_them_and_no_file_changes(tmp_path, how):
                 found = read(cluster.bootstrap, topic, COUNT)
                 assert found == {o: b"v%d" % o for o in range(COUNT)}, topic
                 if magic:
-                    consumer = Consumer(named(cluster.bootstrap, {"group_id": "g", "enable_auto_commit": False}))
+                    consumer = Consumer(
+                        named(cluster.bootstrap, {"group_id": "g", "enable_auto_commit": False})
+                    )
                     place = consumer.offsets_for_times(
                         [TopicPartition(topic, 0, FIRST_MS + 77)], timeout=10
                     )

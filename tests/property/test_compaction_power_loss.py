@@ -14,7 +14,7 @@ from ottla.log.cleaner import LogCleaner
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.log.producers import Producers
-from ottla.log.recovery import replaying
+from ottla.log.replay import replaying
 from ottla.log.validate import COORDINATOR
 from ottla.model.ids import TopicPartition
 from ottla.model.steps import drain

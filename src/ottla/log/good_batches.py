@@ -16,8 +16,11 @@ from ottla.wire.batch_header import (
     LEAST_LENGTH,
     LENGTH,
     LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_AT,
     MAGIC_V2,
     START_BYTES,
+    Header,
     unpack_check,
     unpack_start,
 )
@@ -25,6 +28,17 @@ from ottla.wire.message_sets import OLD_MAGICS, old_entry
 
 _MAX_RELATIVE_OFFSET = 2**31 - 1
 _PIECE = 1 << 20
+
+
+NO_HEADER: Header = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+"""Stands for bytes that are too few for a batch's header: its magic is no batch's."""
+
+
+def no_batch(header: Header, chunk: bytes | memoryview) -> str:
+    """Return what is wrong where no batch begins."""
+    if header is NO_HEADER:
+        return f"{len(chunk)} bytes are no batch"
+    return f"size {header[LENGTH] + LOG_OVERHEAD}, magic {header[MAGIC]}"
 
 
 def good_batches(data: bytes, first_offset: int, upto_offset: int) -> tuple[int, str | None]:
@@ -66,10 +80,26 @@ def good_batches(data: bytes, first_offset: int, upto_offset: int) -> tuple[int,
     return end, None
 
 
+def old_entry_at(file: File, position: int, end: int) -> tuple[Header, memoryview] | None:
+    """Return the entry of format 0 or 1 at `position` with its header, None if none is there.
+
+    Its CRC is checked: a batch whose magic was flipped must not pass for one.
+    """
+    start = file.pread(START_BYTES, position)
+    if len(start) < START_BYTES or start[MAGIC_AT] not in OLD_MAGICS:
+        return None
+    _, length, _, _ = unpack_start(start, 0)
+    if not LEAST_LENGTH <= length <= end - position - LOG_OVERHEAD:
+        return None
+    entry = memoryview(file.pread(length + LOG_OVERHEAD, position))
+    header = old_entry(entry)
+    return None if header is None else (header, entry)
+
+
 def later_format(file: File, position: int, end: int, base_offset: int) -> int | None:
     """Return the magic of an entry that no version known here has written, None if there is none.
 
-    Nobody knows its checksum yet, so it is one if its base offset fits the segment and its length
+    Its checksum is not known yet, so it is one if its base offset fits the segment and its length
     the file. But where the CRC of format 2 is right, one bit of the magic was flipped, which that
     CRC does not cover.
     """

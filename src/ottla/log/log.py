@@ -19,7 +19,8 @@ from ottla.log.index import CorruptIndexError
 from ottla.log.local_log import LocalLog
 from ottla.log.producer_checks import check_producer, duplicate_of
 from ottla.log.producers import TRUSTED, Producers, WrittenBatch
-from ottla.log.recovery import Loaded, Loader, loading_snapshot, replaying
+from ottla.log.recovery import Loaded, Loader
+from ottla.log.replay import loading_snapshot, replaying
 from ottla.log.results import AppendInfo, LogRead, TimestampOffset, UnexpectedOffsetError
 from ottla.log.retention import Limits, RetainedSegment, expired_segments
 from ottla.log.segment import Segment

@@ -44,8 +44,6 @@ class LogDir:
     """whether a log in it was found to be damaged although the dir was closed cleanly"""
     life: Life = field(default_factory=Life)
     """which life of this broker it is of, and what that life knew of ZooKeeper"""
-    unread: bool = False
-    """whether a log in it went offline before it was closed cleanly, for its records' format"""
     offline: str | None = None
     logs: int = 0
     """how many logs lie here, future ones among them"""

@@ -49,8 +49,6 @@ from ottla.model.ports import Workers, World
 from ottla.model.steps import drain
 
 _logger = logging.getLogger(__name__)
-
-
 _MOST_PREFERRED = 100_000
 
 
@@ -198,10 +196,6 @@ class LogManager:
         log = yield from self._opening(log_dir, tp, name, clean=log_dir.clean)
         logs[tp] = log
         log_dir.logs += 1
-        if log.failed is not None:  # as it was left
-            log_dir.unread = log_dir.unread or not log_dir.clean
-            log.set_high_watermark(log_dir.high_watermarks.get(tp, log.log_start_offset))
-            return
         if not log_dir.clean:
             self.recovered_logs += 1
         # Only the process died: all that it wrote is there, unless the system cut something.
@@ -475,8 +469,8 @@ class LogManager:
                 f"a future log of {tp} may lie in an offline log dir: "
                 f"{', '.join(self.offline_dirs)}"
             )
-        log = self._create_in(self._dirs[path], tp, future_folder(tp, self.leaving.unique()))
-        self._futures[tp] = log
+        folder = future_folder(tp, self.leaving.unique())
+        self._futures[tp] = log = self._create_in(self._dirs[path], tp, folder)
         return log
 
     def delete_future(self, tp: TopicPartition) -> None:
@@ -658,11 +652,12 @@ class LogManager:
         self._write_clean_shutdown_markers(clean=shortages == self._shortages)
 
     def _write_clean_shutdown_markers(self, *, clean: bool) -> None:
+        unread = {log.parent_dir for log in self.all_logs() if log.failed is not None}
         for log in self.all_logs():
             log.abandon()
         for log_dir in self._live() if clean else ():
             self.lives.write_now(log_dir)
-            whole = log_dir.offline is None and not log_dir.unread
+            whole = log_dir.offline is None and (log_dir.clean or log_dir.path not in unread)
             if self._boot_ids.known(log_dir) and whole:
                 self._boot_ids.withdraw(log_dir)
                 self._put_clean_marker(log_dir)
@@ -680,7 +675,7 @@ class LogManager:
         for log_dir in self._dirs.values():
             if log_dir.lock is None or log_dir.offline is not None:
                 continue
-            if log_dir.clean and not (log_dir.damaged_after_clean_stop or log_dir.unread):
+            if log_dir.clean and not log_dir.damaged_after_clean_stop:
                 self._put_clean_marker(log_dir)
             elif log_dir.same_boot:
                 self._boot_ids.write((log_dir,), self._unclean_dirs())

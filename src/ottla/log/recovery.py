@@ -16,31 +16,25 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from google_crc32c import extend
-from google_crc32c import value as crc32c
-
 from ottla.log import checkpoints, damage, gap_bound, unreplicated
-from ottla.log.aborted import AbortedTransaction
 from ottla.log.aborted_file import file_name
 from ottla.log.damage import Range
 from ottla.log.disk_errors import UnreadFormatError
 from ottla.log.epochs import EpochCache
 from ottla.log.flush import TEMPORARY_SUFFIX
 from ottla.log.gap_bound import GapBound
-from ottla.log.producers import CRC_COVERS_FROM, Producers, decode_snapshot
+from ottla.log.producers import Producers
+from ottla.log.replay import loading_snapshot, replaying
 from ottla.log.segment import Segment
 from ottla.log.segment_check import checking
 from ottla.log.slices import Steps
-from ottla.log.transactions import apply_batch
 from ottla.model.errors import CorruptRecordError
 from ottla.model.ids import ZERO_UUID, TopicPartition
-from ottla.model.ports import Buffer, Files, World
+from ottla.model.ports import World
 from ottla.wire.batch_header import (
     BASE_OFFSET,
     LAST_OFFSET_DELTA,
     LEADER_EPOCH,
-    LENGTH,
-    PRODUCER_ID,
 )
 
 _log = logging.getLogger(__name__)
@@ -216,6 +210,8 @@ class Loader:
         loaded.log_end_offset = max(
             last, loaded.recovery_point, loaded.log_start_offset, self._high_watermark or 0
         )
+        loaded.may_be_incomplete = loaded.marked_unclean = False  # no mark is to be written
+        loaded.deleted_files = []
         for segment in loaded.segments:
             segment.close()
         return loaded
@@ -559,8 +555,8 @@ class Loader:
             end = yield from last.finding_end()
             if known and end < point:
                 _log.warning(
-                    "records are missing partition=%s log_end_offset=%d expected=%d",
-                    self._tp, end, point,
+                    "records are missing since the clean stop partition=%s offsets=%d..%d",
+                    self._tp, end, point - 1,
                 )  # fmt: skip
                 self._loaded.may_be_incomplete = True
             if self._clean:
@@ -695,82 +691,3 @@ class Loader:
             self._found_damage(error)
         before.on_high_watermark_updated(mark)
         loaded.producers.add_unreplicated(before.unreplicated)
-
-
-def loading_snapshot(
-    producers: Producers,
-    files: Files,
-    folder: str,
-    snapshots: list[int],
-    log_start_offset: int,
-    now_ms: int,
-) -> Steps[int]:
-    """Restore the newest good snapshot; return the offset to replay from.
-
-    Bad ones are removed from the folder and from `snapshots`.
-    """
-    while snapshots:
-        offset = snapshots[-1]
-        path = f"{folder}/{file_name(offset, '.snapshot')}"
-        try:
-            data, crc = yield from _reading_snapshot(files, path)
-            parts = decode_snapshot(data, crc)
-        except (CorruptRecordError, FileNotFoundError) as error:
-            _log.warning("producer snapshot dropped path=%s error=%s", path, error)
-            with contextlib.suppress(FileNotFoundError):
-                files.remove(path)
-            snapshots.pop()
-            continue
-        yield from producers.restoring(parts, now_ms)
-        return max(offset, log_start_offset)
-    producers.clear()
-    return log_start_offset
-
-
-def _reading_snapshot(files: Files, path: str) -> Steps[tuple[Buffer, int]]:
-    """Return a snapshot's bytes and the CRC of what its own CRC covers."""
-    if files.size(path) <= _BYTES_AT_ONCE:
-        small = files.read_bytes(path)
-        return small, crc32c(small[CRC_COVERS_FROM:])
-    file = files.open(path)
-    try:
-        data = bytearray(file.pread(CRC_COVERS_FROM, 0))
-        crc = 0
-        while part := file.pread(_BYTES_AT_ONCE, len(data)):
-            data += part
-            crc = extend(crc, part)
-            if len(part) < _BYTES_AT_ONCE:
-                break
-            yield None
-    finally:
-        file.close()
-    return data, crc
-
-
-def replaying(
-    producers: Producers,
-    segments: list[Segment],
-    start: int,
-    end: int,
-    append_aborted_from: int = _NEVER,
-) -> Steps[None]:
-    """Apply the batches in [start, end); note aborted transactions where that is asked for."""
-    work = 0
-    for index, segment in enumerate(segments):
-        next_base = segments[index + 1].base_offset if index + 1 < len(segments) else end
-        if next_base <= start or segment.base_offset >= end or not segment.size:
-            continue
-        found = segment.find(max(start, segment.base_offset))
-        if found is None:
-            continue
-        for _, header, batch in segment.batches(found[0]):
-            if header[BASE_OFFSET] >= end:
-                return
-            if header[PRODUCER_ID] >= 0:
-                done = apply_batch(producers, header, batch)
-                if done is not None and done.aborted and segment.base_offset >= append_aborted_from:
-                    segment.append_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
-            work += _COST_OF_BATCH + header[LENGTH]
-            if work >= _BYTES_AT_ONCE:
-                work = 0
-                yield None

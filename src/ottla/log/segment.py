@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Iterator
 
 from ottla.log.aborted_file import AbortedFile
-from ottla.log.good_batches import good_batches
+from ottla.log.good_batches import NO_HEADER, good_batches, no_batch, old_entry_at
 from ottla.log.index import (
     MAX_RELATIVE_OFFSET,
     OFFSET_ENTRY,
@@ -32,20 +32,16 @@ from ottla.wire.batch_header import (
     CRC,
     HEADER_BYTES,
     LAST_OFFSET_DELTA,
-    LEAST_LENGTH,
     LENGTH,
     LOG_OVERHEAD,
     MAGIC,
-    MAGIC_AT,
     MAGIC_V2,
     MAX_TIMESTAMP,
-    START_BYTES,
     Header,
     crc_matches,
     unpack_header,
-    unpack_start,
 )
-from ottla.wire.message_sets import OLD_MAGICS, old_entry
+from ottla.wire.message_sets import OLD_MAGICS
 
 _CHUNK = 1 << 20
 _FIRST_HEADER_CHUNK = 1 << 13
@@ -54,16 +50,6 @@ _SLICE = 1500
 """so many headers between two yields"""
 MOST_AT_ONCE = 4 << 20
 """Bytes per read at most: they are checked and copied in one callback."""
-
-
-NO_HEADER: Header = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-"""Stands for bytes that are too few for a batch's header: its magic is no batch's."""
-
-
-def _what(header: Header, chunk: bytes | memoryview) -> str:
-    if header is NO_HEADER:
-        return f"{len(chunk)} bytes are no batch"
-    return f"size {header[LENGTH] + LOG_OVERHEAD}, magic {header[MAGIC]}"
 
 
 class Segment(AbortedFile):
@@ -499,9 +485,9 @@ class Segment(AbortedFile):
             header = unpack_header(chunk, position - start) if whole else NO_HEADER
             size = header[LENGTH] + LOG_OVERHEAD
             if size < HEADER_BYTES or header[MAGIC] != MAGIC_V2 or position + size > end:
-                found = self.old_entry(position, end)
+                found = old_entry_at(file, position, end)
                 if found is None:
-                    raise self._corrupt(position, _what(header, chunk))
+                    raise self._corrupt(position, no_batch(header, chunk))
                 header = found[0]
                 size = header[LENGTH] + LOG_OVERHEAD
             if not next_offset <= header[BASE_OFFSET] <= upper:
@@ -526,9 +512,9 @@ class Segment(AbortedFile):
             header = unpack_header(chunk, at) if len(chunk) >= HEADER_BYTES else NO_HEADER
             size = header[LENGTH] + LOG_OVERHEAD
             if size < HEADER_BYTES or header[MAGIC] != MAGIC_V2 or position + size > end:
-                found = self.old_entry(position, end)
+                found = old_entry_at(file, position, end)
                 if found is None:
-                    raise self._corrupt(position, _what(header, chunk))
+                    raise self._corrupt(position, no_batch(header, chunk))
                 yield position, *found
                 position += len(found[1])
                 continue
@@ -540,22 +526,6 @@ class Segment(AbortedFile):
                 raise self._corrupt(position, "the CRC does not match")
             yield position, header, batch
             position += size
-
-    def old_entry(self, position: int, end: int) -> tuple[Header, memoryview] | None:
-        """Return the entry of format 0 or 1 at `position` with its header, None if none is there.
-
-        The caller has found no batch there. Its CRC is checked: a batch whose magic was flipped
-        must not pass for one.
-        """
-        start = self.file.pread(START_BYTES, position)
-        if len(start) < START_BYTES or start[MAGIC_AT] not in OLD_MAGICS:
-            return None
-        _, length, _, _ = unpack_start(start, 0)
-        if not LEAST_LENGTH <= length <= end - position - LOG_OVERHEAD:
-            return None
-        entry = memoryview(self.file.pread(length + LOG_OVERHEAD, position))
-        header = old_entry(entry)
-        return None if header is None else (header, entry)
 
     def _corrupt(self, position: int, what: str) -> CorruptRecordError:
         return CorruptRecordError(f"{self.path('.log')} is corrupt at byte {position}: {what}")

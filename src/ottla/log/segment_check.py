@@ -18,10 +18,10 @@ from google_crc32c import value as crc32c
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.disk_errors import UnreadFormatError
 from ottla.log.epochs import EpochCache
-from ottla.log.good_batches import later_format
+from ottla.log.good_batches import NO_HEADER, later_format, old_entry_at
 from ottla.log.index import OffsetIndex, TimeIndex
 from ottla.log.producers import Producers
-from ottla.log.segment import NO_HEADER, Segment
+from ottla.log.segment import Segment
 from ottla.log.slices import Reader, Steps
 from ottla.log.transactions import apply_batch
 from ottla.model.errors import OttlaError
@@ -93,7 +93,7 @@ def checking(
         fields: Header = unpack_header(chunk, at) if len(chunk) >= HEADER_BYTES else NO_HEADER
         old = fields[MAGIC] in OLD_MAGICS
         if old:
-            found = segment.old_entry(position, size)
+            found = old_entry_at(segment.file, position, size)
             if found is None:
                 problem = f"{len(chunk) - at} bytes are no batch"
                 _refuse_later_format(segment, position)
