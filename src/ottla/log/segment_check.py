@@ -27,6 +27,7 @@ from ottla.log.transactions import apply_batch
 from ottla.model.errors import OttlaError
 from ottla.model.protocol import NO_TIMESTAMP
 from ottla.wire.batch_header import (
+    BASE_OFFSET,
     CONTROL_FLAG,
     CRC_START,
     HEADER_BYTES,
@@ -71,21 +72,17 @@ def checking(
     times = TimeIndex(segment.base_offset)
     segment.start_indexes()
     segment.set_indexes(offsets, times, true=False)
-    highest = segment.max_offset
     latest = epochs.latest
     next_offset = segment.base_offset
     newest, newest_offset = NO_TIMESTAMP, segment.base_offset
     position = start = unindexed = 0
-    left = _SLICE
-    chunk = b""
-    problem = ""
-    torn = True
+    left, chunk = _SLICE, b""
+    problem, torn = "", True
     while position < size:
         at = position - start
         after = at + HEADER_BYTES
         if after > len(chunk) or left <= 0:
-            cold = reader.missing(position, _CHUNK)
-            yield cold
+            yield reader.missing(position, _CHUNK)
             left = _SLICE
             if after > len(chunk):
                 chunk = reader.read(position, _CHUNK)
@@ -96,7 +93,6 @@ def checking(
             found = old_entry_at(segment.file, position, size)
             if found is None:
                 problem = f"{len(chunk) - at} bytes are no batch"
-                _refuse_later_format(segment, position)
                 break
             fields = found[0]
         (
@@ -106,13 +102,10 @@ def checking(
         batch_size = length + LOG_OVERHEAD
         if not old and (batch_size < HEADER_BYTES or position + batch_size > size):
             problem = f"size {batch_size}, magic {magic}"
-            _refuse_later_format(segment, position)
             break
         after = at + batch_size
-        if old:
-            good = True
-        elif after <= len(chunk):
-            good = crc32c(chunk[at + CRC_START : after]) == crc
+        if old or after <= len(chunk):
+            good = old or crc32c(chunk[at + CRC_START : after]) == crc
         elif batch_size > _LARGE:
             good = (yield from _crc_of_large(reader, position, batch_size)) == crc
         else:
@@ -123,17 +116,12 @@ def checking(
             good = crc32c(chunk[CRC_START:after]) == crc
         if not good:
             problem = "the CRC does not match"
-            _refuse_later_format(segment, position)
             break
         last = base + last_delta
-        if last > highest:
-            raise UnreadFormatError(
-                f"{segment.path('.log')} holds offset {last} at byte {position}, too far from its "
-                "first one for an index; no file of the partition is changed"
-            )
+        if last > segment.max_offset:
+            raise _unread(segment, f"offset {last}, too far from its first one for an index")
         if base < next_offset:
-            problem = f"offset {base} after {next_offset}"
-            torn = False
+            problem, torn = f"offset {base} after {next_offset}", False
             break
         if epoch != latest and epoch >= 0:
             epochs.assign(epoch, base)
@@ -151,22 +139,15 @@ def checking(
         if producer_id >= 0 and base >= producers_from:
             left -= 1
             if attributes & CONTROL_FLAG:
-                header = unpack_header(chunk, at)
-                try:
-                    done = apply_batch(producers, header, memoryview(chunk)[at:after])
-                except OttlaError as error:
-                    raise UnreadFormatError(
-                        f"{segment.path('.log')} holds a control record at byte {position} that "
-                        f"is not understood ({error}); no file of the partition is changed"
-                    ) from error
-                if done is not None and done.aborted:
-                    segment.append_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
+                _end_transaction(segment, producers, fields, memoryview(chunk)[at:after])
             else:
                 # As many sequences as offsets: compaction takes records, never sequences.
                 producers.update(
                     producer_id, producer_epoch, sequence, last_delta + 1, base, last, timestamp,
                     bool(attributes & TRANSACTIONAL_FLAG),
                 )  # fmt: skip
+    if problem and torn:
+        _refuse_later_format(segment, position)
     segment.settle_indexes(newest, newest_offset, unindexed)
     return Checked(position, next_offset, problem, torn)
 
@@ -174,10 +155,25 @@ def checking(
 def _refuse_later_format(segment: Segment, position: int) -> None:
     magic = later_format(segment.file, position, segment.size, segment.base_offset)
     if magic is not None:
-        raise UnreadFormatError(
-            f"{segment.path('.log')} holds records of message format {magic} at byte {position}, "
-            "which are not known here; no file of the partition is changed"
-        )
+        raise _unread(segment, f"records of message format {magic}, unknown here, at {position}")
+
+
+def _unread(segment: Segment, what: str) -> UnreadFormatError:
+    return UnreadFormatError(
+        f"{segment.path('.log')} holds {what}; no file of the partition is changed"
+    )
+
+
+def _end_transaction(
+    segment: Segment, producers: Producers, header: Header, batch: memoryview
+) -> None:
+    try:
+        done = apply_batch(producers, header, batch)
+    except OttlaError as error:
+        what = f"a control record at offset {header[BASE_OFFSET]} that cannot be read ({error})"
+        raise _unread(segment, what) from error
+    if done is not None and done.aborted:
+        segment.append_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
 
 
 def _crc_of_large(reader: Reader, position: int, batch_size: int) -> Steps[int]:
