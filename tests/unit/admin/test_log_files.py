@@ -11,6 +11,7 @@ from ottla.log.checkpoints import encode_epochs
 from ottla.log.producers import CRC_COVERS_FROM, Producer, WrittenBatch, encode_snapshot
 from ottla.wire.batch_header import crc32c
 from ottla.wire.records import Record, build_batch
+from support.old_messages import message_set
 from support.schemas import problems
 
 BASE = 100
@@ -194,3 +195,16 @@ def test_a_missing_segment_and_unknown_names(folder, capsys):
     assert "not a segment" in err
     assert err.count("\n") == 1
     assert run(capsys, folder / "nosuch")[0] == 1
+
+
+@pytest.mark.parametrize("packed", ["plain", "gzip"])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_records_of_formats_0_and_1_are_printed(tmp_path, capsys, magic, packed):
+    path = tmp_path / LOG
+    path.write_bytes(message_set(100, 20, magic=magic, packed=packed))
+    code, out, err = run(capsys, path, "--records", "--contents")
+    assert (code, err) == (0, "")
+    for offset in range(100, 120):
+        assert f"| offset: {offset} " in out
+        assert f"payload: v{offset}\n" in out
+    assert f"magic: {magic} compresscodec: {'none' if packed == 'plain' else packed}" in out

@@ -36,6 +36,7 @@ from ottla.wire.batch_header import (
     BatchHeader,
     unpack_start,
 )
+from ottla.wire.message_sets import OLD_MAGICS, old_entry, upgraded
 from ottla.wire.records import (
     ABORT,
     COMMIT,
@@ -86,8 +87,12 @@ def batches(data: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader] | 
             return
         if position + LOG_OVERHEAD + length > end:
             return
-        if magic in (0, 1):
-            yield Problem(f"a batch of message format {magic}, which is not read", position)
+        if magic in OLD_MAGICS:
+            old = old_entry(data, position)
+            if old is None:
+                yield Problem(f"a batch of message format {magic} with a wrong checksum", position)
+            else:
+                yield position, BatchHeader(*old)
         elif magic != MAGIC_V2 or length < HEADER_BYTES - LOG_OVERHEAD:
             yield Problem(f"{length} bytes of magic {magic} are no batch", position)
             return
@@ -115,7 +120,8 @@ def segment(path: Path, *, records: bool, contents: bool, state_of: str | None =
                 yield found
                 continue
             position, header = found
-            valid = crc_ok(data, position, header)
+            old = header.magic in OLD_MAGICS  # those with a wrong checksum are problems
+            valid = old or crc_ok(data, position, header)
             yield batch_entry(position, header, valid=valid)
             if not valid:
                 yield Problem("the batch does not match its checksum", position)
@@ -130,7 +136,8 @@ def segment(path: Path, *, records: bool, contents: bool, state_of: str | None =
             if not records:
                 continue
             try:
-                for record in iter_records(data, position):
+                whole = bytes(data[position : position + header.size])
+                for record in iter_records(upgraded(whole) if old else whole):
                     if last_record not in (-1, record.offset - 1):
                         yield Note(f"offset {last_record} is followed by {record.offset}")
                     last_record = record.offset
