@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.log import gap_bound, unreplicated
+from ottla.log.checkpoints import decode_meta_properties
 from ottla.log.files import OsFiles
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
@@ -190,3 +191,23 @@ def test_one_folder_opened_by_kafka_and_by_us_in_turn(kafka, kafka_tools):
     kafka.start_broker(0)
     assert not bound.exists(), "nor does it outlive a start of Kafka after a crash"
     assert consume(kafka_tools, kafka, len(want)) == want
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_meta_properties_that_kafka_completes_we_complete(kafka):
+    kafka.terminate(0)
+    path = kafka.data(0) / "meta.properties"
+    whole = path.read_bytes()
+    cluster = next(line for line in whole.splitlines() if line.startswith(b"cluster.id="))
+    meta = decode_meta_properties(whole)
+    for data in (b"", b"version=0\n" + cluster + b"\n", b"broker.id=0\r\nmine=1\r\n"):
+        path.write_bytes(data)
+        kafka.start_broker(0)
+        kafka.terminate(0)
+        assert decode_meta_properties(path.read_bytes()) == meta, data
+        path.write_bytes(data)
+        manager = manager_of(kafka)
+        manager.write_meta(meta)
+        manager.shutdown()
+        assert decode_meta_properties(path.read_bytes()) == meta, data
