@@ -221,7 +221,7 @@ BUGS = {
     r14_a_refusal_of_a_former_epoch_ends_the_next_one: (
         {**PLAIN, "seconds": 20.0, "mean_gap_s": 1.0, "short_turns": True, "brokers": 4,
          "partitions": 16, "administrators": 2, "operators": True,
-         "faults": ("lost-request", "kill")}, ("not healed: ",), range(20),
+         "faults": ("lost-request", "kill")}, ("not healed: ",), range(34, 54),
     ),
 }  # fmt: skip
 
