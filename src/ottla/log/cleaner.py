@@ -47,6 +47,7 @@ from ottla.model.errors import (
     CorruptRecordError,
     InvalidRecordError,
     OutOfDescriptorsError,
+    RecordTooLargeError,
     StorageError,
 )
 from ottla.model.ids import TopicPartition
@@ -158,7 +159,7 @@ class LogCleaner:
             logger.info("log cleaning aborted partition=%s", log.tp)
         except (StorageError, OutOfDescriptorsError):
             pass  # said by now: its dir is offline, or it is tried again later
-        except (CorruptRecordError, InvalidRecordError) as error:
+        except (CorruptRecordError, InvalidRecordError, RecordTooLargeError) as error:
             self.uncleanable[log.tp] = log
             if isinstance(error, CorruptRecordError):
                 log.note_damage(None, error)

@@ -9,7 +9,6 @@ format 0 and 1 come as batches of format 2 with the same records, so that is wha
 from collections.abc import Iterator
 
 from ottla.log.segment import Segment
-from ottla.model.errors import CorruptRecordError, InvalidRecordError
 from ottla.wire.batch_header import ATTRIBUTES, MAGIC, Header, unpack_header
 from ottla.wire.message_sets import MERGED_BYTES, OLD_MAGICS, merged, upgraded
 
@@ -51,10 +50,7 @@ class SegmentInput:
                     some.append((header, batch))
                 elif header[ATTRIBUTES]:
                     self._end_old(some)
-                    try:
-                        _add(some, upgraded(batch))
-                    except CorruptRecordError as error:  # its CRC is right: no damage of the disk
-                        raise InvalidRecordError(str(error)) from error
+                    _add(some, upgraded(batch))
                 else:
                     self._old.append(batch)
                     self._old_bytes += len(batch)

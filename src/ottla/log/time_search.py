@@ -15,7 +15,13 @@ from functools import partial
 from ottla.log.local_log import LocalLog
 from ottla.log.results import NotInMemoryError, TimestampOffset
 from ottla.log.segment import Segment
-from ottla.model.errors import CorruptRecordError, ErrorCode, InvalidRecordError, OttlaError
+from ottla.model.errors import (
+    CorruptRecordError,
+    ErrorCode,
+    InvalidRecordError,
+    OttlaError,
+    RecordTooLargeError,
+)
 from ottla.model.steps import Driven
 from ottla.wire.batch_header import (
     BASE_OFFSET,
@@ -154,7 +160,7 @@ class _Job:
 
     def __init__(self, segment: Segment) -> None:
         self.probe = segment.probe()
-        self.problem: OSError | CorruptRecordError | InvalidRecordError | None = None
+        self.problem: OSError | OttlaError | None = None
         self._file = segment.file
 
     def __call__(self) -> None:
@@ -195,7 +201,7 @@ class _TimestampJob(_Job):
     def _read(self) -> None:
         try:
             self._search()
-        except (CorruptRecordError, InvalidRecordError) as error:
+        except (CorruptRecordError, InvalidRecordError, RecordTooLargeError) as error:
             self.problem = error
 
     def _search(self) -> None:
@@ -208,11 +214,7 @@ class _TimestampJob(_Job):
             self.problem_at = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
             if header[MAX_TIMESTAMP] < timestamp:
                 continue
-            try:
-                self.found = self._first_in(header, batch)
-            except CorruptRecordError as error:
-                # Its CRC is right: an unknown codec, say, is no damage of the disk.
-                raise InvalidRecordError(str(error)) from error
+            self.found = self._first_in(header, batch)
             if self.found is not None:
                 return
 

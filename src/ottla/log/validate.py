@@ -50,6 +50,7 @@ from ottla.wire.batch_header import (
     Header,
     crc_matches,
     unpack_header,
+    unpack_start,
     with_body,
     with_max_timestamp,
 )

@@ -59,7 +59,7 @@ def old_entry(buf: Buffer, at: int = 0) -> Header | None:
 def upgraded(entry: Buffer) -> bytes:
     """Return the records of one entry as a batch of format 2, with the same offsets.
 
-    CorruptRecordError or InvalidRecordError where a wrapper's contents are not understood.
+    InvalidRecordError or RecordTooLargeError where a wrapper's contents are not understood.
     """
     header = old_entry(entry)
     assert header is not None
