@@ -74,6 +74,9 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--crash-detection", action="store_true", help="a refused connection ends a registration"
     )
+    parser.add_argument(
+        "--durable-zookeeper", action="store_true", help="its server has files, and dies"
+    )
     parser.add_argument("--cooperative", action="store_true", help="members of KIP-429")
     parser.add_argument("--no-operators", action="store_true", help="topics do not come and go")
     parser.add_argument(
@@ -125,6 +128,7 @@ def plan_of(arguments: argparse.Namespace, seed: int) -> Plan:
         interleave=not arguments.no_interleave,
         short_turns=arguments.short_turns,
         crash_detection=arguments.crash_detection,
+        durable_zookeeper=arguments.durable_zookeeper,
         evicted=arguments.evicted,
         small_fetches=arguments.small_fetches,
         compacted=arguments.compacted,

@@ -11,16 +11,15 @@ import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from ottla.broker.broker import Broker
 from ottla.model import time_slices
 from ottla.model.config import BrokerConfig
-from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.client import Client
 from ottla.sim.administrators import Administrator
 from ottla.sim.agreement import disagreements
 from ottla.sim.bit_flips import BitFlips, check_checksums
+from ottla.sim.broker_processes import LOG_DIRS, PORT, BrokerProcesses, broker_config
 from ottla.sim.checkers import LogRecord, check_all, few
 from ottla.sim.clients import (
     Auditor,
@@ -31,12 +30,13 @@ from ottla.sim.clients import (
     create_coordinated_topics,
     create_topic,
 )
-from ottla.sim.coordination import COPIES, Coordination, Stages, coordinator_settings
+from ottla.sim.coordination import COPIES, Coordination, Stages
 from ottla.sim.costs import MEASURED, charged
 from ottla.sim.crash_rules import CrashRules
 from ottla.sim.folder_rules import FolderRules
 from ottla.sim.history import History
 from ottla.sim.isr_rules import InSyncRules
+from ottla.sim.loop import SimLoop
 from ottla.sim.masks import Operations
 from ottla.sim.nemesis import Nemesis
 from ottla.sim.operators import Churn, Mover
@@ -46,19 +46,15 @@ from ottla.sim.scheduler import SimulationError
 from ottla.sim.target import Healer
 from ottla.sim.verdict import LONGEST_CALLBACK_S, Tracebacks, Verdict, stalls_of
 from ottla.sim.watched_writes import WatchedWrites
-from ottla.sim.world import Main, Node, Simulation, garbage_kept
+from ottla.sim.world import Node, Simulation, garbage_kept
 from ottla.sim.znode_rules import check_znodes
+from ottla.sim.zookeeper_node import PORT as ZOOKEEPER_PORT
+from ottla.sim.zookeeper_node import ZooKeeperNode
 from ottla.zookeeper.memory import LoggedWrite, MemoryZooKeeper
 from ottla.zookeeper.memory_tree import Znode
 
-PORT, ZOOKEEPER_PORT = 9092, 2181
 UNCLEAN = "unclean"
 """A topic of unclean elections: it may lose what it acknowledged, and keeps all else."""
-LOG_DIRS = ("/var/ottla/a", "/var/ottla/b", "/var/ottla/c")
-SMALL_FETCHES = {"replica.fetch.max.bytes": "2000", "replica.fetch.response.max.bytes": "4000"}
-SMALL_MEMORY_BYTES = 4_000
-"""What a broker keeps of its logs' ends in memory where reads are to come from its disk."""
-SUPERVISOR_RESTART_S = 1.0
 SETTLE_S = 180.0
 QUIET_S = 2.0
 """How long after the last fault nothing is looked at: processes come up."""
@@ -72,9 +68,13 @@ class Cluster:
     def __init__(self, plan: Plan, simulation: Simulation | None = None) -> None:
         self.plan = plan
         self.simulation = simulation or simulation_of(plan)
-        self.zookeeper: MemoryZooKeeper | None = None
-        self.brokers: dict[str, Broker] = {}
         self.history = History()
+        zk = self.simulation.node("zk")
+        self.zk = ZooKeeperNode(
+            zk, self.zookeeper_wrote, self._ended, self._restored, durable=plan.durable_zookeeper
+        )
+        self.processes = BrokerProcesses(self.simulation, plan, self.zk, self.config)
+        self.brokers = self.processes.brokers
         self.firm = [TopicPartition(plan.topic, p) for p in range(plan.partitions)]
         self.tps = self.firm + [TopicPartition(UNCLEAN, p) for p in range(plan.unclean_partitions)]
         """All that clients write to; `firm` are those that never lose what they acknowledged."""
@@ -86,22 +86,29 @@ class Cluster:
         if plan.unclean_partitions:
             self.history.unclean_topics.add(UNCLEAN)
         self.replicas = ReplicaFiles(self.broker_nodes(), LOG_DIRS, self.assignment)
+        firm = [*self.firm, *self.copies]
         self.in_sync = InSyncRules(
-            self.history, self.replicas, [*self.firm, *self.copies], self._registered_anew
+            self.history, self.replicas, firm, self._registered_anew, self._whole
         )
+        self._nemesis: Nemesis | None = None
+        self._wrong_znodes: list[str] = []
         self.folders = FolderRules()
         self.crashes = CrashRules(self.simulation, plan) if plan.crash_detection else None
         self.bit_flips = BitFlips(self.replicas.paths)
-        self._boot_zxids: dict[int, int] = {}
         self._producers: list[Producer] = []
         self._consumers: list[Consumer] = []
         self._operators: list[Churn | Mover | Administrator | Auditor] = []
         self._operations: list[str] = []
-        self._exits: list[str] = []
-        self._zookeeper_stopped = False
-        self._stops: dict[str, asyncio.Event] = {}
 
     # Parts.
+
+    @property
+    def zookeeper(self) -> MemoryZooKeeper | None:
+        """The server that runs, or the last one."""
+        return self.zk.server
+
+    def _ended(self, node: Node, why: str) -> None:
+        self.processes.ended(node, why)
 
     def zookeeper_node(self) -> Node:
         return self.simulation.node("zk")
@@ -116,112 +123,41 @@ class Cluster:
     def bootstrap(self) -> list[tuple[str, int]]:
         return [(node.name, PORT) for node in self.broker_nodes()]
 
-    def config(self, broker_id: int) -> BrokerConfig:
-        """Return a broker's settings: small segments and short waits, so that more happens."""
-        return BrokerConfig(
-            {
-                "broker.id": str(broker_id),
-                "zookeeper.connect": f"zk:{ZOOKEEPER_PORT}",
-                "listeners": f"PLAINTEXT://b{broker_id}:{PORT}",
-                "log.dirs": ",".join(self.log_dirs),
-                "zookeeper.session.timeout.ms": "6000",
-                "replica.lag.time.max.ms": "6000",
-                "replica.socket.timeout.ms": "6000",
-                # Idle followers ask that often: at 500 ms they were half of all requests.
-                "replica.fetch.wait.max.ms": "2000",
-                "default.replication.factor": str(self.plan.replicas),
-                "min.insync.replicas": str(self.plan.min_isr),
-                "auto.create.topics.enable": "false",
-                "log.segment.bytes": "16384",
-                "log.flush.offset.checkpoint.interval.ms": "5000",
-                "replica.high.watermark.checkpoint.interval.ms": "2000",
-                "controlled.shutdown.retry.backoff.ms": "1000",
-                "ottla.crash.detection": "own" if self.plan.crash_detection else "off",
-                **(coordinator_settings(self.plan) if self.plan.coordinated else {}),
-                **(SMALL_FETCHES if self.plan.small_fetches else {}),
-                **self.plan.properties,
-            }
-        )
+    def config(self, broker_id: int, host: str) -> BrokerConfig:
+        return broker_config(self.plan, broker_id, host)
 
-    # Mains of the nodes.
-
-    async def _zookeeper_main(self, world: World) -> None:
-        self.zookeeper = MemoryZooKeeper(world, tick_ms=1000)
-        self.zookeeper.writes = WatchedWrites(self.zookeeper.writes, self.zookeeper_wrote)
-        await self.zookeeper.start("zk", ZOOKEEPER_PORT)
-        await asyncio.Event().wait()
-
-    def zookeeper_wrote(self, write: LoggedWrite) -> None:
-        """Hear of a write to ZooKeeper, at its moment."""
-        self.in_sync.wrote(write)
+    def zookeeper_wrote(self, write: LoggedWrite, process: SimLoop | None) -> None:
+        """Hear of a write to ZooKeeper that nothing can undo any more."""
+        with self.simulation.scheduler.elsewhere():  # to look takes no time
+            self.in_sync.wrote(write)
         if self.crashes is not None:
             assert self.zookeeper is not None
-            self.crashes.wrote(write, self.zookeeper)
+            self.crashes.wrote(write, process, self.zookeeper)
 
-    def _broker_main(self, node: Node, broker_id: int) -> Main:
-        async def main(world: World) -> None:
-            stop = self._stops[node.name] = asyncio.Event()
-            assert self.zookeeper is not None
-            self._boot_zxids[broker_id] = self.zookeeper.tree.zxid
-            self.brokers.pop(node.name, None)
-            try:
-                # As `broker.process` does it.
-                broker = Broker(self.config(broker_id), world, host_name=node.name)
-                stopped = asyncio.ensure_future(stop.wait())
-                if self.plan.reads_disks:
-                    broker.logs.budget.limit = SMALL_MEMORY_BYTES
-                starting = asyncio.ensure_future(broker.start())
-                await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
-                if not starting.done():
-                    starting.cancel()
-                    await asyncio.gather(starting, return_exceptions=True)
-                    self.simulation.note(node.name, "exit", "stopped while it started")
-                else:
-                    starting.result()
-                    self.brokers[node.name] = broker
-                    failed = asyncio.ensure_future(broker.wait_failed())
-                    await asyncio.wait((failed, stopped), return_when=asyncio.FIRST_COMPLETED)
-                    await broker.shutdown()
-                    if failed.done():
-                        failed.result()
-            except OttlaError as error:
-                self.simulation.note(node.name, "exit", str(error))
-                self._exits.append(f"{node.name}: {error}")
-            self._supervise(node)
-
-        return main
+    def _restored(self, writes: WatchedWrites) -> None:
+        """ZooKeeper is about to go on from an older state: judge what was written until now."""
+        self._wrong_znodes += check_znodes(writes)
+        self.in_sync.restored()
+        if self.crashes is not None:
+            self.crashes.restored()
 
     def _registered_anew(self, broker_id: int) -> bool:
-        """Whether a broker is alive and registered, and ZooKeeper has this registration."""
-        assert self.zookeeper is not None
-        entry = self.zookeeper.tree.nodes.get(f"/brokers/ids/{broker_id}")
-        return (
-            self.broker_nodes()[broker_id].up
-            and entry is not None
-            and entry.czxid > self._boot_zxids.get(broker_id, 0)
-        )
+        return self.processes.registered_anew(self.broker_nodes()[broker_id], broker_id)
 
-    def _supervise(self, node: Node) -> None:
-        """Start a broker's process again when it has ended by itself, as systemd would."""
-        incarnation = node.incarnation
-
-        def restart() -> None:
-            if node.incarnation == incarnation and not node.up and not node.loop.dead:
-                node.boot()
-
-        self.simulation.scheduler.after(SUPERVISOR_RESTART_S, restart)
+    def _whole(self, broker_id: int) -> bool:
+        """Whether a broker runs and its disk has lost nothing that it has not got back."""
+        node = self.broker_nodes()[broker_id]
+        lacking = self._nemesis is not None and self._nemesis.lacks(node)
+        return node.up and not lacking and not node.disk.faults
 
     # What the nemesis asks for.
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
-        return LOG_DIRS[: self.plan.log_dirs]
+        return self.processes.log_dirs
 
     def restart_gracefully(self, node: Node) -> None:
-        stop = self._stops.get(node.name)
-        if node.up and stop is not None:
-            self.simulation.note(node.name, "sigterm")
-            node.loop.call_soon(stop.set)
+        self.processes.stop(node)
 
     def _session_id(self, node: Node) -> int | None:
         """Return the ZooKeeper session that owns a broker's registration."""
@@ -233,6 +169,8 @@ class Cluster:
 
         `lacking`: brokers that have lost something before and not got it back.
         """
+        if self.zk.writes.pending:
+            return False  # ZooKeeper may yet lose what it is about to know
         gone = {_id_of(node) for node in [*victims, *lacking]}
         states = self.partition_states()
         return len(states) == len(self.watched) and all(
@@ -241,7 +179,7 @@ class Cluster:
 
     def expire_session(self, node: Node) -> bool:
         session_id = self._session_id(node)
-        if session_id is None or self.zookeeper is None:
+        if session_id is None or self.zookeeper is None or not self.zookeeper_node().up:
             return False
         self.zookeeper_node().loop.call_soon(self.zookeeper.expire, session_id)
         return True
@@ -256,18 +194,6 @@ class Cluster:
         assert self.zookeeper is not None
         lose = self.zookeeper.lose_reply if reply else self.zookeeper.lose_request
         lose(lambda _op, path: path.startswith(("/brokers", "/controller", "/admin")))
-
-    def stop_zookeeper(self) -> None:
-        assert self.zookeeper is not None
-        self._zookeeper_stopped = True
-        self.zookeeper_node().loop.call_soon(self.zookeeper.stop)
-
-    def start_zookeeper(self) -> None:
-        """Start it again with all it knew; each session has its whole timeout again."""
-        assert self.zookeeper is not None
-        if self._zookeeper_stopped:
-            self._zookeeper_stopped = False
-            self.zookeeper_node().loop.create_task(self.zookeeper.start("zk", ZOOKEEPER_PORT))
 
     # Looking at the cluster from outside.
 
@@ -326,8 +252,7 @@ class Cluster:
         return found
 
     def started(self, node: Node) -> bool:
-        broker = self.brokers.get(node.name)
-        return node.up and broker is not None and broker.world is node.world
+        return self.processes.started(node)
 
     def all_in_sync(self) -> bool:
         """Whether every partition has a leader and its whole assignment in the ISR."""
@@ -379,7 +304,7 @@ class Cluster:
 
     def boot(self) -> None:
         """Start ZooKeeper, then the brokers."""
-        self.zookeeper_node().boot(self._zookeeper_main)
+        self.zookeeper_node().boot(self.zk.main)
         self.simulation.run_for(0.1)
         if self.crashes is not None:
             self.crashes.start()
@@ -388,12 +313,12 @@ class Cluster:
             node.disk.evicted_share = self.plan.evicted
             node.disk.in_order = self.plan.in_order
             self.folders.watch(node.name, node.disk)
-            node.boot(self._broker_main(node, broker_id))
+            node.boot(self.processes.main(node, broker_id))
 
     def run(self, *, until_s: float | None = None) -> Verdict:
         """Run the whole plan and judge it. `until_s` stops early, for a look at that moment."""
         anomalies: list[str] = []
-        nemesis = Nemesis(
+        nemesis = self._nemesis = Nemesis(
             self,
             mean_gap_s=self.plan.mean_gap_s,
             allowed=self.plan.faults,
@@ -581,7 +506,7 @@ class Cluster:
             for tp, s in self.partition_states().items()
         )
         up = " ".join(n.name for n in self.broker_nodes() if n.up)
-        return f"up: {up}; {states}; last exits: {self._exits[-3:]}"
+        return f"up: {up}; {states}; last exits: {self.processes.exits[-3:]}"
 
     def _writes_answered(self) -> bool:
         return all(w.completed_s is not None or w.abandoned for w in self.history.writes)
@@ -617,7 +542,8 @@ class Cluster:
             *twice,
             *check_all(self.history, logs),
             *(self.coordination.judge(logs, complete=complete) if self.plan.coordinated else ()),
-            *check_znodes(self.zookeeper.writes),
+            *self._wrong_znodes,
+            *check_znodes(self.zk.writes),
             *few("in sync without all", self.in_sync.found),
             *few("crash detection", self.crashes.wrong() if self.crashes is not None else []),
             *few("damaged", self._damaged() if complete else []),
@@ -631,8 +557,7 @@ class Cluster:
 
     def _unclean_elections(self) -> int:
         """Return how many states were written with leaders that have to recover (F43)."""
-        writes = self.zookeeper.writes if self.zookeeper is not None else ()
-        return sum(b'"leader_recovery_state":1' in (w.data or b"") for w in writes)
+        return sum(b'"leader_recovery_state":1' in (w.data or b"") for w in self.zk.writes)
 
     def uncaught(self) -> list[str]:
         """Return what no callback and no main caught."""
@@ -693,7 +618,8 @@ def under_way(cluster: Cluster) -> Iterator[None]:
     """Charge a cluster's operations while it runs, and end all of it afterwards."""
     simulation = cluster.simulation
     try:
-        with charged(simulation.costs, simulation.scheduler.spend), _turns_of(cluster.plan):
+        charging = charged(simulation.costs, simulation.scheduler.spend)
+        with charging, _turns_of(cluster.plan), cluster.in_sync.watching():
             yield
     finally:
         simulation.close(collect=False)  # `garbage_kept` does, when the cluster itself is garbage

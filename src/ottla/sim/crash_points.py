@@ -29,11 +29,12 @@ from ottla.model.ports import World
 from ottla.net.client import Client
 from ottla.sim.agreement import Facts, read_facts
 from ottla.sim.clients import create_topic
-from ottla.sim.cluster import ZOOKEEPER_PORT, Cluster
+from ottla.sim.cluster import Cluster
 from ottla.sim.plans import Plan
 from ottla.sim.scheduler import DeadlockError, SimulationError
 from ottla.sim.verdict import Tracebacks
 from ottla.sim.znode_rules import check_znodes
+from ottla.sim.zookeeper_node import PORT as ZOOKEEPER_PORT
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.zookeeper.session import Session

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from ottla.sim.loop import SimLoop
 from ottla.sim.network import ZOOKEEPER_PORT
 from ottla.sim.plans import Plan
-from ottla.sim.transport import SimTransport
 from ottla.sim.world import Simulation
 from ottla.sim.znode_rules import Write
 from ottla.zookeeper.memory import MemoryZooKeeper
@@ -81,6 +80,7 @@ class CrashRules:
         self._prompt = set(plan.faults) <= ONLY_KILLS and plan.slowness <= 1.0
         """Whether all that dies has to be noticed at once."""
         self._zookeeper: MemoryZooKeeper | None = None
+        self._writer: SimLoop | None = None
         self._registrations: dict[int, Registration] = {}
         self._controller: tuple[int, SimLoop] | None = None
         """The session that made /controller, and its process."""
@@ -99,9 +99,10 @@ class CrashRules:
 
     # What happens.
 
-    def wrote(self, write: Write, zookeeper: MemoryZooKeeper) -> None:
-        """Hear of a write to ZooKeeper, at its moment."""
+    def wrote(self, write: Write, process: SimLoop | None, zookeeper: MemoryZooKeeper) -> None:
+        """Hear of a write to ZooKeeper that is durable, and whose process made it."""
         self._zookeeper = zookeeper
+        self._writer = process
         if write.path == CONTROLLER_EPOCH:
             self._epoch_session = write.session
         elif write.path == CONTROLLER:
@@ -109,21 +110,22 @@ class CrashRules:
         elif write.path.startswith(IDS):
             broker = int(write.path.removeprefix(IDS))
             if write.op == "create":
-                process = self._process(write.session)
-                self._registrations[broker] = Registration(write.session, process)
-            elif write.op == "delete":
+                self._registrations[broker] = Registration(write.session, self._process())
+            elif write.op == "delete" and broker in self._registrations:
                 self._deregistered(write, self._registrations.pop(broker))
-            if write.data:
+            if write.data and broker in self._registrations:
                 (endpoint,) = json.loads(write.data)["endpoints"]
                 self._registrations[broker].port = int(endpoint.rpartition(":")[2])
 
-    def _process(self, session: int) -> SimLoop:
-        """Return whose process writes through a session now."""
-        assert self._zookeeper is not None
-        transport = self._zookeeper.transport_of(session)
-        assert isinstance(transport, SimTransport)
-        assert transport.peer is not None
-        return transport.peer.process
+    def restored(self) -> None:
+        """ZooKeeper forgot what it had, and knows of registrations whose processes are gone."""
+        self._registrations.clear()
+        self._controller = None
+
+    def _process(self) -> SimLoop:
+        """Return whose process made the present write."""
+        assert self._writer is not None
+        return self._writer
 
     def _on_refused(self, source: str, target: str, port: int) -> None:
         """Hear of a refused connection, when the host refuses it."""
@@ -140,11 +142,11 @@ class CrashRules:
 
     def _controller_wrote(self, write: Write) -> None:
         if write.op == "create":
-            self._controller = (write.session, self._process(write.session))
+            self._controller = (write.session, self._process())
         elif write.op == "delete" and self._controller is not None:
             (session, process), self._controller = self._controller, None
             self._unfounded.pop(write.zxid, None)
-            if write.session == session or self._process(write.session).host == process.host:
+            if write.session == session or self._process().host == process.host:
                 return  # by itself, or by its own next session
             if self._removed.get(write.zxid) != session:
                 self._found.append(
@@ -157,7 +159,7 @@ class CrashRules:
     def _deregistered(self, write: Write, registration: Registration) -> None:
         if write.session == registration.session:
             return
-        by = self._process(write.session)
+        by = self._process()
         if by.host == registration.host:
             return  # its own next session (R16)
         self._removed[write.zxid] = registration.session

@@ -41,6 +41,14 @@ class DiskFault:
     drops: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class DiskCopy:
+    """A whole disk as programs saw it at one moment: a snapshot of a volume, a backup, a clone."""
+
+    folders: frozenset[str]
+    files: dict[str, bytes]
+
+
 class DiedError(BaseException):
     """The process ended at this file operation."""
 
@@ -142,6 +150,30 @@ class SimDisk:
         self.folders = {f for f in self.folders if not f.startswith(inside)} | {"/"}
         self.changes += 1
         self._journal.clear()
+
+    def copy(self) -> DiskCopy:
+        """Return all that is there, synced or not (faults F51 to F53)."""
+        files = {path: bytes(inode.data) for path, inode in self.inodes.items()}
+        return DiskCopy(frozenset(self.folders), files)
+
+    def restore(self, copy: DiskCopy) -> None:
+        """Have what a copy holds and nothing else, in files of their own, all of it durable."""
+        self.wipe()
+        self.folders |= copy.folders
+        for path, data in sorted(copy.files.items()):
+            inode = self.inodes[path] = Inode()
+            inode.data += data
+            inode.durable += data
+            inode.evict()
+
+    def exchange(self, other: "SimDisk") -> None:
+        """Have what the other disk holds, and it what this one does: cables were mixed up."""
+        self.inodes, other.inodes = other.inodes, self.inodes
+        self.folders, other.folders = other.folders, self.folders
+        self.commit()
+        other.commit()
+        most = max(self.changes, other.changes)  # whoever keeps what was read looks anew
+        self.changes, other.changes = most + 1, most + 2
 
     def check(self, operation: str, path: str) -> None:
         """Raise what a fault says about this operation; disks of tests die in `fault`."""

@@ -1,22 +1,43 @@
-"""In-sync rules: whoever is let into an ISR has all that was acknowledged, on its disk, then.
+"""In-sync rules: members of an ISR have what is acknowledged, on their disks, at that moment.
 
-Who may call: `cluster`, with every write of a state znode as it happens. Rule R18 and KIP-903: a
-broker that came back without its tail must not be let in by what was asked for before. Looked at
-from outside: clients' history and files; a member whose process ended after it fetched, and whose
-end was reported to no client, is not judged.
+Who may call: `cluster`, with every write of a state znode when it is durable, and with every move
+of a leader's high watermark. Three rules:
+- a replica that joins an ISR has all that was acknowledged (R18, KIP-903): a broker that came back
+  without its tail must not be let in by what was asked for before;
+- when the high watermark moves, acks=all is answered: each member of the ISR in ZooKeeper has the
+  records below it (R4);
+- of two processes with one broker id only one acknowledges (F53).
+Looked at from outside: clients' history and files. A member whose process ended after it fetched,
+and whose end was reported to no client, is not judged, nor one whose disk may have lost something.
 """
 
+import asyncio
+import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from ottla.model.ids import TopicPartition
+from ottla.replication.partition import Partition
 from ottla.sim.history import History
+from ottla.sim.loop import SimLoop
 from ottla.sim.replica_files import ReplicaFiles
 from ottla.sim.znode_rules import TOPICS, Write
 
 
+class _State(NamedTuple):
+    """What ZooKeeper has of a partition."""
+
+    isr: frozenset[int]
+    leader: int
+    leader_epoch: int
+
+
 class InSyncRules:
-    """Judges new ISR members. `registered_anew`: a broker's current registration is known."""
+    """Judges one run. `registered_anew`: a broker's current registration is known.
+
+    `whole`: a broker runs, and its disk has lost nothing that it has not got back.
+    """
 
     def __init__(
         self,
@@ -24,13 +45,22 @@ class InSyncRules:
         replicas: ReplicaFiles,
         firm: Sequence[TopicPartition],
         registered_anew: Callable[[int], bool],
+        whole: Callable[[int], bool],
     ) -> None:
         self.found: list[str] = []
+        self.looks = 0
+        """How often a high watermark moved that was looked at."""
+        self._whole = whole
         self._history = history
         self._replicas = replicas
         self._firm = frozenset(firm)
         self._registered_anew = registered_anew
-        self._isrs: dict[TopicPartition, frozenset[int]] = {}
+        self._states: dict[TopicPartition, _State] = {}
+        self._acknowledges: dict[TopicPartition, dict[int, SimLoop]] = {}
+        """The process of each broker id that moved the high watermark last."""
+        self._replaced: dict[tuple[TopicPartition, SimLoop], int] = {}
+        """Processes after which another one of their broker id acknowledged, and in which leader
+        epoch that one did."""
         self._open = 0
         """The history's writes before this one have their responses."""
         self._acked: dict[TopicPartition, int] = {}
@@ -43,9 +73,11 @@ class InSyncRules:
         tp = TopicPartition(topic, int(partition))
         if tp not in self._firm:
             return
-        isr = frozenset(json.loads(write.data)["isr"])
-        newcomers = isr - self._isrs.get(tp, isr)
-        self._isrs[tp] = isr
+        state = json.loads(write.data)
+        isr = frozenset(state["isr"])
+        before = self._states.get(tp)
+        self._states[tp] = _State(isr, state["leader"], state["leader_epoch"])
+        newcomers = frozenset() if before is None else isr - before.isr
         if not newcomers:
             return
         acked, ends = self._acked_end(tp), self._replicas.ends(tp)
@@ -55,6 +87,60 @@ class InSyncRules:
             for b in sorted(newcomers)
             if ends.get(b, 0) < acked and self._registered_anew(b)
         ]
+
+    def restored(self) -> None:
+        """ZooKeeper forgot what it had: what it says from now on is compared with nothing."""
+        self._states.clear()
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Look at each move of a leader's high watermark meanwhile."""
+        name = "_advance_high_watermark"
+        advance = getattr(Partition, name)
+
+        def looked_at(partition: Partition, offset: int) -> None:
+            if partition.is_leader and partition.tp in self._states:
+                self._moves(partition, offset)
+            advance(partition, offset)
+
+        setattr(Partition, name, looked_at)
+        try:
+            yield
+        finally:
+            setattr(Partition, name, advance)
+
+    def _moves(self, partition: Partition, offset: int) -> None:
+        tp, broker, epoch = partition.tp, partition.host.broker_id, partition.leader_epoch
+        process = asyncio.get_running_loop()
+        assert isinstance(process, SimLoop)
+        self._note_process(tp, broker, epoch, process)
+        state = self._states[tp]
+        if (state.leader, state.leader_epoch) != (broker, epoch):
+            return  # it is not the leader any more, and followers of another prove nothing
+        self.looks += 1
+        with process.scheduler.elsewhere():  # to look takes no time
+            ends = self._replicas.ends(tp)
+        self.found += [
+            f"{tp}: the high watermark moves to {offset} at broker {broker}, the log of broker {b} "
+            f"in the ISR ends at {ends[b]}"
+            for b in sorted(state.isr)
+            if ends.get(b, offset) < offset and self._whole(b)
+        ]
+
+    def _note_process(self, tp: TopicPartition, broker: int, epoch: int, process: SimLoop) -> None:
+        """Note which process acknowledges, and whether another of its id did so in its place."""
+        last = self._acknowledges.setdefault(tp, {})
+        before = last.setdefault(broker, process)
+        if before is process:
+            return
+        if epoch <= self._replaced.get((tp, process), -1):
+            self.found.append(
+                f"{tp}: {process.name} acknowledges in leader epoch {epoch}, and so does "
+                f"{before.name}: two processes of broker {broker}"
+            )
+            return
+        self._replaced[tp, before] = epoch
+        last[broker] = process
 
     def _acked_end(self, tp: TopicPartition) -> int:
         """Return the offset after the last record that was acknowledged with acks=all."""

@@ -159,11 +159,15 @@ class Nemesis:
         """Draw no further faults."""
         self.stopped = True
 
+    def lacks(self, node: Node) -> bool:
+        """Whether a broker lost something unsynced and was not seen to have got it back."""
+        return node in self._lacking
+
     def heal(self) -> None:
         """Mend links and disks, wake who sleeps, start who is down."""
         self._simulation.internet.heal()
         self.target.bit_flips.undo()
-        self.target.start_zookeeper()
+        self.target.zk.start()
         for node in self.target.broker_nodes():
             node.workers.mean_s = WORKER_S
             node.files.last_operations = None
@@ -577,12 +581,20 @@ class Nemesis:
         return "of whoever comes next"
 
     def _zookeeper_restart(self) -> str | None:
-        if self.target.zookeeper_node().loop.paused:
+        zk = self.target.zk
+        if not zk.node.running:
             return None
-        self.target.stop_zookeeper()
         seconds = self._random.choice((0.2, 3.0, 8.0, 20.0))
-        self._simulation.scheduler.after(seconds, self.target.start_zookeeper)
-        return f"after {seconds} s"
+        power_loss, operations = False, None
+        if zk.durable:
+            power_loss = self._random.random() < 0.5
+            operations = self._random.choice((None, None, None, 0, 1, 2, 3, 5, 9))
+        zk.stop(power_loss=power_loss, after_operations=operations)
+        self._simulation.scheduler.after(seconds, zk.start)
+        if not zk.durable:
+            return f"after {seconds} s"
+        at = "now" if operations is None else f"after {operations} operations"
+        return f"{'power loss' if power_loss else 'kill'} {at}, back after {seconds} s"
 
     def _slow_disk(self) -> str | None:
         """Let what a broker's workers do take two seconds each: fsyncs, cold reads."""

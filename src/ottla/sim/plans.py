@@ -89,6 +89,8 @@ class Plan:
     replica in sync lose power at once, and others are taken away while they have not caught up."""
     careless: bool = False
     """Whether the nemesis goes beyond what is promised after a power loss."""
+    durable_zookeeper: bool = False
+    """Whether the coordination server has files, and dies as other processes do."""
     only_faults: tuple[str, ...] | None = None
     """The faults that may happen, by their names ("7", "c2"); None for all (`masks`)."""
     skip_faults: tuple[str, ...] = ()
@@ -149,6 +151,8 @@ class Plan:
             parts.append("--in-order")
         if self.hard:
             parts.append("--hard")
+        if self.durable_zookeeper:
+            parts.append("--durable-zookeeper")
         if self.careless:
             parts.append("--careless")
         if self.faults != default.faults:

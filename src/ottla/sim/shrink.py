@@ -91,6 +91,7 @@ SWITCHES = (
     "cooperative",
     "careless",
     "compacted",
+    "durable_zookeeper",
     "hard",
     "in_order",
     "interleave",

@@ -9,6 +9,7 @@ from typing import Protocol
 from ottla.model.ids import TopicPartition
 from ottla.sim.bit_flips import BitFlips
 from ottla.sim.world import Node, Simulation
+from ottla.sim.zookeeper_node import ZooKeeperNode
 
 
 class Target(Protocol):
@@ -26,9 +27,8 @@ class Target(Protocol):
 
     def lose_zookeeper_message(self, *, reply: bool) -> None: ...
 
-    def stop_zookeeper(self) -> None: ...
-
-    def start_zookeeper(self) -> None: ...
+    @property
+    def zk(self) -> ZooKeeperNode: ...
 
     @property
     def log_dirs(self) -> tuple[str, ...]: ...

@@ -1,21 +1,53 @@
-"""The in-memory ZooKeeper's log of writes, with someone who hears of each at its moment.
+"""The log of writes to ZooKeeper, with a listener that hears of each when nothing can undo it.
 
-Who may call: `cluster`.
+Who may call: `zookeeper_node`. In memory alone that is at once. With files a write is pending until
+its transaction is durable: a crash of the server before that takes it back, and no client has been
+told of it.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from ottla.zookeeper.memory import LoggedWrite
+from ottla.sim.loop import SimLoop
+from ottla.zookeeper.memory import LOGGED_WRITES, LoggedWrite
+
+Wrote = Callable[[LoggedWrite, SimLoop | None], None]
 
 
 class WatchedWrites(deque[LoggedWrite]):
-    """The log so far, continued. `wrote` takes each write that is added."""
+    """The log `before`, continued. `wrote` receives each write that is added.
 
-    def __init__(self, before: deque[LoggedWrite], wrote: Callable[[LoggedWrite], None]) -> None:
-        super().__init__(before, before.maxlen)
+    `process_of` returns the process whose session this is; it is asked when the write is made.
+    """
+
+    def __init__(
+        self,
+        before: Iterable[LoggedWrite],
+        wrote: Wrote,
+        process_of: Callable[[int], SimLoop | None],
+        *,
+        held: bool = False,
+    ) -> None:
+        super().__init__(before, LOGGED_WRITES)
+        self.pending: deque[tuple[LoggedWrite, SimLoop | None]] = deque()
         self._wrote = wrote
+        self._process_of = process_of
+        self._held = held
 
     def append(self, write: LoggedWrite, /) -> None:
-        super().append(write)
-        self._wrote(write)
+        self.pending.append((write, self._process_of(write.session)))
+        if not self._held:
+            self.release(write.zxid)
+
+    def begin_again(self, writes: Iterable[LoggedWrite]) -> None:
+        """Have the log hold only these, of which nobody is to hear."""
+        self.clear()
+        self.pending.clear()
+        self.extend(writes)
+
+    def release(self, zxid: int) -> None:
+        """Report the writes up to `zxid`: they are durable."""
+        while self.pending and self.pending[0][0].zxid <= zxid:
+            write, process = self.pending.popleft()
+            super().append(write)
+            self._wrote(write, process)

@@ -99,7 +99,7 @@ class FaultSchedule:
         self._blocked.clear()
         self._delays.clear()
         self._simulation.internet.heal()
-        self._target.start_zookeeper()
+        self._target.zk.start()
         for node in self._target.broker_nodes():
             node.workers.mean_s = WORKER_S
             node.wake()
@@ -200,8 +200,8 @@ class FaultSchedule:
     def _do(self, fault: Fault) -> None:
         target, kind = self._target, fault.kind
         if fault.broker < 0:
-            target.stop_zookeeper()
-            self._note(fault, target.start_zookeeper)
+            target.zk.stop()
+            self._note(fault, target.zk.start)
             return
         node = target.broker_nodes()[fault.broker]
         if kind in ENDS_PROCESS:

@@ -18,6 +18,7 @@ from ottla.net.client import Client
 from ottla.sim.checkers import LogRecord
 from ottla.sim.clients import create_topic
 from ottla.sim.cluster import Cluster, under_way
+from ottla.sim.loop import SimLoop
 from ottla.sim.masks import mask_of
 from ottla.sim.plans import Plan
 from ottla.sim.scenarios.configured_clients import ConfiguredConsumer, ConfiguredProducer
@@ -115,11 +116,11 @@ class ScenarioCluster(Cluster):
             )
         )
 
-    def config(self, broker_id: int) -> BrokerConfig:
+    def config(self, broker_id: int, _host: str) -> BrokerConfig:
         """Return the user's settings; nothing of the simulator's own."""
         return self.scenario.server_config(broker_id)
 
-    def zookeeper_wrote(self, write: Write) -> None:
+    def zookeeper_wrote(self, write: Write, _process: SimLoop | None) -> None:
         """Note leaders, ISRs, registrations and controllers."""
         now_s = self.simulation.now
         if write.path.startswith(IDS):
