@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ottla.sim.cluster import run
-from ottla.sim.nemesis import AIMED, ALL_NAMES, FAULTS, NAMES, OF_CRASHES
+from ottla.sim.faults import AIMED, ALL_NAMES, FAULTS, NAMES, OF_CRASHES
 from ottla.sim.plans import Plan, drawn
 
 

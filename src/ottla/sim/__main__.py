@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ottla.sim.cluster import run
-from ottla.sim.nemesis import ALL_NAMES, NAMES
+from ottla.sim.faults import ALL_NAMES, NAMES
 from ottla.sim.plans import MASKS, SIZES, Plan, drawn
 from ottla.sim.shrink_runs import Budget, shrink_run
 from ottla.sim.verdict import Verdict

@@ -6,11 +6,12 @@ they create and delete are their own, on the clients' topics they only hold pref
 change settings that lose nothing, and move replicas to another log dir (faults F24 to F27, F43).
 """
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
-from ottla.model.errors import OttlaError
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.client import Client
@@ -27,7 +28,7 @@ from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfig
 TOPICS = ("ops-a", "ops-b", "ops-c")
 MOST_PARTITIONS = 6
 PREFERRED, UNCLEAN = 0, 1
-TOPIC_RESOURCE = 2
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 SET, DELETE = 0, 1
 DELETE_VERSION = 5
 """The last version that names topics."""
@@ -201,3 +202,30 @@ class Administrator:
         )
         # Any broker takes settings.
         await self.client.call(r(resources=[resource], validate_only=False))
+
+
+async def set_min_isr(
+    world: World, bootstrap: Sequence[tuple[str, int]], scope: str, where: str, value: int | None
+) -> None:
+    """Set min.insync.replicas of all brokers (scope "default"), one broker or one topic (F50).
+
+    None takes the value away again. Repeated until it is answered, for a while.
+    """
+    r = IncrementalAlterConfigsRequest
+    config = r.AlterableConfig(
+        name="min.insync.replicas",
+        config_operation=DELETE if value is None else SET,
+        value=None if value is None else str(value),
+    )
+    kind = TOPIC_RESOURCE if scope == "topic" else BROKER_RESOURCE
+    resource = r.AlterConfigsResource(resource_type=kind, resource_name=where, configs=[config])
+    request = r(resources=[resource], validate_only=False)
+    client = Client(world, bootstrap, "operator", timeout_s=REQUEST_TIMEOUT_S)
+    for _ in range(10):
+        with contextlib.suppress(OttlaError):
+            target = (int(where),) if scope == "broker" else ()
+            response = await client.call(request, *target)
+            if response.responses[0].error_code == ErrorCode.NONE:
+                break
+        await asyncio.sleep(0.3)
+    await client.close()

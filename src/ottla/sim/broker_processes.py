@@ -72,7 +72,7 @@ class BrokerProcesses:
         self._plan = plan
         self._zookeeper = zookeeper
         self._config = config
-        self._boot_zxids: dict[int, int] = {}
+        self._boot_zxids: dict[str, int] = {}
         self._stops: dict[str, asyncio.Event] = {}
 
     def main(self, node: Node, broker_id: int) -> Main:
@@ -81,7 +81,7 @@ class BrokerProcesses:
         async def main(world: World) -> None:
             stop = self._stops[node.name] = asyncio.Event()
             assert self._zookeeper.server is not None
-            self._boot_zxids[broker_id] = self._zookeeper.server.tree.zxid
+            self._boot_zxids[node.name] = self._zookeeper.server.tree.zxid
             self.brokers.pop(node.name, None)
             try:
                 # As `broker.process` does it.
@@ -141,4 +141,4 @@ class BrokerProcesses:
         """Whether a broker is alive and registered, and ZooKeeper has this registration."""
         assert self._zookeeper.server is not None
         entry = self._zookeeper.server.tree.nodes.get(f"/brokers/ids/{broker_id}")
-        return node.up and entry is not None and entry.czxid > self._boot_zxids.get(broker_id, 0)
+        return node.up and entry is not None and entry.czxid > self._boot_zxids.get(node.name, 0)

@@ -66,8 +66,12 @@ class SimWorkers:
         self.calls: dict[_Call, None] = {}
         """Those that have begun and not ended."""
         self._waiting: list[_Call] = []
+        self.refuses = False
+        """Whether no thread can be started, as under a limit of processes (F55)."""
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
+        if self.refuses:
+            raise RuntimeError("can't start new thread")
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimLoop)
         done: asyncio.Future[T] = loop.create_future()

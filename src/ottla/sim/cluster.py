@@ -16,7 +16,7 @@ from ottla.model.config import BrokerConfig
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.client import Client
-from ottla.sim.administrators import Administrator
+from ottla.sim.administrators import Administrator, set_min_isr
 from ottla.sim.agreement import disagreements
 from ottla.sim.bit_flips import BitFlips, check_checksums
 from ottla.sim.broker_processes import LOG_DIRS, PORT, BrokerProcesses, broker_config
@@ -142,7 +142,9 @@ class Cluster:
             self.crashes.restored()
 
     def _registered_anew(self, broker_id: int) -> bool:
-        return self.processes.registered_anew(self.broker_nodes()[broker_id], broker_id)
+        node = self.broker_nodes()[broker_id]
+        alone = not self._second(node).up
+        return alone and self.processes.registered_anew(node, broker_id)
 
     def _whole(self, broker_id: int) -> bool:
         """Whether a broker runs and its disk has lost nothing that it has not got back."""
@@ -158,6 +160,28 @@ class Cluster:
 
     def restart_gracefully(self, node: Node) -> None:
         self.processes.stop(node)
+
+    def _second(self, node: Node) -> Node:
+        return self.simulation.node(f"{node.name}x")
+
+    def start_second(self, node: Node) -> Node:
+        second = self._second(node)
+        second.disk.restore(node.disk.copy())
+        second.boot(self.processes.main(second, _id_of(node)))
+        return second
+
+    def set_min_isr(self, scope: str, where: str, value: int | None) -> None:
+        client = self.client_node()
+        if client.up:
+            client.loop.create_task(set_min_isr(client.world, self.bootstrap, scope, where, value))
+
+    def topic_ids(self) -> set[str]:
+        topics = [self._znodes[f"/brokers/topics/{topic}"].data for topic in self.topics()]
+        return {json.loads(data)["topic_id"] for data in topics if data}
+
+    def note_forgotten(self) -> None:
+        deleted = self._znodes["/admin/delete_topics"].children
+        self.folders.note_forgotten(self.broker_nodes(), self.topic_ids(), deleted)
 
     def _session_id(self, node: Node) -> int | None:
         """Return the ZooKeeper session that owns a broker's registration."""
@@ -397,7 +421,9 @@ class Cluster:
         """Create the topic; then be every client and operator, until they are stopped."""
         client = Client(world, self.bootstrap, "admin", timeout_s=5.0)
         plan = self.plan
-        firm = {"min.insync.replicas": str(plan.min_isr)}
+        # Where defaults change, topics have no value of their own: the brokers' is the same.
+        lowered = {name for name in plan.faults if name.startswith("lowered-")}
+        firm = {} if lowered else {"min.insync.replicas": str(plan.min_isr)}
         kept = {**firm, "cleanup.policy": "compact"} if plan.compacted else firm
         await create_topic(client, plan.topic, plan.partitions, plan.replicas, kept)
         if plan.unclean_partitions:
@@ -548,6 +574,7 @@ class Cluster:
             *few("crash detection", self.crashes.wrong() if self.crashes is not None else []),
             *few("damaged", self._damaged() if complete else []),
             *few("one topic's file in another's folder", self.folders.found),
+            *few("forgotten replica deleted", self.folders.deleted(self.broker_nodes())),
             *(f"client: {line}" for line in self.history.complaints[:5]),
         ]
 

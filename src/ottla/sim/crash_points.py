@@ -32,6 +32,7 @@ from ottla.sim.clients import create_topic
 from ottla.sim.cluster import Cluster
 from ottla.sim.plans import Plan
 from ottla.sim.scheduler import DeadlockError, SimulationError
+from ottla.sim.transport import SimTransport
 from ottla.sim.verdict import Tracebacks
 from ottla.sim.znode_rules import check_znodes
 from ottla.sim.zookeeper_node import PORT as ZOOKEEPER_PORT
@@ -132,8 +133,8 @@ class Scene:
         self.operator.boot(main)
         self.last_step_s = self.simulation.now
 
-    def _hear(self, source: str, target: str, data: bytes) -> None:
-        if source[0] == "b" and target[0] == "b" and len(data) >= 6:
+    def _hear(self, transport: SimTransport, data: bytes) -> None:
+        if transport.host[0] == "b" and transport.peer_host[0] == "b" and len(data) >= 6:
             (api,) = struct.unpack_from(">h", data, 4)
             if api in CONTROL_APIS:
                 self._sent += 1

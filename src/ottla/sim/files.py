@@ -79,7 +79,10 @@ class SimDisk:
         self.locks: dict[str, SimFiles] = {}
         self.faults: list[DiskFault] = []
         self.slow_fsync: Callable[[str], None] | None = None
+        self.machine = ""
         self.power_losses = 0
+        self.replaced = 0
+        """How often an empty or another disk took its place."""
         self.writes = 0
         self.fsyncs = 0
         self.changes = 0
@@ -149,6 +152,7 @@ class SimDisk:
             del self.inodes[path]
         self.folders = {f for f in self.folders if not f.startswith(inside)} | {"/"}
         self.changes += 1
+        self.replaced += 1
         self._journal.clear()
 
     def copy(self) -> DiskCopy:
@@ -649,7 +653,8 @@ class SimFiles:
         return SimMutex(self)
 
     def boot_id(self, path: str) -> str:
-        return f"boot {self.alive(path).power_losses}"
+        disk = self.alive(path)
+        return f"boot {disk.power_losses} of {disk.machine}"
 
     def lock_id(self, path: str) -> str:
         disk = self.alive(path)

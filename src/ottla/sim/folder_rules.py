@@ -1,13 +1,17 @@
-"""Folder rules: a log's folder belongs to one topic, from its first day to its last.
+"""Folder rules: a log's folder belongs to one topic, and goes only when that topic is deleted.
 
 Who may call: `cluster`, with every file that is put in the place of another on a simulated disk.
 F26: what was begun for a deleted topic must not end in the folder of its successor of the same
-name. Looked at from outside: files only.
+name. F51: replicas of topics that ZooKeeper forgot, as it was restored from an older state, are
+kept; they may be set aside. Looked at from outside: files only.
 """
 
+from collections.abc import Container, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from ottla.sim.files import SimDisk
+from ottla.sim.world import Node
 
 NAME = "partition.metadata"
 FIELD = b"topic_id:"
@@ -15,14 +19,60 @@ ID_LENGTH = 22
 """128 bits in base 64."""
 
 
+class _Forgotten(NamedTuple):
+    """A segment of a topic that nobody deleted and ZooKeeper does not know."""
+
+    node: int
+    path: str
+    data: bytes
+    replaced: int
+    """how often the disk had been replaced"""
+
+
 class FolderRules:
     """Judges what is written into logs' folders. `found`: what was wrong, one line each."""
 
     def __init__(self) -> None:
         self.found: list[str] = []
+        self._forgotten: list[_Forgotten] = []
 
     def watch(self, broker: str, disk: SimDisk) -> None:
         disk.on_replaced = partial(self._replaced, broker)
+
+    def note_forgotten(
+        self,
+        nodes: Sequence[Node],
+        topic_ids: Container[str],
+        deleted: Container[str],
+    ) -> None:
+        """Note what there is of topics but those of `topic_ids` and those being `deleted`."""
+        for number, node in enumerate(nodes):
+            disk = node.disk
+            for path, inode in sorted(disk.inodes.items()):
+                folder, _, name = path.rpartition("/")
+                topic, _, partition = folder.rpartition("/")[2].rpartition("-")
+                metadata = disk.inodes.get(f"{folder}/{NAME}")
+                if (
+                    not name.endswith(".log")
+                    or not partition.isdigit()
+                    or topic in deleted
+                    or metadata is None
+                    or not inode.durable
+                ):
+                    continue
+                topic_id = _topic_id(bytes(metadata.durable))
+                if topic_id is not None and topic_id not in topic_ids:
+                    data = bytes(inode.durable)
+                    self._forgotten.append(_Forgotten(number, path, data, disk.replaced))
+
+    def deleted(self, nodes: Sequence[Node]) -> list[str]:
+        """Return what is not there any more of that, in any folder of its disk."""
+        return [
+            f"{nodes[one.node].name}:{one.path}, {len(one.data)} bytes"
+            for one in self._forgotten
+            if (disk := nodes[one.node].disk).replaced == one.replaced
+            and not any(inode.data.startswith(one.data) for inode in disk.inodes.values())
+        ]
 
     def _replaced(self, broker: str, path: str, before: bytes, after: bytes) -> None:
         folder, _, name = path.rpartition("/")

@@ -123,7 +123,8 @@ class InSyncRules:
         self.found += [
             f"{tp}: the high watermark moves to {offset} at broker {broker}, the log of broker {b} "
             f"in the ISR ends at {ends[b]}"
-            for b in sorted(state.isr)
+            # Not those that a reassignment is about to drop: no leader waits for them, as in Kafka.
+            for b in sorted(state.isr.intersection(partition.replicas))
             if ends.get(b, offset) < offset and self._whole(b)
         ]
 

@@ -18,104 +18,14 @@ RELIABILITY's. How much may be lost at once:
 
 import errno
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ottla.sim.clock import WORKER_S
-from ottla.sim.crash_faults import CRASHES
+from ottla.sim.faults import BRIEF, DEEDS, FAULTS, HARMLESS, NAMES
 from ottla.sim.files import DiskFault
 from ottla.sim.masks import ALL, Mask
-from ottla.sim.moments import MOMENTS, Hand
+from ottla.sim.moments import Hand
 from ottla.sim.target import Target
 from ottla.sim.world import Node
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A kind of trouble: how often it is drawn, and which of the table's faults it is."""
-
-    name: str
-    weight: int
-    number: str
-
-
-FAULTS = (
-    Fault("kill", 4, "F1 F3 F4"),
-    Fault("power-loss", 3, "F5 F19"),
-    Fault("swap-disk", 1, "F11"),
-    Fault("graceful-restart", 2, "F2"),
-    Fault("pause", 4, "F7 F8 F9"),
-    Fault("isolate", 3, "F13 F14"),
-    Fault("one-way", 3, "F13 F15"),
-    Fault("cut-zookeeper", 3, "F14"),
-    Fault("reset", 2, "F16"),
-    Fault("loss", 2, "F16"),
-    Fault("slow", 1, "F16"),
-    Fault("expire", 3, "F10"),
-    Fault("lost-reply", 2, "F6"),
-    Fault("zookeeper-pause", 1, "F6"),
-    Fault("zookeeper-restart", 1, "F6"),
-    Fault("lost-request", 2, "F6"),
-    Fault("slow-disk", 1, "F22"),
-    Fault("clock-jump", 1, "F23"),
-    Fault("kill-all", 1, "F5"),
-    Fault("kill-all-power-loss", 1, "F5"),
-    Fault("disk-error", 3, "F17 F18"),
-    Fault("power-loss-of-several", 3, "F5 F19"),
-    Fault("kill-at-operation", 3, "F1 F3 F19"),
-    Fault("power-loss-at-operation", 2, "F5 F19"),
-    Fault("bounce", 2, "F11 F12"),
-    Fault("brief-kill", 2, "F1 F3 F4"),
-    Fault("stop-while-waiting", 2, "F2 F5 F48"),
-    Fault("failed-starts", 2, "F1 F2 F48"),
-    Fault("stop-early", 2, "F2 F48"),
-    Fault("cold-cache", 2, "F22"),
-    Fault("few-descriptors", 1, "F45"),
-    Fault("dropped-pages", 2, "F18"),
-    Fault("leader-dies-amid-catch-up", 6, "F5 F12"),
-    Fault("power-loss-at-rejoin", 6, "F5 F11"),
-    Fault("controller-lost-while-cut-off", 6, "F4 F14 F26"),
-    Fault("leader-cut-off-from-followers", 4, "F13 F36"),
-    Fault("slow-recovery", 4, "F9 F19"),
-    Fault("flipped-bit", 6, "F20"),
-    Fault("target-replaced-at-disk-loss", 4, "F11 F24"),
-    Fault("power-loss-after-roll", 4, "F5"),
-    Fault("refused", 6, "F44"),
-    Fault("refused-briefly", 3, "F44"),
-    Fault("killed-behind-proxy", 2, "F44"),
-    Fault("kill-several", 4, "F44"),
-    Fault("controller-refused-while-cut-off", 4, "F44"),
-    Fault("returns-while-removed", 4, "F44"),
-)
-HARMLESS = (
-    "reset",
-    "loss",
-    "slow",
-    "slow-disk",
-    "clock-jump",
-    "lost-reply",
-    "lost-request",
-    "zookeeper-pause",
-    "zookeeper-restart",
-    "cold-cache",
-    "refused-briefly",
-)
-"""What may happen while a broker has not got its unsynced records back."""
-BRIEF = (
-    *HARMLESS,
-    *("power-loss", "power-loss-of-several", "power-loss-at-operation", "kill-all-power-loss"),
-    *("swap-disk", "stop-early", "kill", "kill-at-operation", "bounce", "failed-starts", "pause"),
-    *("graceful-restart", "expire", "brief-kill", "stop-while-waiting"),
-)
-"""What may happen meanwhile to those that lack records, and briefly to all (`hard`)."""
-ALL_NAMES = tuple(fault.name for fault in FAULTS)
-AIMED = tuple(MOMENTS)
-"""What waits for a moment (`moments`)."""
-ASKED_FOR = ("few-descriptors", *AIMED)
-"""What a plan does not have unless it is named: the kept seeds are older. Half of the drawn runs
-have it."""
-OF_CRASHES = tuple(CRASHES)
-"""What a plan has only where refused connections prove that a process is gone (`crash_faults`)."""
-NAMES = tuple(name for name in ALL_NAMES if name not in (*ASKED_FOR, *OF_CRASHES))
 
 
 class Nemesis:
@@ -143,6 +53,8 @@ class Nemesis:
         self._lacking: dict[Node, None] = {}
         """Brokers that have lost something unsynced and not got it back."""
         self._bad_disks: dict[str, str] = {}
+        self._reserved: list[tuple[list[Node], Callable[[], object]]] = []
+        """Brokers that only one fault may deal with, and how that one ends."""
         self._simulation = target.simulation
         self._schedule = target.simulation.random("nemesis")
         self._random = self._schedule
@@ -165,8 +77,12 @@ class Nemesis:
 
     def heal(self) -> None:
         """Mend links and disks, wake who sleeps, start who is down."""
+        for entry in list(self._reserved):
+            self._release(entry)
         self._simulation.internet.heal()
         self.target.bit_flips.undo()
+        self.target.zookeeper_node().disk.mend()
+        self.target.zookeeper_node().workers.refuses = False
         self.target.zk.start()
         for node in self.target.broker_nodes():
             node.workers.mean_s = WORKER_S
@@ -202,7 +118,7 @@ class Nemesis:
         self._next()
 
     def _do(self, name: str) -> str | None:
-        moment = MOMENTS.get(name) or CRASHES.get(name)
+        moment = DEEDS.get(name)
         if moment is None:
             act: Callable[[], str | None] = getattr(self, "_" + name.replace("-", "_"))
             return act()
@@ -214,8 +130,26 @@ class Nemesis:
                 self._may_lose,
                 lambda: self.stopped,
                 self.hard,
+                self._reserve,
+                self._release_after,
             )
         )
+
+    def _reserve(self, nodes: list[Node]) -> bool:
+        return not any(self._is_armed(node) for node in nodes)
+
+    def _release_after(self, seconds: float, nodes: list[Node], end: Callable[[], object]) -> None:
+        entry = nodes, end
+        self._reserved.append(entry)
+        self._simulation.scheduler.after(seconds, self._release, entry)
+
+    def _release(self, entry: tuple[list[Node], Callable[[], object]]) -> None:
+        if entry in self._reserved:
+            self._reserved.remove(entry)
+            entry[1]()
+
+    def _is_reserved(self, node: Node) -> bool:
+        return any(node in nodes for nodes, _ in self._reserved)
 
     def _weakened(self) -> bool:
         """Whether nothing else is to be broken: a broker lacks records that were acknowledged.
@@ -247,14 +181,14 @@ class Nemesis:
         """
         nodes = self.target.broker_nodes()
         drawn = self._random.sample(nodes, len(nodes))
-        running = [n for n in drawn if n.running]
+        running = [n for n in drawn if n.running and not self._is_reserved(n)]
         if self._lacking and not self.careless:
             running = [n for n in running if n in self._lacking]
         return running[0] if running else None
 
     def _any_broker(self) -> Node | None:
         """Draw a broker that runs and is not paused, a whole one too."""
-        running = [n for n in self.target.broker_nodes() if n.running]
+        running = [n for n in self.target.broker_nodes() if n.running and not self._is_reserved(n)]
         return self._random.choice(running) if running else None
 
     # One method per fault; each returns what it did, or None where it could do nothing.
@@ -303,6 +237,8 @@ class Nemesis:
         Gentle: only one, whose records all others have too, while all others live.
         """
         target = self.target
+        if any(self._is_reserved(node) for node in victims):
+            return False
         if self.careless:
             pass
         elif self.hard:
@@ -333,7 +269,11 @@ class Nemesis:
 
     def _is_armed(self, node: Node) -> bool:
         """Whether a broker ends at an operation to come, or has a disk that is to be replaced."""
-        return node.files.last_operations is not None or node.name in self._bad_disks
+        return (
+            node.files.last_operations is not None
+            or node.name in self._bad_disks
+            or self._is_reserved(node)
+        )
 
     def _some_that_may_lose(self) -> list[Node]:
         """Draw brokers that may lose what is not synced, all at once: as many as is allowed."""

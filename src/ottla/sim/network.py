@@ -58,8 +58,8 @@ class Internet:
         self.jitter_s = 0.0002
         self.give_up_s = 20.0
         """After so long without an acknowledgement the sender's kernel drops a connection."""
-        self.tap: Callable[[str, str, bytes], object] | None = None
-        """Hears what a program writes to a connection: from, to, bytes."""
+        self.tap: Callable[[SimTransport, bytes], object] | None = None
+        """Hears what a program writes to a connection, before it is sent: its end, bytes."""
         self.listeners: dict[tuple[str, int], SimListener] = {}
         self.networks: dict[str, SimNetwork] = {}
         self.dark: set[str] = set()

@@ -7,8 +7,8 @@ of a seed, so that sizes and settings vary as well as faults.
 import random
 from dataclasses import dataclass, field
 
+from ottla.sim.faults import ASKED_FOR, NAMES, OF_CRASHES
 from ottla.sim.masks import Mask, mask_of
-from ottla.sim.nemesis import ASKED_FOR, NAMES, OF_CRASHES
 
 FLIPPED_BIT = "flipped-bit"
 SIZES = (

@@ -21,6 +21,29 @@ class Target(Protocol):
 
     def zookeeper_node(self) -> Node: ...
 
+    def start_second(self, node: Node) -> Node:
+        """Start a second process of a broker's id on a copy of its disk; return its node."""
+        ...
+
+    def set_min_isr(self, scope: str, where: str, value: int | None) -> None:
+        """Have min.insync.replicas set, or no value of its own (None).
+
+        `scope` is "default", "broker" or "topic", `where` the broker or the topic.
+        """
+        ...
+
+    def partition_states(self) -> dict[TopicPartition, dict[str, object]]:
+        """Return the state znodes of the watched partitions."""
+        ...
+
+    def topic_ids(self) -> set[str]:
+        """Return the ids of the topics there are by ZooKeeper."""
+        ...
+
+    def note_forgotten(self) -> None:
+        """Note which replicas ZooKeeper does not know of any more: they must be kept."""
+        ...
+
     def restart_gracefully(self, node: Node) -> None: ...
 
     def expire_session(self, node: Node) -> bool: ...

@@ -102,7 +102,7 @@ class Carrier(Protocol):
     trace: Trace
     random: random.Random
     give_up_s: float
-    tap: Callable[[str, str, bytes], object] | None
+    tap: "Callable[[SimTransport, bytes], object] | None"
     dark: set[str]
 
     def send(self, source: str, target: str, arrive: Callable[[], None]) -> None: ...
@@ -134,6 +134,20 @@ class Pipe:
         self._early: dict[int, Segment] = {}
         self._progress_s = 0.0
         self._timer_armed = False
+        self._late: list[Segment] | None = None
+        """What is held until it is late, see `hold`."""
+
+    def hold(self, seconds: float) -> None:
+        """Let what is sent from now on arrive later, whatever became of its sender (F54)."""
+        self._late = []
+        self._scheduler.after(seconds, self._deliver_late)
+
+    def _deliver_late(self) -> None:
+        late, self._late = self._late or [], None
+        for segment in late:
+            self._carrier.send_over(segment)
+        if self.sender.lost:
+            self._segment(RST, b"")
 
     def push(self, data: bytes) -> None:
         """Send what was written, or queue what the window does not allow."""
@@ -199,7 +213,11 @@ class Pipe:
         if not self._timer_armed:
             self._timer_armed = True
             self._scheduler.after(self._carrier.give_up_s, self._check_progress)
-        self._carrier.send_over(Segment(self, self._link, number, kind, data))
+        segment = Segment(self, self._link, number, kind, data)
+        if self._late is None:
+            self._carrier.send_over(segment)
+        else:
+            self._late.append(segment)
 
     def _check_progress(self) -> None:
         self._timer_armed = False
@@ -432,7 +450,8 @@ class SimTransport(asyncio.Transport):
         if self.op_s:
             self._scheduler.spend(self.op_s + self.byte_s * len(data))
         if tap is not None:
-            tap(self.host, self.peer_host, data)
+            tap(self, data)
+            pipe = self.pipe
         pipe.push(data)
         if pipe.queued_bytes > self._high and not self.writer_paused:
             self.writer_paused = True
