@@ -571,6 +571,7 @@ class Cluster:
             *self._wrong_znodes,
             *check_znodes(self.zk.writes),
             *few("in sync without all", self.in_sync.found),
+            *few("two processes of one broker", self.in_sync.twice),
             *few("crash detection", self.crashes.wrong() if self.crashes is not None else []),
             *few("damaged", self._damaged() if complete else []),
             *few("one topic's file in another's folder", self.folders.found),

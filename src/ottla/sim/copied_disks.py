@@ -66,7 +66,11 @@ def older_disk_of_eligible(hand: Hand) -> str | None:
 
     def act(tp: TopicPartition, leader: Node, last: Node, others: list[Node]) -> None:
         del tp
-        if copies and hand.may_lose([last]):
+        number = hand.target.broker_nodes().index(last)
+        states = map(hand.target.leader_and_isr, hand.target.watched)
+        # Where it is in sync it may lead when it has waited for the others (adr/0005).
+        elsewhere = any(state is None or number in state[1] for state in states)
+        if copies and not elsewhere and hand.may_lose([last]):
             last.disk.restore(copies[0])
             _let_others_lead(hand, leader, [last, *others])
         else:
@@ -194,10 +198,30 @@ def swapped_disks(hand: Hand) -> str | None:
 
 
 def second_process(hand: Hand) -> str | None:
-    """Start a copy of a living broker's disk elsewhere (F53).
+    """Start a copy of a living broker's disk elsewhere (F53): its id is in use."""
+    started = _start_second(hand)
+    return None if started is None else f"{started[0].name} {started[1]:.1f} s"
 
-    Often the first one cannot say that it lives: it is paused, or cut off from ZooKeeper.
-    """
+
+def second_process_while_silent(hand: Hand) -> str | None:
+    """Start one while the first is paused, or cut off from ZooKeeper: its session ends."""
+    started = _start_second(hand)
+    if started is None:
+        return None
+    node, seconds = started
+    if hand.rng.random() < 0.5:
+        node.pause()
+        hand.after(0.7 * seconds, node.wake, node.incarnation)
+        return f"{node.name} {seconds:.1f} s paused"
+    internet, zookeeper = hand.simulation.internet, hand.target.zookeeper_node()
+    pairs = [(node.name, zookeeper.name), (zookeeper.name, node.name)]
+    internet.block_all(pairs)
+    hand.after(0.7 * seconds, internet.unblock_all, pairs)
+    return f"{node.name} {seconds:.1f} s cut off"
+
+
+def _start_second(hand: Hand) -> tuple[Node, float] | None:
+    """Start it; return the first one, and after how many seconds the second one is ended."""
     started = [n for n in hand.running() if hand.target.started(n)]
     if not started:
         return None
@@ -205,16 +229,7 @@ def second_process(hand: Hand) -> str | None:
     if not hand.may_lose([node]) or not hand.reserve([node]):
         return None
     second = hand.target.start_second(node)
-    trouble = hand.rng.choice(("", "", "paused", "cut off"))
     seconds = hand.between(4.0, 15.0)
-    if trouble == "paused":
-        node.pause()
-        hand.after(0.7 * seconds, node.wake, node.incarnation)
-    elif trouble:
-        internet, zookeeper = hand.simulation.internet, hand.target.zookeeper_node()
-        pairs = [(node.name, zookeeper.name), (zookeeper.name, node.name)]
-        internet.block_all(pairs)
-        hand.after(0.7 * seconds, internet.unblock_all, pairs)
 
     def end() -> None:
         second.crash()
@@ -222,7 +237,7 @@ def second_process(hand: Hand) -> str | None:
         node.boot_if_down()
 
     hand.release_after(seconds, [node], end)
-    return f"{node.name} {seconds:.1f} s {trouble}".strip()
+    return node, seconds
 
 
 COPIES: dict[str, Callable[[Hand], str | None]] = {
@@ -230,6 +245,7 @@ COPIES: dict[str, Callable[[Hand], str | None]] = {
     "older-disk-of-eligible": older_disk_of_eligible,
     "swapped-disks": swapped_disks,
     "second-process": second_process,
+    "second-process-while-silent": second_process_while_silent,
     "lowered-min-isr": lowered_min_isr,
     "lowered-for-the-last": lowered_for_the_last,
 }

@@ -73,7 +73,8 @@ FAULTS = (
     Fault("older-disk", 5, "F52"),
     Fault("older-disk-of-eligible", 6, "F52"),
     Fault("swapped-disks", 2, "F52"),
-    Fault("second-process", 5, "F53"),
+    Fault("second-process", 3, "F53"),
+    Fault("second-process-while-silent", 4, "F53"),
     Fault("late-request", 6, "F54"),
     Fault("late-transaction-end", 6, "F54"),
     Fault("zookeeper-disk-error", 3, "F55"),
@@ -105,7 +106,7 @@ BRIEF = (
     *("power-loss", "power-loss-of-several", "power-loss-at-operation", "kill-all-power-loss"),
     *("swap-disk", "stop-early", "kill", "kill-at-operation", "bounce", "failed-starts", "pause"),
     *("graceful-restart", "expire", "brief-kill", "stop-while-waiting"),
-    *("older-disk", "second-process", "power-loss-at-deletion"),
+    *("older-disk", "second-process", "second-process-while-silent", "power-loss-at-deletion"),
 )
 """What may happen meanwhile to those that lack records, and briefly to all (`hard`)."""
 ALL_NAMES = tuple(fault.name for fault in FAULTS)

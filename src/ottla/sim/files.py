@@ -140,6 +140,11 @@ class SimDisk:
         self.evict()
         return lost
 
+    def undo_until(self, reached: Callable[[], bool]) -> None:
+        """Undo directory changes that are not durable, the newest first: a power loss may."""
+        while self._journal and not reached():
+            self._journal.pop()()
+
     def evict(self) -> None:
         """Empty the page cache, as a restarted machine or a crowded one has it."""
         for inode in self.inodes.values():

@@ -25,8 +25,8 @@ class _Forgotten(NamedTuple):
     node: int
     path: str
     data: bytes
-    replaced: int
-    """how often the disk had been replaced"""
+    losses: tuple[int, int]
+    """how often the disk had been replaced, and its machine had lost power"""
 
 
 class FolderRules:
@@ -57,21 +57,26 @@ class FolderRules:
                     or not partition.isdigit()
                     or topic in deleted
                     or metadata is None
-                    or not inode.durable
+                    or not inode.data
                 ):
                     continue
-                topic_id = _topic_id(bytes(metadata.durable))
+                topic_id = _topic_id(bytes(metadata.data))
                 if topic_id is not None and topic_id not in topic_ids:
-                    data = bytes(inode.durable)
-                    self._forgotten.append(_Forgotten(number, path, data, disk.replaced))
+                    data, losses = bytes(inode.data), (disk.replaced, disk.power_losses)
+                    self._forgotten.append(_Forgotten(number, path, data, losses))
 
     def deleted(self, nodes: Sequence[Node]) -> list[str]:
         """Return what is not there any more of that, in any folder of its disk."""
         return [
             f"{nodes[one.node].name}:{one.path}, {len(one.data)} bytes"
             for one in self._forgotten
-            if (disk := nodes[one.node].disk).replaced == one.replaced
-            and not any(inode.data.startswith(one.data) for inode in disk.inodes.values())
+            if (disk := nodes[one.node].disk)
+            and (disk.replaced, disk.power_losses) == one.losses
+            and not any(
+                inode.data.startswith(one.data)
+                for path, inode in disk.inodes.items()
+                if not path.rpartition("/")[0].endswith("-delete")
+            )
         ]
 
     def _replaced(self, broker: str, path: str, before: bytes, after: bytes) -> None:

@@ -48,6 +48,8 @@ class InSyncRules:
         whole: Callable[[int], bool],
     ) -> None:
         self.found: list[str] = []
+        self.twice: list[str] = []
+        """Broker ids of which two processes acknowledged."""
         self.looks = 0
         """How often a high watermark moved that was looked at."""
         self._whole = whole
@@ -135,9 +137,9 @@ class InSyncRules:
         if before is process:
             return
         if epoch <= self._replaced.get((tp, process), -1):
-            self.found.append(
+            self.twice.append(
                 f"{tp}: {process.name} acknowledges in leader epoch {epoch}, and so does "
-                f"{before.name}: two processes of broker {broker}"
+                f"{before.name} of broker {broker}"
             )
             return
         self._replaced[tp, before] = epoch

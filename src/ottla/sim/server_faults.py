@@ -8,6 +8,8 @@ import errno
 import struct
 from collections.abc import Callable
 
+from ottla.sim.clock import WORKER_S
+from ottla.sim.files import SimDisk
 from ottla.sim.moments import Hand
 from ottla.sim.network import FIRST_PORT
 from ottla.sim.transport import SimTransport
@@ -24,9 +26,9 @@ LATE = {
 LATE_ENDS = {26: "EndTxn", 27: "WriteTxnMarkers"}
 """What the transaction protocol before KIP-890 part 2 cannot tell from the same request for the
 producer's next transaction, in Kafka 3.9 neither. Never drawn: `late-transaction-end` by name."""
-NOT_LATE = b"churn"
-"""The client whose records go to topics that come and go under one name: Produce names no id, so a
-late one may hit the next topic, in Kafka as well."""
+CHURN = "churn"
+"""The topic that comes and goes under one name, and its client. That client's Produce is not held:
+it names no topic id, so a late one may hit the next topic, in Kafka as well."""
 LATEST_S = 8.0
 
 
@@ -93,7 +95,7 @@ def zookeeper_restored(hand: Hand) -> str | None:
         nodes = [zk.node, *target.broker_nodes()]
         return (
             all(node.running for node in nodes)
-            and target.topic_ids() != topics
+            and not target.topic_ids() <= topics
             and target.partition_states() == states
             and target.all_in_sync()
             and not zk.writes.pending
@@ -114,47 +116,74 @@ def zookeeper_restored(hand: Hand) -> str | None:
 def power_loss_at_deletion(hand: Hand) -> str | None:
     """Take a broker's power when it has just set a deleted topic's folder aside (F26).
 
-    Often its process was killed when it had created that folder.
+    Often its process was killed when it had created that folder, and its disk is slow: what has to
+    be durable before the deletion is answered may not be.
     """
     running = hand.running()
     if not running:
         return None
     victim = hand.rng.choice(running)
-    killed = hand.rng.random() < 0.7
+    killed = hand.rng.random() < 0.8
+    slow_s = hand.rng.choice((WORKER_S, 0.5, 2.0))
     before = set(victim.disk.folders)
 
+    def fast() -> None:
+        victim.workers.mean_s = WORKER_S
+
     def created() -> bool:
-        return victim.up and any(_is_log(f) for f in victim.disk.folders - before)
+        return victim.up and any(_is_churn(f) for f in victim.disk.folders - before)
 
     def kill() -> None:
-        hand.after(hand.between(0.1, 0.8), kill_now)
+        hand.after(hand.rng.choice((0.0, 0.005, 0.02, 0.1)), kill_now)
 
     def kill_now() -> None:
         if victim.running and not hand.over():
             victim.crash()
             hand.boot_later(victim, 0.05, 0.5)
-            hand.watch(deleted, lose_power, 12.0)
+            hand.watch(deleted, lose_power, 12.0, fast)
 
     def deleted() -> bool:
-        return victim.up and any(f.endswith("-delete") for f in victim.disk.folders - before)
+        victim.workers.mean_s = slow_s
+        return victim.up and any(map(_is_set_aside, victim.disk.folders - before))
 
     def lose_power() -> None:
-        hand.after(hand.rng.choice((0.0, 0.005, 0.05)), lose_now)
+        fast()
+        hand.after(hand.rng.choice((0.0, 0.005, 0.02, 0.1)), lose_now)
 
     def lose_now() -> None:
         if victim.up and hand.may_lose([victim]):
+            if hand.rng.random() < 0.7:
+                _bring_back(victim.disk, before)
             victim.crash(power_loss=True)
             hand.boot_later(victim, 0.1, 1.5)
 
     if killed:
         hand.watch(created, kill, 10.0)
     else:
-        hand.watch(deleted, lose_power, 12.0)
+        hand.watch(deleted, lose_power, 12.0, fast)
     return f"{victim.name}{' after a kill' * killed}"
 
 
-def _is_log(folder: str) -> bool:
-    return folder.rpartition("-")[2].isdigit()
+def _bring_back(disk: SimDisk, before: set[str]) -> None:
+    """Have a power loss undo a deletion, and leave of that log's files the records only."""
+    aside = next(filter(_is_set_aside, sorted(disk.folders - before)), None)
+    if aside is None:
+        return
+    for path in [p for p in sorted(disk.inodes) if p.startswith(f"{aside}/")]:
+        inode = disk.inodes[path]
+        if path.endswith(".log"):
+            inode.sync()
+        elif inode.dirty:
+            inode.keep_first(0)
+    disk.undo_until(lambda: aside not in disk.folders)
+
+
+def _is_churn(folder: str) -> bool:
+    return folder.rpartition("/")[2].startswith(f"{CHURN}-")
+
+
+def _is_set_aside(folder: str) -> bool:
+    return folder.rpartition("/")[2].startswith(f"{CHURN}-") and folder.endswith("-delete")
 
 
 def late_request(hand: Hand) -> str | None:
@@ -181,7 +210,7 @@ def _late(hand: Hand, apis: dict[int, str]) -> str | None:
     def hear(transport: SimTransport, data: bytes) -> None:
         if len(data) < 14 or struct.unpack_from(">h", data, 4)[0] != api:
             return
-        if transport.address[1] < FIRST_PORT or NOT_LATE in data[14:32]:
+        if transport.address[1] < FIRST_PORT or CHURN.encode() in data[14:32]:
             return  # a server's end, or a request that may do harm
         stop()
         assert transport.pipe is not None
