@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ottla.sim.cluster import run
-from ottla.sim.faults import AIMED, ALL_NAMES, FAULTS, NAMES, OF_CRASHES
+from ottla.sim.faults import AIMED, ALL_NAMES, FAULTS, NAMES, OF_CRASHES, OF_STATEMENTS
 from ottla.sim.plans import Plan, drawn
 
 
@@ -19,8 +19,11 @@ def drawn_before(seed, **more):
 def undetected(seed, **more):
     """Return what a seed drew before refused connections proved that a process is gone."""
     plan = drawn(seed, **more)
-    faults = tuple(name for name in plan.faults if name not in OF_CRASHES)
-    return replace(plan, crash_detection=False, compacted=False, faults=faults)
+    later = (*OF_CRASHES, *OF_STATEMENTS)
+    faults = tuple(name for name in plan.faults if name not in later)
+    return replace(
+        plan, crash_detection=False, compacted=False, durable_zookeeper=False, faults=faults
+    )
 
 
 # What a kept seed's fault once was is told by its id; fixes may have changed its course since.

@@ -8,11 +8,12 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ottla.sim.cluster import run
-from ottla.sim.faults import ALL_NAMES, NAMES
+from ottla.sim.faults import ALL_NAMES, NAMES, OF_STATEMENTS
 from ottla.sim.plans import MASKS, SIZES, Plan, drawn
 from ottla.sim.shrink_runs import Budget, shrink_run
 from ottla.sim.verdict import Verdict
@@ -58,6 +59,13 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--in-order", action="store_true", help="power losses keep a prefix")
     parser.add_argument(
         "--faults", default=",".join(NAMES), help=f"'none' or any of {','.join(ALL_NAMES)}"
+    )
+    parser.add_argument(
+        "--statements",
+        type=_names,
+        default=OF_STATEMENTS,
+        metavar="NAMES",
+        help=f"with --drawn: draw only these of {','.join(OF_STATEMENTS)}; or 'none'",
     )
     for name in MASKS:
         parser.add_argument(
@@ -114,7 +122,10 @@ def plan_of(arguments: argparse.Namespace, seed: int) -> Plan:
     """Return the plan of one seed: the drawn one, or the one the arguments spell out."""
     masks = {name: getattr(arguments, name) for name in MASKS}
     if arguments.drawn:
-        return replace(drawn(seed, coordinated=arguments.coordinated), **masks)
+        plan = drawn(seed, coordinated=arguments.coordinated)
+        left_out = set(OF_STATEMENTS) - set(arguments.statements)
+        faults = tuple(name for name in plan.faults if name not in left_out)
+        return replace(plan, faults=faults, **masks)
     return Plan(
         seed,
         **{name: getattr(arguments, name) for name in SIZES},
@@ -159,6 +170,16 @@ def report(verdict: Verdict, wall_s: float) -> str:
     return "\n".join(lines)
 
 
+def table_of(strikes: Mapping[str, Sequence[int]]) -> str:
+    """Return how often each fault was done, and in how many of the seeds.
+
+    `strikes` has of each fault its number in each run that had any.
+    """
+    lines = [f"{'fault':36}{'done':>8}{'seeds':>8}"]
+    lines += [f"{n:36}{sum(c):8}{len(c):8}" for n, c in sorted(strikes.items())]
+    return "\n".join(lines)
+
+
 def main(argv: Sequence[str]) -> int:
     """Run the seeds asked for; return the exit code."""
     arguments = parse_arguments(argv)
@@ -169,6 +190,7 @@ def main(argv: Sequence[str]) -> int:
         budget = Budget(arguments.shrink_seconds, arguments.shrink_runs)
         return shrink_run(plan_of(arguments, arguments.seed), arguments.failure, budget)
     failed = 0
+    strikes: dict[str, list[int]] = {}
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
         plan = plan_of(arguments, seed)
         sink = _print_line if arguments.trace else None
@@ -179,6 +201,11 @@ def main(argv: Sequence[str]) -> int:
         else:
             _print_line(report(verdict, time.monotonic() - began))
         failed += not verdict.passed
+        for name, count in Counter(line.split()[2] for line in verdict.faults).items():
+            strikes.setdefault(name, []).append(count)
+    if arguments.seeds > 1 and not arguments.json:
+        _print_line(table_of(strikes))
+        _print_line(f"{arguments.seeds} seeds, {failed} failed")
     return 1 if failed else 0
 
 

@@ -121,4 +121,6 @@ DEEDS = {**MOMENTS, **CRASHES, **COPIES, **SERVERS}
 OF_STATEMENTS = (*COPIES, *SERVERS)
 """What a plan has only where it is named: what disks, settings, late bytes and the coordination
 server say is not true any more (F50 to F55)."""
+DRAWN_STATEMENTS = tuple(name for name in OF_STATEMENTS if name != "late-transaction-end")
+"""Those of them that a drawn run may have (`server_faults.LATE_ENDS`)."""
 NAMES = tuple(name for name in ALL_NAMES if name not in (*ASKED_FOR, *OF_CRASHES, *OF_STATEMENTS))

@@ -7,7 +7,7 @@ of a seed, so that sizes and settings vary as well as faults.
 import random
 from dataclasses import dataclass, field
 
-from ottla.sim.faults import ASKED_FOR, NAMES, OF_CRASHES
+from ottla.sim.faults import ASKED_FOR, DRAWN_STATEMENTS, NAMES, OF_CRASHES
 from ottla.sim.masks import Mask, mask_of
 
 FLIPPED_BIT = "flipped-bit"
@@ -181,6 +181,11 @@ def drawn(seed: int, *, coordinated: bool = False) -> Plan:
     crash_detection = random.Random(f"{seed}/crash detection").random() < 0.7  # noqa: S311
     if crash_detection:
         asked_for = (*asked_for, *OF_CRASHES)
+    # A stream of its own: without these faults a seed draws what it drew before there were any.
+    trust = random.Random(f"{seed}/statements")  # noqa: S311
+    durable_zookeeper = trust.random() < 0.7
+    if trust.random() < 0.6:
+        asked_for = (*asked_for, *(n for n in DRAWN_STATEMENTS if trust.random() < 0.5))
     brokers = rng.choice((3, 3, 4, 4, 5, 6, 7))
     replicas = min(brokers, rng.choice((2, 3, 3, 3, 4)))
     return Plan(
@@ -201,6 +206,7 @@ def drawn(seed: int, *, coordinated: bool = False) -> Plan:
         slowness=extra.choice((0.0, 1.0, 1.0, 4.0)),
         short_turns=random.Random(f"{seed}/turns").random() < 0.3,  # noqa: S311
         crash_detection=crash_detection,
+        durable_zookeeper=durable_zookeeper,
         evicted=extra.choice((0.0, 0.01, 0.2)),
         compacted=random.Random(f"{seed}/compacted").random() < 0.25,  # noqa: S311
         in_order=extra.random() < 0.2,

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.sim.cluster import Cluster
 from ottla.sim.crash_rules import ONLY_KILLS, PROMPT_S
-from ottla.sim.nemesis import ALL_NAMES
+from ottla.sim.faults import ALL_NAMES
 from ottla.sim.plans import Plan
 from ottla.zookeeper.operations import Delete
 from ottla.zookeeper.session import Session
