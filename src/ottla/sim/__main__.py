@@ -51,6 +51,30 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--gap", type=float, default=4.0, help="mean seconds between faults")
     parser.add_argument("--pause", type=float, default=0.2, help="mean seconds between writes")
+    _add_choices(parser)
+    parser.add_argument("--json", action="store_true", help="print each verdict as JSON")
+    parser.add_argument(
+        "--shrink", action="store_true", help="find a smaller run with the same failure"
+    )
+    parser.add_argument("--shrink-seconds", type=float, default=900.0, help="CPU time for that")
+    parser.add_argument("--shrink-runs", type=int, default=400, help="runs for that")
+    parser.add_argument(
+        "--failure", help="the kind of failure to keep; by default the run's gravest one"
+    )
+    parser.add_argument("--until", type=float, help="stop at this virtual second, unjudged")
+    parser.add_argument("--trace", action="store_true", help="print every event")
+    parser.add_argument("--log-level", default="critical", help="what the product logs, to stderr")
+    arguments = parser.parse_args(argv)
+    chosen = tuple(f for f in arguments.faults.split(",") if f and f != "none")
+    unknown = sorted(set(chosen) - set(ALL_NAMES))
+    if unknown:
+        parser.error(f"--faults: unknown {', '.join(unknown)}")
+    arguments.faults = chosen
+    return arguments
+
+
+def _add_choices(parser: argparse.ArgumentParser) -> None:
+    """Add what a plan has, or has not, and which faults."""
     parser.add_argument("--slowness", type=float, default=1.0, help="of brokers; 0: no time passes")
     parser.add_argument("--no-interleave", action="store_true", help="workers' calls are atomic")
     parser.add_argument("--evicted", type=float, default=0.0, help="how often reads are cold")
@@ -93,25 +117,6 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--careless", action="store_true", help="break more than is promised after a power loss"
     )
-    parser.add_argument("--json", action="store_true", help="print each verdict as JSON")
-    parser.add_argument(
-        "--shrink", action="store_true", help="find a smaller run with the same failure"
-    )
-    parser.add_argument("--shrink-seconds", type=float, default=900.0, help="CPU time for that")
-    parser.add_argument("--shrink-runs", type=int, default=400, help="runs for that")
-    parser.add_argument(
-        "--failure", help="the kind of failure to keep; by default the run's gravest one"
-    )
-    parser.add_argument("--until", type=float, help="stop at this virtual second, unjudged")
-    parser.add_argument("--trace", action="store_true", help="print every event")
-    parser.add_argument("--log-level", default="critical", help="what the product logs, to stderr")
-    arguments = parser.parse_args(argv)
-    chosen = tuple(f for f in arguments.faults.split(",") if f and f != "none")
-    unknown = sorted(set(chosen) - set(ALL_NAMES))
-    if unknown:
-        parser.error(f"--faults: unknown {', '.join(unknown)}")
-    arguments.faults = chosen
-    return arguments
 
 
 def _names(text: str) -> tuple[str, ...]:
