@@ -17,10 +17,16 @@ SEED = 7
 SECONDS = 8.0
 
 
-def digest_in_a_process(hash_seed):
+STATEMENTS = {
+    "durable_zookeeper": True,
+    "faults": ("zookeeper-restart", "second-process", "swapped-disks", "late-request", "kill"),
+}
+
+
+def digest_in_a_process(hash_seed, more):
     code = (
         "from ottla.sim.cluster import Plan, run\n"
-        f"v = run(Plan({SEED}, seconds={SECONDS}, mean_gap_s=1.5))\n"
+        f"v = run(Plan({SEED}, seconds={SECONDS}, mean_gap_s=1.5, **{more!r}))\n"
         "print(v.digest, v.steps, len(v.faults))\n"
     )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
@@ -35,11 +41,12 @@ def digest_in_a_process(hash_seed):
     return done.stdout.split()
 
 
-def test_the_trace_is_the_same_under_two_hash_seeds_and_in_this_process():
-    first, second = digest_in_a_process("1"), digest_in_a_process("4242")
+@pytest.mark.parametrize("more", [{}, STATEMENTS], ids=["plain", "statements"])
+def test_the_trace_is_the_same_under_two_hash_seeds_and_in_this_process(more):
+    first, second = digest_in_a_process("1", more), digest_in_a_process("4242", more)
     assert first == second
     assert int(first[2]) > 0
-    here = run(Plan(SEED, seconds=SECONDS, mean_gap_s=1.5))
+    here = run(Plan(SEED, seconds=SECONDS, mean_gap_s=1.5, **more))
     assert [here.digest, str(here.steps), str(len(here.faults))] == first
 
 

@@ -1,4 +1,4 @@
-"""Defects of what brokers believe of disks, ids, settings and ZooKeeper, each put back (F50 to F55).
+"""Defects of what brokers believe of disks, ids, settings and ZooKeeper, put back (F50 to F55).
 
 Each is put into the product as a patch, or found in it where it is not fixed yet (`FIXED`).
 `PYTHONPATH=src:tests:tests/simulation python tests/simulation/test_planted_statement_bugs.py`

@@ -172,3 +172,34 @@ def test_folders_move_with_all_in_them(files):
 def test_errors_are_those_of_posix(files, act, error):
     with pytest.raises(error):
         act(files)
+
+
+def test_a_restored_disk_has_what_was_copied_in_files_of_its_own(disk, files):
+    file = write(files, "/log/t-0/a", b"not synced")
+    copy = disk.copy()
+    file.pwrite([b"NOT"], 0)
+    write(files, "/log/t-0/b", b"later")
+    disk.restore(copy)
+    disk.power_loss(random.Random(1))
+    restored = SimFiles(disk)
+    assert restored.listdir("/log/t-0") == ["a"]
+    assert restored.read_bytes("/log/t-0/a") == b"not synced"
+    file.pwrite([b"lost"], 0)  # what a process that was there before still holds is not the file
+    assert restored.read_bytes("/log/t-0/a") == b"not synced"
+
+
+def test_exchanged_disks_have_each_others_files(disk, files):
+    write(files, "/log/t-0/a", b"one").fsync()
+    other = SimDisk()
+    before = disk.changes, other.changes
+    disk.exchange(other)
+    assert SimFiles(other).read_bytes("/log/t-0/a") == b"one"
+    assert not SimFiles(disk).exists("/log")
+    assert disk.changes > max(before)
+    assert other.changes > max(before)
+
+
+def test_each_machine_has_boots_of_its_own():
+    one, other = SimDisk(), SimDisk()
+    one.machine, other.machine = "b0", "b1"
+    assert SimFiles(one).boot_id("/") != SimFiles(other).boot_id("/")

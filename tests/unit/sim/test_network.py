@@ -220,3 +220,20 @@ def test_heal_opens_every_link(pair):
     client.transport.write(b"x")
     pair.simulation.run_for(1)
     assert pair.server.data == b"x"
+
+
+def test_bytes_of_a_connection_that_was_given_up_arrive_after_those_of_the_next(pair):
+    client = pair.connect()
+    former = pair.server
+    client.transport.pipe.hold(5.0)
+    client.transport.write(b"late")
+    client.transport.kernel_reset(ConnectionResetError("by the network"))
+    pair.simulation.run_for(1)
+    assert client.lost
+    pair.server = Sink()
+    pair.connect().transport.write(b"next")
+    pair.simulation.run_for(1)
+    assert (bytes(former.data), bytes(pair.server.data)) == (b"", b"next")
+    pair.simulation.run_for(5)
+    assert bytes(former.data) == b"late"
+    assert former.lost
