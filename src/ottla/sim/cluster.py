@@ -170,6 +170,18 @@ class Cluster:
         second.boot(self.processes.main(second, _id_of(node)))
         return second
 
+    def end_second(self, node: Node, second: Node) -> None:
+        session = self._session_id(node)
+        process = None if session is None else self.zk.process_of(session)
+        registered = process is not None and process.host == second.name
+        copy = second.disk.copy()
+        second.crash()
+        self.brokers.pop(second.name, None)
+        if registered:
+            node.crash()
+            node.disk.restore(copy)
+        node.boot_if_down()
+
     def set_min_isr(self, scope: str, where: str, value: int | None) -> None:
         client = self.client_node()
         if client.up:
@@ -179,8 +191,19 @@ class Cluster:
         topics = [self._znodes[f"/brokers/topics/{topic}"].data for topic in self.topics()]
         return {json.loads(data)["topic_id"] for data in topics if data}
 
+    def deletions(self) -> set[str]:
+        return set(self._znodes["/admin/delete_topics"].children)
+
+    def judged_znodes(self) -> dict[str, bytes | None]:
+        topics = sorted({tp.topic for tp in self.watched})
+        paths = ["/latest_producer_id_block", *(f"/brokers/topics/{topic}" for topic in topics)]
+        paths += [
+            f"/brokers/topics/{tp.topic}/partitions/{tp.partition}/state" for tp in self.watched
+        ]
+        return {path: self._znodes[path].data for path in paths if path in self._znodes}
+
     def note_forgotten(self) -> None:
-        deleted = self._znodes["/admin/delete_topics"].children
+        deleted = self.deletions()
         self.folders.note_forgotten(self.broker_nodes(), self.topic_ids(), deleted)
 
     def _session_id(self, node: Node) -> int | None:

@@ -204,7 +204,7 @@ def second_process(hand: Hand) -> str | None:
 
 
 def second_process_while_silent(hand: Hand) -> str | None:
-    """Start one while the first is paused, or cut off from ZooKeeper: its session ends."""
+    """Start one while the first is paused, or cut off from all servers: its session ends."""
     started = _start_second(hand)
     if started is None:
         return None
@@ -213,15 +213,22 @@ def second_process_while_silent(hand: Hand) -> str | None:
         node.pause()
         hand.after(0.7 * seconds, node.wake, node.incarnation)
         return f"{node.name} {seconds:.1f} s paused"
-    internet, zookeeper = hand.simulation.internet, hand.target.zookeeper_node()
-    pairs = [(node.name, zookeeper.name), (zookeeper.name, node.name)]
+    internet, target = hand.simulation.internet, hand.target
+    # From brokers, too: else it may become the only member of an ISR and acknowledge alone what the
+    # copy, which then takes its place, does not have. That is lost in Kafka as well.
+    others = [n.name for n in (target.zookeeper_node(), *target.broker_nodes()) if n is not node]
+    pairs = [pair for other in others for pair in ((node.name, other), (other, node.name))]
     internet.block_all(pairs)
     hand.after(0.7 * seconds, internet.unblock_all, pairs)
     return f"{node.name} {seconds:.1f} s cut off"
 
 
 def _start_second(hand: Hand) -> tuple[Node, float] | None:
-    """Start it; return the first one, and after how many seconds the second one is ended."""
+    """Start it; return the first one, and after how many seconds the second one is ended.
+
+    Where the first one dies meanwhile, the second one ends at once: Kafka has no rule for two
+    disks of which either may be the right one.
+    """
     started = [n for n in hand.running() if hand.target.started(n)]
     if not started:
         return None
@@ -231,12 +238,8 @@ def _start_second(hand: Hand) -> tuple[Node, float] | None:
     second = hand.target.start_second(node)
     seconds = hand.between(4.0, 15.0)
 
-    def end() -> None:
-        second.crash()
-        second.main = None
-        node.boot_if_down()
-
-    hand.release_after(seconds, [node], end)
+    release = hand.release_after(seconds, [node], lambda: hand.target.end_second(node, second))
+    hand.watch(lambda: not node.up, release, seconds)
     return node, seconds
 
 

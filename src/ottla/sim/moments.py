@@ -32,8 +32,9 @@ class Hand:
     hard: bool
     reserve: Callable[[list[Node]], bool]
     """Keeps other faults of disks away from brokers; False if one of them is in trouble already."""
-    release_after: Callable[[float, list[Node], Callable[[], object]], None]
-    """After so many seconds, or at the end of all faults, calls back once and lets them go."""
+    release_after: Callable[[float, list[Node], Callable[[], object]], Callable[[], None]]
+    """After so many seconds, or at the end of all faults, calls back once and lets them go; the
+    function that it returns does so at once."""
 
     def after(self, delay_s: float, callback: Callable[..., object], *args: object) -> None:
         self.simulation.scheduler.after(delay_s, callback, *args)

@@ -138,10 +138,13 @@ class Nemesis:
     def _reserve(self, nodes: list[Node]) -> bool:
         return not any(self._is_armed(node) for node in nodes)
 
-    def _release_after(self, seconds: float, nodes: list[Node], end: Callable[[], object]) -> None:
+    def _release_after(
+        self, seconds: float, nodes: list[Node], end: Callable[[], object]
+    ) -> Callable[[], None]:
         entry = nodes, end
         self._reserved.append(entry)
         self._simulation.scheduler.after(seconds, self._release, entry)
+        return lambda: self._release(entry)
 
     def _release(self, entry: tuple[list[Node], Callable[[], object]]) -> None:
         if entry in self._reserved:

@@ -83,20 +83,22 @@ def zookeeper_restored(hand: Hand) -> str | None:
     """Restore the server from a copy that is older than some topics (F51).
 
     The partitions that are judged have the leaders, epochs and ISRs of the copy, and everything is
-    in sync: what they acknowledged can all be kept. Brokers start anew, as their sessions know of
+    in sync: what they acknowledged can all be kept. No producer ids were given since: they would be
+    given twice, in Kafka as well. Brokers start anew, as their sessions know of
     a later state than the server.
     """
     target, zk = hand.target, hand.target.zk
     if not zk.durable or not zk.node.running:
         return None
-    copy, states, topics = zk.node.disk.copy(), target.partition_states(), target.topic_ids()
+    copy, judged, topics = zk.node.disk.copy(), target.judged_znodes(), target.topic_ids()
 
     def moment() -> bool:
         nodes = [zk.node, *target.broker_nodes()]
         return (
             all(node.running for node in nodes)
             and not target.topic_ids() <= topics
-            and target.partition_states() == states
+            and not target.deletions()
+            and target.judged_znodes() == judged
             and target.all_in_sync()
             and not zk.writes.pending
             and hand.may_lose([])

@@ -25,6 +25,10 @@ class Target(Protocol):
         """Start a second process of a broker's id on a copy of its disk; return its node."""
         ...
 
+    def end_second(self, node: Node, second: Node) -> None:
+        """End a second process; if it has the registration, the broker goes on with its disk."""
+        ...
+
     def set_min_isr(self, scope: str, where: str, value: int | None) -> None:
         """Have min.insync.replicas set, or no value of its own (None).
 
@@ -32,12 +36,16 @@ class Target(Protocol):
         """
         ...
 
-    def partition_states(self) -> dict[TopicPartition, dict[str, object]]:
-        """Return the state znodes of the watched partitions."""
+    def judged_znodes(self) -> dict[str, bytes | None]:
+        """Return what ZooKeeper has of all that is judged, and how far producer ids are given."""
         ...
 
     def topic_ids(self) -> set[str]:
         """Return the ids of the topics there are by ZooKeeper."""
+        ...
+
+    def deletions(self) -> set[str]:
+        """Return the topics that are being deleted."""
         ...
 
     def note_forgotten(self) -> None:

@@ -63,14 +63,15 @@ class ZooKeeperNode:
         self._ended = ended
         self._restored = restored
         self._stopped = False
-        self._writes = WatchedWrites((), wrote, self._process_of)
+        self._writes = WatchedWrites((), wrote, self.process_of)
 
     @property
     def writes(self) -> WatchedWrites:
         """All that was written and is durable, with what is not yet."""
         return self._writes
 
-    def _process_of(self, session: int) -> SimLoop | None:
+    def process_of(self, session: int) -> SimLoop | None:
+        """Return whose connection a session has now, None if it has none."""
         transport = None if self.server is None else self.server.transport_of(session)
         peer = transport.peer if isinstance(transport, SimTransport) else None
         return None if peer is None else peer.process
@@ -93,7 +94,7 @@ class ZooKeeperNode:
     async def _serve(self, world: World, database: _Database) -> None:
         self._writes.release(database.tree.zxid)  # durable, but the last server never knew it
         server = MemoryZooKeeper(world, tick_ms=1000, database=database)
-        before, wrote, of = self._writes, self._wrote, self._process_of
+        before, wrote, of = self._writes, self._wrote, self.process_of
         writes = self._writes = WatchedWrites(before, wrote, of, held=True)
         server.writes = writes
         if self._older:
