@@ -71,6 +71,7 @@ def older_disk_of_eligible(hand: Hand) -> str | None:
         # Where it is in sync it may lead when it has waited for the others (adr/0005).
         elsewhere = any(state is None or number in state[1] for state in states)
         if copies and not elsewhere and hand.may_lose([last]):
+            last.crash()  # another fault may have started it
             last.disk.restore(copies[0])
             _let_others_lead(hand, leader, [last, *others])
         else:
