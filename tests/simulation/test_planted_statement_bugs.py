@@ -25,11 +25,11 @@ def f51_what_zookeeper_forgot_is_deleted(patch):
 
 
 def f52_an_older_disk_counts_as_whole(patch):
-    """R22: its clean marker or its boot note is that of an earlier life."""
+    """R22: its clean marker or its boot note is that of another registration."""
 
 
 def f52_an_older_disk_of_an_eligible_replica_leads(patch):
-    """R22, and what the controller noted of that replica is of a later life (adr/0007)."""
+    """R22, and what the controller noted of that replica is of a later registration (adr/0007)."""
 
 
 def f53_a_second_process_takes_the_registration(patch):

@@ -20,7 +20,7 @@ ID_LENGTH = 22
 
 
 class _Forgotten(NamedTuple):
-    """A segment of a topic that nobody deleted and ZooKeeper does not know."""
+    """A segment of a topic that was not deleted and that ZooKeeper does not know."""
 
     node: int
     path: str

@@ -1,8 +1,8 @@
 """The log of writes to ZooKeeper, with a listener that hears of each when nothing can undo it.
 
 Who may call: `zookeeper_node`. In memory alone that is at once. With files a write is pending until
-its transaction is durable: a crash of the server before that takes it back, and no client has been
-told of it.
+its transaction is durable: a crash of the server before that takes it back, and no client has
+received a reply to it.
 """
 
 from collections import deque
@@ -40,7 +40,7 @@ class WatchedWrites(deque[LoggedWrite]):
             self.release(write.zxid)
 
     def begin_again(self, writes: Iterable[LoggedWrite]) -> None:
-        """Have the log hold only these, of which nobody is to hear."""
+        """Have the log hold only these, and report none of them."""
         self.clear()
         self.pending.clear()
         self.extend(writes)
