@@ -161,7 +161,7 @@ class SimDisk:
         self._journal.clear()
 
     def copy(self) -> DiskCopy:
-        """Return all that is there, synced or not (faults F51 to F53)."""
+        """Return all that is there, synced or not (F51 to F53)."""
         files = {path: bytes(inode.data) for path, inode in self.inodes.items()}
         return DiskCopy(frozenset(self.folders), files)
 
