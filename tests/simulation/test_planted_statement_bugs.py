@@ -40,6 +40,10 @@ def f26_topic_ids_and_deletions_are_not_durable(patch):
     """R15: a power loss brings a deleted log back, and takes the id that says whose it was."""
 
 
+def f54_a_late_end_ends_the_next_transaction(patch):
+    """Kafka 3.9 does so, too: before KIP-890 part 2 nothing says which transaction is meant."""
+
+
 def f55_what_an_fsync_lost_is_believed_after_a_restart(patch):
     """The server reads it from the page cache and builds on it."""
 
@@ -90,6 +94,11 @@ BUGS = {
         {**PLAIN, "seconds": 40.0, "mean_gap_s": 2.5, "operators": True, "partitions": 1,
          "producers": 1, "pause_s": 1.0, "faults": ("power-loss-at-deletion",)},
         ("client: churn-",), range(110, 120),
+    ),
+    f54_a_late_end_ends_the_next_transaction: (
+        {**PLAIN, "hard": False, "seconds": 30.0, "mean_gap_s": 1.0, "producers": 1,
+         "consumers": 0, "copiers": 3, "faults": ("late-end-txn",)},
+        ("not exactly once: ", "wrong outcome: ", "read_committed: "), range(12),
     ),
     f55_what_an_fsync_lost_is_believed_after_a_restart: (
         {**PLAIN, "administrators": 2, "faults": ("zookeeper-dropped-pages", "kill")},

@@ -76,7 +76,8 @@ FAULTS = (
     Fault("second-process", 3, "F53"),
     Fault("second-process-while-silent", 4, "F53"),
     Fault("late-request", 6, "F54"),
-    Fault("late-transaction-end", 6, "F54"),
+    Fault("late-end-txn", 6, "F54"),
+    Fault("late-markers", 6, "F54"),
     Fault("zookeeper-disk-error", 3, "F55"),
     Fault("zookeeper-dropped-pages", 3, "F55"),
     Fault("zookeeper-no-threads", 2, "F55"),
@@ -121,6 +122,7 @@ DEEDS = {**MOMENTS, **CRASHES, **COPIES, **SERVERS}
 OF_STATEMENTS = (*COPIES, *SERVERS)
 """What a plan has only where it is named: what disks, settings, late bytes and the coordination
 server say is not true any more (F50 to F55)."""
-DRAWN_STATEMENTS = tuple(name for name in OF_STATEMENTS if name != "late-transaction-end")
-"""Those of them that a drawn run may have (`server_faults.LATE_ENDS`)."""
+NOT_DRAWN = ("late-end-txn", "late-markers")
+"""What the protocol cannot prevent (`server_faults.LATE_END`): only where it is named."""
+DRAWN_STATEMENTS = tuple(name for name in OF_STATEMENTS if name not in NOT_DRAWN)
 NAMES = tuple(name for name in ALL_NAMES if name not in (*ASKED_FOR, *OF_CRASHES, *OF_STATEMENTS))

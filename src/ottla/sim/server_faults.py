@@ -23,9 +23,9 @@ LATE = {
     56: "AlterPartition",
 }
 """What must be harmless however late it arrives."""
-LATE_ENDS = {26: "EndTxn", 27: "WriteTxnMarkers"}
+LATE_END, LATE_MARKERS = {26: "EndTxn"}, {27: "WriteTxnMarkers"}
 """What the transaction protocol before KIP-890 part 2 cannot tell from the same request for the
-producer's next transaction, in Kafka 3.9 neither. Never drawn: `late-transaction-end` by name."""
+producer's next transaction, in Kafka 3.9 neither. Not drawn (`faults.DRAWN_STATEMENTS`)."""
 CHURN = "churn"
 """The topic that comes and goes under one name, and its client. That client's Produce is not held:
 it names no topic id, so a late one may hit the next topic, in Kafka as well."""
@@ -197,9 +197,14 @@ def late_request(hand: Hand) -> str | None:
     return _late(hand, LATE)
 
 
-def late_transaction_end(hand: Hand) -> str | None:
-    """Hold a request that ends a transaction: see `LATE_ENDS`."""
-    return _late(hand, LATE_ENDS)
+def late_end_txn(hand: Hand) -> str | None:
+    """Hold a producer's request to end its transaction: see `LATE_END`."""
+    return _late(hand, LATE_END)
+
+
+def late_markers(hand: Hand) -> str | None:
+    """Hold a coordinator's request to write markers: see `LATE_MARKERS`."""
+    return _late(hand, LATE_MARKERS)
 
 
 def _late(hand: Hand, apis: dict[int, str]) -> str | None:
@@ -236,5 +241,6 @@ SERVERS: dict[str, Callable[[Hand], str | None]] = {
     "zookeeper-restored": zookeeper_restored,
     "power-loss-at-deletion": power_loss_at_deletion,
     "late-request": late_request,
-    "late-transaction-end": late_transaction_end,
+    "late-end-txn": late_end_txn,
+    "late-markers": late_markers,
 }
