@@ -79,7 +79,6 @@ class SimDisk:
         self.locks: dict[str, SimFiles] = {}
         self.faults: list[DiskFault] = []
         self.slow_fsync: Callable[[str], None] | None = None
-        self.machine = ""
         self.power_losses = 0
         self.replaced = 0
         """How often an empty or another disk took its place."""
@@ -170,10 +169,11 @@ class SimDisk:
         self.wipe()
         self.folders |= copy.folders
         for path, data in sorted(copy.files.items()):
-            inode = self.inodes[path] = Inode()
+            inode = self.add(path)
             inode.data += data
             inode.durable += data
             inode.evict()
+        self.commit()
 
     def exchange(self, other: "SimDisk") -> None:
         """Have what the other disk holds, and it what this one does: cables were mixed up."""
@@ -659,7 +659,7 @@ class SimFiles:
 
     def boot_id(self, path: str) -> str:
         disk = self.alive(path)
-        return f"boot {disk.power_losses} of {disk.machine}"
+        return f"boot {disk.power_losses} of {disk.name}"
 
     def lock_id(self, path: str) -> str:
         disk = self.alive(path)

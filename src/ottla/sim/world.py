@@ -35,7 +35,6 @@ class Node:
         self.simulation = simulation
         self.name = name
         self.disk = SimDisk(name)
-        self.disk.machine = name
         self.incarnation = 0
         self.main: Main | None = None
         self.failures: list[dict[str, Any]] = []

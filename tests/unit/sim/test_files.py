@@ -200,6 +200,5 @@ def test_exchanged_disks_have_each_others_files(disk, files):
 
 
 def test_each_machine_has_boots_of_its_own():
-    one, other = SimDisk(), SimDisk()
-    one.machine, other.machine = "b0", "b1"
+    one, other = SimDisk("b0"), SimDisk("b1")
     assert SimFiles(one).boot_id("/") != SimFiles(other).boot_id("/")
