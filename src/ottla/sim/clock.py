@@ -46,6 +46,10 @@ class SimClock:
         return EPOCH_MS + int(self._scheduler.now * 1000) + self.wall_offset_ms
 
 
+class NoThreadError(RuntimeError):
+    """What a real process gets is a RuntimeError; this one is known to be a fault."""
+
+
 class SimWorkers:
     """The workers of one incarnation of a node. `interleave`: calls stop at file operations."""
 
@@ -71,7 +75,7 @@ class SimWorkers:
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
         if self.refuses:
-            raise RuntimeError("can't start new thread")
+            raise NoThreadError("can't start new thread")
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimLoop)
         done: asyncio.Future[T] = loop.create_future()

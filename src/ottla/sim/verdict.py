@@ -8,6 +8,7 @@ import traceback
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ottla.sim.clock import NoThreadError
 from ottla.sim.plans import Plan
 from ottla.sim.world import Node
 
@@ -62,6 +63,8 @@ class Tracebacks(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
+            if isinstance(error, NoThreadError):
+                return  # where it came from is worth a log line
             frame = traceback.extract_tb(error.__traceback__)[-1:]
             where = f"{frame[0].filename}:{frame[0].lineno}" if frame else "?"
             self.found.append(f"logged: {record.getMessage()}: {error!r} at {where}")
