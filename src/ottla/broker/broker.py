@@ -159,8 +159,7 @@ class Broker:
         self._sasl = SaslListeners(config)
         self.config = config
         self.world, self.broker_id = world, config.broker_id
-        self._host_name, self._sockets = host_name, sockets
-        self._loaded = False
+        self._host_name, self._sockets, self._loaded = host_name, sockets, False
         self._servers: dict[str, Server] = {}
         self._connection_quotas: ConnectionQuotas | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -36,7 +36,7 @@ COMMANDS = {
     ("status", *NOBODY): (46, PROTOCOL),
     ("produce", "t", *NOBODY): (50, RECORDS),
     ("consume", "t", *NOBODY): (67, RECORDS),
-    ("logs", "/dev/null"): (39, RECORDS),
+    ("logs", "/dev/null"): (40, RECORDS),
     ("why", "t-0", "--dir", "/nosuch"): (78, {"msgspec"}),
 }
 CODE = """

@@ -44,7 +44,7 @@ def finished(plan, folder):
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan(21, seconds=30.0, mean_gap_s=2.0, faults=QUIET_FAULTS),
+        Plan(24, seconds=30.0, mean_gap_s=2.0, faults=QUIET_FAULTS),
         Plan(22, seconds=30.0, brokers=5, mean_gap_s=2.0, faults=QUIET_FAULTS),
         Plan(23, seconds=30.0, mean_gap_s=2.0, faults=QUIET_FAULTS, crash_detection=True),
     ],

@@ -204,7 +204,7 @@ def test_r21_a_stray_of_another_broker_or_a_torn_note_stays_for_ever(wired):
 
 
 def test_r21_no_stray_is_removed_after_zookeeper_went_back(wired):
-    """What it forgot may be the last copy; also in later lives, which find nothing wrong."""
+    """What it forgot may be the last copy; also after restarts, when nothing looks wrong."""
 
     async def scenario(c):
         name = await put_aside(c)
