@@ -149,14 +149,14 @@ def settings_of(file: Path | None) -> ClientSettings:
     """
     if file is None:
         return ClientSettings()
-    from ottla.model.config import parse_properties  # noqa: PLC0415 - lazy
     from ottla.model.errors import OttlaError  # noqa: PLC0415
+    from ottla.security.config_providers import client_settings  # noqa: PLC0415 - lazy
 
     with file.open("rb") as opened:
         data = opened.read(MAX_CONFIG_BYTES + 1)
     if len(data) > MAX_CONFIG_BYTES:
         raise OttlaError(f"{file}: more than {MAX_CONFIG_BYTES:,} bytes are no client.properties")
-    found = parse_properties(data.decode(errors="replace"))
+    found = client_settings(data, file)
     timeout = found.get("request.timeout.ms")
     if timeout is not None and not (timeout.isascii() and timeout.isdigit() and int(timeout)):
         raise OttlaError(f"{file}: request.timeout.ms={timeout}: write milliseconds")

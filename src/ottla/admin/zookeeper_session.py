@@ -31,9 +31,9 @@ class ZooKeeper(NamedTuple):
 
 def settings_of(config: Path) -> dict[str, str]:
     """Return the settings of a file that --zookeeper-config names."""
-    from ottla.model.config import parse_properties  # noqa: PLC0415 - lazy
+    from ottla.security.config_providers import client_settings  # noqa: PLC0415 - lazy
 
-    return parse_properties(config.read_text(encoding="utf-8", errors="replace"))
+    return client_settings(config.read_bytes(), config)
 
 
 async def opened(zookeeper: ZooKeeper) -> Session:

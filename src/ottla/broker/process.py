@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from ottla.broker.broker import Broker
+from ottla.broker.lifecycle.broker_id import find_broker_id
 from ottla.broker.metrics.mbeans import Metrics
 from ottla.broker.process_log import ProcessLogHandler
 from ottla.broker.program import (
@@ -31,12 +32,14 @@ from ottla.broker.program import (
 from ottla.broker.state_change_log import FILE_NAME, write_state_changes
 from ottla.log.files import OsFiles, raise_descriptor_limit
 from ottla.log.predecessors import keep_of
-from ottla.model.config import BrokerConfig, parse_properties
+from ottla.model.config import BrokerConfig
 from ottla.model.descriptors import split_descriptors
-from ottla.model.errors import OttlaError
+from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.ports import World
+from ottla.model.properties import load_properties
 from ottla.net import allocator, garbage, runtime
 from ottla.net.status_socket import StatusSocket
+from ottla.security.config_providers import resolved, without
 
 logger = logging.getLogger(__name__)
 
@@ -133,13 +136,20 @@ def _parse_any(argv: Sequence[str]) -> Arguments:
 
 
 def load_config(path: str, overrides: Sequence[str]) -> BrokerConfig:
-    """Read a settings file; OSError if it cannot be read, ConfigError for what it says."""
-    with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-        properties = parse_properties(file.read())
+    """Read a settings file; OSError if it cannot be read, ConfigError for what it says.
+
+    Values that `config.providers` resolves are in no message.
+    """
+    with open(path, "rb") as file:  # noqa: PTH123
+        properties = load_properties(file.read())
     for override in overrides:
         key, _, value = override.partition("=")
         properties[key.strip()] = value.strip()
-    return BrokerConfig(properties)
+    found, secrets = resolved(properties)
+    try:
+        return BrokerConfig(found)
+    except ConfigError as error:
+        raise ConfigError(without(secrets, str(error))) from None
 
 
 def _state_change_path(arguments: Arguments, config: BrokerConfig) -> str:
@@ -199,6 +209,17 @@ def _real_world() -> World:
     return runtime.real_world(OsFiles())
 
 
+async def _done_before(stopped: asyncio.Task[bool], step: asyncio.Task[None]) -> bool:
+    """Wait for a step of the start, and raise what it raises; False if a signal ended it."""
+    await asyncio.wait((step, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if step.done():
+        step.result()
+        return True
+    step.cancel()
+    await asyncio.gather(step, return_exceptions=True)
+    return False
+
+
 async def _serve(
     config: BrokerConfig, arguments: Arguments, sockets: int, make_world: Callable[[], World]
 ) -> None:
@@ -222,6 +243,9 @@ async def _serve(
         world = make_world()
         if arguments.faults_socket is not None:
             world = await _with_faults(world, arguments.faults_socket, steps)
+        identified = loop.create_task(find_broker_id(config, world))
+        if not await _done_before(stopped, identified):
+            return
         broker = Broker(config, world, host_name=host_name, sockets=sockets)
         loop.add_signal_handler(
             signal.SIGUSR1, lambda: logger.info("statistics %s", broker.statistics())
@@ -233,12 +257,8 @@ async def _serve(
             steps.callback(sampling.cancel)
             await _serve_pages(broker, metrics, steps)
         starting = loop.create_task(broker.start())
-        await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
-        if not starting.done():
-            starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)
+        if not await _done_before(stopped, starting):
             return
-        starting.result()
         steps.push_async_callback(broker.shutdown)
         garbage.settle()
         if metrics is not None and metrics_socket is not None:

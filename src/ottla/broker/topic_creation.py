@@ -124,7 +124,7 @@ class TopicCreation:
         assignment = dict(topic.assignments) or self._place(topic)
         await self._check_name(topic.name)
         check_assignment(assignment)
-        self._config.topic_config(topic.configs)
+        self._config.checked_topic_config(topic.configs)
         if validate_only:
             return CreatedTopic(topic.name, None, assignment)
         if charge is not None:

@@ -87,14 +87,14 @@ def _subject(subject: str | None, topics: set[str]) -> tuple[str | None, int | N
 
 def session_timeouts(folder: Path) -> dict[int, int]:
     """Return zookeeper.session.timeout.ms by broker, of the brokers of a local cluster's folder."""
-    from ottla.model.config import parse_properties  # noqa: PLC0415 - lazy
     from ottla.model.config_keys import broker_keys  # noqa: PLC0415 - lazy
+    from ottla.model.properties import load_settings  # noqa: PLC0415 - lazy
 
     default = str(broker_keys()[SESSION_TIMEOUT].default)
     found = {}
     for path in folder.glob("broker-*/server.properties"):
         number = path.parent.name.removeprefix("broker-")
-        text = parse_properties(path.read_text(encoding="utf-8")).get(SESSION_TIMEOUT, default)
+        text = load_settings(path.read_bytes(), path).get(SESSION_TIMEOUT, default)
         if number.isdecimal() and text.isdecimal():
             found[int(number)] = int(text)
     return found

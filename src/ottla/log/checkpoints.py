@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from ottla.model.config import parse_properties
 from ottla.model.ids import TopicPartition, uuid_from_text, uuid_to_text
+from ottla.model.properties import load_properties
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
@@ -146,7 +146,7 @@ def decode_meta_properties(data: bytes) -> MetaProperties:
     Kafka: `MetaProperties` and `MetaPropertiesVersion`.
     """
     try:
-        fields = parse_properties(data.decode("utf-8"))
+        fields = load_properties(data)
         version = int(fields.get("version", "0"))
         if version != 0:
             raise CheckpointError(

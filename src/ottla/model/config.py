@@ -9,9 +9,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from ottla.model.cluster import Endpoint
-from ottla.model.config_keys import TOPIC_SYNONYMS, ConfigKey, broker_keys, our_keys, topic_keys
+from ottla.model.config_checks import check_broker, check_topic
+from ottla.model.config_keys import (
+    AUTHORIZER_KEYS,
+    TOPIC_SYNONYMS,
+    ConfigKey,
+    broker_keys,
+    our_keys,
+    protocol_version,
+    split_list,
+    topic_keys,
+    trim,
+)
 from ottla.model.errors import ConfigError
+from ottla.model.listeners import check_ports, parse_endpoints, parse_protocols
 
 OUR_DEFAULTS = {
     # Kafka's are unlimited: one client can take every descriptor (RELIABILITY: overload).
@@ -21,35 +32,16 @@ OUR_DEFAULTS = {
     "queued.max.request.bytes": "67108864",
 }
 
-SUPPORTED_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 TLS_PROTOCOLS = frozenset({"SSL", "SASL_SSL"})
 
 LISTENER_PREFIX = "listener.name."
 """Before the settings of one listener: `listener.name.internal.ssl.keystore.location`."""
 
+PROVIDERS = "config.providers"
+"""Names what resolves `${name:path:key}` (`model.config_providers`)."""
+
 LEAST_INTERVAL_S = 0.05
 """The shortest sleep of a loop that repeats for ever, whatever its setting."""
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    r"""Parse Java properties: `key=value`, `key: value`, `#`/`!` comments, `\` continuations."""
-    result: dict[str, str] = {}
-    pending = ""
-    for raw in text.splitlines():
-        line = pending + raw.lstrip()
-        pending = ""
-        if not line or line[0] in "#!":
-            continue
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            pending = line[:-1]
-            continue
-        ends = [i for i, c in enumerate(line) if c in "=: \t" and (i == 0 or line[i - 1] != "\\")]
-        end = ends[0] if ends else len(line)
-        value = line[end:].lstrip(" \t")
-        if value[:1] in ("=", ":"):
-            value = value[1:].lstrip(" \t")
-        result[_unescape(line[:end])] = _unescape(value.rstrip())
-    return result
 
 
 def base_name(key: str) -> str:
@@ -57,6 +49,29 @@ def base_name(key: str) -> str:
     if not key.startswith(LISTENER_PREFIX):
         return key
     return key.removeprefix(LISTENER_PREFIX).partition(".")[2]
+
+
+def is_setting(key: str) -> bool:
+    """Return whether a broker reads a key of server.properties."""
+    if key in broker_keys() or key in our_keys() or key in AUTHORIZER_KEYS or key == "node.id":
+        return True
+    if key.startswith(LISTENER_PREFIX):  # `listener.name.x.` may be followed by a mechanism
+        name = base_name(key)
+        return name in broker_keys() or name.partition(".")[2] in broker_keys()
+    return key == PROVIDERS or key.startswith(f"{PROVIDERS}.")
+
+
+def unknown_setting(key: str) -> str | None:
+    """Return what to say of a key that no broker reads, with the one that is likely meant."""
+    if is_setting(key):
+        return None
+    import difflib  # noqa: PLC0415 - only for a typing error
+
+    prefix = key.removesuffix(base_name(key))
+    known = [*broker_keys(), *our_keys(), *AUTHORIZER_KEYS]
+    near = difflib.get_close_matches(base_name(key), known, 1)
+    like = f"; did you mean {prefix}{near[0]}?" if near else ""
+    return f"no broker setting of that name{like}"
 
 
 def shown(settings: Mapping[str, str]) -> dict[str, str]:
@@ -68,46 +83,6 @@ def shown(settings: Mapping[str, str]) -> dict[str, str]:
         else "[hidden]"
         for name, value in settings.items()
     }
-
-
-def _unescape(text: str) -> str:
-    if "\\" not in text:
-        return text
-    out = []
-    chars = iter(text)
-    for char in chars:
-        if char != "\\":
-            out.append(char)
-            continue
-        code = next(chars, "")
-        if code == "u":
-            out.append(chr(int("".join(next(chars, "0") for _ in range(4)), 16)))
-        else:
-            out.append({"n": "\n", "t": "\t", "r": "\r", "f": "\f"}.get(code, code))
-    return "".join(out)
-
-
-def parse_endpoints(key: str, text: str, protocol_map: Mapping[str, str]) -> tuple[Endpoint, ...]:
-    """Parse `NAME://host:port,...`; the security protocol comes from `protocol_map`."""
-    endpoints: list[Endpoint] = []
-    for part in filter(None, (p.strip() for p in text.split(","))):
-        listener, sep, address = part.partition("://")
-        host, colon, port = address.rpartition(":")
-        listener = listener.upper()
-        if not sep or not colon or not port.isdigit() or int(port) > 65535:
-            raise ConfigError(f"{key}: {part!r} is no listener; write NAME://host:port")
-        if listener not in protocol_map:
-            raise ConfigError(
-                f"{key}: no security protocol for listener {listener}; "
-                "add it to listener.security.protocol.map"
-            )
-        if any(e.listener == listener for e in endpoints):
-            raise ConfigError(f"{key}: listener {listener} stands twice")
-        host = host.removeprefix("[").removesuffix("]")
-        endpoints.append(Endpoint(host, int(port), listener, protocol_map[listener]))
-    if not endpoints:
-        raise ConfigError(f"{key}: no listener given; write PLAINTEXT://host:port")
-    return tuple(endpoints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +127,7 @@ class TopicConfig:
 _TOPIC_FIELDS = {
     f: f.replace("_", ".") for f in TopicConfig.__dataclass_fields__ if f != "overrides"
 }
+_FIELD_OF = {name: field for field, name in _TOPIC_FIELDS.items()}
 
 
 class BrokerConfig:
@@ -163,8 +139,10 @@ class BrokerConfig:
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self.properties = dict(properties)
-        self.static_properties = dict(properties)
+        self.properties = {name: trim(value) for name, value in properties.items()}
+        if "broker.id" not in properties and "node.id" in properties:
+            self.properties["broker.id"] = self.properties["node.id"]
+        self.static_properties = dict(self.properties)
         self._values = dict(_broker_defaults())
         others = [k for k in properties if k not in self._values]
         self.of_listeners = sorted(k for k in others if base_name(k) in broker_keys())
@@ -215,6 +193,13 @@ class BrokerConfig:
         own = self.properties.get(f"{LISTENER_PREFIX}{listener.lower()}.{key}")
         return self.text(key) if own is None else own.strip()
 
+    def listener_list(self, listener: str, key: str) -> list[str]:
+        """Return a list setting of a listener: its own, else that of all."""
+        own = self.properties.get(f"{LISTENER_PREFIX}{listener.lower()}.{key}")
+        value = self._values[key] if own is None else broker_keys()[key].parse(own)
+        assert isinstance(value, list)
+        return value
+
     def flag(self, name: str) -> bool:
         """Return a boolean setting."""
         value = self._values[name]
@@ -227,54 +212,29 @@ class BrokerConfig:
         return self.properties.get(name, OUR_DEFAULTS.get(name, key.default))
 
     def _check(self) -> None:
-        if "process.roles" in self.properties:
-            raise ConfigError("process.roles: KRaft is not served; use zookeeper.connect instead")
-        if not self.text("zookeeper.connect"):
-            raise ConfigError(
-                "zookeeper.connect is missing; add zookeeper.connect=host:port[,host:port][/chroot]"
-            )
+        """Read what start-up needs, and check all settings with each other."""
         self.broker_id = self.integer("broker.id")
-        top = self.integer("reserved.broker.max.id")
-        if not 0 <= self.broker_id <= top:
-            raise ConfigError(f"broker.id={self.broker_id} must be between 0 and {top}")
-        protocols: dict[str, str] = {}
-        for part in filter(None, self.text("listener.security.protocol.map").split(",")):
-            name, _, protocol = part.strip().partition(":")
-            protocols[name.upper()] = protocol.upper()
+        """-1 until one is generated (`identify`)"""
+        protocols = parse_protocols(self.text("listener.security.protocol.map"))
         self.listeners = parse_endpoints("listeners", self.text("listeners"), protocols)
-        advertised = self.text("advertised.listeners")
+        check_ports("listeners", self.listeners)
+        advertised = self["advertised.listeners"]
         self.advertised_listeners = (
-            parse_endpoints("advertised.listeners", advertised, protocols)
-            if advertised
-            else self.listeners
+            self.listeners
+            if advertised is None
+            else parse_endpoints("advertised.listeners", str(advertised), protocols)
         )
-        for endpoint in self.listeners:
-            if endpoint.protocol not in SUPPORTED_PROTOCOLS:
-                raise ConfigError(
-                    f"listeners: {endpoint.listener} asks for {endpoint.protocol}, which is not "
-                    f"served yet; use {' or '.join(SUPPORTED_PROTOCOLS)}"
-                )
-        names = {endpoint.listener for endpoint in self.listeners}
-        for endpoint in self.advertised_listeners:
-            if endpoint.listener not in names:
-                raise ConfigError(
-                    f"advertised.listeners: {endpoint.listener} is not among listeners "
-                    f"({', '.join(sorted(names))}); add it there or remove it here"
-                )
-        self.inter_broker_listener = self._inter_broker_listener()
+        self.inter_broker_listener = self._inter_broker_listener(protocols)
         self.control_plane_listener = self._control_plane_listener()
         self._check_listener_settings()
-        dirs = self.text("log.dirs") or self.text("log.dir")
-        self.log_dirs = tuple(d.strip() for d in dirs.split(",") if d.strip())
-        if not self.log_dirs:
-            raise ConfigError("log.dirs is empty; name at least one folder")
-        if len(set(self.log_dirs)) != len(self.log_dirs):
-            raise ConfigError("log.dirs names a folder twice")
-        wait = self.integer("replica.fetch.wait.max.ms")
-        for bound in ("replica.socket.timeout.ms", "replica.lag.time.max.ms"):
-            if wait > self.integer(bound):
-                raise ConfigError(f"replica.fetch.wait.max.ms={wait} must not exceed {bound}")
-        self.topic_config({})
+        dirs = self.text("log.dir" if self["log.dirs"] is None else "log.dirs")
+        self.log_dirs = tuple(filter(None, split_list(dirs)))
+        check_broker(self)
+        check_topic(self.topic_config({}))
+
+    def identify(self, broker_id: int) -> None:
+        """Take over the id that was generated for this broker, or that its folders have."""
+        self.broker_id = broker_id
 
     def protocol_of(self, listener: str) -> str:
         """Return the security protocol of one of this broker's listeners."""
@@ -282,17 +242,21 @@ class BrokerConfig:
 
     def _control_plane_listener(self) -> str:
         """Return where controllers reach this broker: the inter-broker listener, or its own."""
-        named = self.text("control.plane.listener.name").upper()
-        if not named:
+        named = self["control.plane.listener.name"]
+        if named is None:
             return self.inter_broker_listener
-        if named not in {endpoint.listener for endpoint in self.advertised_listeners}:
-            raise ConfigError(f"control.plane.listener.name: no advertised listener {named}")
-        if named == self.inter_broker_listener:
+        name = str(named).upper()
+        if name not in {endpoint.listener for endpoint in self.advertised_listeners}:
             raise ConfigError(
-                f"control.plane.listener.name: {named} is the inter-broker listener; name another "
+                f"control.plane.listener.name={named} is not an advertised listener; name one, or "
+                "remove the key"
+            )
+        if name == self.inter_broker_listener:
+            raise ConfigError(
+                f"control.plane.listener.name: {name} is the inter-broker listener; name another "
                 "listener, or remove the key"
             )
-        return named
+        return name
 
     def _check_listener_settings(self) -> None:
         """Check the values of `listener.name.*` keys as those without a listener."""
@@ -304,31 +268,34 @@ class BrokerConfig:
                 except ConfigError as error:
                     raise ConfigError(f"{name}: {error}") from error
 
-    def _inter_broker_listener(self) -> str:
-        named = self.text("inter.broker.listener.name").upper()
-        if named and "security.inter.broker.protocol" in self.properties:
-            raise ConfigError(
-                "Only one of inter.broker.listener.name and security.inter.broker.protocol should "
-                "be set."
+    def _inter_broker_listener(self, protocols: Mapping[str, str]) -> str:
+        named = self["inter.broker.listener.name"]
+        if named is None:  # the listener that bears the protocol's name, as with Kafka
+            key, name = (
+                "security.inter.broker.protocol",
+                self.text("security.inter.broker.protocol"),
             )
-        wanted = named or self.text("security.inter.broker.protocol")
-        for endpoint in self.advertised_listeners:
-            if endpoint.listener == wanted or (not named and endpoint.protocol == wanted):
-                return endpoint.listener
-        have = ", ".join(e.listener for e in self.advertised_listeners)
+        else:
+            key, name = "inter.broker.listener.name", str(named).upper()
+            if "security.inter.broker.protocol" in self.properties:
+                raise ConfigError(
+                    "Only one of inter.broker.listener.name and security.inter.broker.protocol "
+                    "should be set."
+                )
+        have = [endpoint.listener for endpoint in self.advertised_listeners]
+        if name in have and name in protocols:
+            return name
         raise ConfigError(
-            f"inter.broker.listener.name: no advertised listener {wanted} (there is {have})"
+            f"{key}={name}: brokers would not reach each other: no advertised listener has that "
+            f"name; set inter.broker.listener.name to one of {', '.join(have)}"
         )
 
     @property
     def protocol_level(self) -> tuple[int, int]:
-        """Return (major, minor) of inter.broker.protocol.version, as of `3.9-IV0`.
-
-        ValueError if it is no version; a broker with such a setting does not start.
-        """
-        text = self.text("inter.broker.protocol.version")
-        major, minor = text.split("-", maxsplit=1)[0].split(".")[:2]
-        return int(major), int(minor)
+        """Return (major, minor) of inter.broker.protocol.version, as of `3.9-IV0`."""
+        version = protocol_version(self.text("inter.broker.protocol.version"))
+        assert version is not None, "checked when it was read"
+        return version[0], version[1]
 
     @property
     def broker_only_listeners(self) -> frozenset[str]:
@@ -343,6 +310,8 @@ class BrokerConfig:
             text = self.properties.get(synonym)
             if text is not None:
                 number = broker_keys()[synonym].parse(text)
+                if name == "retention.ms" and isinstance(number, int) and number < 0:
+                    return "-1", synonym  # Kafka: any negative time is without end
                 if factor == 1:
                     return text, synonym
                 assert isinstance(number, int)
@@ -350,7 +319,10 @@ class BrokerConfig:
         return topic_keys()[name].default, None
 
     def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
-        """Return a topic's typed settings; ConfigError for unknown keys and bad values."""
+        """Return a topic's typed settings; ConfigError for unknown keys and bad values.
+
+        Each value is checked alone: those of ZooKeeper may contradict each other.
+        """
         keys = topic_keys()
         for name in overrides:
             if name not in keys:
@@ -361,11 +333,20 @@ class BrokerConfig:
                 for field, name in _TOPIC_FIELDS.items()
             }
         values = dict(self._topic_defaults)
-        if overrides:
-            for field, name in _TOPIC_FIELDS.items():
-                if (text := overrides.get(name)) is not None:
-                    values[field] = _topic_value(name, text)
+        for name, text in overrides.items():
+            value = _topic_value(name, text)
+            if (field := _FIELD_OF.get(name)) is not None:
+                values[field] = value
         return TopicConfig(overrides=dict(overrides), **values)  # type: ignore[arg-type]
+
+    def checked_topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
+        """Return the typed settings of a topic that is created or altered.
+
+        ConfigError also for what does not fit together, and for what is not served.
+        """
+        config = self.topic_config(overrides)
+        check_topic(config)
+        return config
 
 
 @cache

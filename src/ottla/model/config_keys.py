@@ -14,7 +14,7 @@ from ottla.model.errors import ConfigError
 
 TOPIC_KEYS = """\
 cleanup.policy list delete compact,delete
-compression.gzip.level int -1 -1..9
+compression.gzip.level int -1 1..9|-1
 compression.lz4.level int 9 1..17
 compression.type string producer uncompressed,zstd,lz4,snappy,gzip,producer
 compression.zstd.level int 3 -131072..22
@@ -30,7 +30,7 @@ local.retention.ms long -2 -2..
 max.compaction.lag.ms long 9223372036854775807 1..
 max.message.bytes int 1048588 0..
 message.downconversion.enable boolean true
-message.format.version string 3.0-IV1
+message.format.version string 3.0-IV1 version
 message.timestamp.after.max.ms long 9223372036854775807 0..
 message.timestamp.before.max.ms long 9223372036854775807 0..
 message.timestamp.difference.max.ms long 9223372036854775807 0..
@@ -64,7 +64,7 @@ broker.id int -1
 broker.id.generation.enable boolean true
 broker.rack string ~
 client.quota.callback.class class ~
-compression.gzip.level int -1 -1..9
+compression.gzip.level int -1 1..9|-1
 compression.lz4.level int 9 1..17
 compression.type string producer uncompressed,zstd,lz4,snappy,gzip,producer
 compression.zstd.level int 3 -131072..22
@@ -94,7 +94,7 @@ group.max.session.timeout.ms int 1800000
 group.max.size int 2147483647 1..
 group.min.session.timeout.ms int 6000
 inter.broker.listener.name string ~
-inter.broker.protocol.version string 3.9-IV0
+inter.broker.protocol.version string 3.9-IV0 version
 kafka.metrics.polling.interval.secs int 10 1..
 kafka.metrics.reporters list ""
 leader.imbalance.check.interval.seconds long 300 1..
@@ -126,7 +126,7 @@ log.index.size.max.bytes int 10485760 4..
 log.local.retention.bytes long -2 -2..
 log.local.retention.ms long -2 -2..
 log.message.downconversion.enable boolean true
-log.message.format.version string 3.0-IV1
+log.message.format.version string 3.0-IV1 version
 log.message.timestamp.after.max.ms long 9223372036854775807 0..
 log.message.timestamp.before.max.ms long 9223372036854775807 0..
 log.message.timestamp.difference.max.ms long 9223372036854775807 0..
@@ -167,7 +167,7 @@ offsets.commit.timeout.ms int 5000 1..
 offsets.load.buffer.size int 5242880 1..
 offsets.retention.check.interval.ms long 600000 1..
 offsets.retention.minutes int 10080 1..
-offsets.topic.compression.codec int 0
+offsets.topic.compression.codec int 0 0..4
 offsets.topic.num.partitions int 50 1..
 offsets.topic.replication.factor short 3 1..
 offsets.topic.segment.bytes int 104857600 1..
@@ -302,6 +302,9 @@ zookeeper.sasl.client boolean true
 zookeeper.sasl.clientconfig string Client"""
 """Settings that Kafka does not have (docs/COMPATIBILITY.md)."""
 
+AUTHORIZER_KEYS = ("super.users", "allow.everyone.if.no.acl.found")
+"""Kafka knows them as settings of the authorizer, not of the broker."""
+
 TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "cleanup.policy": (("log.cleanup.policy", 1),),
     "compression.gzip.level": (("compression.gzip.level", 1),),
@@ -342,15 +345,72 @@ TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
 """The broker settings that a topic setting falls back to, the first that is set; each with its
 multiplier."""
 
+_VERSIONS = """\
+0.8.0 0.8.1 0.8.2 0.9.0 0.10.0-IV0 0.10.0-IV1 0.10.1-IV0 0.10.1-IV1 0.10.1-IV2 0.10.2-IV0 0.11.0-IV0
+0.11.0-IV1 0.11.0-IV2 1.0-IV0 1.1-IV0 2.0-IV0 2.0-IV1 2.1-IV0 2.1-IV1 2.1-IV2 2.2-IV0 2.2-IV1
+2.3-IV0 2.3-IV1 2.4-IV0 2.4-IV1 2.5-IV0 2.6-IV0 2.7-IV0 2.7-IV1 2.7-IV2 2.8-IV0 2.8-IV1 3.0-IV0
+3.0-IV1 3.1-IV0 3.2-IV0 3.3-IV0 3.3-IV1 3.3-IV2 3.3-IV3 3.4-IV0 3.5-IV0 3.5-IV1 3.5-IV2 3.6-IV0
+3.6-IV1 3.6-IV2 3.7-IV0 3.7-IV1 3.7-IV2 3.7-IV3 3.7-IV4 3.8-IV0 3.9-IV0 4.0-IV0 4.0-IV1"""
+"""Kafka 3.9's `MetadataVersion`."""
+
+_UNRELEASED = "4.0"
+"""Not named without its IV: for 3.9 it is in the making."""
+
+
+@cache
+def _known_versions() -> frozenset[str]:
+    full = _VERSIONS.split()
+    short = {name.partition("-")[0] for name in full} - {_UNRELEASED}
+    return frozenset(short.union(full))
+
+
+def protocol_version(text: str) -> tuple[int, ...] | None:
+    """Return the release of `3.9`, `3.9-IV0`, `3.9.1` as numbers; None if it is not one.
+
+    Kafka: `MetadataVersion.fromVersionString`, which cuts what follows the second number (the third
+    if the first is 0).
+    """
+    parts = text.split(".")
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()  # as Java's `split`
+    count = 3 if text.startswith("0.") else 2
+    key = ".".join(parts[:count]) if len(parts) > count else text
+    if key not in _known_versions():
+        return None
+    return tuple(map(int, key.partition("-")[0].split(".")))
+
+
+_TRIMMED = "".join(map(chr, range(33)))
+_COMMA = re.compile(r"[ \t\n\x0b\f\r]*,[ \t\n\x0b\f\r]*")
+
+
+def trim(text: str) -> str:
+    """Return text without the blanks that Java's `String.trim` removes: all up to U+0020."""
+    return text.strip(_TRIMMED)
+
+
+def split_list(text: str) -> list[str]:
+    """Split at commas and the blanks around them, as Kafka does."""
+    return _COMMA.split(text)
+
+
 # Python's own `int` and `float` take more: 1_000, inf, nan.
 _INTEGER = re.compile(r"[+-]?\d{1,40}")
-_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?)")
+_DOUBLE = re.compile(
+    r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?"
+    r"|0[xX]([\da-fA-F]+\.?|[\da-fA-F]*\.[\da-fA-F]+)[pP][+-]?\d+[fFdD]?)",
+    re.ASCII,
+)
 _INT_BOUNDS = {"short": 2**15, "int": 2**31, "long": 2**63}
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One setting. `limits` is `low..high`, a comma-separated choice, `throttled` or empty."""
+    """One setting.
+
+    `limits` is `low..high`, `low..high|other`, a comma-separated choice, `throttled`, `version`, or
+    empty.
+    """
 
     name: str
     type: str
@@ -367,7 +427,7 @@ class ConfigKey:
                 return None
             raise self._bad(text, "a value is needed")
         value: object
-        given, text = text, text.strip()
+        given, text = text, trim(text)
         if self.type == "boolean":
             if text.lower() not in ("true", "false"):
                 raise self._bad(given, "Expected value to be either true or false")
@@ -379,9 +439,12 @@ class ConfigKey:
         elif self.type == "double":
             if not _DOUBLE.fullmatch(text):
                 raise self._bad(given, "Not a number of type DOUBLE")
-            value = float(text.rstrip("fFdD"))
+            hexadecimal = "x" in text.lower()
+            value = (float.fromhex if hexadecimal else float)(text.rstrip("fFdD"))
         elif self.type == "list":
-            value = [part.strip() for part in text.split(",")] if text else []
+            value = split_list(text) if text else []
+        elif self.type == "class" and not text:
+            raise self._bad(given, "a class is needed; remove the key")
         else:
             value = text
         self._check_limits(value)
@@ -392,11 +455,10 @@ class ConfigKey:
         if not limits:
             return
         if ".." in limits:
-            low, high = limits.split("..")
-            if low and float(low) > value:  # type: ignore[operator]
-                raise self._bad(_number_text(value), f"Value must be at least {low}")
-            if high and float(high) < value:  # type: ignore[operator]
-                raise self._bad(_number_text(value), f"Value must be no more than {high}")
+            self._check_range(value, *limits.partition("|")[::2])
+        elif limits == "version":
+            if protocol_version(str(value)) is None:
+                raise self._bad(str(value), f"Version {value} is not a valid version")
         elif limits == "throttled":
             parts = value if isinstance(value, list) else []
             if parts == ["*"]:
@@ -413,6 +475,17 @@ class ConfigKey:
             for part in value if isinstance(value, list) else [value]:
                 if part not in choices:
                     raise self._bad(str(part), "String must be one of: " + ", ".join(choices))
+
+    def _check_range(self, value: object, span: str, other: str) -> None:
+        low, high = span.split("..")
+        if other:
+            if str(value) != other and not int(low) <= value <= int(high):  # type: ignore[operator]
+                why = f"Value must be between {low} and {high} or equal to {other}"
+                raise self._bad(str(value), why)
+        elif low and float(low) > value:  # type: ignore[operator]
+            raise self._bad(_number_text(value), f"Value must be at least {low}")
+        elif high and float(high) < value:  # type: ignore[operator]
+            raise self._bad(_number_text(value), f"Value must be no more than {high}")
 
     def _bad(self, text: str | None, why: str) -> ConfigError:
         return ConfigError(f"Invalid value {text} for configuration {self.name}: {why}")

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from ottla.model.config import parse_properties
 from ottla.model.errors import ConfigError
 from ottla.security.client_properties import KEYS, LOCATIONS, SECRETS
+from ottla.security.config_providers import client_settings
 
 if TYPE_CHECKING:
     from ottla.security.client import ClientSecurity
@@ -109,9 +109,9 @@ class Spark(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tru
 def read_properties(path: Path) -> dict[str, str]:
     """Read Java properties, as Kafka's tools take them with --command-config."""
     try:
-        return parse_properties(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # no UTF-8, or no number behind a \u
-        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        return client_settings(path.read_bytes(), path)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
 
 
 def with_whole_paths(settings: Mapping[str, str]) -> dict[str, str]:

@@ -7,8 +7,9 @@ Who may call: tools and jobs, for their own connections. Kafka: `SslConfigs` and
 from collections.abc import Mapping
 from pathlib import Path
 
-from ottla.model.config import SUPPORTED_PROTOCOLS, TLS_PROTOCOLS
+from ottla.model.config import TLS_PROTOCOLS
 from ottla.model.errors import ConfigError
+from ottla.model.listeners import SUPPORTED_PROTOCOLS
 from ottla.security.client import ClientSecurity, ClientTls
 from ottla.security.sasl.settings import tool_sasl, uses_sasl
 

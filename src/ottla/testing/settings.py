@@ -4,12 +4,9 @@ Who may call: this room. Pure. Invariants: a key that no broker reads is refused
 is likely meant; the addresses and folders of brokers are the cluster's to choose.
 """
 
-import difflib
 from collections.abc import Mapping
 
-from ottla.broker.authorization.authorizer_settings import AUTHORIZER_KEYS
-from ottla.model.config import BrokerConfig
-from ottla.model.config_keys import broker_keys, our_keys
+from ottla.model.config import BrokerConfig, unknown_setting
 from ottla.model.errors import ConfigError
 
 OURS = {
@@ -27,14 +24,11 @@ OURS = {
 def checked_settings(settings: Mapping[str, object]) -> dict[str, str]:
     """Return settings of `server.properties` as text; ConfigError for what no broker would read."""
     found = {key: as_text(value) for key, value in settings.items()}
-    known = {*broker_keys(), *our_keys(), *AUTHORIZER_KEYS}
     for key in found:
         if key in OURS:
             raise ConfigError(f"setting {key}: the cluster chooses this one for each broker")
-        if key not in known:
-            near = difflib.get_close_matches(key, sorted(known), 1)
-            like = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"setting {key}: no broker setting of that name{like}")
+        if (problem := unknown_setting(key)) is not None:
+            raise ConfigError(f"setting {key}: {problem}")
     BrokerConfig({"broker.id": "0", "zookeeper.connect": "unused:2181", **found})
     return found
 

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from itertools import starmap
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -22,6 +23,7 @@ from ottla.admin.operations.configs import reason
 from ottla.model.errors import ConfigError, ConnectionLostError, ErrorCode, OttlaError, StartupError
 from ottla.model.ids import TopicPartition
 from ottla.model.journal_schema import partition_of
+from ottla.model.properties import property_line
 from ottla.net.faults import Link
 from ottla.testing import reasons
 from ottla.testing.faults import Rules
@@ -573,7 +575,7 @@ class SyncCluster:
             "zookeeper.session.timeout.ms": str(self.session_timeout_ms),
         }
         properties = {**defaults(self._count), **own, **self._settings}
-        file.write_text("".join(f"{k}={v}\n" for k, v in properties.items()), encoding="utf-8")
+        file.write_text("".join(starmap(property_line, properties.items())), encoding="ascii")
         log = self._folder.log_file(broker)
         host.start_broker(broker, file, log, node.clients_port, self._rules(broker))
 

@@ -292,7 +292,7 @@ def _of_file(file: Path | None) -> list[str]:
     """Return what --set-file names, as --set takes it: arguments of a process are no secret."""
     if file is None:
         return []
-    from ottla.model.config import parse_properties  # noqa: PLC0415 - lazy
+    from ottla.model.properties import load_settings  # noqa: PLC0415 - lazy
 
     if str(file) == "-":
         data = sys.stdin.buffer.read(MOST_FILE_BYTES + 1)
@@ -301,7 +301,7 @@ def _of_file(file: Path | None) -> list[str]:
             data = opened.read(MOST_FILE_BYTES + 1)
     if len(data) > MOST_FILE_BYTES:
         raise OttlaError(f"--set-file {file}: more than {MOST_FILE_BYTES:,} bytes")
-    return [f"{key}={value}" for key, value in parse_properties(data.decode()).items()]
+    return [f"{key}={value}" for key, value in load_settings(data, file).items()]
 
 
 def _changes(set_: Pairs, delete: Pairs, append: Pairs, subtract: Pairs) -> list[Any]:

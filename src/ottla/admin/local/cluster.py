@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,7 @@ from ottla.admin.local.ports import (
 )
 from ottla.model.errors import ConfigError, ConnectionLostError, OttlaError, StartupError
 from ottla.model.ports import address_text
+from ottla.model.properties import property_line
 from ottla.zookeeper.embedded import (
     Running,
     StartedZooKeeper,
@@ -55,7 +57,6 @@ from ottla.zookeeper.embedded import (
 from ottla.zookeeper.jars import find_jars, find_java
 
 if TYPE_CHECKING:
-    from ottla.model.config_keys import ConfigKey
     from ottla.net.client import Client
 
 DEFAULT_BROKERS = 3
@@ -93,7 +94,7 @@ def parse_settings(pairs: list[str]) -> dict[str, str]:
     settings: dict[str, str] = {}
     if not pairs:
         return settings
-    from ottla.model.config import BrokerConfig  # noqa: PLC0415 - lazy
+    from ottla.model.config import BrokerConfig, unknown_setting  # noqa: PLC0415 - lazy
 
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -103,23 +104,10 @@ def parse_settings(pairs: list[str]) -> dict[str, str]:
     for key in settings:
         if key in {"broker.id", "listeners", "log.dirs", "zookeeper.connect"}:
             raise ConfigError(f"--set {key}: `ottla up` chooses this one for each broker itself")
-        if key not in _settable():
-            raise ConfigError(f"--set {key}: no broker setting of that name{_like(key)}")
+        if (problem := unknown_setting(key)) is not None:
+            raise ConfigError(f"--set {key}: {problem}")
     BrokerConfig({"broker.id": "0", "zookeeper.connect": "unused:2181", **settings})
     return settings
-
-
-def _settable() -> "dict[str, ConfigKey]":
-    from ottla.model.config_keys import broker_keys, our_keys  # noqa: PLC0415 - lazy
-
-    return broker_keys() | our_keys()
-
-
-def _like(key: str) -> str:
-    import difflib  # noqa: PLC0415 - only for a typing error
-
-    near = difflib.get_close_matches(key, list(_settable()), 1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 # -- addresses ----------------------------------------------------------------------------------
@@ -300,7 +288,7 @@ def write_properties(folder: ClusterDir, cluster: LocalCluster, broker: LocalBro
     )
     file.touch(mode=0o600)
     file.chmod(0o600)  # settings may be passwords
-    file.write_text(head + "".join(f"{k}={v}\n" for k, v in values.items()), encoding="utf-8")
+    file.write_text(head + "".join(starmap(property_line, values.items())), encoding="ascii")
     return file
 
 

@@ -234,10 +234,10 @@ class ClusterDir:
         file = self.client_properties()
         if file is None:
             return None
-        from ottla.model.config import parse_properties  # noqa: PLC0415 - lazy
+        from ottla.model.properties import load_settings  # noqa: PLC0415 - lazy
         from ottla.security.client_properties import client_security  # noqa: PLC0415 - lazy
 
-        return client_security(parse_properties(file.read_text(encoding="utf-8")))
+        return client_security(load_settings(file.read_bytes(), file))
 
     def make(self) -> None:
         try:

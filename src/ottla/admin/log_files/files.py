@@ -28,8 +28,8 @@ from ottla.admin.log_files.segments import (
 from ottla.log import checkpoints
 from ottla.log.checkpoints import CheckpointError
 from ottla.log.producers import CRC_COVERS_FROM, decode_snapshot
-from ottla.model.config import parse_properties
 from ottla.model.errors import OttlaError
+from ottla.model.properties import load_properties
 from ottla.wire.batch_header import crc32c
 
 SNAPSHOT = ".snapshot"
@@ -118,7 +118,7 @@ def _checkpoint(path: Path) -> Found:
             for line in data.decode().splitlines():
                 yield PropertyEntry(*line.split(": ", 1))
         else:
-            for name, value in parse_properties(data.decode()).items():
+            for name, value in load_properties(data).items():
                 yield PropertyEntry(name, value)
     except (CheckpointError, UnicodeDecodeError) as error:
         yield Problem(str(error))

@@ -5,6 +5,7 @@ settings say, is refused with the key's name. Kafka: `AclAuthorizer.configure`.
 """
 
 from ottla.model.config import BrokerConfig
+from ottla.model.config_keys import AUTHORIZER_KEYS
 from ottla.model.errors import ConfigError
 from ottla.security.acls import parse_principal
 from ottla.security.authorizer import AclAuthorizer
@@ -12,10 +13,7 @@ from ottla.security.principals import Principal
 
 AUTHORIZER = "authorizer.class.name"
 ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
-SUPER_USERS = "super.users"
-ALLOW_IF_NO_ACL = "allow.everyone.if.no.acl.found"
-AUTHORIZER_KEYS = (SUPER_USERS, ALLOW_IF_NO_ACL)
-"""Kafka knows them as settings of the authorizer, not of the broker."""
+SUPER_USERS, ALLOW_IF_NO_ACL = AUTHORIZER_KEYS
 
 
 def configured_authorizer(config: BrokerConfig) -> AclAuthorizer | None:

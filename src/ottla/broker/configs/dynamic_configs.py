@@ -22,10 +22,11 @@ from ottla.broker.configs.config_entries import (
     Layers,
     synonym_family,
 )
-from ottla.model.config import LISTENER_PREFIX, BrokerConfig, base_name
+from ottla.model.config import LISTENER_PREFIX, PROVIDERS, BrokerConfig, base_name
 from ottla.model.config_keys import broker_keys
 from ottla.model.errors import ConfigError, ControllerMovedError, ErrorCode, OttlaError
 from ottla.replication.throttle import UNBOUNDED
+from ottla.security.config_providers import provider_names, refers_to
 from ottla.security.password_encoder import OLD_SECRET, PasswordEncoder, password_encoder
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ def check_names(settings: Mapping[str, str]) -> None:
         or (name in UNSERVED and name not in SSL_STORES)
         or (name.startswith(LISTENER_PREFIX) and base_name(name) not in OF_LISTENERS)
         or name.startswith(KRAFT)
+        or name == PROVIDERS
+        or name.startswith(f"{PROVIDERS}.")
     ]
     _refuse(fixed, "Cannot update these configs dynamically")
     _refuse(
@@ -151,6 +154,7 @@ class DynamicConfigs:
         """raises ConfigError unless the listeners could take these settings over"""
         self._encoder = password_encoder(config)
         self._old_encoder = password_encoder(config, OLD_SECRET)
+        self._providers = provider_names(config.static_properties)
         self._decoded: dict[str, str] = {}
         self.own: dict[str, str] = {}
         self.defaults: dict[str, str] = {}
@@ -245,6 +249,7 @@ class DynamicConfigs:
     def check(self, settings: Mapping[str, str], *, per_broker: bool) -> None:
         """Raise BadDynamicConfigError unless a layer may become `settings`."""
         check_names(settings)
+        _refuse_references(settings, self._providers)
         if not per_broker:
             of_listeners = [name for name in settings if is_of_listener(name)]
             _refuse(of_listeners, "Cannot update these configs at default cluster level")
@@ -266,8 +271,8 @@ class DynamicConfigs:
     def _take(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> None:
         """Put both layers in force, but for what cannot be."""
         before = self._everything()
-        self.defaults = _usable(defaults)
-        self.own = _usable(own)
+        self.defaults = _usable(defaults, self._providers)
+        self.own = _usable(own, self._providers)
         static = self._config.static_properties
         try:
             self._config.override(layered(static, self.defaults, self.own))
@@ -290,11 +295,20 @@ class DynamicConfigs:
         return layered(self.defaults, self.own)
 
 
-def _usable(settings: Mapping[str, str]) -> dict[str, str]:
+def _refuse_references(settings: Mapping[str, str], providers: frozenset[str]) -> None:
+    """Refuse values that config providers would have to resolve: the text would be the value."""
+    _refuse(
+        [name for name, value in settings.items() if refers_to(value, providers)],
+        "References to config.providers are resolved in server.properties only",
+    )
+
+
+def _usable(settings: Mapping[str, str], providers: frozenset[str]) -> dict[str, str]:
     usable = {}
     for name, value in settings.items():
         try:
             check_names({name: value})
+            _refuse_references({name: value}, providers)
         except BadDynamicConfigError as error:
             logger.warning("dynamic setting ignored key=%s error=%s", name, error)
         else:

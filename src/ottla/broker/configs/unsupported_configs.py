@@ -6,11 +6,10 @@ never ignored; what is merely unknown is named in a warning, since plug-ins brin
 
 import logging
 
-from ottla.broker.authorization.authorizer_settings import AUTHORIZER_KEYS
-from ottla.model.config import BrokerConfig
-from ottla.model.config_keys import broker_keys
+from ottla.model.config import BrokerConfig, is_setting
 from ottla.model.errors import ConfigError
 from ottla.replication.replica_selector import RACK_AWARE
+from ottla.security.sasl.settings import VALIDATOR
 
 logger = logging.getLogger(__name__)
 
@@ -20,30 +19,24 @@ SWITCHES = {
 }
 """Must not be true; the text says what would happen."""
 
-DEFAULT_PRINCIPAL_BUILDER = (
-    "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
-)
-
 OLDEST_PROTOCOL, NEWEST_PROTOCOL = (2, 7), (3, 9)
 """Below 2.7 a leader writes its ISR into ZooKeeper by itself, past the controller (KIP-497): what
 the controller checks before anybody enters an ISR (R8, R9) would not be checked."""
 
-PLUGINS = (
-    "alter.config.policy.class.name",
-    "client.quota.callback.class",
-    "create.topic.policy.class.name",
-)
-"""Java classes that restrict what clients may do."""
-
-
-def _of_a_listener(config: BrokerConfig, key: str) -> bool:
-    """Return whether a key is a known setting of one of this broker's listeners."""
-    for endpoint in config.listeners:
-        prefix = f"listener.name.{endpoint.listener.lower()}."
-        if key.startswith(prefix):
-            rest = key.removeprefix(prefix)
-            return rest in broker_keys() or rest.partition(".")[2] in broker_keys()
-    return False
+CLASSES: dict[str, tuple[tuple[str, ...], str]] = {
+    "alter.config.policy.class.name": ((), "what it forbids would be allowed"),
+    "client.quota.callback.class": ((), "what it forbids would be allowed"),
+    "create.topic.policy.class.name": ((), "what it forbids would be allowed"),
+    "principal.builder.class": (
+        ("org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",),
+        "whom it makes of a client is not known",
+    ),
+    "replica.selector.class": ((RACK_AWARE,), "which replica it chooses is not known"),
+    "sasl.client.callback.handler.class": ((), "what it sends is not known"),
+    "sasl.server.callback.handler.class": (VALIDATOR, "whom it lets in is not known"),
+    "ssl.engine.factory.class": ((), "which connections it makes is not known"),
+}
+"""Java classes: those that are built in, and what would be wrong with others."""
 
 
 def refuse_unsupported_configs(config: BrokerConfig) -> None:
@@ -51,30 +44,16 @@ def refuse_unsupported_configs(config: BrokerConfig) -> None:
     for key, consequence in SWITCHES.items():
         if config.properties.get(key, "").strip().lower() == "true":
             raise ConfigError(f"{key}=true is not served yet: {consequence}. Remove it")
-    for key in PLUGINS:
-        if config.properties.get(key):
+    for key, (built_in, consequence) in CLASSES.items():
+        named = config.properties.get(key)
+        if named and named not in built_in:
+            way_out = f"Use {' or '.join(built_in)}, or remove it" if built_in else "Remove it"
             raise ConfigError(
-                f"{key} names a Java class, which cannot run here; what it forbids would be "
-                "allowed. Remove it"
+                f"{key}={named} names a Java class, which cannot run here; {consequence}. {way_out}"
             )
-    builder = config.properties.get("principal.builder.class", "").strip()
-    if builder not in ("", DEFAULT_PRINCIPAL_BUILDER):
-        raise ConfigError(
-            f"principal.builder.class={builder} names a Java class, which cannot run here; whom it "
-            "makes of a client is not known. Remove it"
-        )
-    selector = config.properties.get("replica.selector.class")
-    if selector and selector.strip() != RACK_AWARE:
-        raise ConfigError(
-            f"replica.selector.class={selector} names a Java class, which cannot run here; the one "
-            f"that is built in is {RACK_AWARE}"
-        )
     text = config.text("inter.broker.protocol.version")
-    try:
-        level = config.protocol_level
-    except ValueError:
-        level = (0, 0)
-    if level > NEWEST_PROTOCOL or level == (0, 0):
+    level = config.protocol_level
+    if level > NEWEST_PROTOCOL:
         raise ConfigError(
             f"inter.broker.protocol.version={text} is not spoken here; it must be 2.7 to 3.9"
         )
@@ -85,10 +64,6 @@ def refuse_unsupported_configs(config: BrokerConfig) -> None:
             "brokers to 2.7 or later first, set inter.broker.protocol.version to their version "
             "(2.7 to 3.9) on all brokers, then start this one"
         )
-    unknown = [
-        key
-        for key in config.unknown
-        if key not in SWITCHES and key not in AUTHORIZER_KEYS and not _of_a_listener(config, key)
-    ]
+    unknown = [key for key in config.unknown if key not in SWITCHES and not is_setting(key)]
     if unknown:
         logger.warning("unknown settings ignored keys=%s", ",".join(unknown))

@@ -101,10 +101,7 @@ def _broker_listeners(config: BrokerConfig) -> set[str]:
 
 def _listener(config: BrokerConfig, listener: str) -> SaslListener:
     text = config.listener_text
-    own = config.properties.get(f"listener.name.{listener.lower()}.{ENABLED}")
-    names = config[ENABLED] if own is None else [part.strip() for part in own.split(",")]
-    assert isinstance(names, list)
-    names = [name for name in names if name]
+    names = [name for name in config.listener_list(listener, ENABLED) if name]
     if not names:
         raise ConfigError(
             f"{ENABLED} of listener {listener} is empty: no client could connect. "

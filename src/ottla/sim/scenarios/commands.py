@@ -26,7 +26,6 @@ from ottla.admin.output import (
 )
 from ottla.admin.process import ended_in_order
 from ottla.admin.tables import CLEAR_LINE
-from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:
     from ottla.sim.scenarios.report import Findings
@@ -89,7 +88,7 @@ def _described(
     ] = None,
 ) -> "Scenario":
     """Return the scenario that a file and the options describe."""
-    from ottla.model.config import parse_properties  # noqa: PLC0415 - lazy
+    from ottla.model.properties import load_settings  # noqa: PLC0415 - lazy
     from ottla.sim.scenarios import scenario as scenarios  # noqa: PLC0415 - lazy
 
     where, values = "options", {}
@@ -101,11 +100,7 @@ def _described(
         ("producer", producer_properties, scenarios.of_a_producer),
     ):
         if path is not None:
-            try:
-                text = path.read_text(encoding="utf-8")
-            except UnicodeDecodeError:
-                raise OttlaError(f"{path} is no text in UTF-8, so no properties file") from None
-            kept, left_out = select(parse_properties(text))
+            kept, left_out = select(load_settings(path.read_bytes(), path))
             values[table] = kept | dict(values.get(table, {}))
             if left_out:
                 say(f"ottla: {path}: not simulated: {', '.join(left_out)}")

@@ -232,7 +232,7 @@ async def _write(
 ) -> None:
     if entity.kind == "topics":
         try:
-            server.config.topic_config(configs)
+            server.config.checked_topic_config(configs)
         except ConfigError as error:
             if str(error).startswith("Unknown topic config name"):
                 raise ConfigError(str(error)) from error

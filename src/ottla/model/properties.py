@@ -1,0 +1,105 @@
+r"""Properties: files of settings, read as Java reads them (`java.util.Properties.load`).
+
+Who may call: everyone. Invariants: a file that Kafka reads gives the same keys and values here,
+character by character: lines end at `\n`, `\r` and `\r\n` only, blanks are space, tab and form feed
+only, values keep trailing blanks, and bytes are ISO-8859-1. What Java refuses raises ConfigError.
+"""
+
+import re
+
+from ottla.model.config_keys import trim
+from ottla.model.errors import ConfigError
+
+_BLANKS = " \t\f"
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_NAMED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+_KEY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_LINE_ENDS = re.compile(r"\r\n|\r|\n")
+
+
+def load_properties(data: bytes) -> dict[str, str]:
+    """Return the settings of a file's bytes; ConfigError for a malformed escape."""
+    return parse_properties(data.decode("iso-8859-1"))
+
+
+def load_settings(data: bytes, where: object) -> dict[str, str]:
+    """Return the settings of a file, without blanks around values, as clients read them.
+
+    ConfigError names the file, `where`.
+    """
+    try:
+        return {key: trim(value) for key, value in load_properties(data).items()}
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    r"""Parse `key=value`, `key: value`, `key value`, `#` and `!` comments, `\` continuations.
+
+    The last of several equal keys wins. ConfigError: `\u` without four hexadecimal digits.
+    """
+    result: dict[str, str] = {}
+    for line in _logical_lines(text):
+        found = _KEY.fullmatch(line)
+        assert found is not None, "matches every line"
+        result[_unescape(found[1])] = _unescape(found[2])
+    return result
+
+
+def property_line(key: str, value: str) -> str:
+    """Return the line of a file, with its end, that reads back as this setting; it is ASCII."""
+    return f"{_escaped(key, _IN_KEYS)}={_escaped(value, _FIRST_IN_VALUES)}\n"
+
+
+_IN_KEYS = re.compile(r"[\\=: \t\f\n\r#!]|[^ -~]")
+_FIRST_IN_VALUES = re.compile(r"\A |[\\\t\f\n\r]|[^ -~]")
+_LETTERS = {char: letter for letter, char in _NAMED.items()}
+
+
+def _escaped(text: str, special: re.Pattern[str]) -> str:
+    return special.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    char = found[0]
+    if char in _LETTERS:
+        return "\\" + _LETTERS[char]
+    if " " <= char <= "~":
+        return "\\" + char
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+
+
+def _logical_lines(text: str) -> list[str]:
+    lines = []
+    pending = ""
+    for natural in _LINE_ENDS.split(text):
+        part = natural.lstrip(_BLANKS)
+        if not pending and part[:1] in ("", "#", "!"):
+            continue
+        pending += part
+        if (len(part) - len(part.rstrip("\\"))) % 2:
+            pending = pending[:-1]
+            continue
+        lines.append(pending)
+        pending = ""
+    if pending:
+        lines.append(pending)
+    return lines
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    text = _ESCAPE.sub(_unescaped, text)
+    # Java's characters are UTF-16: two escapes may make one character.
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    code = found[1]
+    if code == "u":
+        raise ConfigError(
+            r"malformed \u escape: four hexadecimal digits must follow; write a backslash as \\"
+        )
+    return chr(int(code[1:], 16)) if len(code) > 1 else _NAMED.get(code, code)
