@@ -15,8 +15,9 @@ from ottla.admin.arguments.tree import find
 from ottla.admin.command_table import all_commands
 from ottla.broker.process import parse_arguments
 from ottla.broker.zookeeper_process import parse_arguments as parse_zookeeper_arguments
-from ottla.model.config import BrokerConfig, parse_properties
+from ottla.model.config import BrokerConfig
 from ottla.model.config_keys import broker_keys, our_keys
+from ottla.model.properties import parse_properties
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROPERTIES = (DEPLOY / "server.properties").read_text()

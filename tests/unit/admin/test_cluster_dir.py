@@ -17,8 +17,9 @@ from ottla.admin.local.cluster_dir import (
     last_line,
 )
 from ottla.admin.local.processes import ProcessId
-from ottla.model.config import BrokerConfig, parse_properties
+from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.properties import parse_properties
 
 
 def cluster(brokers=3, **process):

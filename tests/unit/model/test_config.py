@@ -2,9 +2,10 @@
 
 import pytest
 
-from ottla.model.config import BrokerConfig, default_topic_config, parse_properties
+from ottla.model.config import BrokerConfig, default_topic_config
 from ottla.model.config_keys import broker_keys, topic_keys
 from ottla.model.errors import ConfigError, ErrorCode
+from ottla.model.properties import parse_properties
 
 MINIMUM = {"zookeeper.connect": "127.0.0.1:2181", "broker.id": "1"}
 

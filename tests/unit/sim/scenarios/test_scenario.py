@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.model.config import parse_properties
 from ottla.model.errors import OttlaError
+from ottla.model.properties import parse_properties
 from ottla.sim.scenarios.scenario import (
     Scenario,
     checked,
