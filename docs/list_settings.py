@@ -17,10 +17,11 @@ from ottla.broker.configs.dynamic_configs import (
     THREAD_COUNTS,
     UNSERVED,
 )
-from ottla.broker.configs.unsupported_configs import PLUGINS, SWITCHES
+from ottla.broker.configs.unsupported_configs import CLASSES, SWITCHES
 from ottla.model.config import OUR_DEFAULTS, TopicConfig
 from ottla.model.config_keys import TOPIC_SYNONYMS, ConfigKey, broker_keys, our_keys, topic_keys
 
+REFUSED = [name for name, (built_in, _) in CLASSES.items() if not built_in]
 PAGE = Path(__file__).with_name("SETTINGS.md")
 
 TOPIC_TEXTS = """\
@@ -57,7 +58,8 @@ alter.log.dirs.replication.quota.window.size.seconds length of such a window
 authorizer.class.name who decides what clients may do: `kafka.security.authorizer.AclAuthorizer`, or no one ([security/ACLS.md](security/ACLS.md))
 auto.create.topics.enable create a topic when a client asks for it
 auto.leader.rebalance.enable the controller gives leaderships back to the first replicas by itself
-broker.id number of this broker, unique in the cluster
+broker.id this broker's id. -1, or no `broker.id`: the id in meta.properties, or else a generated one
+broker.id.generation.enable whether a broker without an id generates one: `reserved.broker.max.id` + 1, 2, … by the version of /brokers/seqid. `false` also allows any `broker.id`
 broker.rack where this broker stands: replicas are spread over racks, and consumers may read from their own
 connection.failed.authentication.delay.ms a failed authentication is answered, and its connection closed, after so long
 connections.max.idle.ms close a connection on which nothing came for so long
@@ -133,7 +135,7 @@ replica.socket.timeout.ms how long a follower waits for its leader's answer
 replication.quota.window.num how many windows the throttled rate of replication is measured over
 replication.quota.window.size.seconds length of such a window
 request.timeout.ms how long a broker's own requests wait for their answers
-reserved.broker.max.id the largest `broker.id`
+reserved.broker.max.id the highest `broker.id` that may be set while ids are generated; generated ones are above it
 sasl.enabled.mechanisms of `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER`, by which clients may authenticate; GSSAPI is refused
 sasl.jaas.config of effect with a listener and a mechanism before it: `listener.name.NAME.plain.sasl.jaas.config`, a login module with its options
 sasl.mechanism.inter.broker.protocol by which brokers authenticate at each other, with `username` and `password` of the same login module
@@ -156,7 +158,6 @@ ssl.cipher.suites only these suites, by Java's names; nothing: those of OpenSSL'
 ssl.client.auth whether clients show a certificate: `none`, `requested` (it is checked if there is one), `required`
 ssl.enabled.protocols TLS 1.2 and 1.3, or one of them; older ones are refused
 ssl.endpoint.identification.algorithm `https`: brokers check that another broker's certificate has the host they connect to; empty: they do not
-ssl.engine.factory.class refused: names a Java class
 ssl.key.password password of the private key, in PEM or JKS
 ssl.keystore.certificate.chain the certificate as PEM text, instead of a file; with `ssl.keystore.key`
 ssl.keystore.key the private key as PEM text (PKCS#8)
@@ -304,9 +305,13 @@ def allowed(key: ConfigKey) -> str:
     limits = key.limits
     if limits == "throttled":
         return "`*`, or partition:broker, …"
+    if limits == "version":
+        return "a version of Kafka, `3.9`"
+    limits, _, other = limits.partition("|")
     low, dots, high = limits.partition("..")
     if dots:
-        return f"{low} to {high}" if high else f"at least {low}"
+        span = f"{low} to {high}" if high else f"at least {low}"
+        return f"{span}, or {other}" if other else span
     return ", ".join(f"`{choice}`" for choice in limits.split(",")) if limits else ""
 
 
@@ -351,7 +356,7 @@ def without_effect() -> list[str]:
     behind = {
         b for topic, synonyms in TOPIC_SYNONYMS.items() if in_force(topic) for b, _ in synonyms
     }
-    served = {*BROKER, *PLUGINS, *SWITCHES, *behind}
+    served = {*BROKER, *REFUSED, *SWITCHES, *behind}
     return [name for name in broker_keys() if name not in served and not security(name)]
 
 
@@ -404,7 +409,7 @@ def page() -> str:
         "## Refused at the start\n",
         "A broker that ignored these would be open, or would break a promise. It does not start, and names the key:\n",
         *(f"- `{name}=true`: {why}" for name, why in SWITCHES.items()),
-        *(f"- `{name}`: names a Java class, which cannot run here" for name in PLUGINS),
+        *(f"- `{name}`: names a Java class, which cannot run here" for name in REFUSED),
         "- `authorizer.class.name` with any other class than Kafka's AclAuthorizer",
         "- `super.users`, `allow.everyone.if.no.acl.found` without `authorizer.class.name`",
         "- `authorizer.zookeeper.*`: ACLs are read from `zookeeper.connect`",

@@ -27,7 +27,6 @@ class BrokerSettings(Protocol):
     broker_id: int
     listeners: tuple[Endpoint, ...]
     advertised_listeners: tuple[Endpoint, ...]
-    inter_broker_listener: str
     log_dirs: tuple[str, ...]
 
     def __getitem__(self, name: str) -> object: ...
@@ -37,12 +36,6 @@ class BrokerSettings(Protocol):
     def text(self, name: str) -> str: ...
 
     def flag(self, name: str) -> bool: ...
-
-    def listener_text(self, listener: str, key: str) -> str: ...
-
-    def listener_list(self, listener: str, key: str) -> list[str]: ...
-
-    def protocol_of(self, listener: str) -> str: ...
 
     def topic_default(self, name: str) -> tuple[str | None, str | None]: ...
 
@@ -65,7 +58,6 @@ def check_broker(config: BrokerSettings) -> None:
     _check_mode(config)
     _check_broker_id(config)
     _check_advertised(config)
-    _check_sasl(config)
     _check_log(config)
     _check_replication(config)
     _check_connections(config)
@@ -145,20 +137,6 @@ def _check_advertised(config: BrokerSettings) -> None:
                 "would connect to themselves. Set advertised.listeners to an address by which "
                 "clients reach this broker"
             )
-
-
-def _check_sasl(config: BrokerSettings) -> None:
-    listener = config.inter_broker_listener
-    if not config.protocol_of(listener).startswith("SASL_"):
-        return
-    enabled = config.listener_list(listener, "sasl.enabled.mechanisms")
-    mechanism = config.text("sasl.mechanism.inter.broker.protocol")
-    own = config.listener_text(listener, "sasl.mechanism.inter.broker.protocol")
-    if mechanism not in enabled and own not in enabled:
-        raise ConfigError(
-            f"sasl.mechanism.inter.broker.protocol={mechanism} must be among "
-            f"sasl.enabled.mechanisms of listener {listener} ({', '.join(enabled)})"
-        )
 
 
 def _check_log(config: BrokerSettings) -> None:

@@ -87,12 +87,15 @@ CASES = [
         {"inter_broker_listener_name": "SSL"},
         "Only one of inter.broker.listener.name and security.inter.broker.protocol",
     ),
-    ({"security_inter_broker_protocol": "PLAINTEXT"}, "no advertised listener PLAINTEXT"),
+    ({"security_inter_broker_protocol": "PLAINTEXT"}, "no advertised listener has that name"),
     (
         {"advertised_listeners": "SSL://h:1,PLAINTEXT://h:2"},
         "advertised.listeners: PLAINTEXT is not among listeners (SSL)",
     ),
-    ({"control_plane_listener_name": "NONE"}, "control.plane.listener.name: no advertised"),
+    (
+        {"control_plane_listener_name": "NONE"},
+        "control.plane.listener.name=NONE is not an advertised listener",
+    ),
     ({"control_plane_listener_name": "SSL"}, "SSL is the inter-broker listener"),
     ({"listener.name.ssl.ssl.client.auth": "maybe"}, "listener.name.ssl.ssl.client.auth"),
     (

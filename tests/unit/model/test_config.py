@@ -50,17 +50,20 @@ def test_topic_settings_fall_back_to_the_first_broker_setting(settings, retentio
     ("settings", "says"),
     [
         ({"zookeeper.connect": ""}, "zookeeper.connect is missing"),
-        ({"broker.id": "-1"}, "broker.id=-1"),
-        ({"broker.id": "1001"}, "between 0 and 1000"),
+        ({"broker.id": "-2"}, "broker.id=-2"),
+        ({"broker.id": "1001"}, "between -1 (generate one) and reserved.broker.max.id=1000"),
         ({"broker.id": "one"}, "Invalid value one for configuration broker.id"),
         ({"listeners": "localhost:9092"}, "write NAME://host:port"),
         (
             {"listeners": "A://h:9092", "listener.security.protocol.map": "A:SASL_TLS"},
-            "asks for SASL_TLS, which is not served yet",
+            "unknown security protocol 'SASL_TLS'",
         ),
         ({"listeners": "FOO://h:9092"}, "listener.security.protocol.map"),
-        ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "stands twice"),
-        ({"inter.broker.listener.name": "INSIDE"}, "no advertised listener INSIDE"),
+        ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "is named twice"),
+        (
+            {"inter.broker.listener.name": "INSIDE"},
+            "inter.broker.listener.name=INSIDE: brokers would not reach each other",
+        ),
         ({"log.dirs": "/a,/a"}, "twice"),
         ({"process.roles": "broker"}, "KRaft"),
         ({"min.insync.replicas": "0"}, "Value must be at least 1"),
@@ -108,7 +111,7 @@ def test_properties_files_are_javas():
         "path=C\\:\\\\tmp\nu=\\u00e9\nq=a=b\n"
     )
     assert parse_properties(text) == {
-        "a": "1",
+        "a": "1 ",
         "b": "2",
         "c": "3",
         "long": "x,y",
