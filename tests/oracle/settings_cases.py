@@ -194,7 +194,7 @@ GRID = {
 }  # fmt: skip
 
 
-def pairs(rng):
+def pairs():
     for (one, other), values in GRID.items():
         for left, right in itertools.product(values, values):
             yield {**BASE, one: left, other: right}
@@ -220,7 +220,7 @@ def pairs(rng):
             **BASE,
             "listeners": two,
             "listener.security.protocol.map": "IN:PLAINTEXT,PLAINTEXT:PLAINTEXT,"
-            "SASL_PLAINTEXT:SASL_PLAINTEXT",
+            "SASL_PLAINTEXT:PLAINTEXT",
             "inter.broker.listener.name": name,
             "control.plane.listener.name": control,
         }
@@ -234,9 +234,11 @@ def pairs(rng):
                 "security.inter.broker.protocol": protocol,
                 "sasl.mechanism.inter.broker.protocol": mechanism,
                 "sasl.enabled.mechanisms": enabled,
+                **JAAS,
             }
             yield {
                 **BASE,
+                **JAAS,
                 "listeners": two.replace(",IN://h:9094", ""),
                 "security.inter.broker.protocol": protocol,
                 "sasl.mechanism.inter.broker.protocol": mechanism,
@@ -253,6 +255,31 @@ def pairs(rng):
     yield without("listeners")
     yield {**without("listeners"), "advertised.listeners": "PLAINTEXT://h:1"}
     yield {**without("listeners"), "port": "9999", "host.name": "h"}
+
+
+FILE_PARTS = (
+    "a", "b", "key", "=", ":", " ", "\t", "\f", "\\", "\n", "\r", "\r\n", "#", "!", "\\u00e9",
+    "\\u00E", "\\ud83d\\ude00", "\\u", "\x85", "\x0b", "\x1c", "\xa0", "\xe9", "\\n", "\\\n  ", "\0",
+    "\\:", "\\ ", "\\\\", "${file:a:b}", "\\\r\n", " = ", "\x1a",
+)  # fmt: skip
+
+
+def random_file(rng):
+    """Return the bytes of a properties file that is hard to read."""
+    parts = rng.choices(FILE_PARTS, k=rng.randrange(1, 25))
+    return "".join(parts).encode("iso-8859-1")
+
+
+def random_text(rng):
+    return "".join(rng.choices("ab =:#!\\\n\r\t\f\x0b\x85é€😀'\"", k=rng.randrange(8)))
+
+
+JAAS = {
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="b" password="p" user_b="p";'
+    )
+}
 
 
 def without(name):

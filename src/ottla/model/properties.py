@@ -73,19 +73,25 @@ def _escape(found: re.Match[str]) -> str:
 def _logical_lines(text: str) -> list[str]:
     lines = []
     pending = ""
-    for natural in _LINE_ENDS.split(text):
-        part = natural.lstrip(_BLANKS)
+    if text[-2:] in ("\\\n", "\\\r"):
+        text = text[:-1]  # with nothing behind it, Java does not continue the line
+    natural = _LINE_ENDS.split(text)
+    for number, line in enumerate(natural, 1):
+        part = line.lstrip(_BLANKS)
         if not pending and part[:1] in ("", "#", "!"):
             continue
         pending += part
-        if (len(part) - len(part.rstrip("\\"))) % 2:
+        continues = _continues(part)
+        if continues:
             pending = pending[:-1]
-            continue
-        lines.append(pending)
-        pending = ""
-    if pending:
-        lines.append(pending)
-    return lines
+        if not continues or number == len(natural):
+            lines.append(pending)
+            pending = ""
+    return [*lines, pending] if pending else lines
+
+
+def _continues(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
 def _unescape(text: str) -> str:
