@@ -1,10 +1,14 @@
 """A broker as a program: what it says when something is wrong, and what it does not import."""
 
+import re
 import socket
 import subprocess
 import sys
 
 import pytest
+
+from ottla.zookeeper.embedded import start_own_zookeeper
+from support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 
@@ -74,6 +78,48 @@ def test_bad_settings_name_the_key(tmp_path):
         ("super.users=User:admin", "authorizer.class.name"),
     ]:
         assert word in complaint(ottla("broker", "--config", config, "--override", override))
+
+
+def test_a_malformed_escape_is_one_line(tmp_path):
+    config = settings(tmp_path, broker_rack="D:\\users")
+    assert "malformed \\u escape" in complaint(ottla("broker", "--config", config))
+
+
+def test_a_broker_without_an_id_generates_one_and_keeps_it(tmp_path):
+    zookeeper = start_own_zookeeper(tmp_path / "zookeeper", 0)
+
+    def started(name, **extra):
+        """Start a broker until it runs; return its id."""
+        config = settings(
+            tmp_path,
+            zookeeper_connect=zookeeper.connect_string,
+            log_dirs=str(tmp_path / name),
+            **extra,
+        )
+        log = tmp_path / f"{name}.log"
+        command = [sys.executable, "-m", "ottla", "broker", "run", "--config", config]
+        with log.open("wb") as out:
+            broker = subprocess.Popen(command, stdout=out, stderr=out)
+        try:
+            until(
+                lambda: broker.poll() is not None or b"state=RUNNING" in log.read_bytes(),
+                40,
+                "the broker runs",
+            )
+            assert broker.poll() is None, log.read_text()
+        finally:
+            broker.terminate()
+            broker.wait(30)
+        text = (tmp_path / name / "meta.properties").read_text()
+        return int(re.search(r"broker.id=(\d+)", text)[1])
+
+    try:
+        assert started("a", broker_id="-1") == 1001
+        assert started("a", broker_id="-1") == 1001
+        assert started("b", broker_id="-1", reserved_broker_max_id="2000") == 2002
+        assert started("c", broker_id="5000", broker_id_generation_enable="false") == 5000
+    finally:
+        zookeeper.stop()
 
 
 def test_no_zookeeper_is_a_bounded_wait(tmp_path):

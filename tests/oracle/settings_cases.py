@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables of values
 """Settings to compare: boundary and random values of every key, pairs that Kafka compares, files.
 
 Shared by test_settings.py. A case is a dict of a properties file's settings; `written` makes the

@@ -15,7 +15,7 @@ from ottla.broker.configs.unsupported_configs import CLASSES, refuse_unsupported
 from ottla.broker.process import load_config
 from ottla.model.config import BrokerConfig
 from ottla.model.config_keys import protocol_version
-from ottla.model.errors import ConfigError
+from ottla.model.errors import OttlaError
 from ottla.model.properties import load_properties, property_line
 from ottla.security.sasl.settings import sasl_listeners
 from support import kafka_tools
@@ -77,8 +77,7 @@ def judge_ours(make):
     """Return {"values": what `make` returns} or {"error": the line}; all else is a failure."""
     try:
         return {"values": make()}
-    except ConfigError as error:
-        assert "\n" not in str(error)
+    except OttlaError as error:
         return {"error": str(error)}
 
 
@@ -89,6 +88,7 @@ def meant(settings):
 def differences(judged, kafkas, ours):
     """Yield (settings, Kafka's word, ours) where the one takes what the other refuses."""
     for settings, theirs, own in zip(judged, kafkas, ours, strict=True):
+        assert "\n" not in own.get("error", "")
         if "error" in theirs and "error" not in own:
             yield settings, theirs["error"], "taken"
         elif "error" in own and "error" not in theirs and not meant(settings):

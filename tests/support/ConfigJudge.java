@@ -12,15 +12,18 @@ import kafka.server.KafkaConfig;
 import org.apache.kafka.common.config.types.Password;
 import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.storage.internals.log.LogConfig;
+import scala.Option;
 
 /**
- * Reads `broker|topic|file TAB base64 of a properties file` lines and prints, as one line of JSON
+ * Reads `broker|topic|file|dynamic|dynamic-own TAB base64 of a properties file` lines and prints, as one line of JSON
  * each, what Kafka makes of it: `{"values": {...}}` of the keys in the file, or `{"error": "..."}`.
  */
 public class ConfigJudge {
     static final Properties BROKER = new Properties();
     static {
         BROKER.setProperty("zookeeper.connect", "unused:2181");
+        BROKER.setProperty("broker.id", "0");
+        BROKER.setProperty("listeners", "PLAINTEXT://127.0.0.1:9092");
     }
 
     static String json(Object value) {
@@ -56,6 +59,12 @@ public class ConfigJudge {
         if (kind.equals("topic")) {
             LogConfig.validate(Map.of(), given, KafkaConfig.fromProps(BROKER, false).extractLogConfigMap(), false, true);
             return object(new LogConfig(given).values(), names);
+        }
+        if (kind.startsWith("dynamic")) {
+            KafkaConfig broker = KafkaConfig.fromProps(BROKER, false);
+            broker.dynamicConfig().initialize(Option.empty(), Option.empty());
+            broker.dynamicConfig().validate(given, kind.equals("dynamic-own"));
+            return object(given, names);
         }
         KafkaConfig config = KafkaConfig.fromProps(given, false);
         LogConfig.validateBrokerLogConfigValues(config.extractLogConfigMap(), false);

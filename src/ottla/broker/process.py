@@ -32,14 +32,13 @@ from ottla.broker.program import (
 from ottla.broker.state_change_log import FILE_NAME, write_state_changes
 from ottla.log.files import OsFiles, raise_descriptor_limit
 from ottla.log.predecessors import keep_of
-from ottla.model.config import BrokerConfig
+from ottla.model.config import PROVIDERS, BrokerConfig
 from ottla.model.descriptors import split_descriptors
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.ports import World
 from ottla.model.properties import load_properties
 from ottla.net import allocator, garbage, runtime
 from ottla.net.status_socket import StatusSocket
-from ottla.security.config_providers import resolved, without
 
 logger = logging.getLogger(__name__)
 
@@ -145,6 +144,10 @@ def load_config(path: str, overrides: Sequence[str]) -> BrokerConfig:
     for override in overrides:
         key, _, value = override.partition("=")
         properties[key.strip()] = value.strip()
+    if PROVIDERS not in properties:
+        return BrokerConfig(properties)
+    from ottla.security.config_providers import resolved, without  # noqa: PLC0415 - for few
+
     found, secrets = resolved(properties)
     try:
         return BrokerConfig(found)

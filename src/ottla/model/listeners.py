@@ -4,7 +4,6 @@ Who may call: `model.config`, `model.config_checks`. Invariants: what Kafka's `E
 `CoreUtils` refuse raises ConfigError, so no address is registered that clients cannot use.
 """
 
-import ipaddress
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -91,6 +90,8 @@ def check_ports(key: str, endpoints: Sequence[Endpoint]) -> None:
 
 def ip_version(host: str) -> int:
     """Return 4 or 6; 0 for what is not an IP address."""
+    import ipaddress  # noqa: PLC0415 - only for listeners that share a port
+
     try:
         return ipaddress.ip_address(host.partition("%")[0]).version
     except ValueError:

@@ -43,4 +43,6 @@ def test_clients_do_not_see_blanks_around_values():
 
 @pytest.mark.parametrize("value", ["", " a", "a ", "C:\\x", "é€😀", "a\nb\r\t\f", "#!=:"])
 def test_what_is_written_reads_back(value):
-    assert load_properties(property_line(f"k{value}", value).encode("ascii")) == {f"k{value}": value}
+    assert load_properties(property_line(f"k{value}", value).encode("ascii")) == {
+        f"k{value}": value
+    }

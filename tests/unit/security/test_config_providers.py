@@ -55,7 +55,11 @@ def test_other_references_stay_as_they_are():
         ({**ENVIRONMENT, "k": "${env:NOT_SET_ANYWHERE}"}, "no environment variable"),
         ({**ENVIRONMENT, "k": "${env:a:HOME}"}, "have no path"),
         (
-            {**ENVIRONMENT, "k": "${env:HOME}", "config.providers.env.param.allowlist.pattern": "X.*"},
+            {
+                **ENVIRONMENT,
+                "k": "${env:HOME}",
+                "config.providers.env.param.allowlist.pattern": "X.*",
+            },
             "does not allow HOME",
         ),
         (
