@@ -258,6 +258,13 @@ def pairs():
     yield {**without("listeners"), "port": "9999", "host.name": "h"}
 
 
+def local_retention():
+    for kept in ("-1", "1", "10", "100"):
+        for own in ("-2", "-1", "0", "10", "11", "200"):
+            for unit in ("ms", "bytes"):
+                yield {f"log.retention.{unit}": kept, f"log.local.retention.{unit}": own}
+
+
 FILE_PARTS = (
     "a", "b", "key", "=", ":", " ", "\t", "\f", "\\", "\n", "\r", "\r\n", "#", "!", "\\u00e9",
     "\\u00E", "\\ud83d\\ude00", "\\u", "\x85", "\x0b", "\x1c", "\xa0", "\xe9", "\\n", "\\\n  ", "\0",

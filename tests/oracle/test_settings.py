@@ -9,8 +9,21 @@ import os
 import random
 
 import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 
 from oracle import settings_cases as cases
+from ottla.broker.configs.config_entries import DYNAMIC_KEYS
+from ottla.broker.configs.dynamic_configs import (
+    CLEANER_THREADS,
+    THREAD_COUNTS,
+    UNSERVED,
+    DynamicConfigs,
+)
 from ottla.broker.configs.unsupported_configs import CLASSES, refuse_unsupported_configs
 from ottla.broker.process import load_config
 from ottla.model.config import BrokerConfig
@@ -19,6 +32,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.properties import load_properties, property_line
 from ottla.security.sasl.settings import sasl_listeners
 from support import kafka_tools
+from support.kafka39 import Kafka39Cluster
 
 ALL = os.environ.get("OTTLA_SETTINGS") == "all"
 SEED = 20261128
@@ -28,6 +42,17 @@ pytestmark = [
 ]
 
 LISTENERS_MECHANISMS = "listener.name.sasl_plaintext.sasl.enabled.mechanisms"
+
+# Kept and never obeyed, or invalid with another setting that Kafka compares at the next start only.
+DYNAMICALLY_REFUSED = {
+    *UNSERVED,
+    *THREAD_COUNTS,
+    CLEANER_THREADS,
+    "log.flush.interval.ms",
+    "log.cleaner.min.compaction.lag.ms",
+}
+
+LOCAL_RETENTION = {"log.local.retention.ms", "log.local.retention.bytes"}
 
 # Kafka takes these and we do not, with the reason; never the other way round.
 DIFFERENT = {
@@ -136,6 +161,58 @@ def same(mine, kafkas):
     if isinstance(mine, float):
         return mine == float(kafkas) or kafkas == "NaN" != mine
     return mine == kafkas
+
+
+def dynamic_cases(rng):
+    for settings in [*cases.singles(rng), *cases.pairs(), *cases.local_retention()]:
+        changed = {k: v for k, v in settings.items() if cases.BASE.get(k) != v}
+        if changed:
+            yield changed
+
+
+def dynamic_differences(chosen, kafkas, *, per_broker):
+    dynamic = DynamicConfigs(BrokerConfig(dict(cases.BASE)), lambda _: None)
+    ours = [judge_ours(lambda s=s: dynamic.check(s, per_broker=per_broker)) for s in chosen]
+    found = differences(chosen, kafkas, ours)
+    return [row for row in found if row[2] == "taken" or not DYNAMICALLY_REFUSED & row[0].keys()]
+
+
+@pytest.mark.parametrize("per_broker", [True, False])
+def test_a_setting_is_altered_if_kafka_alters_it(per_broker):
+    """Without what Kafka's parts of a running broker say, which the next test asks."""
+    rng = random.Random(SEED)
+    chosen = [
+        settings
+        for settings in sample(rng, dynamic_cases(rng), 600)
+        if not settings.keys() & LOCAL_RETENTION
+    ]
+    kind = "dynamic-own" if per_broker else "dynamic"
+    kafkas = cases.judged(kind, [cases.written(settings) for settings in chosen])
+    assert dynamic_differences(chosen, kafkas, per_broker=per_broker) == []
+
+
+@pytest.mark.skipif(not ALL, reason="by command: OTTLA_SETTINGS=all")
+def test_a_setting_is_altered_if_a_running_kafka_alters_it(tmp_path):
+    chosen = [
+        settings
+        for settings in dynamic_cases(random.Random(SEED))
+        if settings.keys() <= DYNAMIC_KEYS
+    ]
+    with Kafka39Cluster(tmp_path, 1) as cluster:
+        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{cluster.ports[0]}"})
+
+        def asked(settings):
+            entries = [
+                ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+                for key, value in settings.items()
+            ]
+            own = ConfigResource(ConfigResource.Type.BROKER, "0", incremental_configs=entries)
+            error = admin.incremental_alter_configs([own], validate_only=True)[own].exception(20)
+            return {} if error is None else {"error": str(error)}
+
+        kafkas = [asked(settings) for settings in chosen]
+    assert len([answer for answer in kafkas if not answer]) > 200
+    assert dynamic_differences(chosen, kafkas, per_broker=True) == []
 
 
 def test_a_topic_has_the_settings_that_kafkas_may_have():

@@ -15,7 +15,7 @@ from ottla.model.errors import ConfigError
 from ottla.model.listeners import parse_map
 
 _BYTES_PER_CLEANER = 1024 * 1024
-_HIGHEST_INT = 2**31 - 1
+_AS_THE_WHOLE = -2
 _NODE_ID = ConfigKey("node.id", "int", "-1")
 _HOST = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-%._:")
 
@@ -82,6 +82,24 @@ def check_topic(config: TopicSettings) -> None:
             "Tiered Storage functionality is disabled in the broker. Topic cannot be configured "
             "with remote log storage."
         )
+
+
+def check_local_retention(config: BrokerSettings) -> None:
+    """Raise ConfigError for tiers that Kafka compares when they change dynamically, and only then.
+
+    Kafka: `DynamicLogConfig.validateReconfiguration`.
+    """
+    for unit in ("ms", "bytes"):
+        kept = int(config.topic_default(f"retention.{unit}")[0] or -1)
+        name = f"log.local.retention.{unit}"
+        local = config.integer(name)
+        if kept == -1 or local == _AS_THE_WHOLE:
+            continue
+        if local == -1 or local > kept:
+            raise ConfigError(
+                f"Invalid value {local} for configuration {name}: Value must not be -1 or more "
+                f"than log.retention.{unit}={kept}; -2 stands for that value"
+            )
 
 
 def _is_true(config: TopicSettings, name: str) -> bool:

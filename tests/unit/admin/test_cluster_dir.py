@@ -203,3 +203,24 @@ def test_whoever_sets_the_listener_of_metrics_has_it(tmp_path, monkeypatch):
     file = local_cluster.write_properties(ClusterDir(tmp_path), described, described.brokers[0])
     assert "ottla.metrics.listener=\n" in file.read_text()
     assert described.brokers[0].metrics_address is None
+
+
+def test_up_takes_each_key_of_server_properties_and_says_what_was_meant():
+    for pair in (
+        "super.users=User:admin",
+        "allow.everyone.if.no.acl.found=true",
+        "listener.name.plaintext.plain.sasl.jaas.config=x",
+        "config.providers.f.class=y",
+        "ottla.slow.request.ms=5",
+    ):
+        key, _, value = pair.partition("=")
+        assert local_cluster.parse_settings([pair]) == {key: value}
+    for pair, like in (
+        ("super.user=User:a", "super.users"),
+        ("log.retention.hour=1", "log.retention.hours"),
+        ("listener.name.x.ssl.keystore.locatoin=a", "listener.name.x.ssl.keystore.location"),
+    ):
+        with pytest.raises(ConfigError, match=f"no broker setting .*did you mean {like}[?]"):
+            local_cluster.parse_settings([pair])
+    with pytest.raises(ConfigError, match="would delete every record"):
+        local_cluster.parse_settings(["log.retention.hours=0"])

@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from ottla.broker.configs.dynamic_configs import layered
+from ottla.broker.configs.dynamic_configs import BadDynamicConfigError, DynamicConfigs, layered
+from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode
 from ottla.security.password_encoder import PasswordEncoder
 from ottla.wire.messages.alter_configs import AlterConfigsRequest
@@ -366,3 +367,25 @@ def test_what_cannot_be_decoded_is_left_out_and_said(scene, caplog, settings):
     assert PASSWORD_KEY not in broker.config.properties
     assert f"dynamic password ignored key={PASSWORD_KEY}" in caplog.text
     assert PASSWORD not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"max.connections": "0"}, "Invalid max.connections 0"),
+        ({"max.connections.per.ip": "0"}, "max.connections.per.ip=0"),
+        ({"max.connection.creation.rate": "0"}, "Invalid max.connection.creation.rate 0"),
+        ({"log.retention.ms": "0"}, "would delete every record"),
+        ({"num.replica.fetchers": "0"}, "value should be at least 1"),
+        ({"log.cleaner.dedupe.buffer.size": "5"}, "at least 1MB per cleaner thread"),
+        ({"log.retention.ms": "9", "log.local.retention.ms": "10"}, "more than log.retention.ms"),
+        ({"log.local.retention.ms": "-1"}, "must not be -1"),
+        ({"compression.gzip.level": "0"}, "between 1 and 9"),
+    ],
+)
+@pytest.mark.parametrize("per_broker", [True, False])
+def test_what_would_lock_out_or_delete_is_refused_while_a_broker_runs(settings, says, per_broker):
+    config = BrokerConfig({"zookeeper.connect": "z:1", "broker.id": "0"})
+    with pytest.raises(BadDynamicConfigError) as caught:
+        DynamicConfigs(config, lambda _: None).check(settings, per_broker=per_broker)
+    assert says in str(caught.value)

@@ -65,6 +65,7 @@ LEAST_FREE_BYTES = 2 * 1024 * 1024
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.005
+SUPER_USERS = "super.users"
 KINDS = (OWN, EMBEDDED_JAVA)
 """The servers that can be started here, as `--zookeeper` names them."""
 
@@ -266,9 +267,10 @@ def _metrics_listener(broker: LocalBroker) -> dict[str, str]:
 def write_properties(folder: ClusterDir, cluster: LocalCluster, broker: LocalBroker) -> Path:
     """Write one broker's server.properties, with replication on by default where it can be."""
     replicas = str(min(3, len(cluster.brokers)))
+    listener = _listener(folder, cluster, broker)
     values = {
         "broker.id": str(broker.id),
-        **_listener(folder, cluster, broker),
+        **listener,
         **_metrics_listener(broker),
         "log.dirs": str(folder.data_dir(broker.id)),
         "zookeeper.connect": cluster.zookeeper.address,
@@ -281,6 +283,9 @@ def write_properties(folder: ClusterDir, cluster: LocalCluster, broker: LocalBro
         "controlled.shutdown.retry.backoff.ms": "500",
         **cluster.settings,
     }
+    if SUPER_USERS in listener and SUPER_USERS in cluster.settings:
+        # Without their own among them, the brokers would be refused by each other.
+        values[SUPER_USERS] = f"{listener[SUPER_USERS]};{cluster.settings[SUPER_USERS]}"
     file = folder.properties_file(broker.id)
     file.parent.mkdir(parents=True, exist_ok=True)
     head = (

@@ -23,6 +23,7 @@ from ottla.broker.configs.config_entries import (
     synonym_family,
 )
 from ottla.model.config import LISTENER_PREFIX, PROVIDERS, BrokerConfig, base_name
+from ottla.model.config_checks import check_local_retention
 from ottla.model.config_keys import broker_keys
 from ottla.model.errors import ConfigError, ControllerMovedError, ErrorCode, OttlaError
 from ottla.replication.throttle import UNBOUNDED
@@ -260,6 +261,7 @@ class DynamicConfigs:
             merged = layered(static, settings, self.own)
         try:
             new = BrokerConfig(merged)
+            check_local_retention(new)
             if any(is_of_listener(name) for name in settings):
                 self.check_tls(merged)
         except ConfigError as error:
@@ -320,7 +322,9 @@ def _check_thread_count(name: str, now: int, wanted: int) -> None:
     """Refuse to more than double or halve a count, as Kafka does (`DynamicThreadPool`)."""
     if wanted == now:
         return
-    if wanted < now // 2:
+    if wanted < 1:
+        why = "value should be at least 1"
+    elif wanted < now // 2:
         why = f"value should be at least half the current value {now}"
     elif wanted > now * 2:
         why = f"value should not be greater than double the current value {now}"
