@@ -400,7 +400,7 @@ KNOWN_DEAD = {
     "model/time_slices.py": {"run_in_time_slices"},
     "wire/apis.py": {"is_flexible"},
     "zookeeper/embedded.py": {"stop_pid"},
-    "zookeeper/registration.py": {"generate_broker_sequence_id", "unregister_broker"},
+    "zookeeper/registration.py": {"unregister_broker"},
     # Tests ask a log in one call for what brokers ask for in steps.
     "log/log.py": {"epoch_entries", "offset_for_timestamp"},
     # The configuration of a topic without a broker, for tests.

@@ -29,7 +29,7 @@ from ottla.broker.process import load_config
 from ottla.model.config import BrokerConfig
 from ottla.model.config_keys import protocol_version
 from ottla.model.errors import OttlaError
-from ottla.model.properties import load_properties, property_line
+from ottla.model.properties import as_properties, load_properties
 from ottla.security.sasl.settings import sasl_listeners
 from support import kafka_tools
 from support.kafka39 import Kafka39Cluster
@@ -241,5 +241,5 @@ def test_java_reads_the_lines_that_we_write():
     rng = random.Random(SEED)
     settings = [(cases.random_text(rng), cases.random_text(rng)) for _ in range(300)]
     settings = [(key, value) for key, value in settings if key]
-    read = cases.judged("file", [property_line(*pair).encode("ascii") for pair in settings])
+    read = cases.judged("file", [as_properties(dict([pair])).encode("ascii") for pair in settings])
     assert read == [{"values": {key: value}} for key, value in settings]

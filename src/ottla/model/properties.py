@@ -6,6 +6,7 @@ only, values keep trailing blanks, and bytes are ISO-8859-1. What Java refuses r
 """
 
 import re
+from collections.abc import Mapping
 
 from ottla.model.config_keys import trim
 from ottla.model.errors import ConfigError
@@ -46,8 +47,12 @@ def parse_properties(text: str) -> dict[str, str]:
     return result
 
 
-def property_line(key: str, value: str) -> str:
-    """Return the line of a file, with its end, that reads back as this setting; it is ASCII."""
+def as_properties(settings: Mapping[str, str]) -> str:
+    """Return the text of a file, in ASCII, that reads back as these settings."""
+    return "".join(_line(key, value) for key, value in settings.items())
+
+
+def _line(key: str, value: str) -> str:
     return f"{_escaped(key, _IN_KEYS)}={_escaped(value, _FIRST_IN_VALUES)}\n"
 
 

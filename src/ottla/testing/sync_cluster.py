@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from itertools import starmap
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -23,7 +22,7 @@ from ottla.admin.operations.configs import reason
 from ottla.model.errors import ConfigError, ConnectionLostError, ErrorCode, OttlaError, StartupError
 from ottla.model.ids import TopicPartition
 from ottla.model.journal_schema import partition_of
-from ottla.model.properties import property_line
+from ottla.model.properties import as_properties
 from ottla.net.faults import Link
 from ottla.testing import reasons
 from ottla.testing.faults import Rules
@@ -575,7 +574,7 @@ class SyncCluster:
             "zookeeper.session.timeout.ms": str(self.session_timeout_ms),
         }
         properties = {**defaults(self._count), **own, **self._settings}
-        file.write_text("".join(starmap(property_line, properties.items())), encoding="ascii")
+        file.write_text(as_properties(properties), encoding="ascii")
         log = self._folder.log_file(broker)
         host.start_broker(broker, file, log, node.clients_port, self._rules(broker))
 

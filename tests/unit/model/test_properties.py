@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.model.errors import ConfigError
-from ottla.model.properties import load_properties, load_settings, parse_properties, property_line
+from ottla.model.properties import as_properties, load_properties, load_settings, parse_properties
 
 
 def test_only_newline_and_carriage_return_end_a_line():
@@ -43,6 +43,5 @@ def test_clients_do_not_see_blanks_around_values():
 
 @pytest.mark.parametrize("value", ["", " a", "a ", "C:\\x", "é€😀", "a\nb\r\t\f", "#!=:"])
 def test_what_is_written_reads_back(value):
-    assert load_properties(property_line(f"k{value}", value).encode("ascii")) == {
-        f"k{value}": value
-    }
+    settings = {f"k{value}": value}
+    assert load_properties(as_properties(settings).encode("ascii")) == settings

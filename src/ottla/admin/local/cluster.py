@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +43,7 @@ from ottla.admin.local.ports import (
 )
 from ottla.model.errors import ConfigError, ConnectionLostError, OttlaError, StartupError
 from ottla.model.ports import address_text
-from ottla.model.properties import property_line
+from ottla.model.properties import as_properties
 from ottla.zookeeper.embedded import (
     Running,
     StartedZooKeeper,
@@ -293,7 +292,7 @@ def write_properties(folder: ClusterDir, cluster: LocalCluster, broker: LocalBro
     )
     file.touch(mode=0o600)
     file.chmod(0o600)  # settings may be passwords
-    file.write_text(head + "".join(starmap(property_line, values.items())), encoding="ascii")
+    file.write_text(head + as_properties(values), encoding="ascii")
     return file
 
 
