@@ -8,10 +8,10 @@ what is read is never logged. Kafka: `AbstractConfig`, `ConfigTransformer`, `Fil
 `DirectoryConfigProvider`, `EnvVarConfigProvider`.
 """
 
+# ruff: noqa: PTH - a broker does not load pathlib
 import os
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from ottla.model.config import PROVIDERS
 from ottla.model.config_keys import trim
@@ -103,24 +103,24 @@ Parameters = Mapping[str, tuple[str, str]]
 """By name: the whole key, and the value."""
 
 
-def _allowed_paths(parameters: Parameters) -> Callable[[str], Path]:
+def _allowed_paths(parameters: Parameters) -> Callable[[str], str]:
     """Return what makes a path of a reference usable; ConfigError if it is not allowed."""
     key, text = parameters.get("allowed.paths", ("", ""))
-    allowed = [Path(part) for part in map(trim, text.split(",")) if part]
+    allowed = [part for part in map(trim, text.split(",")) if part]
     for path in allowed:
-        if not path.is_absolute() or not path.exists():
+        if not os.path.isabs(path) or not os.path.exists(path):
             raise ConfigError(f"{key}: {path} must be an absolute path that exists")
 
-    def checked(text: str) -> Path:
+    def checked(text: str) -> str:
         if not text:
             raise ConfigError("the path is missing; write ${name:path:key}")
-        path = Path(text)
         if not allowed:
-            return path
-        path = Path(os.path.normpath(text))
-        if not any(path.is_relative_to(each) for each in allowed):
-            raise ConfigError(f"{key} does not allow {text}")
-        return path
+            return text
+        path = os.path.normpath(text)
+        for each in map(os.path.normpath, allowed):
+            if os.path.isabs(path) and os.path.commonpath((each, path)) == each:
+                return path
+        raise ConfigError(f"{key} does not allow {text}")
 
     return checked
 
@@ -141,8 +141,8 @@ def _directory(parameters: Parameters) -> Lookup:
     allowed = _allowed_paths(parameters)
 
     def lookup(path: str, key: str) -> str:
-        file = allowed(path) / key
-        if "/" in key or not file.is_file():
+        file = os.path.join(allowed(path), key)
+        if "/" in key or not os.path.isfile(file):
             raise ConfigError(f"{path} has no file {key}")
         return _read(file)
 
@@ -169,9 +169,10 @@ def _environment(parameters: Parameters) -> Lookup:
     return lookup
 
 
-def _read(path: Path) -> str:
+def _read(path: str) -> str:
     try:
-        return path.read_bytes().decode()
+        with open(path, "rb") as file:
+            return file.read().decode()
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
     except ValueError:
