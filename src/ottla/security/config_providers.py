@@ -8,7 +8,8 @@ what is read is never logged. Kafka: `AbstractConfig`, `ConfigTransformer`, `Fil
 `DirectoryConfigProvider`, `EnvVarConfigProvider`.
 """
 
-# ruff: noqa: PTH - a broker does not load pathlib
+# A broker does not load pathlib:
+# ruff: noqa: PTH110, PTH113, PTH117, PTH118, PTH123
 import os
 import re
 from collections.abc import Callable, Mapping

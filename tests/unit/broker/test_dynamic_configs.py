@@ -389,3 +389,13 @@ def test_what_would_lock_out_or_delete_is_refused_while_a_broker_runs(settings, 
     with pytest.raises(BadDynamicConfigError) as caught:
         DynamicConfigs(config, lambda _: None).check(settings, per_broker=per_broker)
     assert says in str(caught.value)
+
+
+def test_a_stored_setting_that_locks_out_is_ignored_and_others_are_in_force():
+    """An earlier version, or a tool, may have written it into ZooKeeper."""
+    config = BrokerConfig({"zookeeper.connect": "z:1", "broker.id": "0"})
+    dynamic = DynamicConfigs(config, lambda _: None)
+    dynamic._take({"max.connections": "0", "log.retention.ms": "5000"}, {"log.roll.ms": "0"})
+    assert config.integer("max.connections") == 10_000
+    assert config["log.retention.ms"] == 5000
+    assert (dynamic.defaults, dynamic.own) == ({"log.retention.ms": "5000"}, {})

@@ -278,10 +278,14 @@ class DynamicConfigs:
         static = self._config.static_properties
         try:
             self._config.override(layered(static, self.defaults, self.own))
-        except ConfigError as error:
-            # Each setting is valid, all together are not: what was in force stays in force.
-            logger.warning("dynamic settings not applied error=%s", error)
-            return
+        except ConfigError:
+            self.defaults, self.own = map(self._valid_alone, (self.defaults, self.own))
+            try:
+                self._config.override(layered(static, self.defaults, self.own))
+            except ConfigError as error:
+                # Each setting is valid, all together are not: what was in force stays in force.
+                logger.warning("dynamic settings not applied error=%s", error)
+                return
         after = self._everything()
         names = before.keys() | after.keys()
         changed = frozenset(n for n in names if before.get(n) != after.get(n))
@@ -292,6 +296,18 @@ class DynamicConfigs:
                 "dynamic settings broker=%d keys=%s", self._config.broker_id, sorted(changed)
             )
             self._on_update(changed)
+
+    def _valid_alone(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """Return the settings that fit server.properties; one bad one does not take others down."""
+        valid = {}
+        for name, value in settings.items():
+            try:
+                BrokerConfig(layered(self._config.static_properties, {name: value}))
+            except ConfigError as error:
+                logger.warning("dynamic setting ignored key=%s error=%s", name, error)
+            else:
+                valid[name] = value
+        return valid
 
     def _everything(self) -> dict[str, str]:
         return layered(self.defaults, self.own)
