@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ottla.admin.local.private_files import replace_file
+from ottla.model.properties import as_properties
 
 HEAD = "# Written by `ottla up --secure` for user {user}. It has a password: keep it to yourself."
 PROPERTIES, LIBRDKAFKA, PYTHON = ".properties", ".librdkafka.properties", ".py"
@@ -54,14 +55,16 @@ def write(folder: Path, user: str, password: str, servers: str, ca: Path) -> Non
     """Write a user's files; `servers` are the brokers' addresses."""
     folder.mkdir(mode=0o700, exist_ok=True)
     head = HEAD.format(user=user)
-    java = (
-        f"bootstrap.servers={servers}",
-        "security.protocol=SASL_SSL",
-        f"sasl.mechanism={MECHANISM}",
-        f"sasl.jaas.config={jaas_text(user, password)}",
-        "ssl.truststore.type=PEM",
-        f"ssl.truststore.location={ca}",
-    )
+    java = as_properties(
+        {
+            "bootstrap.servers": servers,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": MECHANISM,
+            "sasl.jaas.config": jaas_text(user, password),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(ca),
+        }
+    ).splitlines()
     librdkafka = (
         f"bootstrap.servers={servers}",
         "security.protocol=SASL_SSL",
