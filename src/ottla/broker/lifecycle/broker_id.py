@@ -36,11 +36,13 @@ def _stored_id(config: BrokerConfig, world: World) -> int | None:
     for folder in config.log_dirs:
         path = f"{folder}/{META_PROPERTIES}"
         try:
-            return decode_meta_properties(world.files.read_bytes(path)).broker_id
+            found = decode_meta_properties(world.files.read_bytes(path)).broker_id
         except OSError:
             continue  # a new dir; one that cannot be read is the log manager's to report
         except CheckpointError as error:
             raise StartupError(f"{path}: {error}") from error
+        if found is not None:
+            return found
     return None
 
 
