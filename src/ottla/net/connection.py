@@ -123,6 +123,10 @@ class ConnectionHost(Protocol):
         """Forget a connection that is lost."""
         ...
 
+    def arrived(self, connection: "Connection") -> None:
+        """Note that a client has shown who it is, or asked for something where none must."""
+        ...
+
     def touch(self, connection: "Connection") -> None:
         """Have `pump` called at the end of the loop's iteration."""
         ...
@@ -168,6 +172,7 @@ class Connection(asyncio.BufferedProtocol):
         "_waiting",
         "_write_paused",
         "authentication",
+        "began",
         "closed",
         "dirty",
         "id",
@@ -192,6 +197,8 @@ class Connection(asyncio.BufferedProtocol):
         """name and version of the client's library, as it says (KIP-511)"""
         self.closed = False
         self.dirty = False
+        self.began = False
+        """whether anything of it was read"""
         self._transport: asyncio.Transport | None = None
         self.authentication: Authentication | None = None
         largest = limits.max_frame_bytes
@@ -243,6 +250,7 @@ class Connection(asyncio.BufferedProtocol):
     def authenticated(self, principal: Principal) -> None:
         """Serve the client as a principal, with frames of any allowed size."""
         self.principal = principal
+        self._server.arrived(self)
         self._reader.max_frame_bytes = self._server.limits.max_frame_bytes
 
     def throttle(self, delay_ms: int) -> None:
@@ -252,6 +260,14 @@ class Connection(asyncio.BufferedProtocol):
         self._mutes += 1
         asyncio.get_running_loop().call_later(delay_ms / 1000, self._unmute)
         self._update_reading()
+
+    def begin_later(self, delay_ms: int) -> None:
+        """Read nothing at all for a while; the time to authenticate counts from then on."""
+        if delay_ms <= 0 or self.closed:
+            return
+        self.throttle(delay_ms)
+        if self.authentication is not None:
+            self.authentication.since_s = self._server.monotonic() + delay_ms / 1000
 
     def _unmute(self) -> None:
         self._mutes -= 1
@@ -294,6 +310,8 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = True
         self._waiting.clear()
         self._out = []
+        if self._transport is not None and self._transport.get_extra_info("handshake_begun"):
+            self.began = True
         self._transport = None
         self._give_back(all_of_it=True)
         if self._budget_wait:
@@ -312,6 +330,10 @@ class Connection(asyncio.BufferedProtocol):
         reader = self._reader
         now = self._last_read = self._server.now
         frames = reader.advance(nbytes)
+        if not self.began:
+            self.began = True
+            if self.authentication is None:
+                self._server.arrived(self)
         waiting = self._waiting
         for frame in frames:
             if waiting or not self._may_dispatch(frame):

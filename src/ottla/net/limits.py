@@ -23,7 +23,7 @@ class ServerLimits(msgspec.Struct, frozen=True):
     max_unauthenticated_bytes: int = 524_288  # sasl.server.max.receive.size
     max_connections: int = 10_000  # max.connections
     max_connections_per_ip: int = 1_000  # max.connections.per.ip
-    max_connection_rate: float = 200.0  # max.connection.creation.rate, per second
+    max_connection_rate: float = 200.0  # max.connection.creation.rate, per second and address
     idle_ms: int = 600_000  # connections.max.idle.ms
     request_read_deadline_ms: int = 30_000  # ours (fault F29): a byte trickle is no request
     slowest_bytes_per_s: int = 16_384  # ours: a large frame may take longer, at this pace at least
@@ -112,18 +112,22 @@ class ConnectionQuotas:
         self.per_ip[ip] = count + 1
         return None
 
-    def delay_s(self, ip: str, now: float) -> float:
-        """Return the seconds that a new connection waits for the rate of its address."""
+    def is_full_for(self, ip: str) -> bool:
+        """Return whether an address has all the connections that it may have."""
+        return self.per_ip.get(ip, 0) >= self.max_per_ip
+
+    def rate_limiter(self, ip: str) -> "RateLimiter | None":
+        """Return what counts an address's new connections against its quota; None: it has none."""
         rate = inf if self.rate_of is None else self.rate_of(ip)
         if rate == inf:
-            return 0.0
+            return None
         known = self._limiters.get(ip)
         if known is None or known[0] != rate:
             if len(self._limiters) >= self.max_connections:
                 self._limiters.clear()
             # A rate of nothing would never let anybody in: one an hour comes as near as it gets.
             known = self._limiters[ip] = rate, RateLimiter(max(rate, 1 / 3600))
-        return known[1].delay_s(now)
+        return known[1]
 
     def leave(self, ip: str) -> None:
         self.total -= 1
@@ -134,15 +138,33 @@ class ConnectionQuotas:
             del self.per_ip[ip]
 
 
+MOST_AHEAD_S = 1.0
+"""No place is booked further ahead, however many connections come."""
+
+
 class RateLimiter:
-    """Spaces out new connections: at most `rate` per second after a burst of one second's worth."""
+    """Spaces out new connections: at most `rate` per second after a burst of one second's worth.
+
+    What is booked is bounded by `MOST_AHEAD_S`: those who come when that is full wait as long and
+    no longer, so that a flood never decides when a later client is served.
+    """
+
+    __slots__ = ("_gap_s", "_next")
 
     def __init__(self, rate: float) -> None:
         self._gap_s = 1.0 / rate if rate > 0 else 0.0
         self._next = float("-inf")
 
+    def full(self, now: float) -> bool:
+        """Return whether the next place would be beyond what may be booked."""
+        return self._next - now > MOST_AHEAD_S
+
     def delay_s(self, now: float) -> float:
-        """Take the next slot; return how long its owner has to wait for it."""
-        slot = max(self._next, now - 1.0)
+        """Take the next place; return how long its owner has to wait for it."""
+        slot = min(max(self._next, now - 1.0), now + MOST_AHEAD_S)
         self._next = slot + self._gap_s
         return max(0.0, slot - now)
+
+    def give_back(self) -> None:
+        """Take a place back: its connection is gone, and nothing of it was read."""
+        self._next -= self._gap_s

@@ -37,6 +37,8 @@ SWEEP_S, LEAST_SWEEP_S = 1.0, 0.01
 REFUSED_LOG_INTERVAL_S = 60.0
 MEMORY_SWEEP_S = 0.3
 CLOSE_GRACE_S = 1.0
+NEWCOMER_S = 2.0
+"""A client that shows nothing for so long may lose its place to one that comes later."""
 
 
 class Server:
@@ -94,7 +96,10 @@ class Server:
         self._connection_quotas = connection_quotas or ConnectionQuotas(
             self.limits.max_connections, self.limits.max_connections_per_ip
         )
-        self._pace = RateLimiter(self.limits.max_connection_rate)
+        self._paces: dict[str, RateLimiter] = {}
+        """by address: whoever floods us delays nobody else"""
+        self._newcomers: dict[Connection, float] = {}
+        """connections that have shown nothing yet, and since when: the oldest first"""
         self._listener: Listener | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._sweep_s = max(
@@ -159,25 +164,67 @@ class Server:
 
     def admit(self, connection: Connection) -> bool:
         """Admit or refuse a new connection. Connections call it."""
-        refusal = self._connection_quotas.admit(connection.peer[0])
+        ip = connection.peer[0]
+        now = self._world.clock.monotonic()
+        quota = self._connection_quotas.rate_limiter(ip)
+        if quota is not None and quota.full(now):
+            # Kafka, too, closes what is above an address's quota.
+            self._log_refused_connection(connection, "connection_creation_rate of the address")
+            return False
+        refusal = self._connection_quotas.admit(ip)
+        if refusal is not None and self._make_room(ip, now):
+            refusal = self._connection_quotas.admit(ip)
         if refusal is not None:
             self._log_refused_connection(connection, refusal)
             return False
         self.connections[connection.id] = connection
-        now = self._world.clock.monotonic()
-        delay_s = max(
-            self._pace.delay_s(now), self._connection_quotas.delay_s(connection.peer[0], now)
-        )
+        self._newcomers[connection] = now
+        delay_s = 0.0 if quota is None else quota.delay_s(now)
+        if not self.between_brokers:
+            delay_s = max(delay_s, self._pace(ip).delay_s(now))
         if delay_s > 0:
             # Accepted, but not read until its turn: a storm costs sockets, no work.
-            asyncio.get_running_loop().call_soon(connection.throttle, round(delay_s * 1000) + 1)
+            delay_ms = round(delay_s * 1000) + 1
+            asyncio.get_running_loop().call_soon(connection.begin_later, delay_ms)
         return True
 
+    def _pace(self, ip: str) -> RateLimiter:
+        pace = self._paces.get(ip)
+        if pace is None:
+            if len(self._paces) >= self.limits.max_connections:
+                self._paces.clear()
+            pace = self._paces[ip] = RateLimiter(self.limits.max_connection_rate)
+        return pace
+
+    def _make_room(self, ip: str, now: float) -> bool:
+        """Close a connection that has shown nothing for a while; return whether there was one.
+
+        Where all places of an address are taken, it is one of that address.
+        """
+        crowded = self._connection_quotas.is_full_for(ip)
+        for newcomer, since in self._newcomers.items():
+            if now - since < NEWCOMER_S:
+                return False
+            if not crowded or newcomer.peer[0] == ip:
+                self.note_refusal(newcomer, "nothing came of it, and others need its place")
+                newcomer.abort()
+                self.dismiss(newcomer)  # a transport tells later that it is gone
+                return True
+        return False
+
+    def arrived(self, connection: Connection) -> None:
+        """Note that a client has shown who it is. Connections call it."""
+        self._newcomers.pop(connection, None)
+
     def dismiss(self, connection: Connection) -> None:
-        """Remove a connection. Connections call it once when they are lost."""
+        """Remove a connection. Connections call it when they are lost."""
         if self.connections.pop(connection.id, None) is None:
             return
-        self._connection_quotas.leave(connection.peer[0])
+        self._newcomers.pop(connection, None)
+        ip = connection.peer[0]
+        self._connection_quotas.leave(ip)
+        if not connection.began and (pace := self._paces.get(ip)) is not None:
+            pace.give_back()
         if not self.connections and self._drained is not None:
             self._drained.set()
 

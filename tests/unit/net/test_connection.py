@@ -7,6 +7,8 @@ import pytest
 
 from ottla.model.errors import WireError
 from ottla.net.connection import CloseConnection, Pending
+from ottla.net.limits import MOST_AHEAD_S
+from ottla.net.server import NEWCOMER_S
 
 PRODUCE = b"\x00\x00\x00\x09"
 FETCH = b"\x00\x01\x00\x0c"
@@ -340,6 +342,79 @@ def test_a_reconnect_storm_is_accepted_but_read_at_the_rate(bench, run):
         taps = [at.connect() for _ in range(15)]
         await asyncio.sleep(0)
         assert [tap.reading for tap in taps] == [True] * 11 + [False] * 4
+
+    run(main)
+
+
+def test_connections_that_are_dropped_delay_nobody(bench, run):
+    """Thirty thousand connections, each gone before it was read, leave the next one its place."""
+
+    async def main():
+        at = await bench(echo, max_connection_rate=10.0).start()
+        for _ in range(30_000):
+            at.connect().close()
+        tap = at.connect()
+        await asyncio.sleep(0)
+        assert tap.reading
+
+    run(main)
+
+
+def test_a_flood_delays_its_own_address_and_by_a_second_at_most(bench, run):
+    async def main():
+        at = await bench(echo, max_connection_rate=10.0).start()
+        for _ in range(900):
+            tap = at.connect(("1.1.1.1", 1))
+            tap.receive(framed(b"x"))
+            tap.close()
+        last, other = at.connect(("1.1.1.1", 2)), at.connect(("2.2.2.2", 1))
+        await asyncio.sleep(0)
+        assert other.reading
+        assert not last.reading
+        assert at.server._pace("1.1.1.1").delay_s(at.clock.now) == MOST_AHEAD_S
+
+    run(main)
+
+
+def test_brokers_on_their_own_listener_are_not_paced(bench, run):
+    async def main():
+        at = await bench(echo, max_connection_rate=10.0).start()
+        at.server.between_brokers = True
+        taps = [at.connect() for _ in range(50)]
+        await asyncio.sleep(0)
+        assert all(tap.reading for tap in taps)
+
+    run(main)
+
+
+def test_who_shows_nothing_loses_the_place_to_a_later_client(bench, run):
+    """Half-open connections of one address are not its last ones."""
+
+    async def main():
+        at = await bench(echo, max_connections_per_ip=3).start()
+        works, silent, late = (at.connect(("1.1.1.1", i)) for i in range(3))
+        works.receive(framed(b"x"))
+        assert at.connect(("1.1.1.1", 4)).aborted, "they get two seconds"
+        late.receive(framed(b"x"))
+        at.later(NEWCOMER_S)
+        assert not at.connect(("1.1.1.1", 5)).closing
+        assert silent.aborted
+        assert not works.closing
+        assert not late.closing
+        assert at.server.statistics()["connections"] == 3
+
+    run(main)
+
+
+def test_the_quota_of_an_address_refuses_what_is_far_above_it(bench, run):
+    """KIP-612: Kafka closes these connections, too."""
+
+    async def main():
+        at = await bench(echo).start()
+        at.server._connection_quotas.rate_of = lambda _: 10.0
+        taps = [at.connect(("1.1.1.1", i)) for i in range(40)]
+        assert 20 <= sum(not tap.aborted for tap in taps) <= 24
+        assert not at.connect(("2.2.2.2", 1)).aborted
 
     run(main)
 
