@@ -4,7 +4,10 @@ What must hold whatever comes is said here without looking at the states of the 
 decides who may be authenticated. `tests/fuzz/auth_fuzz.py` runs the same machine for long.
 """
 
+import base64
+import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,8 @@ from ottla.security.sasl.authentication import (
     Respond,
     SaslPolicy,
 )
+from ottla.security.sasl.jwt_tokens import Expected, Keys, validate_signed, validate_unsigned
+from ottla.security.sasl.oauthbearer import OAuthBearerServer
 from ottla.security.sasl.plain import PlainServer
 from ottla.security.sasl.scram import ScramMechanism, credential_of
 from ottla.security.sasl.scram_exchange import ScramClient, ScramLookup, ScramServer
@@ -45,6 +50,29 @@ CREDENTIALS = {
     for name, password in USERS.items()
 }
 API_VERSIONS, SASL_HANDSHAKE = 18, 17
+POINT = {
+    "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",
+    "y": "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0",
+}
+KEYS = Keys(json.dumps({"keys": [{"kty": "EC", "crv": "P-256", **POINT}]}).encode())
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.sampled_from(["RS256"]),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=6,
+)
+HEADERS = st.dictionaries(st.sampled_from(["alg", "kid", "typ", "crit", "b64"]), JSON)
+
+
+def no_token(token, now_ms):
+    """Read a bearer token in both ways; it never counts."""
+    validate_unsigned(token, now_ms, Expected(issuer="nobody"))
+    return validate_signed(token, now_ms, KEYS, Expected())
+
+
+def encoded(value):
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
 REAUTH_MS = 2_000
 NAMES = sorted(sasl_scripts.FRAMES)
 PROOFS = {name: f"\0{name}\0{password}".encode() for name, password in USERS.items()}
@@ -69,7 +97,11 @@ class AuthenticationMachine(RuleBasedStateMachine):
             return ScramServer(SHA256, lookup, f"server{self.nonces}")
 
         policy = SaslPolicy(
-            {"PLAIN": lambda: PlainServer(USERS), "SCRAM-SHA-256": scram},
+            {
+                "PLAIN": lambda: PlainServer(USERS),
+                "SCRAM-SHA-256": scram,
+                "OAUTHBEARER": lambda: OAuthBearerServer(no_token),
+            },
             {"PLAIN": REAUTH_MS if self.sessions else 0, "SCRAM-SHA-256": 0},
             524_288,
             30.0,
@@ -123,7 +155,10 @@ class AuthenticationMachine(RuleBasedStateMachine):
         frame = sasl_scripts.FRAMES[name]
         self.send(frame, self.plain_proof(frame))
 
-    @rule(mechanism=st.sampled_from(["PLAIN", "SCRAM-SHA-256"]), version=st.sampled_from([0, 1]))
+    @rule(
+        mechanism=st.sampled_from(["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"]),
+        version=st.sampled_from([0, 1]),
+    )
     def handshake(self, mechanism, version):
         self.client = None
         self.send(sasl_scripts.handshake(mechanism, version))
@@ -138,6 +173,28 @@ class AuthenticationMachine(RuleBasedStateMachine):
     @rule(frame=st.binary(max_size=60))
     def any_bytes(self, frame):
         self.send(frame, self.plain_proof(frame))
+
+    @rule(header=HEADERS | JSON, claims=HEADERS | JSON, signature=st.sampled_from(["", "AAAA"]))
+    def bearer(self, header, claims, signature):
+        """Send a token that nobody signed, of any JSON."""
+        token = f"{encoded(header)}.{encoded(claims)}.{signature}".encode()
+        self.send(sasl_scripts.token(b"n,,\x01auth=Bearer " + token + b"\x01\x01"))
+
+    @rule(
+        mechanism=st.sampled_from(["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"]),
+        begins=st.sampled_from(
+            [b"n,,n=", b"n,,n=a,r=b", b"c=biws,r=", b"n,,\x01auth=Bearer ", b""]
+        ),
+        repeated=st.sampled_from([b"a", b"=2C", b",a=b", b"[", b"W1tb", b"\xff", b"\0"]),
+        count=st.sampled_from([1000, 20_000, 100_000]),
+    )
+    def long_message(self, mechanism, begins, repeated, count):
+        """Send what is very long, in an exchange of its own; it is looked at in no time."""
+        self.connect()
+        self.send(sasl_scripts.handshake(mechanism, 1))
+        started_s = time.process_time()
+        self.send(sasl_scripts.token(begins + repeated * count))
+        assert time.process_time() - started_s < 0.05, "a message keeps the event loop busy"
 
     @rule(user=st.sampled_from(["alice", "bob", "nobody"]), right=st.booleans(), raw=st.booleans())
     def plain(self, user, right, raw):

@@ -121,6 +121,15 @@ def test_a_server_that_does_not_know_the_password_is_refused():
         client.respond(b"rspauth=" + b"0" * 32)
 
 
+@pytest.mark.parametrize("name", ["response", "username", "cnonce", "authzid", "realm", "nonce"])
+def test_a_response_that_is_no_text_is_refused(name):
+    server = DigestMd5Server(USERS, "sn")
+    server.respond(b"")
+    message = response(**{name: "BAD"}).replace(b"=BAD", b'="\xff\xc0"')
+    with pytest.raises(AuthenticationRefusedError):
+        server.respond(message)
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused(message):
     server = DigestMd5Server(USERS, "sn")

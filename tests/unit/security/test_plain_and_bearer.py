@@ -227,6 +227,41 @@ def test_what_is_no_key_set(document):
         Keys(document)
 
 
+HEADERS = [
+    '{"alg":["RS256"]}',
+    '{"alg":{}}',
+    '{"alg":5,"kid":{}}',
+    '{"alg":"RS256","kid":[]}',
+    '"RS256"',
+    "[]",
+    "null",
+    "[" * 20_000,
+    '{"alg":"none","b64":false}',
+    '{"alg":' + "9" * 5000 + "}",
+]
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=[h[:20] for h in HEADERS])
+def test_a_header_of_any_json_is_a_refused_token(issuer, header):
+    """What PyJWT and the JSON reader raise over it would be a traceback in the log."""
+    part = base64.urlsafe_b64encode(header.encode()).decode().rstrip("=")
+    for token in (f"{part}.e30.AAAA", f"{part}.e30.", f"{part}.{part}.", f"e30.{part}.AAAA"):
+        assert isinstance(check(issuer, token), RefusedToken)
+        assert isinstance(validate_unsigned(token, NOW_MS, Expected()), RefusedToken)
+
+
+def test_a_name_that_cannot_be_written_is_refused():
+    now_s = NOW_MS / 1000
+    token = unsigned_token({"sub": "\ud800", "iat": now_s, "exp": now_s + 9})
+    assert isinstance(validate_unsigned(token, NOW_MS, Expected()), RefusedToken)
+
+
+def test_a_message_above_the_bound_is_not_looked_at():
+    server = OAuthBearerServer(accepting())
+    with pytest.raises(InvalidCredentialsError, match="more than"):
+        server.respond(bearer(b"t" * 40_000), NOW_MS)
+
+
 def test_unsigned_tokens_for_tests():
     now_s = NOW_MS / 1000
     token = unsigned_token({"sub": "alice", "iat": now_s, "exp": now_s + 9})

@@ -342,3 +342,25 @@ def test_a_credential_holds_no_client_key():
     assert isinstance(made, ScramCredential)
     assert client_key not in made
     assert made.stored_key == hashlib.sha256(client_key).digest()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"n,,n=" + b"a" * 500_000 + b",r=abc",
+        b"n,,n=" + b"=2C" * 170_000 + b",r=abc",
+        b"n,,n=a,r=abc" + b",a=b" * 125_000,
+        b"n,,n=a,r=" + b"b" * 5000,
+    ],
+    ids=["name", "escapes", "extensions", "nonce"],
+)
+def test_a_message_above_the_bound_is_not_looked_at(message):
+    with pytest.raises(InvalidCredentialsError, match="more than 4096 bytes"):
+        server().respond(message, NOW_MS)
+
+
+def test_a_final_message_above_the_bound_is_not_looked_at():
+    exchange = server()
+    exchange.respond(FIRST, NOW_MS)
+    with pytest.raises(InvalidCredentialsError, match="more than 4096 bytes"):
+        exchange.respond(FINAL.replace(b",p=", b",x=" + b"y" * 400_000 + b",p="), NOW_MS)

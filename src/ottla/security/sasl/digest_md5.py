@@ -50,7 +50,7 @@ class DigestMd5Client:
         except ValueError as error:
             raise ServerRefusedError(f"DIGEST-MD5: the server's challenge: {error}") from None
         if self._expected:
-            if not hmac.compare_digest(said.get("rspauth", "").encode(), self._expected):
+            if not hmac.compare_digest(_sent(said, "rspauth"), self._expected):
                 raise ServerRefusedError("DIGEST-MD5: the server does not know the password")
             self.complete = True
             return None
@@ -120,7 +120,7 @@ class DigestMd5Server:
             name, REALM, self._passwords.get(name, ""), self._nonce, nonce, on_behalf_of
         )
         proof = _proof(secret, self._nonce, nonce, "AUTHENTICATE", DIGEST_URI)
-        same = hmac.compare_digest(proof, said.get("response", "").encode())
+        same = hmac.compare_digest(proof, _sent(said, "response"))
         if not (same and nonce and name in self._passwords):
             raise AuthenticationRefusedError("DIGEST-MD5: unknown user, or wrong password")
         if on_behalf_of not in ("", name):
@@ -144,6 +144,11 @@ def _parse(message: bytes) -> dict[str, str]:
         found[name] = word if quoted is None else re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
         position = match.end()
     return found
+
+
+def _sent(said: Mapping[str, str], name: str) -> bytes:
+    """Return a directive's bytes as they came: they may be no UTF-8."""
+    return said.get(name, "").encode("utf-8", errors="surrogateescape")
 
 
 def _quoted(text: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.model.errors import StartupError
-from ottla.security.sasl.oauthbearer import BearerToken, RefusedToken
+from ottla.security.sasl.oauthbearer import MAX_TOKEN_CHARACTERS, BearerToken, RefusedToken
 
 try:
     import cryptography  # noqa: F401 - without it PyJWT checks no signature of a public key
@@ -28,7 +28,9 @@ except ModuleNotFoundError as error:
 
 ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512",
                         "ES256", "ES384", "ES512"})  # fmt: skip
-MAX_TOKEN_CHARACTERS = 65_536
+_NO_TOKEN = (PyJWTError, ValueError, TypeError, KeyError, AttributeError, RecursionError,
+             OverflowError)  # fmt: skip
+"""What reading a token that anybody can send may raise: PyJWT takes its JSON as it comes."""
 _TIMES_ARE_CHECKED_HERE = {
     "verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_aud": False,
     "verify_iss": False, "verify_sub": False, "verify_jti": False,
@@ -83,10 +85,10 @@ def validate_signed(token: str, now_ms: int, keys: Keys, expected: Expected) -> 
         return RefusedToken()
     try:
         header = jwt.get_unverified_header(token)
-    except PyJWTError:
+    except _NO_TOKEN:
         return RefusedToken()
     algorithm = header.get("alg")
-    if algorithm not in ALGORITHMS or "crit" in header:
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS or "crit" in header:
         return RefusedToken()
     for key in keys.candidates(header.get("kid")):
         if not _fits(key, algorithm):
@@ -98,7 +100,7 @@ def validate_signed(token: str, now_ms: int, keys: Keys, expected: Expected) -> 
                 algorithms=[algorithm],
                 options=_TIMES_ARE_CHECKED_HERE,  # type: ignore[arg-type]
             )
-        except PyJWTError:
+        except _NO_TOKEN:
             continue
         return accept_claims(claims, now_ms, expected)
     return RefusedToken()
@@ -118,7 +120,7 @@ def validate_unsigned(token: str, now_ms: int, expected: Expected) -> Any:
         return RefusedToken()
     try:
         header, claims = (json.loads(_decode(part)) for part in parts[:2])
-    except ValueError:
+    except (ValueError, RecursionError):
         return RefusedToken()
     if not isinstance(header, dict) or header.get("alg") != "none":
         return RefusedToken()
@@ -153,7 +155,7 @@ def accept_claims(claims: object, now_ms: int, expected: Expected) -> BearerToke
     if scope is not None and not _texts(scope):
         return RefusedToken()
     name = claims.get(expected.sub_claim)
-    if not isinstance(name, str) or not name.strip():
+    if not isinstance(name, str) or not name.strip() or not _is_unicode(name):
         return RefusedToken()
     return BearerToken(name.strip(), ends_ms)
 
@@ -167,6 +169,15 @@ def _ms(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e12:
         return None
     return int(value * 1000)
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text of JSON can be written at all: half a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _texts(value: object) -> list[str]:

@@ -26,6 +26,9 @@ _FIRST = re.compile(
 )
 _AUTH = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_.a-zA-Z0-9]+)")
 _KVSEP = b"\x01"
+MAX_TOKEN_CHARACTERS = 32_768
+MAX_MESSAGE_BYTES = MAX_TOKEN_CHARACTERS + 4096
+"""A longer message is not even looked at."""
 _INVALID = "Invalid OAUTHBEARER client first message"
 
 
@@ -78,6 +81,8 @@ class OAuthBearerServer:
 
 def _parse(message: bytes) -> tuple[str, str]:
     """Return (authorization id, token); InvalidCredentialsError."""
+    if len(message) > MAX_MESSAGE_BYTES:
+        raise InvalidCredentialsError(f"{_INVALID}: more than {MAX_MESSAGE_BYTES} bytes")
     try:
         found = _FIRST.fullmatch(message.decode())
     except UnicodeDecodeError:

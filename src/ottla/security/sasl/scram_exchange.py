@@ -51,6 +51,8 @@ _CLIENT_FINAL = re.compile(
 )
 _SERVER_FINAL = re.compile(rf"(?:e=(?P<error>{_VALUE})|v=(?P<signature>{_BASE64})){_EXTENSIONS}")
 
+MAX_MESSAGE_BYTES = 4096
+"""A longer message is not even looked at: the bound of frames before authentication is 512 KiB."""
 _TOKEN_AUTH = "tokenauth"  # noqa: S105 - an extension's name # nosec B105
 _MAX_CLIENT_ITERATIONS = 1_000_000
 """A server that asks for more keeps its client busy, no more."""
@@ -246,6 +248,8 @@ def unescape(name: str) -> str:
 
 def _match(pattern: re.Pattern[str], message: bytes, what: str) -> re.Match[str]:
     """Return the parts of a message; InvalidCredentialsError if it is none."""
+    if len(message) > MAX_MESSAGE_BYTES:
+        raise InvalidCredentialsError(f"a SCRAM {what} of more than {MAX_MESSAGE_BYTES} bytes")
     try:
         found = pattern.fullmatch(message.decode())
     except UnicodeDecodeError:
