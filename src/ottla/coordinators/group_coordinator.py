@@ -511,22 +511,26 @@ class GroupCoordinator:
 
     def fetch_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition] | None, *, require_stable: bool
-    ) -> tuple[ErrorCode, list[FetchedOffset]]:
-        """Return the offsets of these partitions; with None, of all that have one."""
+    ) -> tuple[ErrorCode, Iterator[FetchedOffset]]:
+        """Return the offsets of these partitions; with None, of all that have one.
+
+        They are looked up one by one as they are taken: a group may have very many.
+        """
         error = self.validate_group_status(group_id, may_be_empty=True)
         if error is not ErrorCode.NONE:
-            return error, []
+            return error, iter(())
         group = self.groups.groups.get(group_id)
         if group is None:
-            return ErrorCode.NONE, [FetchedOffset(tp, None) for tp in partitions or ()]
+            return ErrorCode.NONE, (FetchedOffset(tp, None) for tp in partitions or ())
         offsets = group.offsets
-        found = []
-        for tp in offsets.committed if partitions is None else partitions:
-            if require_stable and offsets.unstable(tp):
-                found.append(FetchedOffset(tp, None, ErrorCode.UNSTABLE_OFFSET_COMMIT))
-            else:
-                found.append(FetchedOffset(tp, offsets.get(tp)))
-        return ErrorCode.NONE, found
+        wanted = list(offsets.committed) if partitions is None else partitions
+        unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
+        return ErrorCode.NONE, (
+            FetchedOffset(tp, None, unstable)
+            if require_stable and offsets.unstable(tp)
+            else FetchedOffset(tp, offsets.get(tp))
+            for tp in wanted
+        )
 
     def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
@@ -557,20 +561,20 @@ class GroupCoordinator:
 
     def list_groups(
         self, states: Iterable[str], types: Iterable[str]
-    ) -> tuple[ErrorCode, list[GroupOverview]]:
+    ) -> tuple[ErrorCode, Iterator[GroupOverview]]:
         """Return the groups here; filters are names in any case, empty ones let all through."""
         if self._closed:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, iter(())
         wanted = {state.lower() for state in states}
         kinds = {kind.lower() for kind in types}
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self.log.loading else ErrorCode.NONE
         if kinds and CLASSIC not in kinds:
-            return error, []
-        return error, [
+            return error, iter(())
+        return error, (
             GroupOverview(g.group_id, g.protocol_type or "", g.state.value)
-            for g in self.groups.groups.values()
+            for g in list(self.groups.groups.values())
             if (not wanted or g.state.value.lower() in wanted) and self._is_served(g)
-        ]
+        )
 
     def _is_served(self, group: Group) -> bool:
         """Return whether a group in memory is not about to be unloaded."""

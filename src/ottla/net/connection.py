@@ -548,6 +548,16 @@ class Connection(asyncio.BufferedProtocol):
         return self._responses.room()
 
     @property
+    def building(self) -> asyncio.Lock:
+        """What a large response is built under."""
+        return self._responses.building
+
+    @property
+    def responses_full(self) -> bool:
+        """Whether responses that no client reads fill their memory."""
+        return self._responses.full
+
+    @property
     def is_from_broker(self) -> bool:
         """Whether it serves a broker that follows partitions of ours."""
         return self._responses is self._server.broker_responses

@@ -7,6 +7,7 @@ the fuller the pool, the smaller the next responses; when it is full, requests w
 while the pool is too full. Kafka has no such bound: its responses come from files by sendfile.
 """
 
+import asyncio
 from typing import Protocol
 
 LEAST_ROOM_BYTES = 65_536
@@ -36,6 +37,8 @@ class ResponseMemory:
         self.used_bytes = 0
         self.full = False
         self.closed_total = 0
+        self.building = asyncio.Lock()
+        """whose holder builds a large response: one at a time"""
         self._takers: dict[ResponseOwner, int] = {}
         self._waiting: dict[ResponseOwner, None] = {}
 

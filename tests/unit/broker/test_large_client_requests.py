@@ -166,6 +166,7 @@ class Client:
         self.closed = False
         self.listener = "PLAINTEXT"
         self.parts = self.reason = None
+        self.building = asyncio.Lock()
 
     def pending(self, pipelined):
         return self

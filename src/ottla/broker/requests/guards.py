@@ -16,9 +16,10 @@ from typing import Any, cast
 
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer
 from ottla.broker.requests.access import ERRORS, MESSAGES, Access, ForEach, Need
+from ottla.broker.requests.answers import Unencoded
 from ottla.broker.requests.api import Api, Handle, HandleInSlices, Later, Parts, Response
 from ottla.broker.requests.large_requests import Aside, decoded
-from ottla.broker.requests.responses import respond
+from ottla.broker.requests.responses import respond, respond_in_slices
 from ottla.model.errors import OttlaError
 from ottla.net.connection import CloseConnection, Connection
 from ottla.security.acls import CLUSTER_NAME
@@ -162,7 +163,7 @@ def _handle_rest(
         return respond(header, _joined(additions[0], additions[1:], each))
     aside = Aside(conn)
     outcome = api.handle(server, cast("Connection", aside), header, rest)
-    return _complete(header, each, aside, outcome, additions)
+    return _complete(server, conn, header, each, aside, outcome, additions)
 
 
 def _without_response(
@@ -175,6 +176,8 @@ def _without_response(
 
 
 async def _complete(
+    server: Any,
+    conn: Connection,
     header: RequestHeader,
     each: ForEach,
     aside: Aside,
@@ -185,7 +188,12 @@ async def _complete(
         parts = await outcome
     else:
         parts = await aside.parts(cast("Response", outcome))
-    return respond(header, _joined(decoded(header, parts), additions, each))
+    whole = _joined(decoded(header, parts), additions, each)
+    if not isinstance(parts, Unencoded):
+        return respond(header, whole)
+    if getattr(conn, "joins_responses", False):
+        return Unencoded(whole, parts.size)
+    return await respond_in_slices(header, whole, server.world.clock)
 
 
 def _joined(response: Any, additions: list[Any], each: ForEach) -> Any:

@@ -8,9 +8,11 @@ Kafka handles a request in one of several threads and needs nothing like it.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar, cast
 
+from ottla.broker.requests.answers import AT_ONCE_BYTES, MOST_ANSWER_BYTES, Unencoded, too_large
 from ottla.broker.requests.api import Api, Response
 from ottla.broker.requests.portions import Joined, Shape, cut, is_to_be_cut
 from ottla.broker.requests.responses import TaskOwner, respond_later, respond_steps
@@ -41,9 +43,6 @@ FIRST = 16
 MOST_IN_TASKS = 128
 """elements in a portion that a task handles: how long it works is not measured"""
 
-MAX_RESPONSE_BYTES = 64 << 20
-"""What the response to a request in portions may have: an element asks for much more than it is."""
-
 PATIENCE_S = 0.02
 """A portion that is waiting for longer lets other large requests go on."""
 
@@ -67,7 +66,7 @@ class LargeRequests:
         serve: Serve,
     ) -> Pending:
         """Handle a request in portions."""
-        work = self._in_portions(conn, header, request, shape, serve)
+        work = self._in_portions(api, conn, header, request, shape, serve)
         return respond_later(self._server, api, conn, header, request, work)
 
     def read_and_handle(
@@ -88,12 +87,15 @@ class LargeRequests:
             except WireError as error:
                 raise CloseConnection(str(error)) from error
             if is_to_be_cut(request, shape):
-                return await self._in_portions(conn, header, request, shape, serve)
+                return await self._in_portions(api, conn, header, request, shape, serve)
             aside = Aside(conn)
             async with self._lane:
                 outcome = serve(cast("Connection", aside), header, request)
                 await yield_to_loop()
-            return await aside.parts(outcome)
+            parts = await aside.parts(outcome)
+            if isinstance(parts, Unencoded):
+                return await self._in_slices(respond_steps(header, parts.message))
+            return parts
 
         return respond_later(self._server, api, conn, header, None, work())
 
@@ -145,12 +147,33 @@ class LargeRequests:
                 await yield_to_loop()
 
     async def _in_portions(
-        self, conn: Connection, header: RequestHeader, request: Any, shape: Shape, serve: Serve
+        self,
+        api: Api[Any, Any],
+        conn: Connection,
+        header: RequestHeader,
+        request: Any,
+        shape: Shape,
+        serve: Serve,
     ) -> Sequence[Buffer]:
         self.total += 1
+        async with contextlib.AsyncExitStack() as builds:
+            return await self._joined(api, conn, header, request, shape, serve, builds)
+
+    async def _joined(
+        self,
+        api: Api[Any, Any],
+        conn: Connection,
+        header: RequestHeader,
+        request: Any,
+        shape: Shape,
+        serve: Serve,
+        builds: contextlib.AsyncExitStack,
+    ) -> Sequence[Buffer]:
+        """Do so; once the response is a large one, no other is built meanwhile."""
         joined = Joined(shape)
         size = [FIRST]
-        responded = 0
+        responded, alone = 0, False
+        reads = api.large_response  # what else there is may wait long for others
         portions = cut(request, shape, size)
         ends = self._monotonic() + max(getattr(request, "timeout_ms", 0), 0) / 1000
         while (portion := await self._next(portions)) is not None:
@@ -158,7 +181,10 @@ class LargeRequests:
                 raise CloseConnection("the client is gone")
             if getattr(portion, "timeout_ms", 0) > 0:  # all portions together have that long
                 portion.timeout_ms = max(int((ends - self._monotonic()) * 1000), 1)
-            aside = Aside(conn)
+            if responded > AT_ONCE_BYTES and reads and not alone:
+                alone = True
+                await builds.enter_async_context(conn.building)
+            aside = Aside(conn, builds=alone)
             async with self._lane:
                 began = self._monotonic()
                 outcome = serve(cast("Connection", aside), header, portion)
@@ -167,9 +193,9 @@ class LargeRequests:
                     await asyncio.wait({aside.responded}, timeout=PATIENCE_S)
                 await yield_to_loop()
             parts = await aside.parts(outcome)
-            responded += sum(map(len, parts))
-            if responded > MAX_RESPONSE_BYTES:
-                raise CloseConnection(f"a response of more than {MAX_RESPONSE_BYTES} bytes")
+            responded += parts.size if isinstance(parts, Unencoded) else sum(map(len, parts))
+            if responded > MOST_ANSWER_BYTES:
+                raise too_large()
             async with self._lane:
                 began = self._monotonic()
                 joined.add(decoded(header, parts))
@@ -202,6 +228,8 @@ class LargeRequests:
 
 def decoded(header: RequestHeader, parts: Sequence[Buffer]) -> Any:
     """Return a handler's response, which is to be part of another: its errors count with that."""
+    if isinstance(parts, Unencoded):
+        return parts.message
     whole = memoryview(b"".join(parts))
     try:
         _, at = decode_response_header(header.api_key, header.api_version, whole)
@@ -248,8 +276,12 @@ class Deferred(Pending):
 class Aside:
     """Stands for a connection where a handler's response is not yet what the client is sent."""
 
-    def __init__(self, conn: Connection) -> None:
+    joins_responses = True
+
+    def __init__(self, conn: Connection, *, builds: bool = False) -> None:
+        """Stand in for `conn`; `builds`: its request has the turn to build a large response."""
         self._conn = conn
+        self.builds = builds or getattr(conn, "builds", False)
         self.responded: asyncio.Future[Sequence[Buffer]] = (
             asyncio.get_running_loop().create_future()
         )
@@ -270,7 +302,7 @@ class Aside:
 
     def completed(self, pending: Pending) -> None:
         if not self.responded.done():
-            self.responded.set_result(pending.parts or [])
+            self.responded.set_result([] if pending.parts is None else pending.parts)
 
     def refuse(self, reason: str) -> None:
         if not self.responded.done():

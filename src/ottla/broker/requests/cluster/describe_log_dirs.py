@@ -6,10 +6,10 @@ both, in the one it goes to as future replica with what it still lacks.
 """
 
 from ottla.broker.requests.access import on_cluster
-from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.answers import ELEMENT_BYTES, STEP, Steps, answer
+from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.cluster.server import LogDirsServer
 from ottla.broker.requests.error_bodies import code_only
-from ottla.broker.requests.responses import respond
 from ottla.log.log import Log
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
@@ -25,24 +25,30 @@ UNKNOWN_LAG = -1
 
 def handle(
     server: LogDirsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: DescribeLogDirsRequest,
-) -> Parts:
+) -> Parts | Later:
+    return answer(server, conn, header, _described(server, request))
+
+
+def _described(server: LogDirsServer, request: DescribeLogDirsRequest) -> Steps:
     wanted = None
     if request.topics is not None:
         wanted = {(t.topic, p) for t in request.topics for p in t.partitions}
     logs = server.replicas.logs
     found: dict[str, dict[str, list[Partition]]] = {path: {} for path in logs.live_dirs}
-    for log in logs.all_logs():
+    for number, log in enumerate(list(logs.all_logs()), 1):
         topics = found.get(log.parent_dir)
         if topics is not None and (wanted is None or log.tp in wanted):
             topics.setdefault(log.tp.topic, []).append(_describe(server, log))
+        if not number % STEP:
+            yield STEP * ELEMENT_BYTES
     results = [_live(server, path, topics) for path, topics in found.items()]
     results += [
         Result(log_dir=path, error_code=ErrorCode.KAFKA_STORAGE_ERROR) for path in logs.offline_dirs
     ]
-    return respond(header, DescribeLogDirsResponse(results=results))
+    return DescribeLogDirsResponse(results=results)
 
 
 def _describe(server: LogDirsServer, log: Log) -> Partition:

@@ -6,7 +6,8 @@ blobs; only one that creates topics waits. Kafka: `KafkaApis.handleTopicMetadata
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from types import CoroutineType
+from typing import NamedTuple, cast
 
 from ottla.broker.authorization.request_authorizer import allowed, authorized_operations
 from ottla.broker.metadata.metadata_blobs import (
@@ -17,6 +18,7 @@ from ottla.broker.metadata.metadata_blobs import (
     is_internal,
 )
 from ottla.broker.requests.access import Access, Need
+from ottla.broker.requests.answers import ELEMENT_BYTES, Steps, answer
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.cluster.describe_cluster import cluster_operations
 from ottla.broker.requests.cluster.server import MetadataServer
@@ -24,7 +26,6 @@ from ottla.broker.requests.portions import in_portions
 from ottla.broker.requests.responses import respond_with_body
 from ottla.model.errors import ErrorCode, InvalidRequestError
 from ottla.model.ids import ZERO_UUID, topic_name_problem
-from ottla.model.ports import Buffer
 from ottla.net.connection import CloseConnection, Connection
 from ottla.security.acls import CREATE, DESCRIBE, TOPIC
 from ottla.wire.api_keys import ApiKey
@@ -61,13 +62,15 @@ def handle(
     if server.metadata.ready:
         question = _question(server, conn, header, request)
         if not question.creates:
-            return _respond(server, conn, header, request, question, _reasons(question.missing))
+            errors = _reasons(question.missing)
+            steps = _response(server, conn, header, request, question, errors)
+            return answer(server, conn, header, steps)
     return _wait(server, conn, header, request)
 
 
 async def _wait(
     server: MetadataServer, conn: Connection, header: RequestHeader, request: MetadataRequest
-) -> list[Buffer]:
+) -> Parts:
     """Respond once a controller has sent us the cluster, and missing topics were created.
 
     A JVM broker that has received no UpdateMetadata lists no brokers, and one that was only sent
@@ -84,7 +87,9 @@ async def _wait(
         errors = await server.topic_creation.auto_create(question.missing, charge)
     else:
         errors = _reasons(question.missing)
-    return _respond(server, conn, header, request, question, errors)
+    steps = _response(server, conn, header, request, question, errors)
+    outcome = answer(server, conn, header, steps)
+    return await outcome if isinstance(outcome, CoroutineType) else cast("Parts", outcome)
 
 
 def _question(
@@ -198,14 +203,14 @@ def _failed(
     )
 
 
-def _respond(
+def _response(
     server: MetadataServer,
     conn: Connection,
     header: RequestHeader,
     request: MetadataRequest,
     question: _Question,
     errors: dict[str, ErrorCode],
-) -> list[Buffer]:
+) -> Steps:
     version = header.api_version
     listener = conn.listener
     blobs = [
@@ -231,6 +236,7 @@ def _respond(
                 )
             blob = encode_topic(failed, version)
         blobs.append(blob)
+        yield ELEMENT_BYTES + len(blob.data)
     head = _head(server, conn, header, request)
     head.throttle_time_ms = header.throttle_ms
     if header.errors is not None:

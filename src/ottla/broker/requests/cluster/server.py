@@ -21,6 +21,7 @@ from ottla.zookeeper.store import Store
 class MetadataServer(Protocol):
     """What Metadata and DescribeCluster may touch."""
 
+    world: World
     authorizer: RequestAuthorizer | None
     config: BrokerConfig
     cluster_id: str

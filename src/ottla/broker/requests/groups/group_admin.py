@@ -5,7 +5,8 @@ Who may call: the router. Kafka: the handlers of the same names in `KafkaApis`.
 
 from ottla.broker.authorization.request_authorizer import allowed, authorized_operations
 from ottla.broker.requests.access import Access, Need, each_named
-from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.answers import ELEMENT_BYTES, STEP, Steps, answer
+from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, code_only, for_each
 from ottla.broker.requests.groups.server import GroupsServer
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
@@ -26,10 +27,15 @@ def describe_groups(
     conn: Connection,
     header: RequestHeader,
     request: DescribeGroupsRequest,
-) -> Parts:
+) -> Parts | Later:
+    return answer(server, conn, header, _described(server, conn, request))
+
+
+def _described(server: GroupsServer, conn: Connection, request: DescribeGroupsRequest) -> Steps:
+    """Describe each group once, however often it is named."""
     r = DescribeGroupsResponse
     described = []
-    for group_id in request.groups:
+    for group_id in dict.fromkeys(request.groups):
         group = server.groups.describe(group_id)
         shown = request.include_authorized_operations and group.error is ErrorCode.NONE
         described.append(
@@ -57,7 +63,9 @@ def describe_groups(
                 else UNKNOWN_OPERATIONS,
             )
         )
-    return respond(header, r(groups=described))
+        texts = sum(len(m.metadata) + len(m.assignment) + len(m.client_id) for m in group.members)
+        yield ELEMENT_BYTES * (1 + len(group.members)) + texts
+    return r(groups=described)
 
 
 def list_groups(
@@ -65,24 +73,32 @@ def list_groups(
     conn: Connection,
     header: RequestHeader,
     request: ListGroupsRequest,
-) -> Parts:
+) -> Parts | Later:
+    return answer(server, conn, header, _listed(server, conn, header, request))
+
+
+def _listed(
+    server: GroupsServer, conn: Connection, header: RequestHeader, request: ListGroupsRequest
+) -> Steps:
     sees_all = allowed(server.authorizer, conn, header.api_key, DESCRIBE, log_denied=False)
     error, groups = server.groups.list_groups(request.states_filter, request.types_filter)
     r = ListGroupsResponse
-    listed = [
-        r.ListedGroup(
-            group_id=g.group_id,
-            protocol_type=g.protocol_type,
-            group_state=g.state,
-            group_type=g.group_type,
-        )
-        for g in groups
-        if sees_all
-        or allowed(
+    listed = []
+    for number, g in enumerate(groups, 1):
+        if sees_all or allowed(
             server.authorizer, conn, header.api_key, DESCRIBE, GROUP, g.group_id, log_denied=False
-        )
-    ]
-    return respond(header, r(error_code=error, groups=listed))
+        ):
+            listed.append(
+                r.ListedGroup(
+                    group_id=g.group_id,
+                    protocol_type=g.protocol_type,
+                    group_state=g.state,
+                    group_type=g.group_type,
+                )
+            )
+        if not number % STEP:
+            yield STEP * ELEMENT_BYTES
+    return r(error_code=error, groups=listed)
 
 
 def delete_groups(

@@ -6,11 +6,14 @@ commit and fetch is for znodes under /consumers, not for the group's log, as in 
 Kafka: the handlers of the same names in `KafkaApis` and `GroupCoordinatorAdapter`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import itertools
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TypedDict, TypeVar
 
-from ottla.broker.authorization.request_authorizer import RequestAuthorizer, allowed
+from ottla.broker.authorization.request_authorizer import allowed
 from ottla.broker.requests.access import Access, Need, each_named, on_group
+from ottla.broker.requests.answers import ELEMENT_BYTES, STEP, Steps, answer
 from ottla.broker.requests.api import Api, Later, Parts, Response
 from ottla.broker.requests.error_bodies import (
     Each,
@@ -44,6 +47,7 @@ _FETCH = ApiKey.OFFSET_FETCH
 FIRST_FETCH_WITH_TOP_ERROR = 2
 
 ItemT = TypeVar("ItemT")
+TopicT = TypeVar("TopicT")
 
 
 def _existing(
@@ -140,42 +144,78 @@ def offset_fetch(
     request: OffsetFetchRequest,
 ) -> Response | Later:
     if header.api_version >= FIRST_FETCH_OF_MANY:
-        r = OffsetFetchResponse
-        responses = []
-        for group in request.groups:
-            error, found = _offsets(
-                server,
-                conn,
-                group.group_id,
-                _wanted(group.topics),
-                require_stable=request.require_stable,
-            )
-            topics = [
-                r.OffsetFetchResponseTopics(
-                    name=name,
-                    partitions=[
-                        r.OffsetFetchResponsePartitions(**_fields(index, offset))
-                        for index, offset in partitions
-                    ],
-                )
-                for name, partitions in by_topic((f.tp, f) for f in found).items()
-            ]
-            responses.append(
-                r.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error)
-            )
-        return respond(header, r(groups=responses))
-    wanted = _wanted(request.topics)
-    if header.api_version == 0:
-        if allowed(server.authorizer, conn, _FETCH, DESCRIBE, GROUP, request.group_id):
-            return _fetch_from_znodes(server, conn, header, request)
-        error, found = ErrorCode.GROUP_AUTHORIZATION_FAILED, []
-    else:
+        return answer(server, conn, header, _fetch_of_many(server, conn, request))
+    if header.api_version > 0:
+        return answer(server, conn, header, _fetch_of_one(server, conn, header, request))
+    if allowed(server.authorizer, conn, _FETCH, DESCRIBE, GROUP, request.group_id):
+        return _fetch_from_znodes(server, conn, header, request)
+    refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    found = [FetchedOffset(tp, None, refused) for tp in _wanted(request.topics) or ()]
+    return respond(header, _fetched(found, refused))
+
+
+def _fetch_of_many(server: GroupsServer, conn: Connection, request: OffsetFetchRequest) -> Steps:
+    """Answer for each group once, however often it is named."""
+    r = OffsetFetchResponse
+    wanted: dict[str, dict[TopicPartition, None] | None] = {}
+    for group in request.groups:
+        more = _wanted(group.topics)
+        known = wanted.setdefault(group.group_id, {})
+        if more is None:
+            wanted[group.group_id] = None
+        elif known is not None:
+            known.update(dict.fromkeys(more))
+    response = r()
+    for group_id, partitions in wanted.items():
         error, found = _offsets(
-            server, conn, request.group_id, wanted, require_stable=request.require_stable
+            server,
+            conn,
+            group_id,
+            None if partitions is None else list(partitions),
+            require_stable=request.require_stable,
         )
+        topics = yield from _by_topic(
+            found, r.OffsetFetchResponseTopics, r.OffsetFetchResponsePartitions
+        )
+        response.groups.append(
+            r.OffsetFetchResponseGroup(group_id=group_id, topics=topics, error_code=error)
+        )
+        yield ELEMENT_BYTES + len(group_id)
+    return response
+
+
+def _fetch_of_one(
+    server: GroupsServer, conn: Connection, header: RequestHeader, request: OffsetFetchRequest
+) -> Steps:
+    r = OffsetFetchResponse
+    asked = _wanted(request.topics)
+    wanted = None if asked is None else list(dict.fromkeys(asked))
+    error, found = _offsets(
+        server, conn, request.group_id, wanted, require_stable=request.require_stable
+    )
     if error is not ErrorCode.NONE and header.api_version < FIRST_FETCH_WITH_TOP_ERROR:
-        found = [FetchedOffset(tp, None, error) for tp in wanted or ()]
-    return respond(header, _fetched(found, error))
+        found = (FetchedOffset(tp, None, error) for tp in wanted or ())
+    topics = yield from _by_topic(found, r.OffsetFetchResponseTopic, r.OffsetFetchResponsePartition)
+    return r(topics=topics, error_code=error)
+
+
+def _by_topic(
+    found: Iterable[FetchedOffset],
+    topic: Callable[..., TopicT],
+    partition: Callable[..., object],
+) -> Generator[int, None, list[TopicT]]:
+    """Return the topics of a response with their partitions, in steps."""
+    topics: dict[str, list[object]] = {}
+    size = 0
+    for number, offset in enumerate(found, 1):
+        fields = _fields(offset.tp.partition, offset)
+        topics.setdefault(offset.tp.topic, []).append(partition(**fields))
+        size += ELEMENT_BYTES + len(fields["metadata"] or "")
+        if not number % STEP:
+            yield size
+            size = 0
+    yield size + ELEMENT_BYTES * len(topics)
+    return [topic(name=name, partitions=partitions) for name, partitions in topics.items()]
 
 
 def _offsets(
@@ -185,33 +225,29 @@ def _offsets(
     wanted: list[TopicPartition] | None,
     *,
     require_stable: bool,
-) -> tuple[ErrorCode, list[FetchedOffset]]:
+) -> tuple[ErrorCode, Iterator[FetchedOffset]]:
     """Return the offsets of a group that the client may see."""
     authorizer = server.authorizer
     fetch = server.groups.fetch_offsets
     if authorizer is None:
         return fetch(group_id, wanted, require_stable=require_stable)
     if not authorizer.allows(conn, _FETCH, DESCRIBE, GROUP, group_id):
-        return ErrorCode.GROUP_AUTHORIZATION_FAILED, []
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED, iter(())
+
+    @functools.cache
+    def readable(topic: str) -> bool:
+        return authorizer.allows(conn, _FETCH, DESCRIBE, TOPIC, topic)
+
     if wanted is None:
         error, found = fetch(group_id, None, require_stable=require_stable)
-        seen = _readable(authorizer, conn, (f.tp for f in found))
-        return error, [f for f in found if f.tp.topic in seen]
-    seen = _readable(authorizer, conn, wanted)
-    asked = [tp for tp in wanted if tp.topic in seen]
+        return error, (f for f in found if readable(f.tp.topic))
+    asked = [tp for tp in wanted if readable(tp.topic)]
     error, found = fetch(group_id, asked, require_stable=require_stable)
-    if error is ErrorCode.NONE:
-        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        found += [FetchedOffset(tp, None, refused) for tp in wanted if tp.topic not in seen]
-    return error, found
-
-
-def _readable(
-    authorizer: RequestAuthorizer, conn: Connection, partitions: Iterable[TopicPartition]
-) -> set[str]:
-    """Return the topics of these partitions that a client may know of."""
-    topics = dict.fromkeys(tp.topic for tp in partitions)
-    return {t for t in topics if authorizer.allows(conn, _FETCH, DESCRIBE, TOPIC, t)}
+    if error is not ErrorCode.NONE:
+        return error, found
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    unseen = (FetchedOffset(tp, None, refused) for tp in wanted if not readable(tp.topic))
+    return error, itertools.chain(found, unseen)
 
 
 def _wanted(

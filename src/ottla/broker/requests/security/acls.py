@@ -6,12 +6,13 @@ filter deletes is said of the first filter that selects it. Kafka: `AclApis`, an
 `createAcls`, `deleteAcls` and `acls` (KIP-140, KIP-290).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from ottla.broker.authorization.acl_cache import AclCache
 from ottla.broker.requests.access import on_cluster
-from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.answers import ELEMENT_BYTES, STEP, Steps, answer
+from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, code_and_message, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.responses import respond
@@ -36,6 +37,7 @@ from ottla.security.acls import (
     Pattern,
     parse_principal,
 )
+from ottla.security.authorizer import AclAuthorizer
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from ottla.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
@@ -92,16 +94,25 @@ def _check_known(*numbers: int) -> None:
 
 def describe(
     server: AclsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: DescribeAclsRequest,
-) -> Parts:
-    r = DescribeAclsResponse
+) -> Parts | Later:
     wanted = _filter(request)
     if server.acl_cache is None:
         raise SecurityDisabledError("No Authorizer is configured on the broker")
+    return answer(server, conn, header, _described(server.acl_cache.authorizer, wanted))
+
+
+def _described(authorizer: AclAuthorizer, wanted: AclFilter) -> Steps:
+    r = DescribeAclsResponse
     resources: dict[Pattern, DescribeAclsResponse.DescribeAclsResource] = {}
-    for acl in server.acl_cache.authorizer.acls(wanted):
+    for number, acl in enumerate(_selected(authorizer, wanted), 1):
+        if acl is None:
+            yield 0
+            continue
+        if not number % STEP:
+            yield STEP * ELEMENT_BYTES
         kind, name, pattern_type = acl.pattern
         resource = resources.get(acl.pattern)
         if resource is None:
@@ -117,7 +128,17 @@ def describe(
                 permission_type=entry.permission,
             )
         )
-    return respond(header, r(resources=list(resources.values())))
+    return r(resources=list(resources.values()))
+
+
+def _selected(authorizer: AclAuthorizer, wanted: AclFilter) -> Iterator[Acl | None]:
+    """Yield the ACLs that a filter selects, and None now and then while it selects none."""
+    for number, pattern in enumerate(authorizer.patterns(), 1):
+        if wanted.selects(pattern):
+            found = (Acl(pattern, entry) for entry in authorizer.entries(pattern))
+            yield from filter(wanted.matches, found)
+        elif not number % STEP:
+            yield None
 
 
 # --- Create -------------------------------------------------------------------------------------

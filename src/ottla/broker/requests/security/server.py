@@ -17,6 +17,7 @@ from ottla.zookeeper.store import Store
 class AclsServer(Protocol):
     """What requests for ACLs may touch."""
 
+    world: World
     acl_cache: AclCache | None
 
     @property

@@ -4,12 +4,14 @@ Who may call: the router. Invariants: answered from memory, at once. Kafka: the 
 same names in `KafkaApis` and `Partition.activeProducerState`.
 """
 
+from collections.abc import Generator
+
 from ottla.broker.authorization.request_authorizer import allowed
 from ottla.broker.requests.access import Access, ForEach, Need, each_named
-from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.answers import ELEMENT_BYTES, STEP, Steps, answer
+from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, code_only, for_each, for_each_partition
 from ottla.broker.requests.portions import in_portions
-from ottla.broker.requests.responses import respond
 from ottla.broker.requests.transactions.server import TransactionsServer
 from ottla.log.log import Log
 from ottla.model.errors import ErrorCode, OttlaError
@@ -41,12 +43,18 @@ def _need_of_producers(topic: DescribeProducersRequest.TopicRequest) -> Need | N
 
 def describe_producers(
     server: TransactionsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: DescribeProducersRequest,
-) -> Parts:
+) -> Parts | Later:
+    return answer(server, conn, header, _described_producers(server, request))
+
+
+def _described_producers(server: TransactionsServer, request: DescribeProducersRequest) -> Steps:
+    """Describe each partition once, however often it is named."""
     r = DescribeProducersResponse
     topics = []
+    described: set[tuple[str, int]] = set()
     for topic in request.topics:
         error, message = ErrorCode.NONE, None
         problem = topic_name_problem(topic.name)
@@ -56,33 +64,42 @@ def describe_producers(
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             message = "This server does not host this topic-partition."
         partitions = []
-        for index in topic.partition_indexes:
+        for index in dict.fromkeys(topic.partition_indexes):
+            if (topic.name, index) in described:
+                continue
+            described.add((topic.name, index))
             responded = r.PartitionResponse(
                 partition_index=index, error_code=error, error_message=message
             )
             if error is ErrorCode.NONE:
                 try:
                     log = server.replicas.hosted(topic.name, index).local_log(leader_only=False)
-                    responded.active_producers = _producers(log)
+                    responded.active_producers = yield from _producers(log)
                 except OttlaError as failure:
                     responded.error_code = failure.code
             partitions.append(responded)
+            yield ELEMENT_BYTES
         topics.append(r.TopicResponse(name=topic.name, partitions=partitions))
-    return respond(header, r(topics=topics))
+        yield ELEMENT_BYTES
+    return r(topics=topics)
 
 
-def _producers(log: Log) -> list[DescribeProducersResponse.ProducerState]:
-    return [
-        DescribeProducersResponse.ProducerState(
-            producer_id=p.id,
-            producer_epoch=p.epoch,
-            last_sequence=p.last_sequence,
-            last_timestamp=p.last_timestamp,
-            coordinator_epoch=p.coordinator_epoch,
-            current_txn_start_offset=UNKNOWN_OFFSET if p.txn_first is None else p.txn_first,
+def _producers(log: Log) -> Generator[int, None, list[DescribeProducersResponse.ProducerState]]:
+    found = []
+    for number, p in enumerate(list(log.producers.producers.values()), 1):
+        found.append(
+            DescribeProducersResponse.ProducerState(
+                producer_id=p.id,
+                producer_epoch=p.epoch,
+                last_sequence=p.last_sequence,
+                last_timestamp=p.last_timestamp,
+                coordinator_epoch=p.coordinator_epoch,
+                current_txn_start_offset=UNKNOWN_OFFSET if p.txn_first is None else p.txn_first,
+            )
         )
-        for p in log.producers.producers.values()
-    ]
+        if not number % STEP:
+            yield STEP * ELEMENT_BYTES
+    return found
 
 
 def describe_transactions(
@@ -90,10 +107,20 @@ def describe_transactions(
     conn: Connection,
     header: RequestHeader,
     request: DescribeTransactionsRequest,
-) -> Parts:
+) -> Parts | Later:
+    return answer(server, conn, header, _described_transactions(server, conn, header, request))
+
+
+def _described_transactions(
+    server: TransactionsServer,
+    conn: Connection,
+    header: RequestHeader,
+    request: DescribeTransactionsRequest,
+) -> Steps:
+    """Describe each transactional id once, however often it is named."""
     r = DescribeTransactionsResponse
     states = []
-    for name in request.transactional_ids:
+    for name in dict.fromkeys(request.transactional_ids):
         error, found = server.transactions.describe(name)
         state = r.TransactionState(error_code=error, transactional_id=name)
         if found is not None:
@@ -109,8 +136,10 @@ def describe_transactions(
             state.transaction_timeout_ms = found.timeout_ms
             state.transaction_start_time_ms = found.start_ms
             state.topics = [r.TopicData(topic=t, partitions=ids) for t, ids in topics.items()]
+            yield ELEMENT_BYTES * len(topics) + 8 * len(found.partitions)
         states.append(state)
-    return respond(header, r(transaction_states=states))
+        yield ELEMENT_BYTES
+    return r(transaction_states=states)
 
 
 def list_transactions(
@@ -118,25 +147,35 @@ def list_transactions(
     conn: Connection,
     header: RequestHeader,
     request: ListTransactionsRequest,
-) -> Parts:
+) -> Parts | Later:
+    return answer(server, conn, header, _listed_transactions(server, conn, header, request))
+
+
+def _listed_transactions(
+    server: TransactionsServer,
+    conn: Connection,
+    header: RequestHeader,
+    request: ListTransactionsRequest,
+) -> Steps:
     r = ListTransactionsResponse
     error, found, unknown = server.transactions.select(
         set(request.producer_id_filters), list(request.state_filters), request.duration_filter
     )
-    states = [
-        r.TransactionState(
-            transactional_id=t.transactional_id,
-            producer_id=t.producer_id,
-            transaction_state=t.state.label,
-        )
-        for t in found
+    states = []
+    for number, t in enumerate(found, 1):
         if allowed(
             server.authorizer, conn, header.api_key, DESCRIBE, TRANSACTIONAL_ID, t.transactional_id
-        )
-    ]
-    return respond(
-        header, r(error_code=error, unknown_state_filters=unknown, transaction_states=states)
-    )
+        ):
+            states.append(
+                r.TransactionState(
+                    transactional_id=t.transactional_id,
+                    producer_id=t.producer_id,
+                    transaction_state=t.state.label,
+                )
+            )
+        if not number % STEP:
+            yield STEP * ELEMENT_BYTES
+    return r(error_code=error, unknown_state_filters=unknown, transaction_states=states)
 
 
 DESCRIBE_PRODUCERS = Api(
