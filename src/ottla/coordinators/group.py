@@ -100,6 +100,21 @@ class Member:
         return next(name for name, _ in self.protocols if name in candidates)
 
 
+def member_bytes(member_id: str, client_id: str, protocols: Protocols) -> int:
+    """Return about what a member takes; Python has up to four bytes for a character."""
+    offered = sum(200 + 4 * len(name) + len(metadata) for name, metadata in protocols)
+    return 1000 + 4 * (len(member_id) + len(client_id)) + offered
+
+
+class GroupMemory:
+    """What the members of all groups take in memory."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
 class MemberSummary(NamedTuple):
     """A member as DescribeGroups shows it."""
 
@@ -141,6 +156,10 @@ class Group:
         self.initial_remaining_ms = 0
         """by how much this wait may still be extended"""
         self.new_member_added = False
+        self.bytes = 0
+        """about what the members take"""
+        self.memory: GroupMemory | None = None
+        """where that counts, once the group is served"""
 
     def __repr__(self) -> str:
         return f"Group({self.group_id} {self.state.value} generation={self.generation})"
@@ -210,7 +229,19 @@ class Group:
         member.session_timeout_ms = session_timeout_ms
         self.set_join_request(member, join_request)
 
+    def count_in(self, memory: GroupMemory | None) -> None:
+        """Have the members counted there from now on; None: nowhere any more."""
+        if self.memory is not None:
+            self.memory.bytes -= self.bytes
+        self.memory = memory
+        if memory is not None:
+            memory.bytes += self.bytes
+
     def _count(self, member: Member, change: int) -> None:
+        size = change * member_bytes(member.member_id, member.client_id, member.protocols)
+        self.bytes += size
+        if self.memory is not None:
+            self.memory.bytes += size
         for name in {name for name, _ in member.protocols}:
             self._supported[name] = self._supported.get(name, 0) + change
 
@@ -236,7 +267,9 @@ class Group:
     def replace_static_member(self, instance_id: str, old_id: str, new_id: str) -> Member:
         """Give a static member a new id; the place in the group stays (KIP-345)."""
         member = self.members.pop(old_id)
+        self._count(member, -1)
         member.member_id = new_id
+        self._count(member, 1)
         self.members[new_id] = member
         if self.leader == old_id:
             self.leader = new_id

@@ -26,6 +26,10 @@ INVALID_SESSION_ID = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
+ENTRY_BYTES = 400
+MOST_CLIENT_BYTES = 64 << 20
+"""What all sessions of clients may take. Beyond it new ones are not kept, and one that has grown
+since is closed: its client goes on with full fetches, as where Kafka has no slot."""
 EVICTION_MS = 120_000
 """A session unused, or old, for this long may be evicted by one that is worth no more."""
 
@@ -112,12 +116,15 @@ class FetchSession:
 
     __slots__ = (
         "authorized_for",
+        "bytes",
+        "cached_bytes",
         "cached_size",
         "created_ms",
         "dirty",
         "entries",
         "epoch",
         "id",
+        "kept_bytes",
         "last_used_ms",
         "privileged",
         "replica_epoch",
@@ -141,6 +148,10 @@ class FetchSession:
         self.created_ms = now_ms
         self.last_used_ms = now_ms
         self.cached_size = 0
+        self.bytes = self.cached_bytes = 0
+        """about what the entries take: now, and when the cache counted them"""
+        self.kept_bytes = 0
+        """the same when the session was kept"""
         self.waiting: Waiting | None = None
         self.authorized_for: object = None
         """the client that `topics_allowed` is about, and the generation of the ACLs"""
@@ -152,10 +163,12 @@ class FetchSession:
         entry = self.entries.get(key)
         if entry is None:
             entry = self.entries[key] = FetchEntry(self, topic, topic_id, index)
+            self.bytes += _size(topic)
             if topic is None:
                 self.unnamed = True
-        elif entry.topic is None:
+        elif entry.topic is None and topic is not None:
             entry.topic = topic
+            self.bytes += _size(topic) - _size(None)
         self.dirty[entry] = None
         return entry
 
@@ -173,6 +186,7 @@ class FetchSession:
         """Drop a partition; unknown ones are ignored."""
         entry = self.entries.pop((topic_id if self.uses_topic_ids else topic or "", index), None)
         if entry is not None:
+            self.bytes -= _size(entry.topic)
             self.dirty.pop(entry, None)
             entry.detach()
 
@@ -197,6 +211,11 @@ class FetchSession:
         return f"FetchSession({kind} id={self.id} epoch={self.epoch} entries={len(self.entries)})"
 
 
+def _size(topic: str | None) -> int:
+    """Return what an entry takes; Python has up to four bytes for a character."""
+    return ENTRY_BYTES if topic is None else ENTRY_BYTES + 4 * len(topic)
+
+
 def next_epoch(epoch: int) -> int:
     """Return the epoch after `epoch`; it wraps to 1, for 0 means a new session."""
     if epoch < 0:
@@ -213,6 +232,7 @@ class SessionCache:
         # Ordered by last use, the oldest first.
         self._sessions: dict[int, FetchSession] = {}
         self._entries = 0
+        self._client_bytes = 0
         self.evicted_total = 0
 
     def __len__(self) -> int:
@@ -246,6 +266,10 @@ class SessionCache:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if known.uses_topic_ids != uses_topic_ids:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        grown = not known.privileged and known.bytes > known.kept_bytes
+        if grown and self._client_bytes > MOST_CLIENT_BYTES:
+            self.remove(session_id)
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         known.epoch = next_epoch(epoch)
         self._touch(known, now_ms)
         return known
@@ -257,13 +281,21 @@ class SessionCache:
         if not session.entries:
             self.remove(session.id)
             return
+        self._count(session)
+
+    def _count(self, session: FetchSession) -> None:
         self._entries += len(session) - session.cached_size
         session.cached_size = len(session)
+        if not session.privileged:
+            self._client_bytes += session.bytes - session.cached_bytes
+            session.cached_bytes = session.bytes
 
     def keep(self, session: FetchSession, now_ms: float) -> int:
         """Take in the session of a full request if there is room; return its id, 0 if not."""
         assert session.id == INVALID_SESSION_ID
         if not session.entries:
+            return INVALID_SESSION_ID
+        if not session.privileged and self._client_bytes + session.bytes > MOST_CLIENT_BYTES:
             return INVALID_SESSION_ID
         if len(self._sessions) >= self._slots and not self._evict(session, now_ms):
             return INVALID_SESSION_ID
@@ -271,8 +303,8 @@ class SessionCache:
         while session_id in self._sessions or session_id == INVALID_SESSION_ID:
             session_id = self._new_id()
         session.id = session_id
-        session.cached_size = len(session)
-        self._entries += len(session)
+        session.kept_bytes = session.bytes
+        self._count(session)
         self._sessions[session_id] = session
         return session_id
 
@@ -280,6 +312,7 @@ class SessionCache:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._entries -= session.cached_size
+            self._client_bytes -= session.cached_bytes
             session.close()
             session.id = INVALID_SESSION_ID
 

@@ -30,7 +30,12 @@ from ottla.security.acls import (
 from ottla.security.principals import Principal
 
 MOST_DECISIONS = 50_000
-"""Decisions that are remembered: about ten megabytes. When it is full, all are forgotten."""
+MOST_CHARACTERS = 2_000_000
+"""Decisions that are remembered, and how long their names are together: about 20 MB, whatever the
+names are. When that is full, all are forgotten."""
+
+LONGEST_REMEMBERED = 249
+"""No topic has a longer name: of others nothing is remembered."""
 
 SUPER_USER = "a super user"
 NO_ACL_FOUND = "no ACL is about the resource, and allow.everyone.if.no.acl.found is"
@@ -66,6 +71,7 @@ class AclAuthorizer:
         self._prefix_lengths: dict[int, list[int]] = {}
         self._with_length: dict[tuple[int, int], int] = {}
         self._decisions: dict[tuple[Principal, str, int, int, str], bool] = {}
+        self._characters = 0
         self._of_any: dict[tuple[Principal, str, int, int], bool] = {}
 
     # --- the ACLs -------------------------------------------------------------------------------
@@ -83,7 +89,7 @@ class AclAuthorizer:
             del self._entries[pattern], self._rules[pattern]
         if pattern.pattern_type == PREFIXED and bool(new) != bool(known):
             self._count_length(pattern, 1 if new else -1)
-        self._decisions.clear()
+        self._forget()
         self._of_any.clear()
         self.generation += 1
         return True
@@ -135,10 +141,19 @@ class AclAuthorizer:
         key = (principal, host, operation, resource_type, name)
         known = self._decisions.get(key)
         if known is None:
-            if len(self._decisions) >= MOST_DECISIONS:
-                self._decisions.clear()
-            known = self._decisions[key] = self.decide(*key).allowed
+            known = self.decide(*key).allowed
+            length = len(name) + len(principal.name)
+            if length > LONGEST_REMEMBERED:
+                return known
+            self._characters += length
+            if len(self._decisions) >= MOST_DECISIONS or self._characters > MOST_CHARACTERS:
+                self._forget()
+            self._decisions[key] = known
         return known
+
+    def _forget(self) -> None:
+        self._decisions.clear()
+        self._characters = 0
 
     def decide(
         self, principal: Principal, host: str, operation: int, resource_type: int, name: str
@@ -169,6 +184,8 @@ class AclAuthorizer:
         key = (principal, host, operation, resource_type)
         known = self._of_any.get(key)
         if known is None:
+            if len(principal.name) > LONGEST_REMEMBERED:
+                return self._decide_any(*key)
             if len(self._of_any) >= MOST_DECISIONS:
                 self._of_any.clear()
             known = self._of_any[key] = self._decide_any(*key)

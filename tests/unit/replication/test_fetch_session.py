@@ -9,6 +9,7 @@ from ottla.replication.fetch_session import (
     EVICTION_MS,
     FINAL_EPOCH,
     MAX_EPOCH,
+    MOST_CLIENT_BYTES,
     SessionCache,
     next_epoch,
 )
@@ -138,3 +139,41 @@ def test_closing_leaves_the_sources(cache):
     cache.remove(session_id)
     assert source.left == [1, 0]
     assert cache.statistics() == {"sessions": 0, "partitions": 0, "evicted_total": 0}
+
+
+LONG_NAME = "n" * 249
+
+
+def named(cache, partitions, *, now=0, follower=False):
+    session = cache.open(0, 0, is_follower=follower, uses_topic_ids=False, now_ms=now)
+    for index in range(partitions):
+        session.entry(LONG_NAME, bytes(16), index)
+    return session
+
+
+def test_sessions_of_clients_are_bounded_in_bytes():
+    numbers = itertools.count(1)
+    cache = SessionCache(slots=1000, new_id=lambda: next(numbers))
+    ids = [cache.keep(named(cache, 10_000), 0) for _ in range(8)]
+    assert 0 in ids, "no more are kept"
+    assert cache._client_bytes <= MOST_CLIENT_BYTES
+    assert cache.keep(named(cache, 10_000, follower=True), 0), "followers are not clients"
+    known = ids[0]
+    grown = go_on(cache, known, 1, ids=False)
+    for index in range(20_000, 50_000):
+        grown.entry(LONG_NAME, bytes(16), index)
+    cache.settle(grown)
+    assert go_on(cache, known, 2, ids=False) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert go_on(cache, ids[1], 1, ids=False) is not ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    for session_id in ids:
+        cache.remove(session_id)
+    assert cache._client_bytes == 0
+
+
+def test_what_a_session_forgets_is_given_back():
+    numbers = itertools.count(1)
+    cache = SessionCache(slots=1000, new_id=lambda: next(numbers))
+    session = named(cache, 10)
+    for index in range(10):
+        session.forget(LONG_NAME, bytes(16), index)
+    assert session.bytes == 0

@@ -33,6 +33,8 @@ Entity = tuple[str | None, str | None]
 Bounds = Mapping[str, float]
 
 _MOST_RATES = 10_000
+LONGEST_CLIENT_ID = 255
+"""No znode of a client's quota has a longer name; clients alike up to here share a rate."""
 
 
 class Used(NamedTuple):
@@ -80,6 +82,8 @@ class ClientQuotas:
 
     def bound(self, name: str, user: str, client: str) -> tuple[float, Entity]:
         """Return the bound in force and who shares it: what they use counts together."""
+        if len(client) > LONGEST_CLIENT_ID:
+            client = client[:LONGEST_CLIENT_ID]  # rates are kept by it
         key = (name, user, client)
         found = self._found.get(key)
         if found is None:

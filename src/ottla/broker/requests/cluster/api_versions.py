@@ -19,6 +19,8 @@ from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 FIRST_VERSION_WITH_SOFTWARE = 3
+MOST_KEPT = 100
+"""characters that are kept of what a client says of its software"""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -46,7 +48,8 @@ def handle(
         software = request.client_software_name, request.client_software_version
         if not all(map(_SOFTWARE.fullmatch, software)):
             return respond(header, ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST))
-        conn.software = software
+        name, version = software
+        conn.software = name[:MOST_KEPT], version[:MOST_KEPT]  # for as long as it is connected
     else:
         conn.software = UNKNOWN_SOFTWARE
     entries = [

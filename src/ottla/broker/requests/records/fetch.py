@@ -19,8 +19,8 @@ from ottla.broker.requests.error_bodies import NONE, Each
 from ottla.broker.requests.records.leader_hints import name_leader
 from ottla.broker.requests.records.server import RecordsServer
 from ottla.broker.requests.responses import count_no_error, hold_back, respond
-from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.ids import ZERO_UUID
+from ottla.model.errors import ErrorCode, InvalidTopicError, OttlaError
+from ottla.model.ids import MAX_TOPIC_NAME_LENGTH, ZERO_UUID
 from ottla.model.ports import Buffer
 from ottla.model.protocol import (
     CONSUMER,
@@ -233,6 +233,8 @@ def _update(
     for topic in request.topics:
         topic_id = bytes(topic.topic_id) if by_id else ZERO_UUID
         name = _topic_name(server, topic_id) if by_id else topic.topic
+        if name is not None and len(name) > MAX_TOPIC_NAME_LENGTH:
+            raise InvalidTopicError("a name that no topic can have")
         for item in topic.partitions:
             entry = session.entry(name, topic_id, item.partition)
             entry.fetch_offset = item.fetch_offset

@@ -1,0 +1,73 @@
+"""What members and ids of members leave in memory is bounded, whatever their names are."""
+
+import pytest
+
+from ottla.coordinators import groups
+from ottla.coordinators.group_events import GroupSettings, Join, JoinRequested, Reply
+from ottla.coordinators.groups import Groups
+from ottla.coordinators.timers import Now
+from ottla.model.errors import ErrorCode
+
+NOW = Now(0.0, 0)
+LONG = "\U0001f600" + "x" * 32_700
+
+
+@pytest.fixture
+def served():
+    return Groups(GroupSettings(6000, 1_800_000, 3000))
+
+
+def join(served, group="g", *, member="", client="c", protocols=(("p", b""),), known_id=True, n=0):
+    request = Join(
+        group, member, None, client, "/h", 1_800_000, 1_800_000, "x", tuple(protocols),
+        member_id_suffix=f"s{n}", requires_known_member_id=known_id,
+    )  # fmt: skip
+    effects = served.handle(JoinRequested(n, request), NOW)
+    replies = [e.result for e in effects if isinstance(e, Reply) and e.request_id == n]
+    return replies[0] if replies else None
+
+
+def test_ids_that_nobody_uses_are_forgotten_the_oldest_first(served):
+    for n in range(1000):
+        assert join(served, f"g{n}", client=LONG, n=n).error is ErrorCode.MEMBER_ID_REQUIRED
+    given = [(g.group_id, m) for g in served.groups.values() for m in g.pending_members]
+    assert 4 * sum(len(g) + len(m) for g, m in given) <= groups.MOST_PENDING_BYTES
+    assert len(served.groups) == len(given), "a group that was nothing but such an id is gone, too"
+    assert "g999" in served.groups
+    assert "g0" not in served.groups
+    assert served._given_bytes <= groups.MOST_PENDING_BYTES
+
+
+def test_an_id_that_is_used_counts_no_more(served):
+    member = join(served).member_id
+    assert served._given_bytes > 0
+    assert join(served, member=member, n=1) is None, "it waits for the others"
+    assert served._given_bytes == 0
+    assert not served._given
+
+
+def test_a_member_offers_a_hundred_protocols_at_most(served):
+    many = [(str(i), b"") for i in range(19_000)]
+    assert join(served, protocols=many, known_id=False).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert served.memory.bytes == 0
+
+
+def test_members_of_a_group_and_of_all_are_bounded_in_bytes(served):
+    megabytes = [("p", bytes(1 << 20))]
+    errors = [join(served, protocols=megabytes, known_id=False, n=n) for n in range(80)]
+    refused = [n for n, result in enumerate(errors) if result is not None]
+    assert 60 <= refused[0] < 64
+    assert errors[refused[0]].error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    for n in range(100, 300):
+        join(served, f"h{n}", protocols=megabytes, known_id=False, n=n)
+    assert served.memory.bytes <= groups.MOST_BYTES
+    assert join(served, "i", known_id=False, n=999) is None, "there is room for a usual member"
+
+
+def test_what_leaves_is_given_back(served):
+    member = join(served, known_id=False, protocols=[("p", bytes(5000))])
+    assert member is None
+    (group,) = served.groups.values()
+    assert served.memory.bytes == group.bytes > 5000
+    group.remove(next(iter(group.members)))
+    assert served.memory.bytes == group.bytes == 0
