@@ -41,6 +41,10 @@ class _Timer:
         self.queued_ms: float | None = None  # its place in the heap
 
 
+MOST_CANCELLED = 64
+"""Cancelled timers that are kept in any case: most are set again."""
+
+
 class Timers(Generic[Key]):
     """Keys and when they expire, in milliseconds of the monotonic clock."""
 
@@ -48,12 +52,15 @@ class Timers(Generic[Key]):
         self._heap: list[tuple[float, int, Key]] = []
         self._timers: dict[Key, _Timer] = {}
         self._count = 0
+        self._cancelled = 0
 
     def set(self, key: Key, due_ms: float) -> None:
         """Let `key` expire at `due_ms`, and not at the time it was set to before."""
         timer = self._timers.get(key)
         if timer is None:
             timer = self._timers[key] = _Timer()
+        elif timer.due_ms is None:
+            self._cancelled -= 1
         timer.due_ms = due_ms
         queued_ms = timer.queued_ms
         if queued_ms is None or due_ms < queued_ms:
@@ -62,8 +69,23 @@ class Timers(Generic[Key]):
     def cancel(self, key: Key) -> None:
         """Do not let `key` expire; nothing happens if it is not set."""
         timer = self._timers.get(key)
-        if timer is not None:
+        if timer is not None and timer.due_ms is not None:
             timer.due_ms = None
+            self._cancelled += 1
+            if self._cancelled > max(MOST_CANCELLED, len(self._timers) // 2):
+                self._forget_cancelled()
+
+    def _forget_cancelled(self) -> None:
+        """Drop what is cancelled: its keys, which clients named, would stay until it were due."""
+        self._timers = {k: t for k, t in self._timers.items() if t.due_ms is not None}
+        timers = self._timers
+        self._heap = [
+            entry
+            for entry in self._heap
+            if (timer := timers.get(entry[2])) is not None and timer.queued_ms == entry[0]
+        ]
+        heapq.heapify(self._heap)
+        self._cancelled = 0
 
     def _push(self, key: Key, timer: _Timer, due_ms: float) -> None:
         timer.queued_ms = due_ms
@@ -91,6 +113,7 @@ class Timers(Generic[Key]):
             del self._timers[key]
             if due_ms is not None:
                 return key
+            self._cancelled -= 1
         return None
 
     def __len__(self) -> int:

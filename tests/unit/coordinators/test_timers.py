@@ -88,3 +88,20 @@ def test_a_timer_may_be_set_when_it_expires():
             if len(at) < 3:
                 timers.set(key, now_ms + 5)
     assert at == [1, 6, 11]
+
+
+def test_cancelled_timers_do_not_stay_until_they_were_due():
+    timers = Timers()
+    for n in range(10_000):
+        timers.set(("g", n), 1_800_000.0 + n)
+        if n % 100:
+            timers.cancel(("g", n))
+    assert len(timers) < 400
+    assert len(timers._timers) < 400
+    timers.set(("g", 1), 5.0)
+    found = []
+    while (key := timers.pop(4_000_000.0)) is not None:
+        found.append(key)
+    assert found == [("g", 1), *(("g", n) for n in range(0, 10_000, 100))]
+    assert timers._cancelled == 0
+    assert not timers._timers
