@@ -2,7 +2,8 @@
 
 Who may call: the broker's process. Invariants: one request per connection, which is closed after
 its response; a body in a request is not read; a request's size, the number of connections and the
-time of each are bounded, so that no client blocks anything; nothing is logged of what clients send.
+time of each are bounded, so that no client blocks anything; where all places are taken, who has
+sent no request or does not read its response gives way; nothing is logged of what clients send.
 Bound to a loopback address, it serves requests for `localhost` and for IP addresses only: a web
 page whose own host name was pointed at this machine (DNS rebinding) gets nothing.
 """
@@ -123,10 +124,25 @@ class _Connection(asyncio.Protocol):
         self._transport = stream = cast("asyncio.Transport", transport)
         connections = self._server.connections
         if len(connections) >= MAX_CONNECTIONS:
-            stream.abort()
-            return
-        connections.add(self)
+            idle = next((c for c in connections if c.asked_nothing), None)
+            idle = idle or next((c for c in connections if c.was_answered), None)
+            if idle is None:
+                stream.abort()
+                return
+            connections.pop(idle)
+            idle.abort()
+        connections[self] = None
         self._abort_after(REQUEST_WITHIN_S)
+
+    @property
+    def asked_nothing(self) -> bool:
+        """Whether no request came yet."""
+        return self._task is None
+
+    @property
+    def was_answered(self) -> bool:
+        """Whether nothing is left but that the client reads its response."""
+        return self._task is not None and self._task.done()
 
     def _abort_after(self, seconds: float) -> None:
         if self._timer is not None:
@@ -188,7 +204,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self._transport = None
-        self._server.connections.discard(self)
+        self._server.connections.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
@@ -206,7 +222,8 @@ class HttpServer:
         respond: Callable[[HttpRequest], Awaitable[HttpResponse]],
     ) -> None:
         self.respond = respond
-        self.connections: set[_Connection] = set()
+        self.connections: dict[_Connection, None] = {}
+        """the oldest first"""
         self._world = world
         self._host = host
         self._wanted_port = port

@@ -167,21 +167,52 @@ def test_those_who_send_nothing_or_take_nothing_are_closed_in_time(monkeypatch):
     served(work)
 
 
-def test_more_connections_than_allowed_are_closed_at_once():
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET /long HTTP/1.1\r\n\r\n"])
+def test_who_asks_nothing_or_reads_nothing_gives_way(sent):
+    """A probe is answered however many connections others hold open."""
+
     async def work(server):
+        held = [
+            await asyncio.open_connection("127.0.0.1", server.port, limit=1)
+            for _ in range(MAX_CONNECTIONS)
+        ]
+        for _, writer in held:
+            writer.write(sent)
+        await soon(lambda: len(server.connections) == MAX_CONNECTIONS)
+        if sent.endswith(b"\r\n\r\n"):
+            await soon(lambda: all(c.was_answered for c in server.connections))
+        for _ in range(3):
+            head, _ = await ask(server.port, b"GET / HTTP/1.1\r\n\r\n")
+            assert head.startswith("HTTP/1.1 200")
+        assert len(server.connections) <= MAX_CONNECTIONS
+        for _, writer in held:
+            writer.transport.abort()
+        await soon(lambda: not server.connections)
+
+    served(work)
+
+
+def test_more_requests_at_once_than_allowed_are_closed_at_once():
+    async def work(server):
+        waits = asyncio.Event()
+
+        async def slow(request):
+            await waits.wait()
+            return plain(200, request.path)
+
+        server.respond = slow
         held = [
             await asyncio.open_connection("127.0.0.1", server.port) for _ in range(MAX_CONNECTIONS)
         ]
-        await soon(lambda: len(server.connections) == MAX_CONNECTIONS)
+        for _, writer in held:
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await soon(lambda: sum(not c.asked_nothing for c in server.connections) == MAX_CONNECTIONS)
         head, _ = await ask(server.port, b"GET / HTTP/1.1\r\n\r\n", end=False)
         assert head == ""
-        held.pop()[1].close()
-        await soon(lambda: len(server.connections) < MAX_CONNECTIONS)
-        head, _ = await ask(server.port, b"GET / HTTP/1.1\r\n\r\n")
-        assert head.startswith("HTTP/1.1 200")
-        for _, writer in held:
+        waits.set()
+        for reader, writer in held:
+            assert (await reader.read()).startswith(b"HTTP/1.1 200")
             writer.close()
-        await asyncio.sleep(0.05)
 
     served(work)
 
