@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TextIO
 
 from ottla.admin import process, tables
+from ottla.model.printable import printable
 
 quiet = verbose = False
 """What --quiet and --verbose set for every command."""
@@ -70,7 +71,7 @@ def complain(text: str) -> None:
     """Print what went wrong to standard error; where that fails nothing more can be done."""
     try:
         for line in text.split("\n"):
-            sys.stderr.write(tables.printable(line) + "\n")
+            sys.stderr.write(printable(line) + "\n")
         sys.stderr.flush()
     except OSError:
         process.give_up(sys.stderr)
@@ -135,7 +136,7 @@ def print_table(
 ) -> None:
     """Print rows: aligned on a terminal, separated by tabs in a pipe (see `tables.write`)."""
     if title:
-        sys.stdout.write(("# " if _tabs else "") + tables.printable(title) + "\n")
+        sys.stdout.write(("# " if _tabs else "") + printable(title) + "\n")
     tables.write(columns, rows, sys.stdout, tabs=_tabs)
 
 
@@ -149,7 +150,7 @@ def print_results(output: Format, rows: Sequence[Mapping[str, object]]) -> None:
 
 def print_line(text: str) -> None:
     """Print one line of data to standard output."""
-    sys.stdout.write(tables.printable(text) + "\n")
+    sys.stdout.write(printable(text) + "\n")
 
 
 def print_prose(text: str, hanging: int = 2) -> None:
@@ -168,7 +169,7 @@ def say_prose(text: str, hanging: int = 2) -> None:
 
 
 def _broken(text: str, hanging: int, out: TextIO) -> str:
-    line = tables.printable(text)
+    line = printable(text)
     if out.isatty():
         import shutil  # noqa: PLC0415 - only for a terminal
         import textwrap  # noqa: PLC0415

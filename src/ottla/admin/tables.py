@@ -10,6 +10,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TextIO
 
+from ottla.model.printable import printable
+
 GAP, NARROW_GAP = 2, 1
 CLEAR = "\x1b[H\x1b[2J"
 """To a terminal: the cursor home, the screen empty."""
@@ -33,16 +35,6 @@ def good(text: str) -> Styled:
 def bad(text: str) -> Styled:
     """Return a cell that says that something is wrong."""
     return Styled(text, "red")
-
-
-def printable(text: str) -> str:
-    r"""Return text without control, format and line separator characters: `\x1b` for ESC."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode()
-        for c in text
-    )
 
 
 def colours(out: TextIO) -> bool:

@@ -1,18 +1,20 @@
 """The process's own log, by --log-file: a line is written at once, a full file is set aside.
 
-Who may call: `process`. Invariants: what is kept of full files is `log.predecessors`'; a file that
-cannot be renamed grows on, and lines are still written. With `--log-format json` each line is one
-object, whatever a message contains.
+Who may call: `process`, `program`. Invariants: a record is one line, whatever clients chose of it;
+what is kept of full files is `log.predecessors`'; a file that cannot be renamed grows on, and lines
+are still written. With `--log-format json` each line is one object, whatever a message contains.
 """
 
 import logging
 import re
 import time
+from typing import Any
 
 import msgspec
 
 from ottla.log.predecessors import Keep, Predecessors
 from ottla.model.ports import Files
+from ottla.model.printable import printable
 
 
 def wall_ms() -> int:
@@ -22,6 +24,30 @@ def wall_ms() -> int:
 
 FIELD = re.compile(r"(?:^|\s)([a-zA-Z_][\w.]*)=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\S*)")
 """`key=value` in a line of a log; a value with spaces stands between quotation marks."""
+
+
+MOST_CHARACTERS = 8192
+"""of a line of text; what is cut off is counted"""
+
+
+class LineFormatter(logging.Formatter):
+    r"""Each record as one line of text: control characters, line ends among them, are escaped.
+
+    Names, ids and reasons are what a client sent: without this they make lines of their own. The
+    lines of a traceback follow, each behind a tab. A record that names its `event` is not cut.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        return super().format(record).replace("\n", "\n\t")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        text = printable(super().formatMessage(record))
+        if len(text) > MOST_CHARACTERS and not hasattr(record, "event"):
+            return f"{text[:MOST_CHARACTERS]}... ({len(text)} characters)"
+        return text
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        return "\n".join(map(printable, super().formatException(ei).split("\n")))
 
 
 class JsonFormatter(logging.Formatter):

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ottla.admin.output import plural
-from ottla.admin.tables import printable
+from ottla.model.printable import printable
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 KIB = 1024

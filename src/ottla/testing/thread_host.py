@@ -18,6 +18,7 @@ from typing import Any
 
 from ottla.broker.broker import Broker
 from ottla.broker.process import load_config
+from ottla.broker.program import line_formatter
 from ottla.model.errors import OttlaError, StartupError
 from ottla.model.state_changes import LOGGER_NAME
 from ottla.net.runtime import RealWorkers, loop_factory
@@ -27,7 +28,6 @@ from ottla.testing.folder_removal import FolderRemoval
 
 OPEN_FILES = 512
 """Of each broker: the descriptors are this process's."""
-LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
 """As of a broker's process."""
 END_S = 10.0
 LONGEST_PAUSE_S = 3600.0
@@ -96,7 +96,7 @@ class _Node:
         self._loop = (loop_factory() or asyncio.new_event_loop)()
         self._layer: FaultLayer | None = None
         self._file = logging.FileHandler(log, encoding="utf-8")
-        self._file.setFormatter(logging.Formatter(LOG_FORMAT, "%Y-%m-%dT%H:%M:%S"))
+        self._file.setFormatter(line_formatter())
         self._main: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 

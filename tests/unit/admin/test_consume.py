@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ottla.admin.commands import record_output
 from ottla.admin.operations.consume import Reader
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
@@ -99,3 +100,11 @@ def test_no_record_comes_after_the_last_one_that_was_wanted(wanted):
     assert len(found) == wanted
     for tp, position in positions.items():
         assert position == sum(given == tp for given, _ in found)
+
+
+def test_what_would_steer_a_terminal_is_escaped():
+    """Into a pipe bytes go as they are."""
+    shown = record_output.for_terminal
+    assert shown(b"\x1b]0;title\x07\x9b2J\r\n") == b"\\x1b]0;title\\x07\\x9b2J\\r\n"
+    assert shown("größe 名前\t\n".encode()) == "größe 名前\t\n".encode()
+    assert shown("\x9b\u202e".encode()) == b"\\x9b\\u202e"

@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from ottla.broker.process_log import JsonFormatter
+from ottla.broker.process_log import MOST_CHARACTERS, JsonFormatter
+from ottla.broker.program import line_formatter
 
 
 def record_of(message, *values, error=None):
@@ -93,3 +94,35 @@ def test_a_broker_writes_only_such_lines(tmp_path):
     lines = (tmp_path / "server.log").read_text().splitlines()
     events = [json.loads(line)["event"] for line in lines]
     assert "open files" in events
+
+
+FORGED = "2026-11-27T00:00:00.000 INFO ottla.authorizer denied principal=User:victim"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x85", "\u2028", "\u2029"])
+def test_a_line_of_text_is_one_line_whatever_a_client_calls_itself(end):
+    name = f"g{end}{FORGED}\x1b]0;title\x07\udcff"
+    line = line_formatter().format(record_of("rebalance begins group=%s", name))
+    assert len(line.splitlines()) == 1
+    assert line.isprintable()
+    assert "ottla.x rebalance begins group=g\\" in line
+    line.encode()
+
+
+def test_text_of_any_language_stays():
+    line = line_formatter().format(record_of("group=%s", "größe 名前 é"))
+    assert line.endswith("group=größe 名前 é")
+
+
+def test_lines_of_a_traceback_cannot_be_taken_for_others():
+    text = line_formatter().format(record_of("failed", error=ValueError(f"x\n{FORGED}\x1b[2J")))
+    first, *rest = text.splitlines()
+    assert first.endswith("ottla.x failed")
+    assert rest
+    assert all(line.startswith("\t") and "\x1b" not in line for line in rest)
+
+
+def test_a_very_long_line_is_cut():
+    line = line_formatter().format(record_of("joins reason=%s", "r" * 32_000))
+    assert len(line) < MOST_CHARACTERS + 50
+    assert line.endswith(" characters)")

@@ -1,4 +1,4 @@
-"""What the authorizer remembers of decisions is bounded by its size, whatever names are asked for."""
+"""What the authorizer remembers of decisions is bounded by its size, whatever the names are."""
 
 from ottla.security import authorizer
 from ottla.security.acls import DESCRIBE, TOPIC

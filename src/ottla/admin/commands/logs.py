@@ -9,7 +9,7 @@ from typing import Annotated
 
 from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.output import Format, complain, say
-from ottla.admin.tables import printable
+from ottla.model.printable import printable
 
 EXIT_DAMAGED = 1
 

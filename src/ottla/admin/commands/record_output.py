@@ -22,6 +22,7 @@ from ottla.admin.progress import Progress
 from ottla.admin.session import world
 from ottla.model.errors import OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition, uuid_from_text
+from ottla.model.printable import printable
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import Client
 from ottla.wire.records import Record
@@ -64,6 +65,7 @@ class Printer:
         self._out = sys.stdout.buffer
         self.progress = Progress(shown=wanted.count or not sys.stdout.isatty())
         self._text = None if wanted.count else _form(wanted)
+        self._escapes = sys.stdout.isatty()
 
     def __call__(self, tp: TopicPartition, record: Record) -> bool:
         if self._grep is not None and not (
@@ -74,7 +76,8 @@ class Printer:
         if self._text is None:
             self.counts[tp] = self.counts.get(tp, 0) + 1
         else:
-            self._out.write(self._text(tp, record))
+            text = self._text(tp, record)
+            self._out.write(for_terminal(text) if self._escapes else text)
         self.count += 1
         self.progress.add(1, size)
         return self._most is None or self.count < self._most
@@ -82,6 +85,23 @@ class Printer:
     def flush(self) -> None:
         """Hand on what was printed: before it can be committed, and while nothing comes."""
         self._out.flush()
+
+
+def for_terminal(data: bytes) -> bytes:
+    r"""Return bytes of a record for a terminal: what would steer it is escaped, as `\x1b`.
+
+    Line ends and tabs stay, and so does text of any language. Into a pipe bytes go as they are.
+    """
+    text = data.decode("utf-8", errors="surrogateescape")
+    return data if text.isprintable() else "".join(map(_shown, text)).encode()
+
+
+def _shown(char: str) -> str:
+    if char in "\n\t":
+        return char
+    if "\udc80" <= char <= "\udcff":  # a byte that is no text
+        return f"\\x{ord(char) & 0xFF:02x}"
+    return printable(char)
 
 
 def _form(wanted: Wanted) -> Callable[[TopicPartition, Record], bytes]:
