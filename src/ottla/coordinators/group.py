@@ -9,6 +9,7 @@ its member's `join_request` or `sync_request`. Kafka: `GroupMetadata` and `Membe
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ottla.coordinators.group_memory import GroupMemory, member_bytes
 from ottla.coordinators.group_states import GROUP_TRANSITIONS, GroupState, check_group_transition
 from ottla.coordinators.offsets import GroupOffsets
 from ottla.coordinators.timers import Now
@@ -100,21 +101,6 @@ class Member:
         return next(name for name, _ in self.protocols if name in candidates)
 
 
-def member_bytes(member_id: str, client_id: str, protocols: Protocols) -> int:
-    """Return about what a member takes; Python has up to four bytes for a character."""
-    offered = sum(200 + 4 * len(name) + len(metadata) for name, metadata in protocols)
-    return 1000 + 4 * (len(member_id) + len(client_id)) + offered
-
-
-class GroupMemory:
-    """What the members of all groups take in memory."""
-
-    __slots__ = ("bytes",)
-
-    def __init__(self) -> None:
-        self.bytes = 0
-
-
 class MemberSummary(NamedTuple):
     """A member as DescribeGroups shows it."""
 
@@ -129,7 +115,7 @@ class MemberSummary(NamedTuple):
 class Group:
     """The group's data, and the changes that keep it consistent."""
 
-    def __init__(self, group_id: str, wall_ms: int) -> None:
+    def __init__(self, group_id: str, wall_ms: int, memory: GroupMemory | None = None) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.state_timestamp = wall_ms
@@ -158,8 +144,8 @@ class Group:
         self.new_member_added = False
         self.bytes = 0
         """about what the members take"""
-        self.memory: GroupMemory | None = None
-        """where that counts, once the group is served"""
+        self.memory = memory
+        """where that counts, while the group is served"""
 
     def __repr__(self) -> str:
         return f"Group({self.group_id} {self.state.value} generation={self.generation})"
@@ -211,7 +197,7 @@ class Group:
         self.members[member.member_id] = member
         self._count(member, 1)
         self.set_join_request(member, join_request)
-        self.pending_members.pop(member.member_id, None)
+        self._joined_or_gave_up(member.member_id)
 
     def update(
         self,
@@ -228,6 +214,28 @@ class Group:
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
         self.set_join_request(member, join_request)
+
+    def has_room(self, member_id: str, client_id: str, protocols: Protocols) -> bool:
+        """Return whether a member may leave so much here as it asks for."""
+        if self.memory is None:
+            return True
+        more = member_bytes(member_id, client_id, protocols)
+        member = self.members.get(member_id)
+        if member is not None:
+            more -= member_bytes(member.member_id, member.client_id, member.protocols)
+        return self.memory.has_room(self.bytes, more, len(protocols))
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing came of the group but ids that were given out."""
+        new = self.state is GroupState.EMPTY and self.generation == 0
+        return new and not (self.members or self.pending_members or self.offsets.any)
+
+    def _joined_or_gave_up(self, member_id: str) -> None:
+        if member_id in self.pending_members:
+            del self.pending_members[member_id]
+            if self.memory is not None:
+                self.memory.taken(self.group_id, member_id)
 
     def count_in(self, memory: GroupMemory | None) -> None:
         """Have the members counted there from now on; None: nowhere any more."""
@@ -260,7 +268,7 @@ class Group:
                 self.static_members.pop(member.instance_id, None)
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
-        self.pending_members.pop(member_id, None)
+        self._joined_or_gave_up(member_id)
         self.pending_sync.pop(member_id, None)
         return member
 

@@ -3,6 +3,8 @@
 A decider: it collects values. Who may call: `groups`.
 """
 
+from typing import NamedTuple
+
 from ottla.coordinators.group import Group, Member
 from ottla.coordinators.group_events import (
     NO_MEMBER,
@@ -18,6 +20,13 @@ from ottla.coordinators.group_events import (
 from ottla.coordinators.timers import CancelTimer, Now, SetTimer
 from ottla.model.effects import Log, info, warning
 from ottla.model.errors import ErrorCode
+
+
+class PendingStore(NamedTuple):
+    """A record that is being written, and the group it was made of."""
+
+    store: StoreGroup
+    group: Group
 
 
 class GroupEffects:

@@ -21,6 +21,13 @@ from ottla.model.protocol import NO_GENERATION
 NO_MEMBER = ""
 
 
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+"""How long a first JoinGroup may wait: its sender has no id yet, so it cannot heartbeat."""
+
+MIN_POSTPONED_JOIN_MS = 100
+"""A rebalance that no member joins is tried again no sooner, whatever timeouts clients ask for."""
+
+
 class GroupSettings(msgspec.Struct, frozen=True):
     """The group.* settings of server.properties; times in milliseconds."""
 

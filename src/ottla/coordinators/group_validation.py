@@ -5,15 +5,18 @@ A decider: it changes nothing. Who may call: `groups`. Kafka: `validateMember`,
 """
 
 from ottla.coordinators.group import Group
-from ottla.coordinators.group_events import NO_MEMBER, OffsetCommitRequested
+from ottla.coordinators.group_events import NO_MEMBER, Join, OffsetCommitRequested
 from ottla.coordinators.group_states import GroupState
 from ottla.model.errors import ErrorCode
 
 S = GroupState
 
 
-def accepts_joining_member(group: Group, member_id: str, max_size: int) -> bool:
-    """Return whether group.max.size allows this member to join (KIP-389)."""
+def accepts_joining_member(group: Group, join: Join, max_size: int) -> bool:
+    """Return whether there is room for this member: group.max.size (KIP-389), and memory."""
+    member_id = join.member_id
+    if not group.has_room(member_id, join.client_id, join.protocols):
+        return False
     if group.state in (S.EMPTY, S.DEAD):
         return True
     member = group.members.get(member_id)

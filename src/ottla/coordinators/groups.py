@@ -14,11 +14,13 @@ protocol of KIP-848 does not exist in ZooKeeper mode.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple, overload
+from typing import overload
 
-from ottla.coordinators.group import Group, GroupMemory, Member, member_bytes
-from ottla.coordinators.group_effects import GroupEffects
+from ottla.coordinators.group import Group, Member
+from ottla.coordinators.group_effects import GroupEffects, PendingStore
 from ottla.coordinators.group_events import (
+    MIN_POSTPONED_JOIN_MS,
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
     NO_MEMBER,
     Effect,
     Event,
@@ -46,6 +48,7 @@ from ottla.coordinators.group_events import (
     join_result,
     sync_result,
 )
+from ottla.coordinators.group_memory import GroupMemory
 from ottla.coordinators.group_records import group_value
 from ottla.coordinators.group_states import GroupState
 from ottla.coordinators.group_validation import (
@@ -57,39 +60,7 @@ from ottla.coordinators.group_validation import (
 from ottla.coordinators.timers import Now
 from ottla.model.errors import ErrorCode
 
-NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""How long a first JoinGroup may wait: its sender has no id yet, so it cannot heartbeat."""
-
-MIN_POSTPONED_JOIN_MS = 100
-"""A rebalance that no member joins is tried again no sooner, whatever timeouts clients ask for."""
-
-MOST_PROTOCOLS = 100
-"""assignors that a member may offer; clients have two or three"""
-
-MOST_GROUP_BYTES, MOST_BYTES = 64 << 20, 128 << 20
-"""What the members of one group may take, and those of all: who would go beyond it does not join,
-as beyond group.max.size."""
-
-MOST_PENDING_BYTES = 32 << 20
-"""What ids that were given out and did not join may take: beyond it the oldest are forgotten."""
-
 S = GroupState
-
-
-def _is_unused(group: Group) -> bool:
-    """Return whether nothing came of a group but ids that were given out."""
-    return (
-        group.state is S.EMPTY
-        and group.generation == 0
-        and not (group.members or group.pending_members or group.offsets.any)
-    )
-
-
-class _PendingStore(NamedTuple):
-    """A record that is being written, and the group it was made of."""
-
-    store: StoreGroup
-    group: Group
 
 
 class Groups:
@@ -98,13 +69,10 @@ class Groups:
     def __init__(self, settings: GroupSettings) -> None:
         self.settings = settings
         self.groups: dict[str, Group] = {}
-        self._pending_stores: dict[int, _PendingStore] = {}
+        self._pending_stores: dict[int, PendingStore] = {}
         self._last_token = 0
         self._effects = GroupEffects()
         self.memory = GroupMemory()
-        self._given: dict[tuple[str, str], int] = {}
-        """group and member ids that were given out, with their size, the oldest first"""
-        self._given_bytes = 0
 
     def handle(self, event: Event, now: Now) -> list[Effect]:
         """Take in an event; return what is to be done, in order."""
@@ -164,10 +132,8 @@ class Groups:
                     request_id, ErrorCode.UNKNOWN_MEMBER_ID, join.member_id
                 )
                 return
-            group = self._new_group(join.group_id, now)
-        if not accepts_joining_member(group, join.member_id, settings.max_size) or not (
-            self._has_room(group, join)
-        ):
+            group = self.groups[join.group_id] = Group(join.group_id, now.wall_ms, self.memory)
+        if not accepts_joining_member(group, join, settings.max_size):
             self._remove(group, join.member_id)
             self._effects.reply_join_error(request_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
         elif group.state is S.DEAD:
@@ -184,43 +150,13 @@ class Groups:
             self._join_current_member(group, join, request_id, now)
         self._maybe_complete_join(group, now)
 
-    def _new_group(self, group_id: str, now: Now) -> Group:
-        group = self.groups[group_id] = Group(group_id, now.wall_ms)
-        group.count_in(self.memory)
-        return group
-
-    def _has_room(self, group: Group, join: Join) -> bool:
-        """Return whether a member may leave so much here as it asks for."""
-        if len(join.protocols) > MOST_PROTOCOLS:
-            return False
-        more = member_bytes(join.member_id, join.client_id, join.protocols)
-        member = group.members.get(join.member_id)
-        if member is not None:
-            more -= member_bytes(member.member_id, member.client_id, member.protocols)
-        if more <= 0:
-            return True
-        return group.bytes + more <= MOST_GROUP_BYTES and self.memory.bytes + more <= MOST_BYTES
-
-    def _give_id(self, group: Group, member_id: str, now: Now) -> None:
-        """Remember an id that is given out; forget the oldest where there are too many."""
-        group.pending_members[member_id] = None
-        size = 2000 + 4 * (2 * len(group.group_id) + len(member_id))
-        self._given[group.group_id, member_id] = size
-        self._given_bytes += size
-        while self._given_bytes > MOST_PENDING_BYTES:
-            group_id, oldest = next(iter(self._given))
-            known = self.groups.get(group_id)
-            if known is None or oldest not in known.pending_members:
-                self._taken(group_id, oldest)
-                continue
-            self._remove(known, oldest)
-            self._maybe_complete_join(known, now)
-            if _is_unused(known):
-                self._on_group_deleted(known, now)
-
-    def _taken(self, group_id: str, member_id: str) -> None:
-        """Note that an id which was given out is used, or was given up."""
-        self._given_bytes -= self._given.pop((group_id, member_id), 0)
+    def _forget_pending(self, group_id: str, member_id: str, now: Now) -> None:
+        group = self.groups.get(group_id)
+        if group is not None and member_id in group.pending_members:
+            self._remove(group, member_id)
+            self._maybe_complete_join(group, now)
+            if group.is_unused:
+                self._on_group_deleted(group, now)
 
     def _join_new_member(self, group: Group, join: Join, request_id: int, now: Now) -> None:
         name = join.client_id if join.instance_id is None else join.instance_id
@@ -231,7 +167,9 @@ class Groups:
                 self._replace_static_member(group, join, old_id, member_id, request_id, now)
                 return
         elif join.requires_known_member_id:
-            self._give_id(group, member_id, now)
+            group.pending_members[member_id] = None
+            for oldest in self.memory.give(group.group_id, member_id):
+                self._forget_pending(*oldest, now)
             self._effects.set_timer(
                 GroupTimer.PENDING_MEMBER, group, now, join.session_timeout_ms, member_id
             )
@@ -293,7 +231,6 @@ class Groups:
             group.new_member_added = True
         if member_id in group.pending_members:
             self._effects.cancel_timer(GroupTimer.PENDING_MEMBER, group, member_id)
-            self._taken(group.group_id, member_id)
         group.add(member, join.protocol_type, request_id)
         self._effects.set_heartbeat_timer(group, member, now, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._prepare_rebalance(group, now, f"{member_id} joins: {join.reason}")
@@ -566,7 +503,7 @@ class Groups:
             assignment,
             replacement,
         )
-        self._pending_stores[store.token] = _PendingStore(store, group)
+        self._pending_stores[store.token] = PendingStore(store, group)
         self._effects.store(store)
 
     def _records_stored(self, token: int, error: ErrorCode, now: Now) -> None:
@@ -652,7 +589,6 @@ class Groups:
         """Remove a member, or an id that never joined, and its timer."""
         if member_id in group.pending_members:
             self._effects.cancel_timer(GroupTimer.PENDING_MEMBER, group, member_id)
-            self._taken(group.group_id, member_id)
         if group.remove(member_id) is not None:
             self._effects.cancel_timer(GroupTimer.HEARTBEAT, group, member_id)
 
@@ -697,7 +633,7 @@ class Groups:
         if group is None:
             if event.generation >= 0 and not event.transactional:
                 return ErrorCode.ILLEGAL_GENERATION
-            group = self._new_group(event.group_id, now)
+            group = self.groups[event.group_id] = Group(event.group_id, now.wall_ms, self.memory)
         error = validate_offset_commit(group, event)
         self._effects.fenced(error, group, event.member_id, event.instance_id)
         if error is ErrorCode.NONE and not event.transactional and group.state is not S.EMPTY:

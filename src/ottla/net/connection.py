@@ -117,27 +117,21 @@ class ConnectionHost(Protocol):
 
     def admit(self, connection: "Connection") -> bool:
         """Return whether a new connection is within the limits."""
-        ...
 
     def dismiss(self, connection: "Connection") -> None:
         """Forget a connection that is lost."""
-        ...
 
-    def arrived(self, connection: "Connection") -> None:
-        """Note that a client has shown who it is, or asked for something where none must."""
-        ...
+    def began(self, connection: "Connection") -> None:
+        """Note that something was read of a client, or that it was authenticated."""
 
     def touch(self, connection: "Connection") -> None:
         """Have `pump` called at the end of the loop's iteration."""
-        ...
 
     def note_refusal(self, connection: "Connection", reason: str) -> None:
         """Count and log why a connection is closed."""
-        ...
 
     def watch_memory(self) -> None:
         """Have slow frames found while others wait for their memory."""
-        ...
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -159,7 +153,6 @@ class Connection(asyncio.BufferedProtocol):
         "_partial_since",
         "_paused",
         "_reader",
-        "_responses",
         "_rules",
         "_sent",
         "_sent_bytes",
@@ -180,6 +173,7 @@ class Connection(asyncio.BufferedProtocol):
         "local",
         "peer",
         "principal",
+        "response_memory",
         "software",
         "timed",
     )
@@ -197,8 +191,7 @@ class Connection(asyncio.BufferedProtocol):
         """name and version of the client's library, as it says (KIP-511)"""
         self.closed = False
         self.dirty = False
-        self.began = False
-        """whether anything of it was read"""
+        self.began = False  # whether anything of it was read
         self._transport: asyncio.Transport | None = None
         self.authentication: Authentication | None = None
         largest = limits.max_frame_bytes
@@ -207,7 +200,9 @@ class Connection(asyncio.BufferedProtocol):
             largest = limits.max_unauthenticated_bytes
         self._reader = FrameReader(largest, scratch_of(get_running_loop()))
         self._turn = server.turn
-        self._responses = server.broker_responses if server.between_brokers else server.responses
+        self.response_memory = (
+            server.broker_responses if server.between_brokers else server.responses
+        )
         self._rules = server.rules
         self._max_pipelined = limits.max_pipelined
         self._high_bytes = limits.outbound_high_bytes
@@ -250,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
     def authenticated(self, principal: Principal) -> None:
         """Serve the client as a principal, with frames of any allowed size."""
         self.principal = principal
-        self._server.arrived(self)
+        self._server.began(self)
         self._reader.max_frame_bytes = self._server.limits.max_frame_bytes
 
     def throttle(self, delay_ms: int) -> None:
@@ -260,14 +255,6 @@ class Connection(asyncio.BufferedProtocol):
         self._mutes += 1
         asyncio.get_running_loop().call_later(delay_ms / 1000, self._unmute)
         self._update_reading()
-
-    def begin_later(self, delay_ms: int) -> None:
-        """Read nothing at all for a while; the time to authenticate counts from then on."""
-        if delay_ms <= 0 or self.closed:
-            return
-        self.throttle(delay_ms)
-        if self.authentication is not None:
-            self.authentication.since_s = self._server.monotonic() + delay_ms / 1000
 
     def _unmute(self) -> None:
         self._mutes -= 1
@@ -280,8 +267,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def release(self) -> None:
         """Begin to serve a connection that was made while its server was held."""
-        if self.authentication is not None:
-            self.authentication.since_s = self._server.now
         self._mutes -= 1
         self._server.touch(self)
 
@@ -310,13 +295,11 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = True
         self._waiting.clear()
         self._out = []
-        if self._transport is not None and self._transport.get_extra_info("handshake_begun"):
-            self.began = True
         self._transport = None
         self._give_back(all_of_it=True)
         if self._budget_wait:
             self._server.budget.leave(self)
-        self._responses.leave(self)
+        self.response_memory.leave(self)
         self._server.dismiss(self)
         open_ones, self._open = self._open, deque()
         for pending in open_ones:
@@ -331,9 +314,7 @@ class Connection(asyncio.BufferedProtocol):
         now = self._last_read = self._server.now
         frames = reader.advance(nbytes)
         if not self.began:
-            self.began = True
-            if self.authentication is None:
-                self._server.arrived(self)
+            self._server.began(self)
         waiting = self._waiting
         for frame in frames:
             if waiting or not self._may_dispatch(frame):
@@ -381,8 +362,8 @@ class Connection(asyncio.BufferedProtocol):
         open_count = len(self._open)
         if open_count and (open_count >= self._max_pipelined or frame[:2] != self._rules.pipelined):
             return False
-        if self._responses.full and bytes(frame[:2]) in self._rules.large_responses:
-            self._responses.wait(self)
+        if self.response_memory.full and bytes(frame[:2]) in self._rules.large_responses:
+            self.response_memory.wait(self)
             return False
         if self._turn.over:
             if not self.dirty:
@@ -475,7 +456,7 @@ class Connection(asyncio.BufferedProtocol):
             elif first.timed is not None:
                 self._server.sent(self, (first.timed,))
         if self._out_bytes > JOIN_BYTES:  # others may be answered before this is written
-            self._responses.settle(
+            self.response_memory.settle(
                 self, max(self._stalled_bytes, self._sent_bytes) + self._out_bytes
             )
         if not self.dirty:
@@ -535,7 +516,7 @@ class Connection(asyncio.BufferedProtocol):
             self._note_outbound()
         else:
             self._stalled_bytes = 0
-            self._responses.settle(self, 0)
+            self.response_memory.settle(self, 0)
 
     def _were_sent(self) -> None:
         unsent, self._unsent = self._unsent, NOTHING_TIMED
@@ -545,30 +526,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def max_response_bytes(self) -> int:
         """Return the largest size for the next response; a single batch may be larger."""
-        return self._responses.room()
-
-    @property
-    def building(self) -> asyncio.Lock:
-        """What a large response is built under."""
-        return self._responses.building
-
-    @property
-    def responses_full(self) -> bool:
-        """Whether responses that no client reads fill their memory."""
-        return self._responses.full
+        return self.response_memory.room()
 
     @property
     def is_from_broker(self) -> bool:
         """Whether it serves a broker that follows partitions of ours."""
-        return self._responses is self._server.broker_responses
+        return self.response_memory is self._server.broker_responses
 
     def serves_broker(self) -> None:
         """Count this connection's responses as a broker's, apart from clients'."""
         responses = self._server.broker_responses
-        if self._responses is not responses:
-            held = self._responses.of(self)
-            self._responses.leave(self)
-            self._responses = responses
+        if self.response_memory is not responses:
+            held = self.response_memory.of(self)
+            self.response_memory.leave(self)
+            self.response_memory = responses
             responses.settle(self, held)
 
     def _note_outbound(self) -> None:
@@ -584,7 +555,7 @@ class Connection(asyncio.BufferedProtocol):
         # A response is held whole until its last byte was taken.
         while sent and self._sent_bytes - sent[0] >= size:
             self._sent_bytes -= sent.popleft()
-        self._responses.settle(self, max(size, self._sent_bytes) + self._out_bytes)
+        self.response_memory.settle(self, max(size, self._sent_bytes) + self._out_bytes)
 
     def stalled_s(self, now: float) -> float:
         """Return for how many seconds the peer has read nothing. The response memory calls it."""
@@ -594,7 +565,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close at once: others need the memory of responses that are not read."""
         self._server.note_refusal(self, reason)
         self.abort()
-        self._responses.leave(self)  # a transport tells later that it is gone
+        self.response_memory.leave(self)  # a transport tells later that it is gone
 
     def responses_fit(self) -> None:
         """Dispatch again. The response memory calls it."""

@@ -70,6 +70,7 @@ class Handshakes:
 
     def _established(self, connection: Connection, tls: ssl.SSLObject) -> None:
         self._under_way.pop(connection, None)
+        connection.began = True
         try:
             self._tls.authenticate(connection, tls)
             self.established_count += 1
@@ -79,5 +80,6 @@ class Handshakes:
 
     def _failed(self, connection: Connection, reason: str) -> None:
         self._under_way.pop(connection, None)
+        connection.began = True
         self.failed_count += 1
         connection.refuse(f"TLS handshake failed: {reason}")

@@ -23,6 +23,7 @@ from ottla.net.limits import (
 )
 from ottla.net.response_memory import ResponseMemory
 from ottla.net.tls import TlsTransport
+from ottla.security.principals import ANONYMOUS
 from ottla.security.sasl.authentication import Authentication
 
 logger = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ class Server:
             self.limits.max_connections, self.limits.max_connections_per_ip
         )
         self._paces: dict[str, RateLimiter] = {}
-        """by address: whoever floods us delays nobody else"""
+        """by address: a flood delays no other one's"""
         self._newcomers: dict[Connection, float] = {}
         """connections that have shown nothing yet, and since when: the oldest first"""
         self._listener: Listener | None = None
@@ -133,6 +134,8 @@ class Server:
         if self.held:
             self.held = False
             for connection in self.connections.values():
+                if connection.authentication is not None:
+                    connection.authentication.since_s = self.now
                 connection.release()
 
     async def close(self) -> None:
@@ -184,8 +187,9 @@ class Server:
             delay_s = max(delay_s, self._pace(ip).delay_s(now))
         if delay_s > 0:
             # Accepted, but not read until its turn: a storm costs sockets, no work.
-            delay_ms = round(delay_s * 1000) + 1
-            asyncio.get_running_loop().call_soon(connection.begin_later, delay_ms)
+            asyncio.get_running_loop().call_soon(connection.throttle, round(delay_s * 1000) + 1)
+            if connection.authentication is not None:
+                connection.authentication.since_s = now + delay_s
         return True
 
     def _pace(self, ip: str) -> RateLimiter:
@@ -212,9 +216,11 @@ class Server:
                 return True
         return False
 
-    def arrived(self, connection: Connection) -> None:
-        """Note that a client has shown who it is. Connections call it."""
-        self._newcomers.pop(connection, None)
+    def began(self, connection: Connection) -> None:
+        """Note that something was read of it, or that it was authenticated. It calls this."""
+        connection.began = True
+        if connection.authentication is None or connection.principal is not ANONYMOUS:
+            self._newcomers.pop(connection, None)
 
     def dismiss(self, connection: Connection) -> None:
         """Remove a connection. Connections call it when they are lost."""

@@ -100,8 +100,6 @@ class TlsTransport(asyncio.BufferedProtocol):
         """Return what the transport below knows, and how much was received and not yet read."""
         if name == "unread_bytes":
             return self._incoming.pending + self._ssl.pending()
-        if name == "handshake_begun":
-            return self._seen
         return default if self._raw is None else self._raw.get_extra_info(name, default)
 
     def is_closing(self) -> bool:

@@ -166,7 +166,7 @@ class Client:
         self.closed = False
         self.listener = "PLAINTEXT"
         self.parts = self.reason = None
-        self.building = asyncio.Lock()
+        self.response_memory = SimpleNamespace(building=asyncio.Lock(), full=False)
 
     def pending(self, pipelined):
         return self

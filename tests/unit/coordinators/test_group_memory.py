@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.coordinators import groups
+from ottla.coordinators import group_memory
 from ottla.coordinators.group_events import GroupSettings, Join, JoinRequested, Reply
 from ottla.coordinators.groups import Groups
 from ottla.coordinators.timers import Now
@@ -31,19 +31,19 @@ def test_ids_that_nobody_uses_are_forgotten_the_oldest_first(served):
     for n in range(1000):
         assert join(served, f"g{n}", client=LONG, n=n).error is ErrorCode.MEMBER_ID_REQUIRED
     given = [(g.group_id, m) for g in served.groups.values() for m in g.pending_members]
-    assert 4 * sum(len(g) + len(m) for g, m in given) <= groups.MOST_PENDING_BYTES
+    assert 4 * sum(len(g) + len(m) for g, m in given) <= group_memory.MOST_PENDING_BYTES
     assert len(served.groups) == len(given), "a group that was nothing but such an id is gone, too"
     assert "g999" in served.groups
     assert "g0" not in served.groups
-    assert served._given_bytes <= groups.MOST_PENDING_BYTES
+    assert served.memory.pending_bytes <= group_memory.MOST_PENDING_BYTES
 
 
 def test_an_id_that_is_used_counts_no_more(served):
     member = join(served).member_id
-    assert served._given_bytes > 0
+    assert served.memory.pending_bytes > 0
     assert join(served, member=member, n=1) is None, "it waits for the others"
-    assert served._given_bytes == 0
-    assert not served._given
+    assert served.memory.pending_bytes == 0
+    assert not served.memory._given
 
 
 def test_a_member_offers_a_hundred_protocols_at_most(served):
@@ -60,7 +60,7 @@ def test_members_of_a_group_and_of_all_are_bounded_in_bytes(served):
     assert errors[refused[0]].error is ErrorCode.GROUP_MAX_SIZE_REACHED
     for n in range(100, 300):
         join(served, f"h{n}", protocols=megabytes, known_id=False, n=n)
-    assert served.memory.bytes <= groups.MOST_BYTES
+    assert served.memory.bytes <= group_memory.MOST_BYTES
     assert join(served, "i", known_id=False, n=999) is None, "there is room for a usual member"
 
 

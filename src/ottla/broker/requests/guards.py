@@ -16,10 +16,10 @@ from typing import Any, cast
 
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer
 from ottla.broker.requests.access import ERRORS, MESSAGES, Access, ForEach, Need
-from ottla.broker.requests.answers import Unencoded
 from ottla.broker.requests.api import Api, Handle, HandleInSlices, Later, Parts, Response
 from ottla.broker.requests.large_requests import Aside, decoded
 from ottla.broker.requests.responses import respond, respond_in_slices
+from ottla.broker.requests.sliced_responses import Unencoded
 from ottla.model.errors import OttlaError
 from ottla.net.connection import CloseConnection, Connection
 from ottla.security.acls import CLUSTER_NAME

@@ -12,10 +12,15 @@ import contextlib
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar, cast
 
-from ottla.broker.requests.answers import AT_ONCE_BYTES, MOST_ANSWER_BYTES, Unencoded, too_large
 from ottla.broker.requests.api import Api, Response
 from ottla.broker.requests.portions import Joined, Shape, cut, is_to_be_cut
 from ottla.broker.requests.responses import TaskOwner, respond_later, respond_steps
+from ottla.broker.requests.sliced_responses import (
+    AT_ONCE_BYTES,
+    MOST_RESPONSE_BYTES,
+    Unencoded,
+    too_large,
+)
 from ottla.model.errors import WireError
 from ottla.model.ports import Buffer
 from ottla.model.steps import Driven
@@ -183,7 +188,7 @@ class LargeRequests:
                 portion.timeout_ms = max(int((ends - self._monotonic()) * 1000), 1)
             if responded > AT_ONCE_BYTES and reads and not alone:
                 alone = True
-                await builds.enter_async_context(conn.building)
+                await builds.enter_async_context(conn.response_memory.building)
             aside = Aside(conn, builds=alone)
             async with self._lane:
                 began = self._monotonic()
@@ -194,7 +199,7 @@ class LargeRequests:
                 await yield_to_loop()
             parts = await aside.parts(outcome)
             responded += parts.size if isinstance(parts, Unencoded) else sum(map(len, parts))
-            if responded > MOST_ANSWER_BYTES:
+            if responded > MOST_RESPONSE_BYTES:
                 raise too_large()
             async with self._lane:
                 began = self._monotonic()

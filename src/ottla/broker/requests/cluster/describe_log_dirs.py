@@ -6,10 +6,10 @@ both, in the one it goes to as future replica with what it still lacks.
 """
 
 from ottla.broker.requests.access import on_cluster
-from ottla.broker.requests.answers import ELEMENT_BYTES, STEP, Steps, answer
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.cluster.server import LogDirsServer
 from ottla.broker.requests.error_bodies import code_only
+from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
 from ottla.log.log import Log
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
@@ -29,7 +29,7 @@ def handle(
     header: RequestHeader,
     request: DescribeLogDirsRequest,
 ) -> Parts | Later:
-    return answer(server, conn, header, _described(server, request))
+    return respond_in_steps(server, conn, header, _described(server, request))
 
 
 def _described(server: LogDirsServer, request: DescribeLogDirsRequest) -> Steps:

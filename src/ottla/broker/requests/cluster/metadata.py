@@ -18,12 +18,12 @@ from ottla.broker.metadata.metadata_blobs import (
     is_internal,
 )
 from ottla.broker.requests.access import Access, Need
-from ottla.broker.requests.answers import ELEMENT_BYTES, Steps, answer
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.cluster.describe_cluster import cluster_operations
 from ottla.broker.requests.cluster.server import MetadataServer
 from ottla.broker.requests.portions import in_portions
 from ottla.broker.requests.responses import respond_with_body
+from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, Steps, respond_in_steps
 from ottla.model.errors import ErrorCode, InvalidRequestError
 from ottla.model.ids import ZERO_UUID, topic_name_problem
 from ottla.net.connection import CloseConnection, Connection
@@ -64,7 +64,7 @@ def handle(
         if not question.creates:
             errors = _reasons(question.missing)
             steps = _response(server, conn, header, request, question, errors)
-            return answer(server, conn, header, steps)
+            return respond_in_steps(server, conn, header, steps)
     return _wait(server, conn, header, request)
 
 
@@ -88,7 +88,7 @@ async def _wait(
     else:
         errors = _reasons(question.missing)
     steps = _response(server, conn, header, request, question, errors)
-    outcome = answer(server, conn, header, steps)
+    outcome = respond_in_steps(server, conn, header, steps)
     return await outcome if isinstance(outcome, CoroutineType) else cast("Parts", outcome)
 
 

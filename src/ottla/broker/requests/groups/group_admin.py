@@ -5,12 +5,12 @@ Who may call: the router. Kafka: the handlers of the same names in `KafkaApis`.
 
 from ottla.broker.authorization.request_authorizer import allowed, authorized_operations
 from ottla.broker.requests.access import Access, Need, each_named
-from ottla.broker.requests.answers import ELEMENT_BYTES, STEP, Steps, answer
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, code_only, for_each
 from ottla.broker.requests.groups.server import GroupsServer
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.responses import respond
+from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
 from ottla.security.acls import DELETE, DESCRIBE, GROUP
@@ -28,7 +28,7 @@ def describe_groups(
     header: RequestHeader,
     request: DescribeGroupsRequest,
 ) -> Parts | Later:
-    return answer(server, conn, header, _described(server, conn, request))
+    return respond_in_steps(server, conn, header, _described(server, conn, request))
 
 
 def _described(server: GroupsServer, conn: Connection, request: DescribeGroupsRequest) -> Steps:
@@ -74,7 +74,7 @@ def list_groups(
     header: RequestHeader,
     request: ListGroupsRequest,
 ) -> Parts | Later:
-    return answer(server, conn, header, _listed(server, conn, header, request))
+    return respond_in_steps(server, conn, header, _listed(server, conn, header, request))
 
 
 def _listed(

@@ -13,7 +13,6 @@ from typing import TypedDict, TypeVar
 
 from ottla.broker.authorization.request_authorizer import allowed
 from ottla.broker.requests.access import Access, Need, each_named, on_group
-from ottla.broker.requests.answers import ELEMENT_BYTES, STEP, Steps, answer
 from ottla.broker.requests.api import Api, Later, Parts, Response
 from ottla.broker.requests.error_bodies import (
     Each,
@@ -25,6 +24,7 @@ from ottla.broker.requests.error_bodies import (
 from ottla.broker.requests.groups.server import GroupsServer
 from ottla.broker.requests.portions import CHANGES_BY_PARTITION, in_portions
 from ottla.broker.requests.responses import PendingResult, by_topic, respond
+from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
 from ottla.coordinators.offsets import Commit
 from ottla.coordinators.results import FetchedOffset, PartitionErrors
 from ottla.model.errors import ErrorCode
@@ -144,9 +144,9 @@ def offset_fetch(
     request: OffsetFetchRequest,
 ) -> Response | Later:
     if header.api_version >= FIRST_FETCH_OF_MANY:
-        return answer(server, conn, header, _fetch_of_many(server, conn, request))
+        return respond_in_steps(server, conn, header, _fetch_of_many(server, conn, request))
     if header.api_version > 0:
-        return answer(server, conn, header, _fetch_of_one(server, conn, header, request))
+        return respond_in_steps(server, conn, header, _fetch_of_one(server, conn, header, request))
     if allowed(server.authorizer, conn, _FETCH, DESCRIBE, GROUP, request.group_id):
         return _fetch_from_znodes(server, conn, header, request)
     refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -155,7 +155,7 @@ def offset_fetch(
 
 
 def _fetch_of_many(server: GroupsServer, conn: Connection, request: OffsetFetchRequest) -> Steps:
-    """Answer for each group once, however often it is named."""
+    """Respond for each group once, however often it is named."""
     r = OffsetFetchResponse
     wanted: dict[str, dict[TopicPartition, None] | None] = {}
     for group in request.groups:

@@ -11,12 +11,12 @@ from typing import Protocol
 
 from ottla.broker.authorization.acl_cache import AclCache
 from ottla.broker.requests.access import on_cluster
-from ottla.broker.requests.answers import ELEMENT_BYTES, STEP, Steps, answer
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, code_and_message, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.responses import respond
 from ottla.broker.requests.security.server import AclsServer
+from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
 from ottla.model.errors import ErrorCode, InvalidRequestError, OttlaError
 from ottla.net.connection import CloseConnection, Connection
 from ottla.security.acls import (
@@ -101,7 +101,7 @@ def describe(
     wanted = _filter(request)
     if server.acl_cache is None:
         raise SecurityDisabledError("No Authorizer is configured on the broker")
-    return answer(server, conn, header, _described(server.acl_cache.authorizer, wanted))
+    return respond_in_steps(server, conn, header, _described(server.acl_cache.authorizer, wanted))
 
 
 def _described(authorizer: AclAuthorizer, wanted: AclFilter) -> Steps:

@@ -8,10 +8,10 @@ from collections.abc import Generator
 
 from ottla.broker.authorization.request_authorizer import allowed
 from ottla.broker.requests.access import Access, ForEach, Need, each_named
-from ottla.broker.requests.answers import ELEMENT_BYTES, STEP, Steps, answer
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, code_only, for_each, for_each_partition
 from ottla.broker.requests.portions import in_portions
+from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
 from ottla.broker.requests.transactions.server import TransactionsServer
 from ottla.log.log import Log
 from ottla.model.errors import ErrorCode, OttlaError
@@ -47,7 +47,7 @@ def describe_producers(
     header: RequestHeader,
     request: DescribeProducersRequest,
 ) -> Parts | Later:
-    return answer(server, conn, header, _described_producers(server, request))
+    return respond_in_steps(server, conn, header, _described_producers(server, request))
 
 
 def _described_producers(server: TransactionsServer, request: DescribeProducersRequest) -> Steps:
@@ -108,7 +108,9 @@ def describe_transactions(
     header: RequestHeader,
     request: DescribeTransactionsRequest,
 ) -> Parts | Later:
-    return answer(server, conn, header, _described_transactions(server, conn, header, request))
+    return respond_in_steps(
+        server, conn, header, _described_transactions(server, conn, header, request)
+    )
 
 
 def _described_transactions(
@@ -148,7 +150,9 @@ def list_transactions(
     header: RequestHeader,
     request: ListTransactionsRequest,
 ) -> Parts | Later:
-    return answer(server, conn, header, _listed_transactions(server, conn, header, request))
+    return respond_in_steps(
+        server, conn, header, _listed_transactions(server, conn, header, request)
+    )
 
 
 def _listed_transactions(

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.requests import answers
-from ottla.broker.requests.answers import ELEMENT_BYTES, answer
+from ottla.broker.requests import sliced_responses
 from ottla.broker.requests.large_requests import Aside, LargeRequests, decoded
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.routes import ROUTES
+from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, respond_in_steps
 from ottla.broker.tasks import Tasks
 from ottla.coordinators.offsets import Commit
 from ottla.coordinators.results import FetchedOffset, GroupDescription, GroupOverview, MemberSummary
@@ -40,8 +40,8 @@ class Client:
     peer = ("127.0.0.1", 1)
 
     def __init__(self, building=None):
-        self.building = building or asyncio.Lock()
-        self.responses_full = self.closed = False
+        self.response_memory = SimpleNamespace(building=building or asyncio.Lock(), full=False)
+        self.closed = False
         self.parts = self.reason = None
 
     def pending(self, pipelined):
@@ -95,7 +95,7 @@ def elements(count, size=ELEMENT_BYTES):
 
 def test_a_small_answer_is_given_at_once():
     async def main():
-        return answer(Turns(), Client(), HEADER, elements(100))
+        return respond_in_steps(Turns(), Client(), HEADER, elements(100))
 
     assert isinstance(asyncio.run(main()), list)
 
@@ -109,7 +109,7 @@ def test_a_large_answer_is_stopped_while_it_is_built():
             yield 1 << 20
 
     async def main():
-        await answer(Turns(), Client(), HEADER, endless())
+        await respond_in_steps(Turns(), Client(), HEADER, endless())
 
     with pytest.raises(CloseConnection, match="32 MiB"):
         asyncio.run(main())
@@ -131,14 +131,14 @@ def test_one_large_answer_is_built_at_a_time_and_none_while_responses_are_not_re
     async def main():
         lock = asyncio.Lock()
         clients = [Client(lock) for _ in range(4)]
-        clients[0].responses_full = True
+        clients[0].response_memory.full = True
         works = [
-            asyncio.ensure_future(answer(Turns(), c, HEADER, steps(i)))
+            asyncio.ensure_future(respond_in_steps(Turns(), c, HEADER, steps(i)))
             for i, c in enumerate(clients)
         ]
         await asyncio.sleep(0.05)
         assert not any(work.done() for work in works), "unread responses fill the memory"
-        clients[0].responses_full = False
+        clients[0].response_memory.full = False
         await asyncio.gather(*works)
 
     asyncio.run(main())
@@ -148,7 +148,7 @@ def test_one_large_answer_is_built_at_a_time_and_none_while_responses_are_not_re
 def test_who_is_gone_is_not_worked_for():
     async def main():
         client = Client()
-        work = answer(Turns(), client, HEADER, elements(10**9))
+        work = respond_in_steps(Turns(), client, HEADER, elements(10**9))
         client.closed = True
         await work
 
@@ -160,7 +160,7 @@ def test_a_portion_is_passed_on_without_being_encoded():
     """Or a large portion would be read back in one go."""
 
     async def main():
-        parts = await answer(Turns(), Aside(Client()), HEADER, elements(10_000))
+        parts = await respond_in_steps(Turns(), Aside(Client()), HEADER, elements(10_000))
         assert decoded(HEADER, parts) == ListGroupsResponse(groups=[])
 
     asyncio.run(main())
@@ -309,4 +309,4 @@ def test_no_answer_keeps_the_loop_busy(case):
 
     longest = min(asyncio.run(main()) for _ in range(2))
     assert longest < LONGEST_TURN_S
-    assert answers.MOST_ANSWER_BYTES <= 64 << 20
+    assert sliced_responses.MOST_RESPONSE_BYTES <= 64 << 20

@@ -1,10 +1,10 @@
-"""Answers: a response that may be far larger than its request is built in slices, and bounded.
+"""Sliced responses: one that may be far larger than its request is built in slices, and bounded.
 
-Who may call: handlers of requests whose answer grows with what the broker holds. Invariants: what
-counts is what is returned, not what was sent; an answer that takes a moment is given at once, any
-other lets everything else run every few milliseconds; of all clients together one large answer is
+Who may call: handlers of requests whose response grows with what the broker holds. Invariants: what
+counts is what is returned, not what was sent; one that takes a moment is given at once, any
+other lets everything else run every few milliseconds; of all clients together one large one is
 built at a time, none while responses that no client reads fill their memory, and none beyond
-`MOST_ANSWER_BYTES`: the connection is closed while it is built. Kafka builds in one of several
+`MOST_RESPONSE_BYTES`: the connection is closed while it is built. Kafka builds in one of several
 threads, without a bound.
 """
 
@@ -19,14 +19,14 @@ from ottla.model.time_slices import SLICE_S, TimeSlice, yield_to_loop
 from ottla.net.connection import CloseConnection, Connection
 from ottla.wire.headers import RequestHeader
 
-MOST_ANSWER_BYTES = 32 << 20
-"""What an answer may take in memory; encoding it takes as much again at most."""
+MOST_RESPONSE_BYTES = 32 << 20
+"""What a response may take in memory; encoding it takes as much again at most."""
 
 ELEMENT_BYTES = 100
-"""What an element of an answer takes, besides its texts."""
+"""What an element of a response takes, besides its texts."""
 
 AT_ONCE_BYTES = 1 << 18
-"""A larger answer is no matter of a moment."""
+"""A larger one is no matter of a moment."""
 
 STEP = 64
 """elements between two looks at the clock"""
@@ -34,11 +34,11 @@ STEP = 64
 LOOK_AGAIN_S = 0.02
 
 Steps = Generator[int, None, Any]
-"""Yields what was added to an answer, in bytes; returns the response, or its encoded parts."""
+"""Yields what was added to a response, in bytes; returns the response, or its encoded parts."""
 
 
-class AnsweringServer(Protocol):
-    """What building an answer needs of the broker."""
+class RespondingServer(Protocol):
+    """What building a response needs of the broker."""
 
     @property
     def world(self) -> World: ...
@@ -56,12 +56,12 @@ class Unencoded(list[Buffer]):
 def too_large() -> CloseConnection:
     """Return why the connection is closed."""
     return CloseConnection(
-        f"a response of more than {MOST_ANSWER_BYTES >> 20} MiB: ask for less at once"
+        f"a response of more than {MOST_RESPONSE_BYTES >> 20} MiB: ask for less at once"
     )
 
 
-def answer(
-    server: AnsweringServer, conn: Connection, header: RequestHeader, steps: Steps
+def respond_in_steps(
+    server: RespondingServer, conn: Connection, header: RequestHeader, steps: Steps
 ) -> "Parts | Later":
     """Respond with what the steps return: at once if that takes a moment, or else in slices."""
     clock = server.world.clock
@@ -84,24 +84,24 @@ def _encoded(conn: Connection, header: RequestHeader, response: Any, size: int) 
 
 
 async def _in_slices(
-    server: AnsweringServer, conn: Connection, header: RequestHeader, steps: Steps, size: int
+    server: RespondingServer, conn: Connection, header: RequestHeader, steps: Steps, size: int
 ) -> Parts:
     if getattr(conn, "builds", False):  # what this is a portion of has the turn
         return await _built(server, conn, header, steps, size)
-    async with conn.building:
-        while conn.responses_full and not conn.closed:  # noqa: ASYNC110 - seldom, and not for long
+    async with conn.response_memory.building:
+        while conn.response_memory.full and not conn.closed:  # noqa: ASYNC110 - seldom, and not for long
             await asyncio.sleep(LOOK_AGAIN_S)  # slow readers are closed within seconds
         return await _built(server, conn, header, steps, size)
 
 
 async def _built(
-    server: AnsweringServer, conn: Connection, header: RequestHeader, steps: Steps, size: int
+    server: RespondingServer, conn: Connection, header: RequestHeader, steps: Steps, size: int
 ) -> Parts:
     time_slice = TimeSlice(server.world.clock)
     while True:
         if conn.closed:
             raise CloseConnection("the client is gone")
-        if size > MOST_ANSWER_BYTES:
+        if size > MOST_RESPONSE_BYTES:
             raise too_large()
         try:
             size += next(steps)
