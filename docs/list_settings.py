@@ -98,7 +98,7 @@ log.dir one folder for the logs, if `log.dirs` is not set
 log.dirs folders for the logs, with commas between; partitions are spread over them, one that fails goes offline alone
 log.flush.offset.checkpoint.interval.ms how often it is noted up to where the logs are on disk
 log.retention.check.interval.ms how often it is looked for segments that are too old or too many
-max.connection.creation.rate new connections per second that are accepted; beyond it they wait. Counts from the next start
+max.connection.creation.rate new connections per second that an address makes before they wait, for 1 s at most; without it 200. Counts from the next start
 max.connections connections at most, of all clients together
 max.connections.per.ip connections at most from one address
 max.incremental.fetch.session.cache.slots fetch sessions that are kept
