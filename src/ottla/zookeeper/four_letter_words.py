@@ -19,6 +19,7 @@ from ottla.model.ports import World
 from ottla.zookeeper import jute
 from ottla.zookeeper.database import Database
 from ottla.zookeeper.memory_tree import Tree
+from ottla.zookeeper.server_authentication import SaslUsers
 from ottla.zookeeper.server_connection import Connection, Limits, ServerSession, Totals
 from ottla.zookeeper.server_watches import ServerWatches
 
@@ -38,6 +39,14 @@ _OPERATIONS = {
     jute.REMOVE_WATCHES: "REMW", jute.GET_EPHEMERALS: "GETE", jute.WHO_AM_I: "HOMI",
 }  # fmt: skip
 """What `cons` calls the last operation of a connection."""
+
+
+OF_ANYBODY = (b"ruok", b"srvr", b"mntr")
+"""Words where there are users: the others tell of sessions and name znodes."""
+LONG = (b"stat", b"cons", b"dump", b"wchs", b"wchp", b"wchc")
+"""Words that tell of each client or watch."""
+MOST_TOLD = 5000
+MOST_TOLD_BYTES = 4 << 20
 
 
 class Latency(NamedTuple):
@@ -60,6 +69,7 @@ class Described(Protocol):
     started_s: float
     database: Database | None
     limits: Limits | None
+    sasl: SaslUsers
     port: int
     tick_ms: int
     min_session_timeout_ms: int
@@ -77,7 +87,20 @@ class Described(Protocol):
 def reply(word: bytes, server: Described) -> str | None:
     """Return the text for a word, None if it is no word of the list."""
     answer = WORDS.get(word)
-    return None if answer is None else answer(server)
+    if answer is None:
+        return None
+    name = word.decode()
+    if server.sasl.passwords and word not in OF_ANYBODY:
+        return f"{name} is not executed because it is not in the whitelist.\n"
+    if word in LONG and _is_much(server):
+        return f"{name} is not executed because there is too much to tell.\n"
+    return answer(server)
+
+
+def _is_much(server: Described) -> bool:
+    count = len(server.connections) + len(server.sessions) + server.watches.count
+    owned = sum(map(len, server.tree.ephemerals.values()))
+    return count + owned > MOST_TOLD or server.watches.bytes > MOST_TOLD_BYTES
 
 
 def _figures(server: Described) -> list[tuple[str, object]]:
@@ -102,7 +125,7 @@ def _figures(server: Described) -> list[tuple[str, object]]:
         ("auth_failed_count", totals.auth_failed),
         ("min_latency", int(least)),
         ("max_file_descriptor_count", most_files),
-        ("approximate_data_size", sum(len(p) + len(n.data or b"") for p, n in nodes.items())),
+        ("approximate_data_size", server.tree.data_bytes),
         ("open_file_descriptor_count", open_files),
         ("uptime", int((server.world.clock.monotonic() - server.started_s) * 1000)),
         ("max_latency", int(most)),

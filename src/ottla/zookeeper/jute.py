@@ -268,13 +268,18 @@ def set_data_body(path: str, data: bytes | None, version: int) -> bytes:
 class Frames:
     """Cuts a byte stream into frames. Bounded by `limit`; one copy only where a frame is split."""
 
-    __slots__ = ("_limit", "_need", "_parts", "_size")
+    __slots__ = ("_need", "_parts", "_size", "limit")
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._parts: list[bytes] = []
         self._size = 0
         self._need = 4
+
+    @property
+    def pending(self) -> int:
+        """Bytes of a frame that came in part."""
+        return self._size if self._parts else 0
 
     def feed(self, data: bytes) -> tuple[bytes, list[tuple[int, int]]]:
         """Return a buffer and the (start, end) of each whole frame in it.
@@ -294,8 +299,8 @@ class Frames:
         need = 4
         while total - pos >= 4:
             (size,) = INT.unpack_from(data, pos)
-            if not 0 <= size <= self._limit:
-                raise WireError(f"a ZooKeeper frame of {size} bytes (at most {self._limit})")
+            if not 0 <= size <= self.limit:
+                raise WireError(f"a ZooKeeper frame of {size} bytes (at most {self.limit})")
             end = pos + 4 + size
             if end > total:
                 need = 4 + size

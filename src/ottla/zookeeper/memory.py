@@ -14,30 +14,50 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 from ottla.model.errors import WireError
 from ottla.model.ports import Listener, World
 from ottla.zookeeper import four_letter_words, jute, transactions, znode_acls
 from ottla.zookeeper.database import Database
-from ottla.zookeeper.errors import MarshallingError, MultiError, ZooKeeperError
+from ottla.zookeeper.errors import (
+    AuthFailedError,
+    MarshallingError,
+    MultiError,
+    ThrottledError,
+    ZooKeeperError,
+)
 from ottla.zookeeper.four_letter_words import Latency
 from ottla.zookeeper.jute import Stat
 from ottla.zookeeper.memory_tree import Outcome, Tree
 from ottla.zookeeper.operations import Create, Delete, Set
 from ottla.zookeeper.server_authentication import NO_SASL, REQUIRED, SaslUsers
-from ottla.zookeeper.server_connection import Connection, Limits, ServerSession, Totals
+from ottla.zookeeper.server_connection import (
+    Connection,
+    Limits,
+    Lines,
+    ServerSession,
+    Totals,
+    notification,
+)
 from ottla.zookeeper.server_requests import WRITES, Reads, decode_write, path_of, result
+from ottla.zookeeper.server_turns import TURN_S, Turns
 from ottla.zookeeper.server_watches import ServerWatches
+from ottla.zookeeper.znode_acls import SASL
 
 log = logging.getLogger(__name__)
 
 FIRST_SESSION_ID = 0x0100_0000_0000_0000
 LOGGED_WRITES = 1_000_000
 CONTAINERS_EVERY_S = 60.0
+CONTAINERS_AT_ONCE = 500
 SUPER_SECRET = 0xB3415C00
 """ZooKeeper's: by it the server that opens our files knows our sessions' passwords."""
+
+
+Steps = Generator[None, None, bytes]
+"""A request that takes several steps, up to the body of its reply."""
 
 
 class LoggedWrite(NamedTuple):
@@ -85,6 +105,11 @@ class MemoryZooKeeper:
         self.totals = Totals()
         self.started_s = world.clock.monotonic()
         self.connections: dict[Connection, None] = {}
+        self.turns = Turns(world.clock)
+        self.lines = Lines(world)
+        self.input_bytes = 0
+        self._waiting: dict[str, dict[Connection, None]] = {}
+        """By address: who has no session of its own yet."""
         self.watches: ServerWatches[Connection] = ServerWatches()
         self.on_failure: Callable[[Exception], None] = lambda _: None
         """Called when it cannot go on; everything has stopped then."""
@@ -232,17 +257,35 @@ class MemoryZooKeeper:
             log.warning("server stood still late_s=%.1f", stood_still_s)
             for session in self.sessions.values():
                 session.expires_s += stood_still_s
+        else:
+            self._drop_waiting(now_s)
         late = [s for s in self.sessions.values() if s.expires_s <= now_s]
-        for session in sorted(late, key=lambda s: (s.expires_s, s.id)):
-            self.expire(session.id)
-        if self.limits is not None:
-            since_s = now_s - self.limits.hello_s
-            for connection in [c for c in self.connections if c.session is None]:
-                if connection.opened_s < since_s:
-                    connection.drop()
+        self._expire_all(deque(sorted(late, key=lambda s: (s.expires_s, s.id))))
         if self.tree.containers and self._containers_due_s <= now_s:
             self._containers_due_s = now_s + CONTAINERS_EVERY_S
-            self._delete_empty_containers()
+            self._delete_empty_containers(list(self.tree.containers))
+
+    def _drop_waiting(self, now_s: float) -> None:
+        """Drop connections that take too long to open a session, and to show whose it is."""
+        if self.limits is None and not self.sasl.required:
+            return
+        longest_s = Limits().hello_s if self.limits is None else self.limits.hello_s
+        if self.sasl.required:
+            longest_s = min(longest_s, self.tick_ms / 1000)  # looked at once a tick
+        for connection in [c for group in self._waiting.values() for c in group]:
+            if connection.opened_s < now_s - longest_s:
+                connection.drop()
+
+    def _expire_all(self, late: deque[ServerSession]) -> None:
+        """End sessions; many of them in several rounds of the loop."""
+        clock = self.world.clock
+        until_s = clock.monotonic() + TURN_S
+        while late and clock.monotonic() < until_s:
+            session = late.popleft()
+            if session.expires_s <= clock.monotonic():
+                self.expire(session.id)
+        if late and self._timer is not None:
+            asyncio.get_running_loop().call_soon(self._expire_all, late)
 
     def _touch(self, session: ServerSession) -> None:
         # ZooKeeper rounds up to its next tick: a session may live a little longer, never less.
@@ -267,79 +310,144 @@ class MemoryZooKeeper:
             self.database.append(session_id, cxid, self.world.clock.wall_ms(), jute.CLOSE, body)
         self._fire(outcome)
 
-    def _delete_empty_containers(self) -> None:
-        for path in list(self.tree.containers):
-            node = self.tree.nodes[path]
-            if node.creations and not node.children:
+    def _delete_empty_containers(self, paths: list[str]) -> None:
+        for path in paths[:CONTAINERS_AT_ONCE]:
+            node = self.tree.nodes.get(path)
+            if path in self.tree.containers and node and node.creations and not node.children:
                 outcome = self.tree.delete_container(path)
                 if self.database is not None:
                     now_ms, body = self.world.clock.wall_ms(), jute.string(path)
                     self.database.append(0, 0, now_ms, jute.DELETE_CONTAINER, body)
                 self._fire(outcome)
+        left = paths[CONTAINERS_AT_ONCE:]
+        if left and self._timer is not None:
+            asyncio.get_running_loop().call_soon(self._delete_empty_containers, left)
 
     def open_session(self, connection: Connection, hello: jute.ConnectRequest) -> None:
+        """Open a session or continue one; where that needs SASL, nothing is done before."""
         if hello.last_zxid > self.tree.zxid:
-            log.warning("client refused, its zxid is later peer=%s", connection.peer)
+            if self.lines.allowed():
+                log.warning("client refused, its zxid is later peer=%s", connection.peer)
             connection.drop()  # this client has seen a future we do not know
             return
         if hello.session_id:
-            session = self.sessions.get(hello.session_id)
-            if session is None or session.password != hello.password:
+            known = self.sessions.get(hello.session_id)
+            if known is None or known.password != hello.password:
                 connection.send(jute.ConnectResponse(0, 0, bytes(16)).encode())
                 connection.close()
                 return
-            if session.connection is not None:
-                session.connection.drop()
+            session = known
         elif self.limits is not None and len(self.sessions) >= self.limits.sessions:
-            log.warning("session refused, too many are open peer=%s", connection.peer)
+            if self.lines.allowed():
+                log.warning("session refused, too many are open peer=%s", connection.peer)
             connection.drop()
             return
         else:
             session = self._new_session()
-        session.timeout_ms = max(
+        connection.session, connection.continues = session, bool(hello.session_id)
+        timeout_ms = max(
             self.min_session_timeout_ms, min(self.max_session_timeout_ms, hello.timeout_ms)
         )
+        connection.timeout_ms = timeout_ms
+        if self._may_act(connection, session):
+            self._begin_session(connection, session)
+        reply = jute.ConnectResponse(timeout_ms, session.id, session.password)
+        connection.send(reply.encode())
+        connection.last = (jute.CREATE_SESSION, 0, self.tree.zxid)
+
+    def _may_act(self, connection: Connection, session: ServerSession) -> bool:
+        """Return whether the session is the connection's, as far as it authenticated.
+
+        Whose a session of an earlier start is tell the ACLs of its ephemeral znodes.
+        """
+        if self.sasl.required and connection.sasl_identity is None:
+            return False
+        if session.owner is not None:
+            return session.owner == connection.sasl_identity
+        nodes = self.tree.nodes
+        acls = {nodes[path].acl for path in self.tree.ephemerals.get(session.id, ())}
+        owners = {i for acl in acls for _, i in znode_acls.entries(acl) if i.scheme == SASL}
+        return not owners or connection.sasl_identity in owners
+
+    def _begin_session(self, connection: Connection, session: ServerSession) -> None:
+        """Give a session to its connection, and write it down if it is new."""
+        if session.connection is not None and session.connection is not connection:
+            session.connection.drop()
+        session.timeout_ms = connection.timeout_ms
+        if session.id not in self.sessions:
+            self.sessions[session.id] = session
+            self.tree.zxid += 1
         if self.database is not None and session.id not in self.database.sessions:
             self.database.sessions[session.id] = session.timeout_ms
             body = jute.INT.pack(session.timeout_ms)
             now_ms = self.world.clock.wall_ms()
             self.database.append(session.id, 0, now_ms, jute.CREATE_SESSION, body)
         session.connection = connection
-        connection.session = session
+        session.owner = session.owner or connection.sasl_identity
+        self._no_longer_waits(connection)
+        connection.trust()
         self._touch(session)
-        reply = jute.ConnectResponse(session.timeout_ms, session.id, session.password)
-        connection.send(reply.encode())
-        connection.last = (jute.CREATE_SESSION, 0, self.tree.zxid)
 
     def _new_session(self) -> ServerSession:
         number = self._next_session_id
         kept = self.database is not None
         password = password_of(number) if kept else self.world.random.randbytes(16)
         self._next_session_id += 1
-        self.tree.zxid += 1
-        session = self.sessions[number] = ServerSession(number, password, 0)
-        return session
+        return ServerSession(number, password, 0)
 
     # --- requests ---------------------------------------------------------------------------
 
-    def on_request(self, connection: Connection, frame: bytes) -> None:
+    def takes_requests(self, connection: Connection) -> bool:
+        """Return False while too much waits for the disk; the connection goes on afterwards."""
+        if self._is_overloaded():
+            self._paused[connection] = None
+            connection.pause()
+            return False
+        return True
+
+    def on_request(self, connection: Connection, frame: bytes) -> Iterator[None] | None:
+        """Carry a request out; return the steps that are left of one that takes several."""
         session = connection.session
         assert session is not None, "a request before the session"
         xid, op = jute.XID_OP.unpack_from(frame, 0)
-        self._touch(session)
+        if connection.is_trusted:
+            self._touch(session)
         hooked = self._lose_request is not None or self._lose_reply is not None
         path = path_of(op, frame) if hooked else ""
         if self._lose_request is not None and self._lose_request(op, path):
             self._lose_request = None
             connection.drop()
-            return
+            return None
         err, body = 0, b""
         try:
-            body = self._respond(connection, session, xid, op, frame)
+            done = self._respond(connection, session, xid, op, frame)
+            if not isinstance(done, bytes):
+                return self._in_steps(connection, xid, op, path, done)
+            body = done
         except ZooKeeperError as error:
             err = error.zk_code
         except (WireError, struct.error):
             err = MarshallingError.zk_code
+        self._reply(connection, xid, op, path, err, body)
+        return None
+
+    def _in_steps(
+        self, connection: Connection, xid: int, op: int, path: str, steps: Steps
+    ) -> Iterator[None]:
+        err, body = 0, b""
+        try:
+            body = yield from steps
+        except ZooKeeperError as error:
+            err = error.zk_code
+        except (WireError, struct.error):
+            err = MarshallingError.zk_code
+        self._reply(connection, xid, op, path, err, body)
+
+    def _reply(
+        self, connection: Connection, xid: int, op: int, path: str, err: int, body: bytes
+    ) -> None:
+        if err == ThrottledError.zk_code and self.lines.allowed():
+            log.warning("request refused, it costs too much peer=%s", connection.peer)
         if self._lose_reply is not None and self._lose_reply(op, path):
             self._lose_reply = None
             connection.drop()
@@ -355,10 +463,13 @@ class MemoryZooKeeper:
 
     def _respond(
         self, connection: Connection, session: ServerSession, xid: int, op: int, frame: bytes
-    ) -> bytes:
+    ) -> bytes | Steps:
         if op == jute.SASL:
-            return self.sasl.respond(connection, jute.read_buffer(frame, 8)[0] or b"")
-        self.sasl.check(connection, op)
+            body = self.sasl.respond(connection, jute.read_buffer(frame, 8)[0] or b"")
+            self._authenticated(connection, session)
+            return body
+        if not connection.is_trusted and (op != jute.AUTH or self.sasl.required):
+            self.sasl.refuse(connection)
         if op == jute.PING:
             return b""
         if op in WRITES:
@@ -366,9 +477,7 @@ class MemoryZooKeeper:
         if op == jute.SYNC:
             return frame[8:]
         if op in (jute.SET_WATCHES, jute.SET_WATCHES2):
-            for event in self._reads.set_watches(connection, op, frame):
-                connection.notify(event)
-            return b""
+            return self._reads.set_watches(connection, connection.identities, op, frame)
         if op == jute.CLOSE:
             session.connection = None  # so that the reply still goes out
             self._end(session, xid)
@@ -376,7 +485,8 @@ class MemoryZooKeeper:
         if op == jute.AUTH:
             scheme, pos = jute.read_string(frame, 12)
             identity = znode_acls.authenticated(scheme, jute.read_buffer(frame, pos)[0] or b"")
-            connection.identities |= frozenset([identity] if identity else [])
+            if identity is not None:
+                znode_acls.add(connection, identity)
             return b""
         if op == jute.WHO_AM_I:
             found = [(i.scheme, i.id.partition(":")[0]) for i in sorted(connection.identities)]
@@ -385,6 +495,20 @@ class MemoryZooKeeper:
         if op == jute.GET_EPHEMERALS:
             return self._reads.ephemerals(session.id, frame)
         return self._reads.read(connection, connection.identities, op, frame)
+
+    def _authenticated(self, connection: Connection, session: ServerSession) -> None:
+        """Give a connection that showed who it is its session, if it is its own."""
+        if connection.sasl_identity is None:
+            return
+        gone = connection.continues and session.id not in self.sessions
+        if connection.is_trusted and session.owner is None:
+            session.owner = connection.sasl_identity
+        if gone or not self._may_act(connection, session):
+            if self.lines.allowed():
+                log.warning("session refused, it belongs to others peer=%s", connection.peer)
+            raise AuthFailedError
+        if not connection.is_trusted:
+            self._begin_session(connection, session)
 
     def _write(
         self, connection: Connection, session: ServerSession, cxid: int, op: int, frame: bytes
@@ -429,9 +553,11 @@ class MemoryZooKeeper:
 
     def _fire(self, outcome: Outcome) -> None:
         for event, acl in zip(outcome.events, outcome.acls, strict=True):
+            frame = b""
             for connection in self.watches.take(event):
                 if znode_acls.allows(acl, znode_acls.READ, connection.identities):
-                    connection.notify(event)
+                    frame = frame or notification(event)
+                    connection.send(frame)
 
     # --- what goes out ----------------------------------------------------------------------
 
@@ -447,13 +573,16 @@ class MemoryZooKeeper:
         now_s = self.world.clock.monotonic()
         self._held.append((database.appended, now_s, connection, frame))
         self._held_bytes += len(frame or b"")
-        limits = self.limits
-        if limits is not None and (
-            len(self._held) > limits.outstanding_requests
-            or self._held_bytes > limits.outstanding_bytes
-        ):
+        if self._is_overloaded():
             self._paused[connection] = None
             connection.pause()
+
+    def _is_overloaded(self) -> bool:
+        limits = self.limits
+        return limits is not None and (
+            len(self._held) > limits.outstanding_requests
+            or self._held_bytes > limits.outstanding_bytes
+        )
 
     def _release(self) -> None:
         """Send what waited for the transactions that are durable now."""
@@ -478,22 +607,54 @@ class MemoryZooKeeper:
             if frames[-1] is None:
                 _put_out(connection, None)
         if self._paused and not held:
-            for connection in self._paused:
+            paused, self._paused = self._paused, {}
+            for connection in paused:
                 connection.resume()
-            self._paused.clear()
 
     # --- connections ------------------------------------------------------------------------
 
     def on_connected(self, connection: Connection) -> bool:
         """Take a connection; False where there are too many."""
         self.connections[connection] = None
-        return self.limits is None or len(self.connections) <= self.limits.connections
+        group = self._waiting.setdefault(connection.address, {})
+        group[connection] = None
+        if self.limits is None:
+            return True
+        if len(group) > self.limits.waiting:
+            next(iter(group)).drop()
+        if len(self.connections) > self.limits.connections:
+            address = max(self._waiting, key=lambda one: len(self._waiting[one]))
+            oldest = next(iter(self._waiting[address]))
+            if oldest is connection:
+                return False
+            oldest.drop()
+        return True
+
+    def _no_longer_waits(self, connection: Connection) -> None:
+        group = self._waiting.get(connection.address, {})
+        group.pop(connection, None)
+        if not group:
+            self._waiting.pop(connection.address, None)
+
+    def make_room(self) -> None:
+        """Drop the connection whose requests wait with the most bytes."""
+        largest = max(self.connections, key=lambda c: c.input_bytes)
+        if self.lines.allowed():
+            log.warning("connection dropped, too much waits to be done peer=%s", largest.peer)
+        largest.drop()
+
+    def on_output(self) -> None:
+        """Drop the connection with the most unread bytes once all have too many."""
+        waiting = {c: c.output_bytes for c in self.connections}
+        if self.limits is not None and sum(waiting.values()) > self.limits.total_output_bytes:
+            max(waiting, key=waiting.__getitem__).drop_unread()
 
     def on_disconnected(self, connection: Connection) -> None:
         if connection in self.connections:
             del self.connections[connection]
             self.totals.received += connection.received
             self.totals.sent += connection.sent
+        self._no_longer_waits(connection)
         self._paused.pop(connection, None)
         self.watches.forget(connection)
         session = connection.session

@@ -23,6 +23,7 @@ from ottla.zookeeper.errors import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    ThrottledError,
     ZooKeeperError,
 )
 from ottla.zookeeper.jute import Stat
@@ -31,6 +32,8 @@ from ottla.zookeeper.watches import WatchEvent, WatchType
 from ottla.zookeeper.znode_acls import Identities
 
 SYSTEM_ZNODES = ("/zookeeper", "/zookeeper/quota", "/zookeeper/config")
+MAX_EPHEMERALS = 3000
+"""Of one session: they are all deleted at once."""
 _DIGESTED = struct.Struct(">qqqqqiiiq")
 _TOTAL = (1 << 64) - 1
 
@@ -124,6 +127,8 @@ class Tree:
         """`kept`: in files; then it has ZooKeeper's own znodes and a digest."""
         self.zxid = 0
         self.nodes: dict[str, Znode] = {"/": Znode(None, 0, 0, 0, jute.OPEN_ACL)}
+        self.data_bytes = 1
+        """The sum of all paths' and data's lengths."""
         self.ephemerals: dict[int, set[str]] = {}
         self.containers: dict[str, None] = {}
         self.digest = 0
@@ -132,6 +137,8 @@ class Tree:
         """Called with a znode that is about to change: a snapshot in the making keeps it."""
         self._kept = kept
         self._undo: list[tuple[str, Znode | None, tuple[object, ...]]] = []
+        self._copied: set[int] = set()
+        """Znodes whose children this transaction remembers."""
         self._reverts = False
         if kept:
             self.as_kept()
@@ -145,7 +152,7 @@ class Tree:
                 config = path == SYSTEM_ZNODES[2]
                 node = Znode(b"", 0, 0, 0, jute.READ_ACL if config else jute.OPEN_ACL)
                 node.aversion = -1 if config else 0
-                self.nodes[path] = node
+                self._add(path, node)
                 parent, _, name = path.rpartition("/")
                 self.nodes[parent or "/"].children[name] = None
 
@@ -194,6 +201,7 @@ class Tree:
     def _begin(self) -> Outcome:
         self.zxid += 1
         self._undo.clear()
+        self._copied.clear()
         self._reverts = False
         return Outcome([], [], [])
 
@@ -249,6 +257,8 @@ class Tree:
         check_path(path)
         if path in self.nodes:
             raise NodeExistsError(path=path)
+        if op.ephemeral and len(self.ephemerals.get(session_id, ())) >= MAX_EPHEMERALS:
+            raise ThrottledError(path=path)
         if jute.is_session(parent.owner):
             raise NoChildrenForEphemeralsError(path=path)
         self._remember(parent_path)
@@ -265,7 +275,11 @@ class Tree:
         outcome.acls.extend((acl, parent.acl))
 
     def _add(self, path: str, node: Znode) -> None:
+        before = self.nodes.get(path)
+        if before is not None:
+            self.data_bytes -= _size(path, before)
         self.nodes[path] = node
+        self.data_bytes += _size(path, node)
         if jute.is_session(node.owner):
             self.ephemerals.setdefault(node.owner, set()).add(path)
         elif node.owner == jute.CONTAINER_OWNER:
@@ -298,6 +312,7 @@ class Tree:
 
     def _drop(self, path: str, node: Znode) -> None:
         del self.nodes[path]
+        self.data_bytes -= _size(path, node)
         if jute.is_session(node.owner):
             owned = self.ephemerals.get(node.owner)
             if owned is not None:
@@ -313,6 +328,7 @@ class Tree:
         znode_acls.check(node.acl, znode_acls.WRITE, who, op.path)
         _check_version(node, op)
         self._remember(op.path)
+        self.data_bytes += len(op.data or b"") - len(node.data or b"")
         node.data = op.data
         node.version += 1
         node.mzxid = self.zxid
@@ -375,6 +391,7 @@ class Tree:
         node = self.nodes.get(path)
         if node is not None:
             self._remember(path)
+            self.data_bytes += len(data or b"") - len(node.data or b"")
             node.data, node.version = data, version
             node.mzxid, node.mtime = self.zxid, now_ms
 
@@ -397,6 +414,9 @@ class Tree:
             if self.before_change is not None:
                 self.before_change(path, node)
             if self._reverts:
+                children = children and id(node) not in self._copied
+                if children:
+                    self._copied.add(id(node))
                 state = (
                     node.data, node.version, node.mzxid, node.mtime, node.pzxid, node.creations,
                     dict(node.children) if children else None,
@@ -428,6 +448,7 @@ class Tree:
                 self.nodes[parent_path or "/"].children.pop(name, None)
             if node is None or not state:
                 continue
+            was = len(node.data or b"")
             (
                 node.data, node.version, node.mzxid, node.mtime, node.pzxid, node.creations,
                 children,
@@ -436,7 +457,13 @@ class Tree:
                 node.children = children
             if now is not node:
                 self._add(path, node)
+            else:
+                self.data_bytes += len(node.data or b"") - was
         self._undo.clear()
+
+
+def _size(path: str, node: Znode) -> int:
+    return len(path) + len(node.data or b"")
 
 
 def _check_parts(path: str) -> None:

@@ -6,15 +6,22 @@ once; an event is for those who may read the znode; a connection's watches go wi
 `WatchManager`, and the two of them in `DataTree`.
 """
 
+import sys
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
+from ottla.zookeeper.errors import ThrottledError
 from ottla.zookeeper.watches import WatchEvent, WatchType
 
 STANDARD, PERSISTENT, RECURSIVE = 1, 2, 4
 ANY = STANDARD | PERSISTENT | RECURSIVE
 # Modes and types as clients send them: AddWatchMode, WatcherType.
 MODES = {0: PERSISTENT, 1: RECURSIVE}
+WATCH_BYTES = 300
+"""What a watch costs beside its path, about."""
+MAX_BYTES = 32 << 20
+"""Of one connection's watches."""
+MAX_TOTAL_BYTES = 128 << 20
 C = TypeVar("C")
 Table = dict[str, dict[C, int]]
 
@@ -27,18 +34,26 @@ class ServerWatches(Generic[C]):
         self.children: Table[C] = {}
         self._of: dict[C, dict[str, None]] = {}
         self._recursive = 0
+        self.count = 0
+        """How many watches there are; `len` counts paths."""
+        self._bytes: dict[C, int] = {}
+        self.bytes = 0
 
     def __len__(self) -> int:
         return len(self.data) + len(self.children)
 
-    @property
-    def count(self) -> int:
-        """How many watches there are; `len` counts paths."""
-        return sum(len(watchers) for t in (self.data, self.children) for watchers in t.values())
-
     def add(self, table: Table[C], path: str, connection: C, mode: int = STANDARD) -> None:
-        watchers = table.setdefault(path, {})
+        """ThrottledError if the watches of the connection, or of all, take too much memory."""
+        watchers = table.get(path, {})
         before = watchers.get(connection, 0)
+        if not before:
+            size = sys.getsizeof(path) + WATCH_BYTES
+            own = self._bytes.get(connection, 0) + size
+            if own > MAX_BYTES or self.bytes + size > MAX_TOTAL_BYTES:
+                raise ThrottledError(path=path)
+            self._bytes[connection], self.bytes = own, self.bytes + size
+            self.count += 1
+            table[path] = watchers
         watchers[connection] = before | mode
         self._recursive += (mode & ~before) >> 2
         self._of.setdefault(connection, {})[path] = None
@@ -103,6 +118,10 @@ class ServerWatches(Generic[C]):
         watchers[connection] = before & ~modes
         if not watchers[connection]:
             del watchers[connection]
+            size = sys.getsizeof(path) + WATCH_BYTES
+            self.bytes -= size
+            self._bytes[connection] -= size
+            self.count -= 1
             if not watchers:
                 del table[path]
             if not any(connection in t.get(path, ()) for t in (self.data, self.children)):
@@ -113,3 +132,4 @@ class ServerWatches(Generic[C]):
         for path in self._of.pop(connection, ()):
             self._discard(self.data, path, connection, ANY)
             self._discard(self.children, path, connection, ANY)
+        self._bytes.pop(connection, None)
