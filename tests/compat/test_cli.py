@@ -66,8 +66,8 @@ def test_brokers_that_were_forked_are_processes_of_their_own(folder):
     brokers = [b.process.pid for b in ClusterDir(folder).existing().brokers]
     for number, pid in enumerate(brokers):
         typed = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode().split("\0")
-        assert typed[1:5] == ["-m", "ottla", "broker", "--config"]
-        assert typed[5].endswith(f"broker-{number}/server.properties")
+        assert typed[1:6] == ["-P", "-m", "ottla", "broker", "--config"]
+        assert typed[6].endswith(f"broker-{number}/server.properties")
         assert os.getsid(pid) == pid, "Ctrl-C in a terminal does not reach it"
         fds = {int(f.name): str(f.readlink()) for f in Path(f"/proc/{pid}/fd").iterdir()}
         logs = [str(ClusterDir(folder).log_file(n)) for n in range(3)]

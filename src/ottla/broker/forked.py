@@ -89,10 +89,11 @@ def _fork(requests: FileIO, replies: int) -> bool:
 def _become(arguments: list[str], log: str) -> None:
     """Have what a process of its own has: session, output, arguments."""
     os.setsid()
-    write_to(log, 0o666)  # as `processes.spawn` has it
+    os.umask(0o077)  # as `processes.spawn` has it
+    write_to(log, 0o600)
     sys.argv[1:] = arguments
     with contextlib.suppress(OSError, ValueError, IndexError):
-        _show_arguments([sys.executable, "-m", "ottla", *arguments])
+        _show_arguments([sys.executable, "-P", "-m", "ottla", *arguments])
 
 
 def _serve() -> int:

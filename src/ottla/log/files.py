@@ -296,7 +296,7 @@ class OsFiles:
         """Open, also where descriptors have run out but for the reserve; in any thread."""
         while True:
             try:
-                return os.open(path, flags | os.O_CLOEXEC, 0o644)
+                return os.open(path, flags | os.O_CLOEXEC, 0o600)
             except OSError as error:
                 if not is_shortage(error) or not self._make_room():
                     raise

@@ -247,6 +247,8 @@ def _prepare_local(environment: "os._Environ[str]") -> None:
     # Workers must be this interpreter: the system's python has no pyarrow.
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
     environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if sys.flags.safe_path:
+        environment.setdefault("PYTHONSAFEPATH", "1")
     environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 

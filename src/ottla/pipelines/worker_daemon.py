@@ -45,7 +45,8 @@ def main(arguments: list[str]) -> None:
     """Import what the environment names, then be Spark's daemon."""
     modules = [name for name in os.environ.get(MODULES, "").split(",") if name]
     if arguments[:1] == [WORKER] and modules and import_all([WORKER, *modules]):
-        os.execv(sys.executable, [sys.executable, "-m", PLAIN, *arguments])  # noqa: S606 - no shell # nosec B606
+        safe = ["-P"] if sys.flags.safe_path else []  # as Spark started this one
+        os.execv(sys.executable, [sys.executable, *safe, "-m", PLAIN, *arguments])  # noqa: S606 - no shell # nosec B606
     gc.freeze()  # what all workers share is not copied by a collection in one of them
     from pyspark.daemon import manager  # noqa: PLC0415 - an extra
 

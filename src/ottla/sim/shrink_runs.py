@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ottla.sim.plans import Plan
 from ottla.sim.shrink import ERROR, HANG, Outcome, Shrinker, differences, gravest, kind_of
 
-PROGRAM = (sys.executable, "-m", "ottla.sim")
+PROGRAM = (sys.executable, "-P", "-m", "ottla.sim")
 FIRST_CPU_S = 300.0
 """How much CPU time the run as given may take, of the budget a quarter at most; then it hangs."""
 LEAST_CPU_S = 20.0

@@ -47,7 +47,7 @@ class _Program:
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the program
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-c", PROGRAM, source, str(theirs.fileno())],
+                [sys.executable, "-P", "-c", PROGRAM, source, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=self._printed,
                 stderr=self._printed,

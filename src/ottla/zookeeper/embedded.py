@@ -126,6 +126,7 @@ def start_zookeeper(
         "autopurge.purgeInterval": 24,
     }
     config = folder / "zoo.cfg"
+    config.unlink(missing_ok=True)  # it may be a link
     config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     command = [
         str(java),
@@ -166,7 +167,7 @@ def start_own_zookeeper(
     folder = Path(folder).absolute()
     held = _held_port(port)
     arguments = _own_arguments(folder, held.getsockname()[1], tick_ms, jaas_file)
-    return _started([sys.executable, "-m", "ottla", *arguments], folder, held, wait=wait)
+    return _started([sys.executable, "-P", "-m", "ottla", *arguments], folder, held, wait=wait)
 
 
 def begin_own_zookeeper(
@@ -208,8 +209,9 @@ def _started(
     try:
         with interrupts_deferred(), log.open("ab") as out:
             process = subprocess.Popen(  # noqa: S603 - our own command
-                command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
-            )
+                command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True,
+                umask=0o077,
+            )  # fmt: skip
             handle = ZooKeeperProcess(process.pid, port, folder, process, held)
         if wait:
             wait_ready(handle)

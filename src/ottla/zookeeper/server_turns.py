@@ -28,7 +28,7 @@ class Turns:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._until_s: float | None = None
-        """When this round's time is up; None while nobody works."""
+        """When this round's time is up; None while there is nothing to do."""
         self._fresh: deque[Worker] = deque()
         self._continuing: deque[Worker] = deque()
 

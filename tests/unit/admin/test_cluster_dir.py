@@ -152,7 +152,8 @@ def test_a_stopped_cluster_can_change(tmp_path):
     assert changed.settings == {"num.partitions": "2"}
 
 
-def test_a_running_cluster_does_not_change_its_settings(tmp_path):
+def test_a_running_cluster_does_not_change_its_settings(tmp_path, monkeypatch):
+    monkeypatch.setattr("ottla.admin.local.cluster_dir.is_ours", lambda _: True)
     me = processes.identify(os.getpid())
     wanted = local_cluster.Wanted(settings={"num.partitions": "2"})
     with pytest.raises(OttlaError, match="ottla down"):

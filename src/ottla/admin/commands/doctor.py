@@ -187,7 +187,7 @@ def _carry_out(finding: "Finding", where: Sequence[str], *, yes: bool) -> None:
         say(text)
     agreed(yes, f"Carry out {plural(len(commands), 'command')}?", "nothing was fixed")
     for text, words in zip(commands, finding.commands, strict=True):
-        command = [sys.executable, "-m", "ottla", *words, *where]
+        command = [sys.executable, "-P", "-m", "ottla", *words, *where]
         if subprocess.run(command, check=False).returncode != 0:  # noqa: S603 - ours
             complain(f"ottla doctor: {text} failed; what is after it was not carried out")
             raise Exit(EXIT_WRONG)

@@ -153,7 +153,7 @@ def _explainer(directory: Path | None, bootstrap_server: str | None) -> Any:
         if cluster.address is not None:
             return None
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "ottla", "why", str(tp), "--dir", str(cluster.folder.path),
+            sys.executable, "-P", "-m", "ottla", "why", str(tp), "--dir", str(cluster.folder.path),
             "--output", "json", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         printed, said = await process.communicate()

@@ -4,14 +4,13 @@ Who may call: the demo. Invariants: `most_leaders` is pure; kill means SIGKILL, 
 alone; every wait has a bound and says what it waited for.
 """
 
-import os
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable
 
 from ottla.admin.demo.watching import NO_BROKER, Seen
-from ottla.admin.local.processes import ProcessId, wait_gone
+from ottla.admin.local.processes import ProcessId, send_signal, wait_gone
 from ottla.model.errors import OttlaError
 
 POLL_S = 0.02
@@ -33,7 +32,7 @@ def led_by(seen: Seen, broker: int) -> list[int]:
 def kill(process: ProcessId) -> float:
     """Send SIGKILL and wait for the end; return when it was sent."""
     at = time.monotonic()
-    os.kill(process.pid, signal.SIGKILL)
+    send_signal(process, signal.SIGKILL)
     if wait_gone([process], 10):
         raise OttlaError(f"process {process.pid} survived kill -9")
     return at

@@ -312,7 +312,7 @@ class Demo:
         lake, log = self._folder.path / "lake", self._folder.path / "spark.log"
         report.lake = str(lake)
         command = [
-            sys.executable, "-m", JOB, "--config", str(CONFIG), "--sql", str(QUERY),
+            sys.executable, "-P", "-m", JOB, "--config", str(CONFIG), "--sql", str(QUERY),
             "--set", f"cluster.bootstrap_servers={self._cluster.bootstrap}",
             "--set", f"lake.path={lake}",
         ]  # fmt: skip
@@ -345,7 +345,7 @@ class Demo:
         else:  # all else is removed
             output = Path(tempfile.mkdtemp(prefix="ottla-drill-"))
         command = [
-            sys.executable, "-m", DRILL, str(self._folder.path), "--here", "--topic", TOPIC,
+            sys.executable, "-P", "-m", DRILL, str(self._folder.path), "--here", "--topic", TOPIC,
             "--bootstrap-server", self._cluster.bootstrap, "--acks", report.acks_file,
             "--output", str(output), *(["--lake", report.lake] if report.landed else []),
         ]  # fmt: skip

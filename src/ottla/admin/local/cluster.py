@@ -41,6 +41,7 @@ from ottla.admin.local.ports import (
     port_problem,
     usual_ports_taken,
 )
+from ottla.admin.local.private_files import replace_file
 from ottla.model.errors import ConfigError, ConnectionLostError, OttlaError, StartupError
 from ottla.model.ports import address_text
 from ottla.model.properties import as_properties
@@ -290,9 +291,8 @@ def write_properties(folder: ClusterDir, cluster: LocalCluster, broker: LocalBro
     head = (
         "# Written by `ottla up` at each start; change settings with `ottla up --set key=value`.\n"
     )
-    file.touch(mode=0o600)
-    file.chmod(0o600)  # settings may be passwords
-    file.write_text(head + as_properties(values), encoding="ascii")
+    text = head + as_properties(values)
+    replace_file(file, text.encode("ascii"))  # settings may be passwords; a link is not followed
     return file
 
 
@@ -369,7 +369,7 @@ def up(
                 if known is None:
                     (folder.path / CLUSTER_FILE).unlink(missing_ok=True)
                 if copied is not None:  # it stays a copy, which has to be adopted
-                    (folder.path / CLUSTER_FILE).write_bytes(copied)
+                    replace_file(folder.path / CLUSTER_FILE, copied)
             raise
         return cluster, len(started)
 

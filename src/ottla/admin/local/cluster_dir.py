@@ -27,13 +27,14 @@ import errno
 import fcntl
 import os
 import socket
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from ottla.admin.local.processes import ProcessId, alive, paused
+from ottla.admin.local.processes import ProcessId, alive, is_ours, paused
 from ottla.admin.process import ended_in_order
 from ottla.model.errors import OttlaError
 from ottla.model.ports import address_text
@@ -143,7 +144,7 @@ class LocalCluster(msgspec.Struct):
     def processes(self) -> list[ProcessId]:
         """Return every process of ours that still runs, ZooKeeper last."""
         known = [*(b.process for b in self.brokers), self.zookeeper.process]
-        return [p for p in known if p is not None and alive(p)]
+        return [p for p in known if p is not None and alive(p) and is_ours(p)]
 
     def broker(self, broker_id: int) -> LocalBroker:
         for broker in self.brokers:
@@ -240,18 +241,46 @@ class ClusterDir:
         return client_security(load_settings(file.read_bytes(), file))
 
     def make(self) -> None:
+        """Make the folder, its user's alone; one of a cluster that is there becomes so."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                self.path.mkdir(mode=0o700)
+            self._check_owner()
+            if not self.path.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            if (self.path / CLUSTER_FILE).exists():
+                self.path.chmod(0o700)
         except OSError as error:
             raise OttlaError(
                 f"cannot make the folder {self}: {error.strerror}; name another by --dir"
             ) from error
 
+    def _check_owner(self) -> None:
+        """Raise OttlaError for a folder that another user could have filled; OSError."""
+        for path in (self.path, self.path / CLUSTER_FILE):
+            try:
+                itself, target = path.lstat(), path.stat()
+            except FileNotFoundError:
+                continue
+            if {itself.st_uid, target.st_uid} != {os.geteuid()}:
+                raise OttlaError(
+                    f"{path} is not yours{_owner(path)}: what is in it is not trusted; use the "
+                    "account that made it, or name another folder by --dir"
+                )
+            if target.st_mode & stat.S_IWOTH:
+                raise OttlaError(
+                    f"{path} can be written by every user: what is in it is not trusted; "
+                    f"`chmod o-w {path}`, or name another folder by --dir"
+                )
+
     def load(self) -> LocalCluster | None:
         """Return what is written down, or None if no cluster was ever started here."""
         file = self.path / CLUSTER_FILE
         try:
-            return msgspec.json.decode(file.read_bytes(), type=LocalCluster)
+            data = file.read_bytes()
+            self._check_owner()
+            return msgspec.json.decode(data, type=LocalCluster)
         except FileNotFoundError:
             return None
         except NotADirectoryError:
@@ -321,7 +350,9 @@ class ClusterDir:
         """Keep other commands from changing this folder meanwhile."""
         lock = self.path / ".lock"
         try:
-            opened = lock.open("w")
+            opened = os.fdopen(
+                os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "w"
+            )
         except OSError as error:
             raise OttlaError(
                 f"cannot write {lock}: {error.strerror}{_owner(self.path)}; {_way_out(error)}"

@@ -37,7 +37,7 @@ class ForkProcess:
                 os.set_inheritable(end, True)
             self._pid = os.posix_spawn(
                 sys.executable,
-                [sys.executable, "-c", PROGRAM, "broker", "fork", str(requests), str(replies),
+                [sys.executable, "-P", "-c", PROGRAM, "broker", "fork", str(requests), str(replies),
                  "-" * LONGEST_ARGUMENTS],
                 os.environ,
                 file_actions=(

@@ -25,7 +25,7 @@ class Start(Protocol):
 
 def alone(arguments: list[str], log: Path) -> Running:
     """Start it as a process that imports everything itself."""
-    return processes.spawn([sys.executable, "-m", "ottla", *arguments], log)
+    return processes.spawn([sys.executable, "-P", "-m", "ottla", *arguments], log)
 
 
 class _Forked:

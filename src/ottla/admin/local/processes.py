@@ -2,7 +2,8 @@
 
 Who may call: the admin room. Invariants: a pid alone names nothing, since pids are used again, so
 every process is known by its pid *and* the moment it started; nothing is signalled that does not
-match both; a zombie is dead; every wait has a bound. Reads /proc, asks `ps` where there is none.
+match both, or is no server of Ottla of this user; a zombie is dead; every wait has a bound. Reads
+/proc, asks `ps` where there is none.
 """
 
 import contextlib
@@ -18,6 +19,9 @@ import msgspec
 
 POLL_S = 0.02
 PS_WAIT_S = 5
+EXEC_WAIT_S = 1.0
+PRIVATE_UMASK = 0o077
+JAVA_ZOOKEEPER = b"org.apache.zookeeper.server.ZooKeeperServerMain"
 _LISTEN = "0A"
 """The state in /proc/net/tcp."""
 
@@ -73,6 +77,27 @@ def alive(process: ProcessId) -> bool:
     """Return whether exactly this process still runs."""
     found = _stat(process.pid)
     return found is not None and found[0] not in "ZX" and found[1] == process.started
+
+
+def is_ours(process: ProcessId) -> bool:
+    """Return whether it is a server that Ottla started, of this user: by its command line."""
+    folder, give_up_s = Path(f"/proc/{process.pid}"), time.monotonic() + EXEC_WAIT_S
+    try:
+        # `exec` closes the pipe for which Popen waits a moment before there are arguments.
+        while not (line := (folder / "cmdline").read_bytes()) and alive(process):
+            if time.monotonic() > give_up_s:
+                return False
+            time.sleep(POLL_S)
+        arguments, owner = line.split(b"\0"), folder.stat().st_uid
+    except OSError:
+        if Path("/proc/self/stat").exists():
+            return False
+        arguments = [os.fsencode(word) for word in _ps(process.pid, "command").split()]
+        owner = int(_ps(process.pid, "uid") or -1)
+    return owner == os.geteuid() and any(
+        word in (b"ottla", JAVA_ZOOKEEPER) or (b"import " in word and b"ottla" in word)
+        for word in arguments
+    )
 
 
 def paused(process: ProcessId) -> bool:
@@ -138,14 +163,20 @@ def resident_bytes(process: ProcessId) -> int | None:
     return None
 
 
+def private(path: str, flags: int) -> int:
+    """Open a file, for `open`'s `opener`; a new one is its user's alone."""
+    return os.open(path, flags, 0o600)
+
+
 def spawn(
     arguments: Sequence[str], log: Path, *, environment: dict[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
     """Start a program in a session of its own, its output appended to `log`.
 
-    A terminal's Ctrl-C does not reach it: whoever started it ends it.
+    A terminal's Ctrl-C does not reach it: whoever started it ends it. Its files are its user's
+    alone, as far as it does not say otherwise.
     """
-    with log.open("ab") as out:
+    with open(log, "ab", opener=private) as out:
         return subprocess.Popen(  # noqa: S603 - our own programs
             list(arguments),
             stdin=subprocess.DEVNULL,
@@ -153,17 +184,29 @@ def spawn(
             stderr=out,
             start_new_session=True,
             env=environment,
+            umask=PRIVATE_UMASK,
         )
 
 
 def send_signal(process: ProcessId, number: int) -> bool:
-    """Signal exactly this process; False if it is gone."""
-    if not alive(process):
-        return False
+    """Signal exactly this process; False if it is gone, or none of ours."""
     try:
-        os.kill(process.pid, number)
+        # What is looked at is what gets the signal, whoever has the pid by then.
+        held = os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") else None
+    except OSError:
+        held = None
+    try:
+        if not alive(process) or not is_ours(process):
+            return False
+        if held is None:
+            os.kill(process.pid, number)
+        else:
+            signal.pidfd_send_signal(held, number)
     except ProcessLookupError:
         return False
+    finally:
+        if held is not None:
+            os.close(held)
     return True
 
 

@@ -61,7 +61,7 @@ class Worker:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         self._process = subprocess.Popen(
-            (sys.executable, "-m", "ottla.sim.scenarios.worker"),
+            (sys.executable, "-P", "-m", "ottla.sim.scenarios.worker"),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         assert self._process.stdin is not None
