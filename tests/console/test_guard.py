@@ -62,6 +62,24 @@ def test_a_link_lets_in_once():
     assert browser(http.sessions).get("/").status_code == 401
 
 
+def test_there_is_a_session_under_the_name_of_the_link_only():
+    """A cookie of localhost would go to each of its ports, to other users' servers, too."""
+    own = "c0123456789abcdef.localhost"
+    http = let_in(host=f"{own}:8090", own_name=own)
+    assert http.get("/").status_code == 200
+    (cookie,) = http.cookies.jar
+    assert not cookie.domain_specified, "of this name alone, not of those below it"
+    for host in ("localhost:8090", "127.0.0.1:8090", f"x.{own}:8090", "other.localhost:8090"):
+        stolen = browser(http.sessions, host=host, own_name=own)
+        token = http.sessions.token
+        headers = {"cookie": f"{cookie.name}={cookie.value}"}
+        refused = {stolen.get(path, headers=headers).status_code for path in ("/", "/topics")}
+        refused.add(stolen.get("/login", params={"token": token}).status_code)
+        refused.add(post(stolen, headers, form_token=http.form_token).status_code)
+        assert refused <= {401, 421}
+        assert http.sessions.token == token, "the link still lets in"
+
+
 def test_whoever_prints_links_hears_that_one_was_used():
     used = []
     http = browser(entered=lambda: used.append(http.sessions.token))

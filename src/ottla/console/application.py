@@ -89,12 +89,13 @@ def application(
     console: Console,
     *,
     names: Collection[str] = (),
+    own_name: str | None = None,
     cookie: str = "ottla-console",
     secure: bool = False,
     entered: Callable[[], None] = lambda: None,
     started: Callable[[], None] = lambda: None,
 ) -> ASGIApp:
-    """Return the application of a console; `names`, `secure` and `entered` are the guard's.
+    """Return the application of a console; `names` to `entered` are the guard's.
 
     `started` is called when a server has begun to serve it.
     """
@@ -139,6 +140,7 @@ def application(
         app,
         console.sessions,
         names=names,
+        own_name=own_name,
         cookie=cookie,
         secure=secure,
         read_only=console.read_only,

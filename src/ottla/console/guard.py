@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ottla.console.hosts import is_allowed
+from ottla.console.hosts import host_name, is_allowed
 from ottla.console.sessions import Sessions, form_is_of
 
 MAX_FORM_BYTES = 4_194_304
@@ -69,6 +69,7 @@ class Guard:
         sessions: Sessions,
         *,
         names: Collection[str] = (),
+        own_name: str | None = None,
         cookie: str = "ottla-console",
         secure: bool = False,
         read_only: bool = False,
@@ -76,11 +77,16 @@ class Guard:
     ) -> None:
         """`names`: host names besides localhost; `entered` is called after a link was used.
 
+        `own_name`: the only one under which there are sessions: a cookie goes to all ports of its
+        host name, and other users' servers may listen on those of localhost.
         `secure`: the page is served by https: the cookie is sent, and forms come, by it alone.
         """
         self._app = app
         self._sessions = sessions
         self._names = {name.lower() for name in names}
+        self._own_name = own_name
+        if own_name is not None:
+            self._names.add(own_name)
         self._cookie = cookie
         self._secure = secure
         self._read_only = read_only
@@ -117,10 +123,12 @@ class Guard:
         method, path = scope["method"], scope["path"]
         if method not in ("GET", "HEAD", "POST"):
             raise NotServedError(405, "only GET, HEAD and POST are served")
-        if path == LOGIN and method == "GET":
-            return self._log_in(Request(scope))
         if path.startswith(STATIC) and method != "POST":
             return None
+        if self._own_name is not None and host_name(hosts[0]) != self._own_name:
+            return HTMLResponse(NO_SESSION, 401)
+        if path == LOGIN and method == "GET":
+            return self._log_in(Request(scope))
         session = self._sessions.find(_cookie_of(headers, self._cookie))
         if session is None:
             return HTMLResponse(NO_SESSION, 401)
