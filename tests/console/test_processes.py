@@ -239,7 +239,7 @@ def test_a_cut_by_commands(folder):
 
 def test_damaged_requests_and_too_many_connections(tmp_path):
     with served("-b", "127.0.0.1:9") as console:
-        host, _, port = console.address.partition(":")
+        host, port = "localhost", console.address.rpartition(":")[2]
 
         def status(data):
             with socket.create_connection((host, int(port)), 30) as connection:
