@@ -219,9 +219,9 @@ BUGS = {
          "operators": True, "faults": ("target-replaced-at-disk-loss",)}, LOST, range(6),
     ),
     r14_a_refusal_of_a_former_epoch_ends_the_next_one: (
-        {**PLAIN, "seconds": 20.0, "mean_gap_s": 1.0, "short_turns": True, "brokers": 4,
-         "partitions": 16, "administrators": 2, "operators": True,
-         "faults": ("lost-request", "kill")}, ("not healed: ",), range(34, 54),
+        {**PLAIN, "seconds": 6.0, "mean_gap_s": 1.0, "short_turns": True, "partitions": 100,
+         "producers": 1, "no_retry_producers": 0, "consumers": 0, "pause_s": 1.0, "slowness": 4.0,
+         "faults": ("expire",)}, ("not healed: ",), range(6),
     ),
 }  # fmt: skip
 

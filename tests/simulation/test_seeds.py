@@ -69,7 +69,7 @@ KEPT = [
         drawn_before(1052), id="a replica moved away unseen went on when its topic was deleted, too"
     ),
     pytest.param(
-        drawn(779600176),
+        trusting(779600176),
         id="a power loss brought a deleted topic's records back, without the id that said so",
     ),
     pytest.param(
@@ -194,11 +194,6 @@ KEPT = [
         ),
         id="a static member that was away came back with what had become another's",
     ),
-    pytest.param(
-        trusting(779600176),
-        id="a power loss brought a deleted log back without the id that said whose it was",
-        marks=pytest.mark.xfail(strict=False),  # until topic ids are durable
-    ),
 ]
 
 FRESH_SEEDS = int(os.environ.get("OTTLA_SIM_SEEDS", "3"))
@@ -242,20 +237,7 @@ def test_each_fault_of_crash_detection_alone(name):
     assert verdict.faults
 
 
-DEFECTIVE = {
-    *("lowered-for-the-last", "zookeeper-restored", "older-disk", "older-disk-of-eligible"),
-    *("zookeeper-dropped-pages", "zookeeper-no-threads", "second-process"),
-}
-"""Faults that the brokers, or our ZooKeeper server, do not survive yet."""
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.xfail(strict=False)] if name in DEFECTIVE else [])
-        for name in (*DRAWN_STATEMENTS, "zookeeper-restart")
-    ],
-)
+@pytest.mark.parametrize("name", [*DRAWN_STATEMENTS, "zookeeper-restart"])
 def test_each_fault_of_statements_alone(name):
     """With an administrator, so that there is always something to write to ZooKeeper."""
     plan = Plan(

@@ -122,7 +122,7 @@ DEEDS = {**MOMENTS, **CRASHES, **COPIES, **SERVERS}
 OF_STATEMENTS = (*COPIES, *SERVERS)
 """What a plan has only where it is named: what disks, settings, late bytes and the coordination
 server say is not true any more (F50 to F55)."""
-NOT_DRAWN = ("late-end-txn", "late-markers")
-"""What the protocol cannot prevent (`server_faults.LATE_END`): only where it is named."""
+NOT_DRAWN = ("late-markers",)
+"""What the protocol cannot prevent (`server_faults.LATE_MARKERS`): only where it is named."""
 DRAWN_STATEMENTS = tuple(name for name in OF_STATEMENTS if name not in NOT_DRAWN)
 NAMES = tuple(name for name in ALL_NAMES if name not in (*ASKED_FOR, *OF_CRASHES, *OF_STATEMENTS))

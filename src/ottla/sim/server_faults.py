@@ -23,9 +23,12 @@ LATE = {
     56: "AlterPartition",
 }
 """What must be harmless however late it arrives."""
-LATE_END, LATE_MARKERS = {26: "EndTxn"}, {27: "WriteTxnMarkers"}
+LATE_END = {26: "EndTxn"}
+"""What the producer sent again: refused, as its connection is an older one
+(`producer_connections`)."""
+LATE_MARKERS = {27: "WriteTxnMarkers"}
 """What the transaction protocol before KIP-890 part 2 cannot tell from the same request for the
-producer's next transaction, in Kafka 3.9 neither. Not drawn (`faults.DRAWN_STATEMENTS`)."""
+producer's next transaction, in Kafka 3.9 neither. Not drawn (`faults.NOT_DRAWN`)."""
 CHURN = "churn"
 """The topic that comes and goes under one name, and its client. That client's Produce is not held:
 it names no topic id, so a late one may hit the next topic, in Kafka as well."""
