@@ -15,6 +15,7 @@ from ottla.coordinators.transactions import Transactions
 from ottla.log import checkpoints, log_dir_files, segment
 from ottla.log.checkpoint_writer import CheckpointWriter
 from ottla.log.flush import FlushJob, FolderGuard
+from ottla.log.flusher import Flusher
 from ottla.log.manager import LogManager
 from ottla.log.recovery import Loader
 from ottla.model.errors import ErrorCode
@@ -94,7 +95,10 @@ def c3_nobody_looks_for_topics_that_an_earlier_controller_deleted(patch):
 
 
 def c6_a_flush_writes_into_whatever_folder_has_the_name(patch):
-    """F26."""
+    """F26: as when a LeaderAndIsr did not wait for its topic ids to be durable."""
+
+    async def nothing(_self, _workers, _logs):
+        pass
 
     def write_all(self, write):
         for path, data in self.to_write:
@@ -103,6 +107,7 @@ def c6_a_flush_writes_into_whatever_folder_has_the_name(patch):
 
     patch.setattr(FlushJob, "_write_all", write_all)
     patch.setattr(FolderGuard, "leave", lambda _: None)
+    patch.setattr(Flusher, "make_topic_ids_durable", nothing)
 
 
 def d_after_an_append_in_doubt_the_state_before_counts(patch):

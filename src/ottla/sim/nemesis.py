@@ -347,6 +347,8 @@ class Nemesis:
             node.crash(power_loss=node in unlucky)
             if node is not first:
                 self._later(2.5, 4.0, node.boot_if_down)
+        # Another boot waits for the end of its last session: the others would be back before.
+        self.target.expire_session(first)
         boot_s = self._random.uniform(0.05, 0.3)
         stop_s = self._random.choice((0.1, 0.4, 0.8)) * self._random.random()
         after = self._simulation.scheduler.after
