@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ottla.log.cleaner import LogCleaner, log_to_clean_of
+from ottla.log.compaction import OffsetMap
 from ottla.log.validate import COORDINATOR
 from ottla.model.errors import InvalidRecordError
 from ottla.model.ids import TopicPartition
@@ -255,9 +256,10 @@ def test_the_cleaner_goes_on_where_it_stopped_after_a_restart(bench):
         assert not asyncio.run(bench.cleaner.clean_dirtiest())
 
 
-def test_a_small_map_cleans_part_by_part(kit):
+def test_a_small_map_cleans_part_by_part(kit, monkeypatch):
     """BuildPartialOffsetMap."""
-    bench = Bench(kit, {"log.cleaner.dedupe.buffer.size": "4500"})  # 20 keys
+    monkeypatch.setattr(OffsetMap, "ENTRY_BYTES", 47_000)  # 20 keys in the smallest buffer
+    bench = Bench(kit, {"log.cleaner.dedupe.buffer.size": str(1 << 20)})
     for number in range(3):
         for key in range(60):
             bench.put((f"k{key}", str(number)))
