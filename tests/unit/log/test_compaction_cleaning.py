@@ -259,7 +259,7 @@ def test_the_cleaner_goes_on_where_it_stopped_after_a_restart(bench):
 def test_a_small_map_cleans_part_by_part(kit, monkeypatch):
     """BuildPartialOffsetMap."""
     monkeypatch.setattr(OffsetMap, "ENTRY_BYTES", 47_000)  # 20 keys in the smallest buffer
-    bench = Bench(kit, {"log.cleaner.dedupe.buffer.size": str(1 << 20)})
+    bench = Bench(kit, {"log.cleaner.dedupe.buffer.size": str((1 << 20) + 1)})
     for number in range(3):
         for key in range(60):
             bench.put((f"k{key}", str(number)))
