@@ -140,7 +140,10 @@ def load_config(path: str, overrides: Sequence[str]) -> BrokerConfig:
     Values that `config.providers` resolves are in no message.
     """
     with open(path, "rb") as file:  # noqa: PTH123
-        properties = load_properties(file.read())
+        data = file.read()
+    if b"\0" in data:
+        raise ConfigError("it contains NUL bytes, so it is not a properties file")
+    properties = load_properties(data)
     for override in overrides:
         key, _, value = override.partition("=")
         properties[key.strip()] = value.strip()

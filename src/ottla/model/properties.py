@@ -26,8 +26,10 @@ def load_properties(data: bytes) -> dict[str, str]:
 def load_settings(data: bytes, where: object) -> dict[str, str]:
     """Return the settings of a file, without blanks around values, as clients read them.
 
-    ConfigError names the file, `where`.
+    ConfigError names the file, `where`; Java would read an executable, too.
     """
+    if b"\0" in data:
+        raise ConfigError(f"{where} is not a properties file: it contains NUL bytes")
     try:
         return {key: trim(value) for key, value in load_properties(data).items()}
     except ConfigError as error:

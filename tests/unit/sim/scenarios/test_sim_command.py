@@ -89,7 +89,7 @@ def test_a_user_s_own_files(tmp_path):
         (("check", "--hours", "0"), 2, "--hours"),
         (("check", "-"), 1, "`ottla sim scenario` prints one"),
         (("check", "-", "--topic", "a=b"), 1, "no scenario"),
-        (("check", "--server-properties", sys.executable), 1, "no text in UTF-8"),
+        (("check", "--server-properties", sys.executable), 1, "not a properties file"),
         (("check", "--hours", "1e400"), 2, "--hours"),
         (("check", "--only-faults", "1", "--seconds", "-5"), 2, "--seconds"),
         (("check", "--only-faults", "1", "--seconds", "1e12"), 2, "--seconds"),
