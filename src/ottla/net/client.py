@@ -3,8 +3,8 @@
 Who may call: the CLI, the console, the Spark jobs, tests and the simulator's clients; works
 against a real Kafka as well. Invariants: every wait has a bound; one connection per broker; a
 version is used only if both sides list it; only failures to connect, and NOT_CONTROLLER responses,
-are retried here: the caller knows what else may be repeated. Kafka:
-`NetworkClient` and `AdminMetadataManager`.
+are retried here: the caller knows what else may be repeated; the address of a broker that could
+not be reached is asked for again. Kafka: `NetworkClient` and `AdminMetadataManager`.
 """
 
 import asyncio
@@ -28,6 +28,7 @@ from ottla.model.ports import World
 from ottla.net.framing import LOOKS_LIKE
 from ottla.net.peer import API_VERSIONS_KEY, CLOSED, PeerConnection
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ RETRY_WAIT_S = 0.1
 LONGEST_WAIT_S = 0.5
 CONTROLLER = "controller"
 ANY = "any"
+VERSION_OF_ONE_KEY = 2
+"""FindCoordinator of one key, which every broker since 1.1 understands."""
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
@@ -118,6 +121,8 @@ class Client:
         self._connections: dict[tuple[str, int], _Broker] = {}
         self._opening: dict[tuple[str, int], asyncio.Lock] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
+        self._not_reached: set[int] = set()
+        """Brokers whose address did not work since the last metadata, and may have changed."""
         self._controller_id = -1
         self._leaders: dict[tuple[str, int], _Leader] = {}
 
@@ -184,6 +189,20 @@ class Client:
         self._learn(response)
         return response
 
+    async def coordinator(self, key: str, kind: int) -> tuple[int, int]:
+        """Ask any broker which one coordinates a group (kind 0) or a transactional id (kind 1).
+
+        Return the error code and the broker id. Calls to that id go to the address in the response,
+        as in Java's clients: at the address known before there may be another broker by now.
+        """
+        request = FindCoordinatorRequest(key=key, key_type=kind)
+        response = await self.call(request, version=VERSION_OF_ONE_KEY)
+        node, address = response.node_id, (response.host, response.port)
+        if not response.error_code and self._addresses.get(node) != address:
+            self._addresses[node] = address
+            self._not_reached.discard(node)
+        return int(response.error_code), int(node)
+
     async def controller_id(self) -> int:
         """Return the controller's broker id; ConnectionLostError while there is none."""
         if self._controller_id < 0:
@@ -231,6 +250,7 @@ class Client:
 
     def _learn(self, response: MetadataResponse) -> None:
         self._addresses = {b.node_id: (b.host, b.port) for b in response.brokers}
+        self._not_reached.clear()
         self._controller_id = response.controller_id
         for topic in response.topics:
             for partition in topic.partitions:
@@ -245,13 +265,17 @@ class Client:
         if broker == CONTROLLER:
             broker = await self.controller_id()
         if isinstance(broker, int):
-            if broker not in self._addresses:
+            if broker not in self._addresses or broker in self._not_reached:
                 await self.metadata([])
             address = self._addresses.get(broker)
             if address is None:
                 known = ", ".join(map(str, sorted(self._addresses))) or "none"
                 raise BrokerNotAliveError(f"broker {broker} is not alive; alive are {known}")
-            return await self._connected(address, timeout_s)
+            try:
+                return await self._connected(address, timeout_s)
+            except ConnectionLostError:
+                self._not_reached.add(broker)
+                raise
         assert broker in (None, ANY), f"no such target: {broker!r}"
         return await self._any_broker(timeout_s)
 

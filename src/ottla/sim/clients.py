@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ottla.admin.operations.coordinators import GROUP, TRANSACTION, VERSION_OF_ONE_KEY
+from ottla.admin.operations.coordinators import GROUP, TRANSACTION
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, World
@@ -21,7 +21,6 @@ from ottla.sim.history import History, Read, Stable, Write
 from ottla.wire.batch_header import BatchHeader
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.records import (
@@ -88,11 +87,10 @@ async def create_topic(
 async def create_coordinated_topics(client: Client) -> None:
     """Have the internal topics created, as the first group and transaction would."""
     for kind in (GROUP, TRANSACTION):
-        request = FindCoordinatorRequest(key="first", key_type=kind)
         while True:
             with contextlib.suppress(OttlaError):
-                response = await client.call(request, version=VERSION_OF_ONE_KEY)
-                if response.error_code == ErrorCode.NONE:
+                code, _ = await client.coordinator("first", kind)
+                if code == ErrorCode.NONE:
                     break
             await asyncio.sleep(0.3)
 

@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ottla.admin.operations.coordinators import MOVED, VERSION_OF_ONE_KEY
+from ottla.admin.operations.coordinators import MOVED
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
 from ottla.net.client import Client
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 
 SHORT_WAIT_S = 0.1
 
@@ -61,10 +60,9 @@ class Coordinator:
 
     async def _find(self) -> int:
         while True:
-            request = FindCoordinatorRequest(key=self._key, key_type=self._kind)
-            response = await self._client.call(request, version=VERSION_OF_ONE_KEY)
-            if response.error_code == ErrorCode.NONE:
-                return int(response.node_id)
-            if response.error_code not in MOVED:
-                raise AssertionError(f"no coordinator: {ErrorCode(response.error_code).name}")
+            code, node = await self._client.coordinator(self._key, self._kind)
+            if code == ErrorCode.NONE:
+                return node
+            if code not in MOVED:
+                raise AssertionError(f"no coordinator: {ErrorCode(code).name}")
             await asyncio.sleep(SHORT_WAIT_S * (1 + self._world.random.random()))

@@ -40,6 +40,9 @@ class Cluster:
     async def broker_ids(self):
         return [1, 2]
 
+    async def coordinator(self, _key, _kind):
+        return 0, 1
+
     async def call(self, request, broker=None, **_):
         kind = type(request).__name__
         if kind == "DescribeProducersRequest":
@@ -63,8 +66,6 @@ class Cluster:
                 if p % 2 == broker % 2
             ]
             return SimpleNamespace(error_code=0, unknown_state_filters=[], transaction_states=rows)
-        if kind == "FindCoordinatorRequest":
-            return SimpleNamespace(error_code=0, node_id=1)
         assert kind == "DescribeTransactionsRequest"
         (name,) = request.transactional_ids
         return SimpleNamespace(transaction_states=[self._description(name)])

@@ -20,6 +20,7 @@ from ottla.wire.headers import decode_request_header, response_header
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from ottla.wire.messages.find_coordinator import FindCoordinatorResponse
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 PORT = 9092
@@ -67,7 +68,7 @@ class Host:
 
     def api_versions(self, connection, request):
         ranges = {3: (0, 12), 18: (0, self.highest_api_versions), 19: (0, 5), 43: (0, 2)}
-        ranges |= {60: (7, 9)}
+        ranges |= {60: (7, 9), 10: (0, 6)}
         return ApiVersionsResponse(
             api_keys=[
                 ApiVersionsResponse.ApiVersion(api_key=k, min_version=a, max_version=b)
@@ -79,7 +80,9 @@ class Host:
         return MetadataResponse(
             controller_id=self.cluster["controller"],
             brokers=[
-                MetadataResponse.MetadataResponseBroker(node_id=i, host=f"b{i}", port=PORT)
+                MetadataResponse.MetadataResponseBroker(
+                    node_id=i, host=self.cluster["hosts"].get(i, f"b{i}"), port=PORT
+                )
                 for i in self.cluster["alive"]
             ],
             topics=[
@@ -103,6 +106,7 @@ class Net:
     def __init__(self, seed=1, hosts=2):
         self.simulation = Simulation(seed)
         self.cluster = {"controller": 1, "alive": [0, 1], "leaders": [0, 1, -1]}
+        self.cluster["hosts"] = {}
         self.hosts = [Host(self.simulation, i, self.cluster) for i in range(hosts)]
         self.node = self.simulation.node("client")
         self.simulation.run_for(0.1)
@@ -413,6 +417,50 @@ def test_a_dead_leader_is_reported_at_once(net):
         with pytest.raises(ConnectionLostError):
             await client.call(MetadataRequest(topics=[]), 1)
         assert world.clock.monotonic() - began < 0.1
+
+    net.run(main)
+
+
+def test_a_broker_that_could_not_be_reached_is_found_at_its_new_address(net):
+    async def main(world):
+        client = net.client(world)
+        await client.metadata([])
+        net.hosts[1].node.crash()
+        moved = Host(net.simulation, 2, net.cluster)
+        net.cluster["hosts"][1] = "b2"
+        await asyncio.sleep(1)
+        with pytest.raises(ConnectionLostError):
+            await client.call(MetadataRequest(topics=[]), 1)
+        assert moved.asked == []
+        await client.call(MetadataRequest(topics=[]), 1)
+        assert (3, 12) in moved.asked
+        asked = len(net.hosts[0].asked)
+        await client.call(MetadataRequest(topics=[]), 1)
+        assert len(net.hosts[0].asked) == asked, "metadata is asked for once for each failure"
+
+    net.run(main)
+
+
+def test_a_coordinator_is_asked_at_the_address_that_was_found_with_it(net):
+    """Not at the one known before, where another broker may be alive."""
+    moved = Host(net.simulation, 2, net.cluster)
+    code = 15
+    found = FindCoordinatorResponse(error_code=0, node_id=1, host="b2", port=PORT)
+    net.hosts[0].answers[10] = net.hosts[1].answers[10] = lambda *_: (
+        FindCoordinatorResponse(error_code=code, node_id=-1, host="", port=-1) if code else found
+    )
+
+    async def main(world):
+        nonlocal code
+        await asyncio.sleep(1)
+        client = net.client(world)
+        await client.metadata([])
+        assert await client.coordinator("g", 0) == (15, -1)
+        assert await client.broker_ids() == [0, 1]
+        code = 0
+        assert await client.coordinator("g", 0) == (0, 1)
+        await client.call(MetadataRequest(topics=[]), 1)
+        assert (3, 12) in moved.asked
 
     net.run(main)
 

@@ -12,14 +12,10 @@ from typing import Any
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.net.client import Client
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 
 GROUP, TRANSACTION = 0, 1
 """FindCoordinator's key types."""
 NOUNS = {GROUP: "group", TRANSACTION: "transactional id"}
-
-VERSION_OF_ONE_KEY = 2
-"""FindCoordinator of one key, which every broker since 1.1 understands."""
 
 VERSION_OF_ONE_GROUP = 5
 """OffsetFetch of one group, with leader epochs."""
@@ -41,11 +37,9 @@ async def find_coordinator(client: Client, key: str, kind: int = GROUP) -> int:
     for attempt in range(TRIES):
         if attempt:
             await asyncio.sleep(WAIT_S)
-        request = FindCoordinatorRequest(key=key, key_type=kind)
-        response = await client.call(request, version=VERSION_OF_ONE_KEY)
-        code = response.error_code
+        code, node = await client.coordinator(key, kind)
         if code == 0:
-            return int(response.node_id)
+            return node
         if code not in MOVED:
             break
     raise failure(f"no coordinator for {NOUNS[kind]} {key}", code)

@@ -12,11 +12,9 @@ from typing import Any
 
 from ottla.model.errors import ErrorCode, OttlaError, error_name
 from ottla.pipelines.source.cluster import Cluster
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 
 GROUP, TRANSACTION = 0, 1
 """FindCoordinator's types of keys."""
-VERSION_OF_ONE_KEY = 2
 NOUNS = {GROUP: "group", TRANSACTION: "transactional id"}
 BUSY_S = 120.0
 BUSY_WAIT_S, LONGEST_BUSY_WAIT_S = 0.005, 0.1
@@ -60,11 +58,10 @@ class Coordinator:
             await self._refresh()
 
     async def _find(self) -> int:
-        request = FindCoordinatorRequest(key=self._key, key_type=self._kind)
-        response = await self._cluster.client.call(request, version=VERSION_OF_ONE_KEY)
-        if response.error_code:
-            raise self._refused("no coordinator", ErrorCode(response.error_code))
-        return int(response.node_id)
+        code, node = await self._cluster.client.coordinator(self._key, self._kind)
+        if code:
+            raise self._refused("no coordinator", ErrorCode(code))
+        return node
 
     async def _refresh(self) -> None:
         """Ask who is alive; the next attempt tells if no broker responds."""
