@@ -173,6 +173,8 @@ class LeaderFetcher:
         self._sequence = itertools.count()
         self._wake = asyncio.Event()
         self._peer: PeerConnection | None = None
+        self._endpoint: Endpoint | None = None
+        """where `_peer` is connected to"""
         self._task: asyncio.Task[None] | None = None
         self._unverified: dict[TopicPartition, PartitionFetchState] = {}
         """partitions whose logs are still to be verified as complete (R18)"""
@@ -287,9 +289,7 @@ class LeaderFetcher:
 
     async def _fetch(self, request: FetchRequest, version: int) -> FetchResponse:
         settings = self._settings
-        peer = self._peer
-        if peer is None or peer.closed:
-            peer = await self._connect()
+        peer = await self._connected()
         if version >= FIRST_VERSION_WITH_REPLICA_STATE:
             request.replica_state = FetchRequest.ReplicaState(
                 replica_id=settings.broker_id, replica_epoch=self._host.broker_epoch
@@ -317,8 +317,17 @@ class LeaderFetcher:
         until_due_ms = math.ceil((self._delayed[0][0] - now_s) * 1000)
         return min(longest_ms, max(LEAST_WAIT_MS, until_due_ms))
 
-    async def _connect(self) -> PeerConnection:
-        endpoint = self._host.endpoint(self.leader)
+    async def _connected(self) -> PeerConnection:
+        """Return a connection to where the leader is now.
+
+        One to its former address may lead to a process whose place another has taken, and which
+        knows nothing of the newest leader epoch. Kafka: `addFetcherForPartitions` (endpoints).
+        """
+        endpoint, peer = self._host.endpoint(self.leader), self._peer
+        if peer is not None and not peer.closed:
+            if endpoint in (None, self._endpoint):
+                return peer
+            peer.close()
         if endpoint is None:
             raise ConnectionLostError(f"no address of broker {self.leader} is known")
         self._peer = await PeerConnection.open(
@@ -329,6 +338,7 @@ class LeaderFetcher:
             timeout_s=self._settings.connect_timeout_s,
             security=self._settings.security,
         )
+        self._endpoint = endpoint
         logger.info(
             "fetcher connected leader=%d host=%s port=%d",
             self.leader, endpoint.host, endpoint.port,
@@ -640,9 +650,7 @@ class LeaderFetcher:
     async def _query(
         self, wanted: list[tuple[TopicPartition, int]], timestamp: int
     ) -> OffsetResults:
-        peer = self._peer
-        if peer is None or peer.closed:
-            peer = await self._connect()
+        peer = await self._connected()
         settings = self._settings
         version = list_offsets_version(settings.level)
         timeout_s = settings.request_timeout_s

@@ -343,6 +343,26 @@ def test_r3_a_follower_ahead_of_its_leader_tries_again(wired):
     wired(scenario, brokers=2)
 
 
+def test_f53_a_follower_leaves_the_former_address_of_its_leader(wired, caplog):
+    """The process there responds, but another one has taken its place and leads."""
+    caplog.set_level("INFO", logger="ottla.replication.fetcher")
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        await c.produce(1, "a")
+        await c.settle(1)
+        at = [r.message for r in caplog.records if "fetcher connected leader=1" in r.message]
+        assert len(at) == 1
+        c.metadata.alive[1] = c[3].endpoint
+        await c.controller.lead(1, to=[2])  # the process that lost its place hears of nothing
+        await c.settle(1)
+        at = [r.message for r in caplog.records if "fetcher connected leader=1" in r.message]
+        assert len(at) == 2
+        assert "host=b3" in at[1]
+
+    wired(scenario)
+
+
 def test_r3_query_with_a_wrong_epoch(wired):
     async def scenario(c):
         await c.controller.lead(1, replicas=[1], new=True)
