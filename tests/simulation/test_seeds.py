@@ -194,6 +194,25 @@ KEPT = [
         ),
         id="a static member that was away came back with what had become another's",
     ),
+    pytest.param(
+        # First found with drawn(820000150, coordinated=True), made smaller.
+        Plan(
+            0,
+            seconds=25.0,
+            partitions=1,
+            unclean_partitions=0,
+            producers=1,
+            consumers=0,
+            members=3,
+            mean_gap_s=2.0,
+            pause_s=0.4,
+            operators=False,
+            crash_detection=True,
+            hard=True,
+            faults=("second-process-while-silent", "kill", "bounce"),
+        ),
+        id="a member asked its coordinator at the address of a process whose place another took",
+    ),
 ]
 
 FRESH_SEEDS = int(os.environ.get("OTTLA_SIM_SEEDS", "3"))
