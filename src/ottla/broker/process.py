@@ -36,7 +36,7 @@ from ottla.model.config import PROVIDERS, BrokerConfig
 from ottla.model.descriptors import split_descriptors
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.ports import World
-from ottla.model.properties import load_properties
+from ottla.model.properties import load_properties, refuse_binary
 from ottla.net import allocator, garbage, runtime
 from ottla.net.status_socket import StatusSocket
 
@@ -141,8 +141,7 @@ def load_config(path: str, overrides: Sequence[str]) -> BrokerConfig:
     """
     with open(path, "rb") as file:  # noqa: PTH123
         data = file.read()
-    if b"\0" in data:
-        raise ConfigError("it contains NUL bytes, so it is not a properties file")
+    refuse_binary(data)
     properties = load_properties(data)
     for override in overrides:
         key, _, value = override.partition("=")

@@ -23,14 +23,19 @@ def load_properties(data: bytes) -> dict[str, str]:
     return parse_properties(data.decode("iso-8859-1"))
 
 
+def refuse_binary(data: bytes) -> None:
+    """Raise ConfigError for what no person wrote as settings; Java reads an executable, too."""
+    if b"\0" in data:
+        raise ConfigError("it contains NUL bytes, so it is not a properties file")
+
+
 def load_settings(data: bytes, where: object) -> dict[str, str]:
     """Return the settings of a file, without blanks around values, as clients read them.
 
-    ConfigError names the file, `where`; Java would read an executable, too.
+    ConfigError names the file, `where`.
     """
-    if b"\0" in data:
-        raise ConfigError(f"{where} is not a properties file: it contains NUL bytes")
     try:
+        refuse_binary(data)
         return {key: trim(value) for key, value in load_properties(data).items()}
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error

@@ -6,7 +6,7 @@ knows this setting. The leader may have another value: by its own file, by a dyn
 it learned of a change late or in between. So the leader decides: where its ISR is large enough for
 it and leaves a replica out, the record that may name this replica is deleted first.
 Invariants:
-- a partition is proven for one partition epoch; a later one is asked for anew
+- a partition is proven for one partition epoch; a later one is asked for again
 - without ZooKeeper nothing is proven; what was proven stays so until the next partition epoch
 - partitions go in batches, one batch at a time
 
