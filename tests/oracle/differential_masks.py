@@ -18,6 +18,7 @@ class Mask:
 OLD_FORMATS = "record formats 0 and 1 are not served: docs/COMPATIBILITY.md"
 BY_SCALA = "Scala's way to print a list"
 MEMBERS = "a member's id is random"
+NAMED_TWICE = "a group that is named twice is described once: docs/COMPATIBILITY.md"
 MASKS: tuple[Mask, ...] = (
     Mask("member_id", MEMBERS, key=11),
     Mask("error_message", "Kafka's of any malformed request", key=10, scenario="of kind"),
@@ -49,6 +50,8 @@ MASKS: tuple[Mask, ...] = (
     Mask("leader", MEMBERS, key=11),
     Mask("members[].member_id", MEMBERS, key=11),
     Mask("topics[].topic_id", "made on demand, at random", key=3, scenario="null topics"),
+    Mask("groups", NAMED_TWICE, key=9, scenario="the same twice"),
+    Mask("groups", NAMED_TWICE, key=15, scenario="twice"),
     Mask("*", "Kafka never answers it", key=33, scenario="the same twice"),
     Mask("*", "Kafka fails within and answers without brokers", key=3, scenario="by zero id"),
     Mask("*", "Kafka fails within; ours says INVALID_REQUEST", key=44, scenario="operation 9"),
