@@ -32,11 +32,13 @@ sys.path.insert(0, str(HERE))
 
 SHARES = {
     "broker": 0.5,
-    "peers": 0.2,
-    "messages": 0.12,
-    "batches": 0.08,
+    "peers": 0.16,
+    "coordination": 0.08,
+    "messages": 0.1,
+    "batches": 0.06,
     "compression": 0.05,
-    "files": 0.05,
+    "files": 0.03,
+    "texts": 0.02,
 }
 """How much of the time each target gets."""
 
@@ -50,17 +52,20 @@ KEPT_BYTES = 700
 """What is longer is not put into tests/fuzz/corpus."""
 
 WITHIN = ("ottla.wire", "ottla.net", "ottla.broker", "ottla.log", "ottla.coordinators",
-          "ottla.replication", "ottla.controller", "ottla.zookeeper", "ottla.model")  # fmt: skip
+          "ottla.replication", "ottla.controller", "ottla.zookeeper", "ottla.model",
+          "ottla.security")  # fmt: skip
 
 
 def make(name):
     """Return a target and its custom mutation (bytes, chance) -> bytes."""
     from fuzz_broker import BrokerTarget
-    from fuzz_codec import BatchTarget, CompressionTarget, FileTarget, MessageTarget
+    from fuzz_codec import BatchTarget, CompressionTarget, FileTarget, MessageTarget, TextTarget
+    from fuzz_coordination import CoordinationTarget
     from fuzz_mutate import MUTATIONS
     from fuzz_peers import PeerTarget
 
-    targets = (BrokerTarget, PeerTarget, MessageTarget, BatchTarget, CompressionTarget, FileTarget)
+    targets = (BrokerTarget, PeerTarget, CoordinationTarget, MessageTarget, BatchTarget,
+               CompressionTarget, FileTarget, TextTarget)  # fmt: skip
     target = {t.name: t for t in targets}[name]()
     return target, MUTATIONS[name]
 

@@ -4,6 +4,7 @@ Each takes bytes and raises `Finding` (or whatever the product raises that it mu
 byte says what the rest is, so that one corpus serves a whole target.
 """
 
+import functools
 import struct
 import time
 import tracemalloc
@@ -13,9 +14,16 @@ from fuzz_broker import Finding
 from ottla.coordinators import group_records, transaction_records
 from ottla.log import checkpoints
 from ottla.log.validate import ValidationRules, check_follower_batches, check_leader_batch
+from ottla.model import properties
 from ottla.model.config import default_topic_config
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.security.principal_mapping import PrincipalMapping
+from ottla.security.sasl import jaas_file, jwt_tokens
+from ottla.security.sasl.digest_md5 import DigestMd5Server
+from ottla.security.sasl.oauthbearer import OAuthBearerServer
+from ottla.security.sasl.scram import ScramMechanism
+from ottla.security.sasl.scram_exchange import ScramLookup, ScramServer
 from ottla.wire import codec, compression, records
 from ottla.wire.headers import decode_request_header
 from ottla.wire.messages import consumer_protocol
@@ -272,3 +280,53 @@ class FileTarget(Target):
             header = records.parse_batch_header(batch)
             list(replay.read_batch(header, records.iter_records(batch)))
             list(replay.build({}, NOW_MS))
+
+
+KEY_SET = 7
+
+
+class TextTarget(Target):
+    """A parser's number, then its text: settings, and what is read before anyone authenticated."""
+
+    name = "texts"
+    KINDS = 8
+
+    def check(self, data):
+        if data:
+            kind, raw = data[0] % self.KINDS, bytes(data[1:])
+            measured(lambda: self._check(kind, raw), len(raw))
+
+    def _check(self, kind, raw):
+        try:
+            self._read(kind, raw)
+        except OttlaError:
+            return
+        except ValueError:
+            if kind != KEY_SET:
+                raise
+
+    @staticmethod
+    def _read(kind, raw):
+        text = raw.decode("utf-8", "replace")
+        expected = jwt_tokens.Expected()
+        if kind == 0:
+            settings = properties.load_properties(raw)
+            if properties.load_properties(properties.as_properties(settings).encode()) != settings:
+                raise Finding(f"settings come back otherwise: {settings}")
+        elif kind == 1:
+            jaas_file.parse_jaas_file("file", text)
+        elif kind == 2:
+            PrincipalMapping(text).name("CN=a,OU=b")
+        elif kind == 3:
+            lookup = ScramLookup(lambda *_: None, lambda *_: None, b"secret")
+            ScramServer(ScramMechanism.SCRAM_SHA_256, lookup, "nonce").respond(raw, NOW_MS)
+        elif kind == 4:
+            check = functools.partial(jwt_tokens.validate_unsigned, expected=expected)
+            OAuthBearerServer(check).respond(raw, NOW_MS)
+        elif kind == 5:
+            DigestMd5Server({"a": "b"}, "c").respond(raw)
+        elif kind == 6:
+            jwt_tokens.validate_unsigned(text, NOW_MS, expected)
+        else:
+            keys = jwt_tokens.Keys(raw)
+            jwt_tokens.validate_signed("eyJhbGciOiJSUzI1NiJ9.e30.AA", NOW_MS, keys, expected)

@@ -84,6 +84,23 @@ def _answer(raw, rng, mutator):
     return mutator.body(layout, version, spec.flexible_version, raw, 4)
 
 
+def coordination(data, rng, target):
+    """Change one request, say one twice or leave one out; now and then, who says it."""
+    mutator = Mutator(rng, target.topic_ids)
+    parts, rest = frames(data[1:])
+    draw = rng.random()
+    if not parts or draw < 0.1:
+        return bytes((rng.randrange(4),)) + mutator.bytes(data[1:])
+    at = rng.randrange(len(parts))
+    if draw < 0.2:
+        parts.insert(rng.randrange(len(parts) + 1), parts[at])
+    elif draw < 0.25:
+        del parts[at]
+    else:
+        parts[at] = mutator.bytes(parts[at])
+    return data[:1] + joined(parts, rest)
+
+
 def batch(data, rng, target):
     mutator = Mutator(rng, target.topic_ids)
     if not data or rng.random() < 0.05:
@@ -92,6 +109,7 @@ def batch(data, rng, target):
 
 
 def compressed(data, rng, target):
+    """Change any byte but the first, which says what they are."""
     mutator = Mutator(rng, target.topic_ids)
     return mutator.bytes(data, min(1, len(data)))
 
@@ -111,8 +129,10 @@ def file(data, rng, target):
 MUTATIONS = {
     "broker": stream,
     "peers": answers,
+    "coordination": coordination,
     "messages": message,
     "batches": batch,
     "compression": compressed,
     "files": file,
+    "texts": compressed,
 }

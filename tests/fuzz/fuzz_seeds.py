@@ -16,6 +16,7 @@ from ottla.wire.codec import encode_response, encode_versioned, response_class
 from ottla.wire.headers import encode_request_header
 from ottla.wire.messages.fetch import FetchResponse
 from ottla.wire.records import Record, build_batch, build_control_batch
+from ottla.zookeeper import jute
 from support.odd_batches import FRAMES
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "messages.txt"
@@ -107,6 +108,52 @@ def files():
             )
 
 
+def requests_for_znodes():
+    """Yield each request that our ZooKeeper server knows, by strangers and by others."""
+    path, watch = jute.path_watch_body("/own", watch=True), jute.string("/own")
+    create = jute.create_body("/a", b"x", jute.EPHEMERAL | jute.SEQUENCE, jute.CREATOR_ACL)
+    multi = jute.MULTI_HEADER.pack(jute.CREATE, False, -1) + jute.create_body("/b", b"", 0)
+    multi += jute.MULTI_HEADER.pack(jute.CHECK, False, -1) + jute.delete_body("/b", 0)
+    reads = jute.MULTI_HEADER.pack(jute.GET_DATA, False, -1) + path
+    end = jute.MULTI_HEADER.pack(-1, True, -1)
+    watched = jute.LONG.pack(0) + 5 * jute.strings(["/own", "/a"])
+    bodies = {
+        jute.CREATE: create, jute.CREATE2: create, jute.CREATE_CONTAINER: create,
+        jute.DELETE: jute.delete_body("/own", -1), jute.EXISTS: path, jute.GET_DATA: path,
+        jute.SET_DATA: jute.set_data_body("/own", b"y", 0), jute.GET_ACL: watch,
+        jute.SET_ACL: watch + jute.OPEN_ACL + jute.INT.pack(0), jute.GET_CHILDREN: path,
+        jute.SYNC: watch, jute.PING: b"", jute.GET_CHILDREN2: path,
+        jute.CHECK: jute.delete_body("/own", 0), jute.MULTI: multi + end,
+        jute.MULTI_READ: reads * 3 + end, jute.CHECK_WATCHES: watch + jute.INT.pack(1),
+        jute.REMOVE_WATCHES: watch + jute.INT.pack(3), jute.CREATE_TTL: create + bytes(8),
+        jute.AUTH: jute.INT.pack(0) + jute.string("digest") + jute.buffer(b"a:b"),
+        jute.SET_WATCHES: watched, jute.SASL: jute.buffer(b"charset=utf-8,nonce=x"),
+        jute.GET_EPHEMERALS: jute.string("/"), jute.GET_ALL_CHILDREN_NUMBER: jute.string("/"),
+        jute.SET_WATCHES2: watched, jute.ADD_WATCH: watch + jute.INT.pack(1),
+        jute.WHO_AM_I: b"", jute.CLOSE: b"",
+    }  # fmt: skip
+    hello = jute.ConnectRequest(0, 60_000, 0, bytes(16)).encode()
+    for mode in range(4):
+        before = b"" if mode & 2 else hello
+        for op, body in bodies.items():
+            yield f"seed: operation {op}", bytes((mode,)) + before + jute.request(7, op, body)
+        everything = b"".join(jute.request(7, op, body) for op, body in bodies.items())
+        yield "seed: everything", bytes((mode,)) + before + everything
+        yield "seed: a word", bytes((mode,)) + b"mntr"
+
+
+def texts():
+    """Yield texts that are parsed before anyone has authenticated, or from files of others."""
+    for number, text in enumerate((
+        b"a=b\\\n c\n#d\ne:\\u0041 f", b"SaslServer { org.x.Y required user_a=\"b\" c='d'; };",
+        b"RULE:^CN=(.*?),.*$/$1@x/L,DEFAULT", b"n,,n=a,r=b", b"n,,\1auth=Bearer a.b.c\1\1",
+        b'charset=utf-8,username="a",realm="b",nonce="c",nc=00000001,cnonce="d",digest-uri="e/f"',
+        b"eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0.",
+        b'{"keys": [{"kty": "RSA", "kid": "a", "n": "AQAB", "e": "AQAB"}]}',
+    )):  # fmt: skip
+        yield f"seed: text {number}", bytes((number,)) + text
+
+
 def answers(seed=1, topic_ids=(bytes(16),)):
     """Yield what a leader, a told broker and a broker asked by clients may answer."""
     nonsense = Nonsense(seed, topic_ids=topic_ids)
@@ -135,8 +182,10 @@ def answers(seed=1, topic_ids=(bytes(16),)):
 SEEDS = {
     "broker": streams,
     "peers": answers,
+    "coordination": requests_for_znodes,
     "messages": messages,
     "batches": batches,
     "compression": compressed,
     "files": files,
+    "texts": texts,
 }

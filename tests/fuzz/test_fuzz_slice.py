@@ -7,6 +7,7 @@ coverage; `OTTLA_FUZZ_MUTANTS=50` multiplies this slice.
 import os
 import random
 
+import fuzz_coordination
 import pytest
 from fuzz_broker import BrokerTarget, Finding
 from fuzz_corpus import kept
@@ -20,14 +21,20 @@ from fuzz import make
 from ottla.broker.requests.routes import ROUTES
 from ottla.model.errors import OttlaError
 from ottla.replication.fetcher import LeaderFetcher
+from ottla.security.sasl import jaas_file
 from ottla.wire import primitives
 from ottla.wire.apis import APIS
 from ottla.wire.codec import encode_request
 from ottla.wire.headers import encode_request_header
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
+from ottla.zookeeper import memory
+from ottla.zookeeper.server_authentication import SaslUsers
 
 TIMES = int(os.environ.get("OTTLA_FUZZ_MUTANTS", "1"))
-ROUNDS = {"messages": 2500, "batches": 5000, "compression": 2500, "files": 2500}
+ROUNDS = {
+    "messages": 2500, "batches": 5000, "compression": 2500, "files": 2500, "texts": 4000,
+    "coordination": 400,
+}  # fmt: skip
 
 
 def checked(target, what, raw):
@@ -72,11 +79,14 @@ def test_mutants_below_the_broker(name):
     target, mutation = make(name)
     rng = random.Random(name)
     pool = [raw for _, raw in SEEDS[name]()]
-    for _ in range(ROUNDS[name] * TIMES):
-        raw = rng.choice(pool)
-        for _ in range(rng.choice((1, 1, 2, 3))):
-            raw = mutation(raw, rng, target)
-        checked(target, "mutant", raw)
+    try:
+        for _ in range(ROUNDS[name] * TIMES):
+            raw = rng.choice(pool)
+            for _ in range(rng.choice((1, 1, 2, 3))):
+                raw = mutation(raw, rng, target)
+            checked(target, "mutant", raw)
+    finally:
+        target.close()
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -171,6 +181,33 @@ def test_honest_answers_are_followed():
         assert target.world.log(0).log_end_offset == 6
     finally:
         target.close()
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "planted", "found"),
+    [
+        (fuzz_coordination, "SaslUsers", lambda users, required: SaslUsers(users, required=False),
+         "a stranger changed"),
+        (memory, "Reads", lambda _server: None, "AttributeError"),
+        (jaas_file, "parse_jaas_file", lambda _where, text: text[9999], "out of range"),
+    ],
+    ids=["strangers", "reads", "texts"],
+)  # fmt: skip
+def test_what_the_later_targets_are_there_for_is_found(monkeypatch, place, name, planted, found):
+    monkeypatch.setattr(place, name, planted)
+    kind = "texts" if place is jaas_file else "coordination"
+    target, _ = make(kind)
+
+    def run():
+        for what, raw in SEEDS[kind]():
+            checked(target, what, raw)
+
+    try:
+        with pytest.raises(AssertionError) as caught:
+            run()
+    finally:
+        target.close()
+    assert found in repr(caught.value.__cause__)
 
 
 def test_text_longer_than_kafka_reads_is_refused():
