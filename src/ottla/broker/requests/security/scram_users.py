@@ -43,7 +43,6 @@ logger = logging.getLogger(__name__)
 NO_ZNODES = (".", "..")
 """Names that no znode can have, sanitized or not. Kafka's broker fails on them."""
 EMPTY_NAME = "Username must not be empty"
-UNEXPECTED = "The server experienced an unexpected error when processing the request."
 _Described = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 _Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
 _Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
@@ -184,7 +183,10 @@ def _mechanism(change: _Upsertion | _Deletion) -> ScramMechanism:
         if change.iterations > MAX_ITERATIONS:
             raise UserError("Too many iterations", ErrorCode.UNACCEPTABLE_CREDENTIAL)
         if not change.salted_password:
-            raise UserError(UNEXPECTED)  # what Kafka makes of an empty key
+            # Kafka fails on an empty key within: UNKNOWN_SERVER_ERROR.
+            raise UserError(
+                "The salted password must not be empty", ErrorCode.UNACCEPTABLE_CREDENTIAL
+            )
         if change.iterations < MIN_ITERATIONS:
             raise UserError("Too few iterations", ErrorCode.UNACCEPTABLE_CREDENTIAL)
     return mechanism
