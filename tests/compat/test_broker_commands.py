@@ -238,6 +238,36 @@ def test_a_restart_stops_where_replicas_are_not_in_sync(folder):
     assert known_in_sync(folder), "the command waits for it"
 
 
+def test_a_broker_that_is_the_reason_for_the_lag_is_restarted(folder):
+    ok("broker", "shutdown", 2, "--dir", folder)
+    ok("broker", "restart", 2, "--timeout", 60, "--dir", folder)
+    assert known_in_sync(folder)
+    before = {broker: pid(folder, broker) for broker in (0, 1, 2)}
+    ok("broker", "pause", 1, "--dir", folder)
+    until(lambda: not says_in_sync(folder, 0), 60, "broker 1 lags")
+    done = ok("broker", "restart", "--all", "--timeout", 60, "--dir", folder)
+    assert "broker 1 restarted" in done.stderr.splitlines()[0], "the reason is the first"
+    assert all(pid(folder, broker) != before[broker] for broker in before)
+    assert known_in_sync(folder), "the command waits for it"
+    for broker in before:
+        ok("broker", "pause", broker, "--dir", folder)
+    ok("broker", "restart", 0, 1, "--timeout", 10, "--dir", folder)  # nobody is there to be asked
+    ok("broker", "resume", 2, "--dir", folder)
+    until(lambda: in_sync(bootstrap(folder)), 60, "all are back")
+
+
+def test_a_broker_that_is_cut_off_keeps_no_other_from_starting(folder):
+    ok("broker", "kill", 2, "--dir", folder)
+    ok("broker", "cut", 1, "--from", "brokers", "--dir", folder)
+    try:
+        done = ok("broker", "start", 2, "--dir", folder)
+        assert "broker 2 started" in done.stderr
+        assert "broker 1 runs, but does not know of all others" in done.stderr
+    finally:
+        ok("broker", "heal", "--dir", folder)
+    until(lambda: in_sync(bootstrap(folder)), 60, "all are back")
+
+
 def test_a_broker_is_added_drained_and_removed(folder):
     servers = bootstrap(folder)
     refused(

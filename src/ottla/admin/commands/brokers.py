@@ -67,7 +67,8 @@ def restart(
 ) -> None:
     """Restart brokers one after the other.
 
-    Each waits until all replicas are in sync; the controller is restarted last.
+    Each waits while a partition has it in sync and lacks others. Brokers that lag or are paused
+    come first, the controller last.
     Example: ottla broker restart --all
     """
     from ottla.admin.local import brokers  # noqa: PLC0415 - lazy

@@ -1,34 +1,38 @@
 """Single brokers of the cluster on this machine: stop, start, restart, kill, pause, resume, remove.
 
 Who may call: `ottla broker`, the demo. Invariants: one command at a time works on a folder; nothing
-is signalled that is not a process of this folder; a rolling restart touches the next broker only
-when every partition has all its replicas in sync; a broker is removed only when it has no replica.
+is signalled that is not a process of this folder; a rolling restart takes no replica in sync away
+from a partition that lacks another; a broker is removed only when it has no replica.
 """
 
-import asyncio
+import contextlib
 import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import msgspec
 
 from ottla.admin.local import cluster as local_cluster
-from ottla.admin.local import ports, processes
+from ottla.admin.local import faults, ports, processes
 from ottla.admin.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster
 from ottla.admin.output import plural
 from ottla.admin.session import connected
 from ottla.model.errors import ConnectionLostError, OttlaError, StartupError
 from ottla.net.client import Client
+from ottla.wire.messages.metadata import MetadataResponse
 
 Tell = Callable[[str], None]
 
 STOP_TIMEOUT_S = 60.0
-IN_SYNC_TIMEOUT_S = 120.0
 GONE_WITHIN_S = 10.0
 POLL_S = 0.2
+SILENT_S = 2.0
+"""A longer wait is explained."""
+TELL_AGAIN_S = 10.0
+NOBODY = (LocalBroker(-1, 0),)
 DELETED_SUFFIX = "-delete"
 """Of a log's folder until its files are gone (Kafka: `LocalLog.DeleteDirSuffix`)."""
 
@@ -114,6 +118,7 @@ def _stop(folder: ClusterDir, cluster: LocalCluster, broker: LocalBroker, timeou
     process = broker.process
     assert process is not None, "whoever calls has looked whether it runs"
     processes.send_signal(process, signal.SIGCONT)
+    faults.end_all(folder, [broker])  # they end with the process; it could not hand over before
     processes.send_signal(process, signal.SIGTERM)
     if processes.wait_gone([process], timeout_s):
         raise OttlaError(
@@ -143,36 +148,39 @@ def _start(folder: ClusterDir, cluster: LocalCluster, brokers: Sequence[LocalBro
 
 
 def restart_order(folder: ClusterDir, ids: Sequence[int]) -> list[LocalBroker]:
-    """Return the brokers in the order of a rolling restart: the controller last."""
+    """Return the brokers in the order of a rolling restart.
+
+    Those that do not run, are paused or lag come first, since they may be what the others would
+    wait for; the controller is last.
+    """
     cluster = folder.existing()
     brokers = chosen(cluster, ids or [b.id for b in cluster.brokers])
-    controller = connected(folder.bootstrap(), _controller, security=folder.security())
-    return sorted(brokers, key=lambda b: b.id == controller)
+    view = _view_if_any(folder)
+    behind = set() if view is None else _behind(view)
+    controller = -1 if view is None else view.controller_id
 
+    def place(broker: LocalBroker) -> tuple[bool, bool]:
+        sick = not broker.running or broker.paused or broker.id in behind
+        return not sick, broker.id == controller
 
-async def _controller(client: Client) -> int:
-    return int((await client.metadata([])).controller_id)
+    return sorted(brokers, key=place)
 
 
 def unavailable_meanwhile(folder: ClusterDir, ids: Sequence[int]) -> list[str]:
     """Return the partitions whose only replica is on one of these brokers."""
-
-    async def ask(client: Client) -> list[str]:
-        response = await client.metadata(None)
-        return [
-            f"{topic.name}-{p.partition_index}"
-            for topic in response.topics
-            for p in topic.partitions
-            if len(p.replica_nodes) == 1 and p.replica_nodes[0] in ids
-        ]
-
-    return connected(folder.bootstrap(), ask, security=folder.security())
+    view = _view_if_any(folder)
+    return [
+        f"{topic.name}-{p.partition_index}"
+        for topic in ([] if view is None else view.topics)
+        for p in topic.partitions
+        if len(p.replica_nodes) == 1 and p.replica_nodes[0] in ids
+    ]
 
 
 def restart(
     folder: ClusterDir, brokers: Sequence[LocalBroker], timeout_s: float, tell: Tell
 ) -> None:
-    """Restart brokers one after the other, each when all partitions are in sync.
+    """Restart brokers one after the other, each when no partition needs it (see `needed_by`).
 
     Those that are down are only started, all at once before the others. Waits `timeout_s` at most
     for each; OttlaError says what is not in sync and what is left to do.
@@ -185,10 +193,16 @@ def restart(
             _start(folder, cluster, down)
             for broker in down:
                 tell(f"broker {broker.id} started: it was down")
-        running = [b for b in ours if b not in down]
-        for place, broker in enumerate(running):
-            left = " ".join(str(b.id) for b in running[place:])
-            _wait_in_sync(folder, timeout_s, f"`ottla broker restart {left}` goes on")
+        cuts = faults.in_force(folder)
+        if cuts:
+            tell(faults.described(cuts))
+        left = [b for b in ours if b not in down]
+        done = {b.id for b in down}
+        while left:
+            broker = _wait_for_one(folder, left, done, timeout_s, tell)
+            problem = folder.zookeeper_problem()
+            if problem is not None:  # it could not start again
+                raise StartupError(problem)
             _stop(folder, cluster, broker, STOP_TIMEOUT_S)
             try:
                 _start(folder, cluster, [broker])
@@ -196,45 +210,124 @@ def restart(
                 tell(f"interrupted while broker {broker.id} was starting: see `ottla status`")
                 raise
             tell(f"broker {broker.id} restarted")
-        _wait_in_sync(folder, timeout_s, "all are restarted")
+            left.remove(broker)
+            done.add(broker.id)
+        _wait_for_one(folder, [], done, timeout_s, tell)
 
 
-def _wait_in_sync(folder: ClusterDir, timeout_s: float, way_out: str) -> None:
-    deadline = time.monotonic() + timeout_s
+def needed_by(
+    view: MetadataResponse, broker_id: int, restarted: Collection[int]
+) -> dict[str, list[int]]:
+    """Return the partitions for which a broker must not stop now, with the replicas that they lack.
 
-    async def wait(client: Client) -> str | None:
-        problem: str | None = None
-        while True:
-            try:
-                problem = _sync_problem(await client.metadata(None))
-                if problem is None:
-                    return None
-            except ConnectionLostError as error:
-                problem = str(error)
-            if time.monotonic() >= deadline:
-                return problem
-            await asyncio.sleep(POLL_S)
-
-    problem = connected(folder.bootstrap(), wait, security=folder.security())
-    if problem is not None:
-        raise OttlaError(f"not in sync after {timeout_s:g} s: {problem}; {way_out}")
+    It is in sync there and others are not: without it there would be one replica less. Where it is
+    out of sync itself, or its log dir failed, its restart is what helps. Nothing else is touched
+    either until those in `restarted` lead and follow again.
+    """
+    found = {}
+    for topic in view.topics:
+        for p in topic.partitions:
+            missing = set(p.replica_nodes) - set(p.isr_nodes) - {broker_id}
+            in_sync = broker_id in p.isr_nodes and broker_id not in p.offline_replicas
+            returning = missing if p.leader_id >= 0 else set(p.replica_nodes)
+            if (in_sync and missing) or not returning.isdisjoint(restarted):
+                found[f"{topic.name}-{p.partition_index}"] = sorted(missing)
+    return found
 
 
-def _sync_problem(response: object) -> str | None:
-    """Return what is not in sync, by a Metadata response; None if all is."""
-    behind = [
-        (f"{topic.name}-{p.partition_index}", sorted(set(p.replica_nodes) - set(p.isr_nodes)))
-        for topic in response.topics  # type: ignore[attr-defined]
-        for p in topic.partitions
-        if len(p.isr_nodes) < len(p.replica_nodes) or p.leader_id < 0
-    ]
-    if not behind:
-        return None
-    brokers = Counter(broker for _, missing in behind for broker in missing)
-    missing = ", ".join(f"broker {b} ({count})" for b, count in sorted(brokers.items()))
-    return f"{plural(len(behind), 'partition')} (such as {behind[0][0]}) lack replicas in sync" + (
-        f": {missing}" if missing else ""
+def _wait_for_one(
+    folder: ClusterDir,
+    left: Sequence[LocalBroker],
+    restarted: Collection[int],
+    timeout_s: float,
+    tell: Tell,
+) -> LocalBroker:
+    """Return which of these is the next to be restarted, as soon as no partition needs it.
+
+    That is the first, or one that lags. With none left it waits for those that are restarted.
+    """
+    began = time.monotonic()
+    told, tell_at = "", began + SILENT_S
+    while True:
+        # Of the broker itself only if no other can be asked: it may not know what happened.
+        asked = _serving(folder, without=left[0].id if left else None)
+        view, problem = None, "no broker serves"
+        try:
+            view = _view(folder, asked)
+        except ConnectionLostError as error:
+            problem = str(error)
+        if view is None and left and {b.id for b in asked} <= {left[0].id}:
+            return left[0]  # no other broker serves: nothing can get worse
+        if view is not None:
+            behind = _behind(view)
+            for place, broker in enumerate(left or NOBODY):
+                if place and broker.id not in behind and not broker.paused:
+                    continue
+                lacking = needed_by(view, -1 if broker.paused else broker.id, restarted)
+                if not lacking:
+                    return broker
+                if not place:
+                    problem = _lacking(lacking)
+        now = time.monotonic()
+        if now - began >= timeout_s:
+            raise OttlaError(f"not in sync after {timeout_s:g} s: {problem}; {_then(left)}")
+        if now >= tell_at and problem != told:
+            told, tell_at = problem, now + TELL_AGAIN_S
+            tell(f"waiting: {problem}")
+        time.sleep(POLL_S)
+
+
+def _then(left: Sequence[LocalBroker]) -> str:
+    if not left:
+        return "all are restarted"
+    ids = " ".join(str(b.id) for b in left)
+    first = left[0].id
+    return (
+        f"`ottla broker restart {ids}` goes on; if broker {first} is why, `ottla broker stop "
+        f"{first}` and `ottla broker start {first}` do not wait"
     )
+
+
+def _serving(folder: ClusterDir, without: int | None = None) -> list[LocalBroker]:
+    """Return the brokers that can be asked: others than `without`, unless it is alone."""
+    serving = [b for b in folder.existing().brokers if b.running and not b.paused]
+    return [b for b in serving if b.id != without] or serving
+
+
+def _view(folder: ClusterDir, asked: Sequence[LocalBroker]) -> MetadataResponse | None:
+    """Return the cluster's metadata from one of these brokers, None if there are none."""
+    if not asked:
+        return None
+    addresses = ",".join(b.address for b in asked)
+    return connected(addresses, lambda client: client.metadata(None), security=folder.security())
+
+
+def _view_if_any(folder: ClusterDir) -> MetadataResponse | None:
+    """Return the cluster's metadata, None where no broker answers: to restart them may help."""
+    with contextlib.suppress(ConnectionLostError):
+        return _view(folder, _serving(folder))
+    return None
+
+
+def _behind(view: MetadataResponse) -> set[int]:
+    """Return the brokers that have a replica which is not in sync."""
+    return {
+        broker
+        for topic in view.topics
+        for p in topic.partitions
+        for broker in set(p.replica_nodes) - set(p.isr_nodes)
+    }
+
+
+def _lacking(partitions: dict[str, list[int]]) -> str:
+    """Return in words which replicas these partitions lack."""
+    counts = Counter(broker for missing in partitions.values() for broker in missing)
+    missing = ", ".join(f"broker {b} ({count})" for b, count in sorted(counts.items()))
+    verb = "lacks" if len(partitions) == 1 else "lack"
+    return (
+        f"{plural(len(partitions), 'partition')} (such as {next(iter(partitions))}) "
+        + (f"{verb} replicas in sync: {missing}" if missing else f"{verb} a leader")
+    )  # fmt: skip
 
 
 # -- remove -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,12 +58,15 @@ from ottla.zookeeper.jars import find_jars, find_java
 
 if TYPE_CHECKING:
     from ottla.net.client import Client
+    from ottla.wire.messages.metadata import MetadataResponse
 
 DEFAULT_BROKERS = 3
 MAX_BROKERS = 50
 LEAST_FREE_BYTES = 2 * 1024 * 1024
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
+OTHERS_S = 5.0
+"""For brokers that ran before to hear of those that were started."""
 POLL_S = 0.005
 SUPER_USERS = "super.users"
 KINDS = (OWN, EMBEDDED_JAVA)
@@ -527,9 +530,15 @@ def wait_until_serving(
     children: Mapping[int, Running],
     timeout_s: float = START_TIMEOUT_S,
 ) -> None:
-    """Wait until a broker lists all of them and a controller; StartupError with the reason."""
+    """Wait until every broker lists all of them and a controller; StartupError with the reason.
+
+    Brokers that are not in `children` ran before. One of them that hangs or is cut off fails no
+    start of others: it is named after OTHERS_S.
+    """
     import asyncio  # noqa: PLC0415 - while brokers start
 
+    from ottla.admin.local import faults  # noqa: PLC0415 - the same
+    from ottla.admin.output import say  # noqa: PLC0415 - the same
     from ottla.admin.session import connected  # noqa: PLC0415 - the same
 
     def check() -> None:
@@ -540,22 +549,33 @@ def wait_until_serving(
                     f"(all of it: {folder.log_file(broker_id)})"
                 )
 
-    async def wait(client: "Client") -> None:
-        wanted = {b.id for b in cluster.brokers}
+    async def wait(client: "Client") -> set[int]:
+        """Return the brokers that ran before and do not list all the others."""
+        wanted, started = {b.id for b in cluster.brokers}, set(children)
         deadline = time.monotonic() + timeout_s
+        others_until: float | None = None
         alive: set[int] = set()
         while True:
             check()
             with contextlib.suppress(ConnectionLostError):
-                alive = await _listed_by_all(client, cluster)
+                lists = await _lists(client, cluster, started)
+                alive = set(lists).intersection(*lists.values())
                 if alive >= wanted:
-                    return
+                    return set()
+                if started and all(started <= lists.get(b, set()) for b in started):
+                    others_until = others_until or time.monotonic() + OTHERS_S
+                    if time.monotonic() > others_until:
+                        return {b for b in wanted if not started <= lists.get(b, set())} or (
+                            wanted - alive
+                        )
             if time.monotonic() > deadline:
-                missing = sorted(wanted - alive)
+                missing = sorted((wanted if alive else started or wanted) - alive)
                 words = folder.last_words(missing[0])
+                cuts = faults.in_force(folder)
                 raise StartupError(
-                    f"brokers {missing} did not join within {timeout_s:.0f} s; "
-                    f"broker {missing[0]} last said: {words}"
+                    f"broker {', '.join(map(str, missing))} did not join within {timeout_s:.0f} s; "
+                    + (f"{faults.described(cuts)}; " if cuts else "")
+                    + f"broker {missing[0]} last said: {words}"
                 )
             await asyncio.sleep(POLL_S)
 
@@ -575,18 +595,27 @@ def wait_until_serving(
                 f"at {broker.address}, which --advertise names; the other brokers need that "
                 "address too: name one that reaches this machine"
             )
-    connected(cluster.bootstrap, wait, security=folder.security())
+    asked = [b for b in cluster.brokers if b.id in children] or cluster.brokers
+    addresses = ",".join(b.address for b in asked)
+    sick = connected(addresses, wait, security=folder.security())
+    for broker_id in sorted(sick):
+        say(
+            f"broker {broker_id} runs, but does not know of all others; see `ottla status`, or "
+            f"restart it: `ottla broker restart {broker_id}`"
+        )
 
 
-async def _listed_by_all(client: "Client", cluster: LocalCluster) -> set[int]:
-    """Return the brokers that every broker lists at their addresses, while there is a controller.
+async def _lists(
+    client: "Client", cluster: LocalCluster, started: Collection[int]
+) -> dict[int, set[int]]:
+    """Return which brokers each broker lists at their addresses, without those that are silent.
 
-    StartupError if an id belongs to a live broker at another address: that of another cluster.
+    Nothing while there is no controller, or one of `started` is not alive. StartupError if an id
+    belongs to a live broker at another address: that of another cluster.
     """
     from ottla.wire.messages.metadata import MetadataRequest  # noqa: PLC0415 - lazy
 
     ours = {b.id: (b.advertised or b.host, b.port) for b in cluster.brokers}
-    alive = set(ours)
     first = await client.metadata([])
     for broker in first.brokers:
         there = (broker.host, broker.port)
@@ -600,15 +629,20 @@ async def _listed_by_all(client: "Client", cluster: LocalCluster) -> set[int]:
                 "ZooKeeper path; stop it, or give this cluster a path of its own: "
                 "--zookeeper HOST:PORT/NAME"
             )
-    if first.controller_id < 0:
-        return set()
-    for broker_id in ours:
-        listed = {b.node_id for b in first.brokers if (b.host, b.port) == ours.get(b.node_id)}
-        if broker_id not in listed:
-            return listed
-        response = await client.call(MetadataRequest(topics=[]), broker_id)
-        alive &= {b.node_id for b in response.brokers if (b.host, b.port) == ours.get(b.node_id)}
-    return alive
+
+    def listed(response: "MetadataResponse") -> set[int]:
+        return {b.node_id for b in response.brokers if (b.host, b.port) == ours.get(b.node_id)}
+
+    lists: dict[int, set[int]] = {}
+    alive = listed(first)
+    if first.controller_id < 0 or not alive.issuperset(started):
+        return lists
+    for broker_id in alive:
+        timeout_s = None if broker_id in started else OTHERS_S
+        with contextlib.suppress(ConnectionLostError):
+            response = await client.call(MetadataRequest(topics=[]), broker_id, timeout_s=timeout_s)
+            lists[broker_id] = listed(response)
+    return lists
 
 
 def _responses(address: tuple[str, int], timeout_s: float = 0.5) -> bool:
@@ -628,7 +662,7 @@ def down(folder: ClusterDir, timeout_s: float = STOP_TIMEOUT_S) -> tuple[int, in
 
     cluster = folder.existing()
     with folder.locked(), undisturbed():
-        faults.end_all(folder, cluster)
+        faults.end_all(folder, cluster.brokers)
         brokers = [b.process for b in cluster.brokers if b.process and b.running]
         forced = processes.stop(brokers, timeout_s)
         zookeeper = cluster.zookeeper.process

@@ -7,7 +7,7 @@ Clients reach the brokers all the while.
 """
 
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from ottla.admin.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster
@@ -76,23 +76,37 @@ def cut(folder: ClusterDir, broker_id: int, from_: str, tell: Tell) -> None:
 
 
 def heal(folder: ClusterDir, tell: Tell) -> list[int]:
-    """End all cuts; return the brokers where none is left. One that is paused is named."""
+    """End all cuts; return the brokers where none is left.
+
+    One that is paused is named; OttlaError for one that does not respond, after all the others.
+    """
     cluster = folder.existing()
     with folder.locked():
         healed: list[int] = []
+        silent: list[int] = []
         for broker in cluster.brokers:
             if broker.paused:
                 tell(f"broker {broker.id} is paused: resume it, then heal once more")
             elif broker.running and _has_socket(folder, broker):
-                _ask(folder, broker, FaultRequest({}))
-                healed.append(broker.id)
+                try:
+                    _ask(folder, broker, FaultRequest({}))
+                except OttlaError:
+                    silent.append(broker.id)
+                else:
+                    healed.append(broker.id)
+        if silent:
+            ids = " ".join(map(str, silent))
+            raise OttlaError(
+                f"broker {ids} did not respond, so that its cuts stay until it restarts (`ottla "
+                f"broker restart {ids}`); all others are healed"
+            )
         tell(f"healed: nothing is cut any more at {plural(len(healed), 'broker')}")
     return healed
 
 
-def end_all(folder: ClusterDir, cluster: LocalCluster) -> None:
-    """End the cuts of all brokers that respond, before they are stopped: each hands over then."""
-    for broker in cluster.brokers:
+def end_all(folder: ClusterDir, brokers: Collection[LocalBroker]) -> None:
+    """End the cuts in these brokers before they are stopped: each hands over then."""
+    for broker in brokers:
         if broker.running and not broker.paused and _has_socket(folder, broker):
             with contextlib.suppress(OSError):
                 fault_socket.ask(_path(folder, broker), FaultRequest({}), LOOK_S)
@@ -112,6 +126,12 @@ def in_force(folder: ClusterDir) -> dict[int, str]:
         if now.links and cluster is not None:
             found[broker.id] = _from_whom(cluster, now)
     return found
+
+
+def described(cuts: Mapping[int, str]) -> str:
+    """Return in words which brokers are cut from whom, and what ends it."""
+    named = "; ".join(f"broker {broker} is cut from {whom}" for broker, whom in cuts.items())
+    return f"{named} (`ottla broker heal` ends it)"
 
 
 def _from_whom(cluster: LocalCluster, now: FaultResponse) -> str:
