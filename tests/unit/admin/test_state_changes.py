@@ -156,7 +156,7 @@ def test_as_typed(tmp_path, capsys):
     )
     assert found[:2] == (0, line(2, "t-0 a").decode())
     for words, code, said in (
-        ([], 2, "--logs FILE,... or --logs-regex"),
+        (["--logs", one, "--dir", tmp_path], 2, "--dir finds the files itself"),
         (["--logs", one, "--partitions", "0"], 2, "--partitions goes with --topic"),
         (["--logs", one, "--topic", "t", "--partitions", "x"], 2, "write numbers between commas"),
         (["--logs", tmp_path / "none"], 1, "none: No such file"),
@@ -167,6 +167,46 @@ def test_as_typed(tmp_path, capsys):
         got, out, err = run(capsys, *words)
         assert (got, out) == (code, "")
         assert said in re.sub(r"\s+", " ", err), err
+
+
+def test_the_logs_of_a_cluster_are_found_below_its_folder(tmp_path, capsys, monkeypatch):
+    ours = [tmp_path / "data" / f"broker-{n}" / "state-change.log" for n in range(2)]
+    for n, path in enumerate(ours):
+        (path.parent / "data" / "t-0").mkdir(parents=True)
+        path.write_bytes(line(n, f"t-0 {n}"))
+        (path.parent / "data" / "t-0" / f"{0:020}.log").write_bytes(line(9, "t-0 is a record"))
+        (path.parent / "server.log").write_bytes(line(9, "t-0 is of another log"))
+    old = ours[0].with_name("state-change.log.20261123113000123")
+    old.write_bytes(line(0, "t-0 old", second=0))
+    old.with_name(old.name + ".gz").write_bytes(gzip.compress(old.read_bytes()))
+    both = (line(0, "t-0 old", second=0) + line(0, "t-0 0") + line(1, "t-0 1")).decode()
+    assert run(capsys, "--dir", tmp_path / "data")[:2] == (0, both)
+    monkeypatch.setenv("OTTLA_DIR", str(tmp_path / "data"))
+    assert run(capsys, "--topic", "t")[:2] == (0, both)
+    found = run(capsys, "--logs-regex", f"{tmp_path}/data/.*")
+    assert found[0] == 0
+    assert "another log" in found[1]
+    assert "record" not in found[1]
+    found = run(capsys, "--logs-regex", f"{tmp_path}/state-change.log")
+    assert found[:2] == (0, (line(0, "t-0 0") + line(1, "t-0 1")).decode())
+
+
+def test_nothing_that_matches_is_said(tmp_path, capsys, monkeypatch):
+    (path,) = written(tmp_path, one=[line(2, "t-0 a"), b"no line of a log\n"])
+    for words, said in (
+        (["--logs", path, "--topic", "u"], "is about topic u; are these state change logs"),
+        (["--logs", path, "--topic", "t", "--partitions", "1,2"], "about topic t, partition 1,2;"),
+        (["--logs", path, "--start-time", "2027-01-01"], "about a partition, from 2027-01-01;"),
+        (["--logs-regex", f"{tmp_path}/.*", "--end-time", "2020-01-01"], "1 file (such as"),
+        (["--dir", tmp_path], f"no state-change.log in {tmp_path} or below it"),
+        (["--dir", tmp_path / "none"], "none: No such file or directory; is the name right?"),
+    ):
+        code, out, err = run(capsys, *words)
+        assert (code, out, err.count("\n")) == (1, "", 1), words
+        assert said in err
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OTTLA_DIR", raising=False)
+    assert run(capsys)[0] == 1
 
 
 def test_memory_does_not_grow_with_the_files(tmp_path):

@@ -7,6 +7,9 @@ import sys
 from typing import Annotated
 
 from ottla.admin.arguments import Option, UsageError
+from ottla.admin.options import Dir
+from ottla.admin.output import plural
+from ottla.model.errors import OttlaError
 
 
 def merge_state_changes(
@@ -14,7 +17,8 @@ def merge_state_changes(
         str | None, Option(metavar="FILE,...", help="The files to merge; .gz is read, too")
     ] = None,
     logs_regex: Annotated[
-        str | None, Option(metavar="FOLDER/REGEX", help="Also files with such names in a folder")
+        str | None,
+        Option(metavar="FOLDER/REGEX", help="Also files with such names in a folder or below it"),
     ] = None,
     start_time: Annotated[
         str | None, Option(metavar="TIME", help="Leave out what was before: 2026-11-23 12:30:01,5")
@@ -24,27 +28,46 @@ def merge_state_changes(
     partitions: Annotated[
         str | None, Option(metavar="N,...", help="Only lines that name such a partition")
     ] = None,
+    directory: Dir = None,
 ) -> None:
     """Merge state change logs of several brokers, of Ottla or Kafka, in order of time.
 
     Prints the lines that name a partition, as [orders,0] or as orders-0. The times are those in the
-    logs. Lines of the same time are in the order of the files.
+    logs. Lines of the same time are in the order of the files. Without --logs and --logs-regex the
+    logs of all brokers below --dir are merged. Exit code 1 if no line matches.
 
-    Example: ottla merge-state-changes --logs-regex 'ottla-data/.*' --topic orders
+    Example: ottla merge-state-changes --topic orders
+    Example: ottla merge-state-changes --logs-regex 'logs/state-change.*' --topic orders
     Example: ottla merge-state-changes --logs b0/state-change.log,b1/state-change.log
     """
+    from ottla.admin.local.cluster_dir import default_dir  # noqa: PLC0415 - lazy
     from ottla.admin.log_files import state_changes  # noqa: PLC0415 - lazy
 
-    if logs is None and logs_regex is None:
-        raise UsageError("name the files: --logs FILE,... or --logs-regex FOLDER/REGEX")
+    named = logs is not None or logs_regex is not None
+    if named and directory is not None:
+        raise UsageError("--dir finds the files itself; leave it out, or --logs and --logs-regex")
     if partitions is not None and topic is None:
         raise UsageError("--partitions goes with --topic")
-    paths = state_changes.find([] if logs is None else logs.split(","), logs_regex)
     wanted = None if partitions is None else _numbers(partitions)
     start = None if start_time is None else state_changes.parse_time(start_time)
     end = None if end_time is None else state_changes.parse_time(end_time, last=True)
+    if named:
+        paths = state_changes.find([] if logs is None else logs.split(","), logs_regex)
+    else:
+        paths = state_changes.of_cluster(directory or default_dir())
+    matched = False
     for lines in state_changes.merged(paths, start, end, state_changes.about(topic, wanted)):
+        matched = True
         _write(lines)
+    if not matched:
+        about = "a partition" if topic is None else f"topic {topic}"
+        about += f", partition {partitions}" if partitions is not None else ""
+        about += f", from {start_time}" if start_time is not None else ""
+        about += f", to {end_time}" if end_time is not None else ""
+        raise OttlaError(
+            f"no line of {plural(len(paths), 'file')} (such as {paths[0]}) is about {about}; are "
+            "these state change logs, and are the options as in them?"
+        )
 
 
 def _write(lines: list[bytes]) -> None:

@@ -10,6 +10,7 @@ again as reading the lines (docs/BENCHMARKS.md).
 """
 
 import gzip
+import os
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from ottla.model.errors import OttlaError
+from ottla.model.journal_schema import GZIP
 
 TIME = re.compile(rb"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\]")
 """What a line begins with: [2026-11-23 12:30:01,123]. Such times sort as text."""
@@ -27,6 +29,10 @@ _NUMBERED = rb"-(\d+)(?![A-Za-z0-9_-]|\.[A-Za-z0-9_-])"
 ANY_OLD = re.compile(rb"\[[A-Za-z0-9._-]+, *(\d+)\]")
 ANY_NEW = re.compile(rb"-(?<=[A-Za-z0-9._-]-)" + _NUMBERED[1:])
 """Patterns begin with what is rare in a line: what comes before it is looked at afterwards."""
+OF_BROKER = re.compile(r"state-change\.log(\.[\d-]+)?(\.gz)?")
+"""A broker's log, and those that it set aside: Kafka's, and ours by `SET_ASIDE`."""
+OF_PARTITION = re.compile(r"\d{20}\.")
+"""Segments and indexes: a record may look like a line of a log."""
 BLOCK = 1 << 18
 """Bytes of a file that are read at a time."""
 LONGEST_LINE = 1 << 20
@@ -140,7 +146,7 @@ class _Source:
 
 
 def _open(path: Path) -> IO[bytes]:
-    if path.suffix == ".gz":
+    if path.suffix == GZIP:
         return cast("IO[bytes]", gzip.open(path, "rb"))
     return path.open("rb", buffering=0)
 
@@ -184,7 +190,7 @@ def _blocks(file: IO[bytes]) -> Iterator[list[bytes]]:
 
 
 def find(names: Iterable[str], pattern: str | None) -> list[Path]:
-    """Return the files named, and those whose names match a pattern in a folder.
+    """Return the files named, and those whose names match a pattern in a folder or below it.
 
     The pattern is a regular expression for the file's name, after the folder. OttlaError if there
     is no such file, or if it is no regular expression.
@@ -197,8 +203,40 @@ def find(names: Iterable[str], pattern: str | None) -> list[Path]:
         except re.error as error:
             raise OttlaError(f"--logs-regex {pattern}: no regular expression ({error})") from error
         where = Path(folder or ("/" if slash else "."))
-        matching = sorted(p for p in where.iterdir() if p.is_file() and wanted.fullmatch(p.name))
+        matching = _below(where, wanted)
         if not matching:
-            raise OttlaError(f"--logs-regex {pattern}: no file in {where} has such a name")
+            raise OttlaError(
+                f"--logs-regex {pattern}: no file in {where} or below it has such a name"
+            )
         found += matching
     return found
+
+
+def of_cluster(folder: Path) -> list[Path]:
+    """Return the state change logs of all brokers below a folder; OttlaError if there are none."""
+    found = _below(folder, OF_BROKER)
+    if not found:
+        raise OttlaError(
+            f"no state-change.log in {folder} or below it; name the cluster by --dir, or the files "
+            "by --logs or --logs-regex"
+        )
+    there = set(found)
+    # Of one that is being compressed there are two for a moment.
+    return [path for path in found if path.with_name(path.name + GZIP) not in there]
+
+
+def _below(folder: Path, wanted: re.Pattern[str]) -> list[Path]:
+    """Return the files with such names in a folder and below it, but for those of partitions.
+
+    OSError for a folder that cannot be read.
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    return sorted(
+        Path(path, name)
+        for path, _, names in os.walk(folder, onerror=fail)
+        for name in names
+        if wanted.fullmatch(name) and not OF_PARTITION.match(name) and Path(path, name).is_file()
+    )
