@@ -137,7 +137,7 @@ def take_all(
     `wanted` is a test of lines as bytes: the others are not parsed, nor is their damage seen.
     NoJournalError if there is no such line: a response drawn from nothing would mislead.
     """
-    from ottla.explain.journals import Damage, NoJournalError, read  # noqa: PLC0415 - lazy
+    from ottla.explain.journals import WAY_OUT, Damage, NoJournalError, read  # noqa: PLC0415 - lazy
     from ottla.explain.timestamps import time_text  # noqa: PLC0415 - lazy
 
     damage = Damage()
@@ -158,7 +158,7 @@ def take_all(
             raise NoJournalError(
                 f"nothing was written until then; the first is of {time_text(first)}"
             )
-        raise NoJournalError(f"no line of a controller's journal in {names}")
+        raise NoJournalError(f"no line of a controller's journal in {names}; {WAY_OUT}")
     return damage
 
 

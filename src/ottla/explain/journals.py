@@ -11,11 +11,13 @@ import contextlib
 import gzip
 import heapq
 import math
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, cast
 
+from ottla.admin.log_files.folders import files_below
 from ottla.explain.lines import Entry, parse
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
@@ -34,6 +36,7 @@ from ottla.model.journal_schema import (
 
 DEEPEST = 3
 """Folders below a named one in which a journal is looked for: `ottla-data/broker-0/data/`."""
+WAY_OUT = "name the file, a folder above it, or the cluster by --dir"
 LONGEST_LINE = 64 * 1024 * 1024
 NAMED = 1000
 
@@ -58,19 +61,19 @@ class Damage:
 
 
 def find(paths: Sequence[Path]) -> list[list[Path]]:
-    """Return each journal's files, oldest first, of files or folders; NoJournalError if none."""
+    """Return each journal's files, oldest first, of files or folders; NoJournalError if none.
+
+    OSError for a folder that cannot be read.
+    """
     found: dict[Path, list[Path]] = {}
     for path in paths:
         if path.is_dir():
-            candidates = [
-                file
-                for depth in range(DEEPEST)
-                for file in sorted(path.glob("*/" * depth + JOURNAL_NAME + "*"))
-            ]
+            named = files_below(path, lambda n: n.startswith(JOURNAL_NAME), DEEPEST - 1)
+            candidates = list(named)
         elif path.exists():
             candidates = [path]
         else:
-            raise NoJournalError(f"{path}: no such file or folder")
+            raise NoJournalError(f"{path}: no such file or folder; {WAY_OUT}")
         for file in candidates:
             aside = SET_ASIDE.search(file.name)
             if aside is None and path.is_dir() and not file.name.endswith(JOURNAL_NAME):
@@ -85,7 +88,7 @@ def find(paths: Sequence[Path]) -> list[list[Path]]:
         where = ", ".join(map(str, paths))
         raise NoJournalError(
             f"no journal in {where}: a controller writes {JOURNAL_NAME} into the first of its "
-            "log directories; name the file, a folder above it, or the cluster by --dir"
+            f"log directories; {WAY_OUT}"
         )
     return [_in_order(files) for files in found.values()]
 
@@ -154,6 +157,15 @@ def _opened(file: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(file, "rb"))
 
 
+def _line(file: IO[bytes], name: str, number: int, damage: Damage) -> bytes:
+    """Return the next line; none after damage of what is compressed, which is counted."""
+    try:
+        return file.readline(LONGEST_LINE)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        damage.add(name, number + 1, f"nothing after it can be read ({error})")
+        return b""
+
+
 def _one(
     files: Sequence[Path], damage: Damage, wanted: Callable[[bytes], bool]
 ) -> Iterator[tuple[int, int, Entry]]:
@@ -164,7 +176,7 @@ def _one(
         name = str(file)
         with _opened(file) as opened:
             number = 0
-            while raw := opened.readline(LONGEST_LINE):
+            while raw := _line(opened, name, number, damage):
                 number += 1
                 if raw == b"\n" or not wanted(raw):
                     continue

@@ -17,6 +17,7 @@ from ottla.admin.output import (
     structured,
 )
 from ottla.admin.tables import bad, good
+from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:
     from ottla.admin.local.certificates import CertificateFolder
@@ -130,8 +131,14 @@ def rotate(
     if bool(names) is every:
         raise UsageError("name certificates, or add --all")
     certificates = _folder(folder, directory)
+    chosen = names or certificates.names()
+    if not chosen:
+        raise OttlaError(
+            f"no certificate in {certificates.path}; name another folder, or issue one with `ottla "
+            "certs issue`"
+        )
     rows = []
-    for name in names or certificates.names():
+    for name in chosen:
         file = certificates.rotate(name, days)
         say(f"{file}: replaced")
         rows.append({"file": str(file), "result": "replaced"})

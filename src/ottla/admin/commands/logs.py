@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ottla.admin.arguments import Argument, Option, UsageError
-from ottla.admin.output import Format, complain, say
+from ottla.admin.output import Format, complain, plural, say
 from ottla.model.printable import printable
 
 EXIT_DAMAGED = 1
@@ -60,11 +60,9 @@ def logs(
     if as_offsets or as_transactions:
         named = GROUP_METADATA_TOPIC if as_offsets else TRANSACTION_STATE_TOPIC
     printing = contents or as_text or named is not None
-    damaged = files = 0
-    for path in paths:
-        path.stat()  # what is not there is said before anything is printed
-    for path in expanded(paths):
-        files += 1
+    damaged = 0
+    files = expanded(paths)  # what is not there is said before anything is printed
+    for path in files:
         entries = dump(
             path,
             records=records or printing or check,
@@ -88,7 +86,7 @@ def logs(
                 writer.entry(path, found)
     writer.end()
     if check and not damaged:
-        say(f"{files} files, nothing wrong")
+        say(f"{plural(len(files), 'file')}, nothing wrong")
     return EXIT_DAMAGED if damaged else 0
 
 

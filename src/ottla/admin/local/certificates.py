@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ottla.admin.error_texts import of_system
 from ottla.admin.local.private_files import PRIVATE, PUBLIC, replace_file
 from ottla.model.errors import OttlaError, StartupError
 
@@ -192,7 +193,7 @@ class CertificateFolder:
             way_out = "`ottla certs init` makes a CA" if file == self.ca_pem else "issue it first"
             raise OttlaError(f"{file} is not there; {way_out}") from None
         except OSError as error:
-            raise OttlaError(f"{file}: {error.strerror}") from error
+            raise OttlaError(f"{file}: {of_system(error)}") from error
         try:
             return x509.load_pem_x509_certificate(data)
         except ValueError as error:
@@ -202,7 +203,7 @@ class CertificateFolder:
         try:
             key = load_pem_private_key(self.ca_key.read_bytes(), None)
         except OSError as error:
-            raise OttlaError(f"{self.ca_key}: {error.strerror}; only the CA can issue") from error
+            raise OttlaError(f"{self.ca_key}: {of_system(error)}; only the CA can issue") from error
         except (ValueError, TypeError) as error:
             raise OttlaError(f"{self.ca_key} has no key that can be read") from error
         if not isinstance(key, ec.EllipticCurvePrivateKey):

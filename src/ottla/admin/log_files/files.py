@@ -3,7 +3,8 @@
 Who may call: the command `logs`. Kafka: `DumpLogSegments`, `CheckpointFile`.
 """
 
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from ottla.admin.log_files.entries import (
@@ -14,6 +15,7 @@ from ottla.admin.log_files.entries import (
     ProducerEntry,
     PropertyEntry,
 )
+from ottla.admin.log_files.folders import files_below
 from ottla.admin.log_files.segments import (
     INDEX,
     LOG,
@@ -47,20 +49,29 @@ CHECKPOINTS = (
 )
 
 
-def known(path: Path) -> bool:
-    """Return whether `dump` can read a file, by its name."""
-    return path.name in CHECKPOINTS or is_segment_file(path.name)
+def known(name: str) -> bool:
+    """Return whether `dump` can read a file of this name."""
+    return name in CHECKPOINTS or is_segment_file(name)
 
 
-def expanded(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield files as they are, of folders all known files, those of subfolders last."""
+def expanded(paths: Iterable[Path]) -> list[Path]:
+    """Return files as they are, of folders and what is below them all known files.
+
+    OttlaError for a folder without any; OSError for what is not there or cannot be read.
+    """
+    found: list[Path] = []
     for path in paths:
-        if not path.is_dir():
-            yield path
+        if not stat.S_ISDIR(path.stat().st_mode):
+            found.append(path)
             continue
-        inside = sorted(path.iterdir())
-        yield from (p for p in inside if p.is_file() and known(p))
-        yield from expanded(p for p in inside if p.is_dir())
+        inside = list(files_below(path, known))
+        if not inside:
+            raise OttlaError(
+                f"no segment, index, snapshot or checkpoint in {path} or below it; name a log dir, "
+                "such as ottla-data/broker-0/data, a partition's folder in it, or a file"
+            )
+        found += inside
+    return found
 
 
 def topic_of(path: Path) -> str:

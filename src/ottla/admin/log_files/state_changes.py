@@ -10,8 +10,8 @@ again as reading the lines (docs/BENCHMARKS.md).
 """
 
 import gzip
-import os
 import re
+import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import ExitStack
@@ -20,8 +20,12 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO, cast
 
+from ottla.admin.log_files.folders import files_below
 from ottla.model.errors import OttlaError
 from ottla.model.journal_schema import GZIP
+
+DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
+"""What reading a damaged .gz raises."""
 
 TIME = re.compile(rb"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\]")
 """What a line begins with: [2026-11-23 12:30:01,123]. Such times sort as text."""
@@ -173,7 +177,7 @@ def _lines(
 def _blocks(file: IO[bytes]) -> Iterator[list[bytes]]:
     """Yield the lines of each block, without their ends; of a too long line the begin."""
     rest, skip = b"", False
-    while data := file.read(BLOCK):
+    while data := _read(file):
         first, *others = data.split(b"\n")
         if not skip:
             rest += first
@@ -187,6 +191,16 @@ def _blocks(file: IO[bytes]) -> Iterator[list[bytes]]:
         yield lines
     if rest:
         yield [rest]
+
+
+def _read(file: IO[bytes]) -> bytes:
+    """Return the next block; OttlaError for damage of what is compressed."""
+    try:
+        return file.read(BLOCK)
+    except DAMAGED as error:
+        raise OttlaError(
+            f"{file.name}: {error}; it is damaged, or still being written: leave it out by --logs"
+        ) from error
 
 
 def find(names: Iterable[str], pattern: str | None) -> list[Path]:
@@ -225,18 +239,10 @@ def of_cluster(folder: Path) -> list[Path]:
     return [path for path in found if path.with_name(path.name + GZIP) not in there]
 
 
-def _below(folder: Path, wanted: re.Pattern[str]) -> list[Path]:
-    """Return the files with such names in a folder and below it, but for those of partitions.
+def _below(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
+    """Return the files with such names in a folder and below it, but for those of partitions."""
 
-    OSError for a folder that cannot be read.
-    """
+    def wanted(name: str) -> bool:
+        return pattern.fullmatch(name) is not None and OF_PARTITION.match(name) is None
 
-    def fail(error: OSError) -> None:
-        raise error
-
-    return sorted(
-        Path(path, name)
-        for path, _, names in os.walk(folder, onerror=fail)
-        for name in names
-        if wanted.fullmatch(name) and not OF_PARTITION.match(name) and Path(path, name).is_file()
-    )
+    return sorted(files_below(folder, wanted))

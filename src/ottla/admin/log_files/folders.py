@@ -1,0 +1,34 @@
+"""The files below a folder, for tools that read whatever is there.
+
+Who may call: the admin room, `explain`. Invariant: what cannot be looked into is an error, since an
+answer drawn from the rest would mislead.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+OF_FILE_SYSTEM = "lost+found"
+"""At the top of a file system; for root alone."""
+
+
+def files_below(
+    folder: Path, wanted: Callable[[str], object], deepest: int | None = None
+) -> Iterator[Path]:
+    """Yield the files of a folder whose names are wanted, then those of its subfolders.
+
+    `deepest`: how many levels of subfolders; links to folders are followed then, and only then.
+    OSError for a folder that cannot be read, also for `folder` itself.
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    top = len(folder.parts)
+    for path, folders, names in os.walk(folder, onerror=fail, followlinks=deepest is not None):
+        here = Path(path)
+        files = (here / name for name in sorted(names) if wanted(name))
+        yield from (file for file in files if file.is_file())
+        if deepest is not None and len(here.parts) - top >= deepest:
+            folders.clear()
+        folders[:] = sorted(name for name in folders if name != OF_FILE_SYSTEM)
