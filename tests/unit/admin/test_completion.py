@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -14,12 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from ottla.admin.arguments.completion import SCRIPTS, candidates
-from ottla.admin.command_table import all_commands
+from ottla.admin.arguments.completion import SCRIPTS, candidates, kinds
+from ottla.admin.arguments.tree import Group
+from ottla.admin.command_table import COMMANDS, all_commands
 from ottla.admin.connection import options as connection_options
+from ottla.explain.entries import of_other_rooms
 
 NAMES = {"topic": ["orders", "other", "x"], "group": ["audit"], "broker": ["0", "1"],
+         "partition": ["orders-0", "x-0"], "number": ["0", "1", "2"],
          "profile": ["prod"], "transaction": ["pay-1"]}  # fmt: skip
+
+ROOT = Group("", {**COMMANDS, **of_other_rooms()})
 
 
 def offered(*words):
@@ -29,7 +35,7 @@ def offered(*words):
         asked.append((kind, dict(chosen)))
         return NAMES[kind]
 
-    found = candidates(all_commands(), words, names, connection_options)
+    found = candidates(ROOT, words, names, connection_options)
     return [c.word for c in found], asked
 
 
@@ -47,6 +53,27 @@ CASES = [
     (["groups", "lag", ""], ["audit"]),
     (["groups", "reset-offsets", "audit", "--topic", "x"], ["x"]),
     (["broker", "stop", "0", ""], ["0", "1"]),
+    (["broker", "restart", ""], ["0", "1"]),
+    (["broker", "cut", "0", "--from", ""], ["0", "1"]),
+    (["consume", "o"], ["orders", "other"]),
+    (["consume", "--group", "a"], ["audit"]),
+    (["consume", "x", "--partition", ""], ["0", "1", "2"]),
+    (["why", "o"], ["orders-0"]),
+    (["why", "x-0", ""], [":files"]),
+    (["timeline", "x"], ["x", "x-0"]),
+    (["elect", ""], ["preferred", "unclean"]),
+    (["elect", "preferred", "o"], ["orders-0"]),
+    (["reassign", "plan", "--topics", "o"], ["orders", "other"]),
+    (["reassign", "plan", "--topics=x,o"], ["--topics=x,orders", "--topics=x,other"]),
+    (["reassign", "plan", "--broker-list", "0,"], ["0,0", "0,1"]),
+    (["reassign", "execute", "--partition", "x"], ["x-0"]),
+    (["txn", "producers", "orders", ""], ["0", "1", "2"]),
+    (["whatif", "kill", ""], ["0", "1"]),
+    (["whatif", "unclean", "o"], ["orders-0"]),
+    (["configs", "describe", "--broker", ""], ["0", "1"]),
+    (["merge-state-changes", "--topic", "x"], ["x"]),
+    (["merge-state-changes", "--topic", "x", "--partitions", "0,"], ["0,0", "0,1", "0,2"]),
+    (["users", "add", "u", "--mechanism", ""], ["SCRAM-SHA-256", "SCRAM-SHA-512"]),
     (["txn", "describe", ""], ["pay-1"]),
     (["profile", "use", ""], ["prod"]),
     (["topics", "list", "--profile", "p"], ["prod"]),
@@ -63,6 +90,32 @@ CASES = [
 @pytest.mark.parametrize(("words", "wanted"), CASES, ids=lambda w: " ".join(w)[:40])
 def test_what_is_offered(words, wanted):
     assert offered(*words)[0] == wanted
+
+
+NEW_NAMES = {("topics create", "NAME"), ("whatif add-brokers", "BROKER[:RACK]...")}
+OF_A_CLUSTER = re.compile(r"TOPIC|GROUP|BROKER|PARTITION|--(topic|group|broker|partition)s?\b")
+
+
+def parameters(path, node):
+    if isinstance(node, Group):
+        for name, child in node.children.items():
+            yield from parameters([*path, name], child)
+    elif node.target:
+        for p in node.parameters():
+            if not p.is_flag and p.type is not bool:
+                yield " ".join(path), p
+
+
+def test_whatever_names_something_of_a_cluster_is_completed():
+    missing = {
+        (name, p.shown)
+        for name, p in parameters([], ROOT)
+        if OF_A_CLUSTER.search(f"{p.shown} {p.metavar}")
+        and not kinds(p)
+        and not re.search("KEY|FILE|REGEX", p.metavar)
+    }
+    counts = {p for p in missing if p[1] in ("--partitions", "--brokers")}
+    assert missing - NEW_NAMES - counts == set()
 
 
 def test_names_are_asked_of_the_cluster_that_is_meant():

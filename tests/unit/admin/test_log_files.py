@@ -94,8 +94,6 @@ def test_json_is_one_list(folder, capsys):
     record = next(f for f in found if f["kind"] == "record")
     assert (record["key"], record["value"]) == (None, "a" * 30)
     assert "shown" not in record
-    (folder / "empty").mkdir()
-    assert json.loads(run(capsys, folder / "empty", "--output", "json")[1]) == []
 
 
 def changed(folder, name, at, data):

@@ -74,7 +74,7 @@ def test_a_file_that_is_no_journal_answers_nothing(tmp_path, ottla, words, conte
     file.write_bytes(content)
     code, out, err = ottla(*words, file)
     assert (code, out) == (1, "")
-    assert err == f"ottla: no line of a controller's journal in {file}\n"
+    assert err == f"ottla: no line of a controller's journal in {file}; {WAY_OUT}\n"
 
 
 def test_a_moment_before_the_first_line(told, ottla):

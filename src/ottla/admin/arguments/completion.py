@@ -4,7 +4,9 @@ Who may call: `admin.cli`, the command `completion`. Pure: names of topics and t
 whoever calls. Invariant: never raises; where nothing is known, nothing is offered.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from ottla.admin.arguments.declaring import Parameter, UsageError, asks_cluster, parameters
@@ -16,6 +18,15 @@ FILES = ":files"
 
 Names = Callable[[str, Mapping[str, str]], Sequence[str]]
 """Returns the names of a kind, given the options that say which cluster is meant."""
+
+KINDS = {
+    "TOPIC": ["topic"], "GROUP": ["group"], "BROKER": ["broker"], "PARTITION": ["number"],
+    "TOPIC[:0,1]": ["topic"], "T[,T…]": ["topic"], "ID[,ID…]": ["broker"],
+    "TOPIC-PARTITION": ["partition"], "TOPIC[-PARTITION]": ["topic", "partition"],
+    "TOPIC-PARTITION=BROKERS": ["partition"], "TOPIC-PARTITION[=BROKERS]": ["partition"],
+}  # fmt: skip
+"""What a parameter takes by its metavar, where it does not declare it. `number`: a partition's."""
+_WORDS = re.compile(r"([a-z]+|SCRAM-SHA-\d+)(\|([a-z]+|SCRAM-SHA-\d+))+")
 
 CLUSTER_OPTIONS = {
     "-b": "bootstrap_server", "--bootstrap-server": "bootstrap_server", "--dir": "directory",
@@ -54,6 +65,10 @@ def candidates(
         known += parameters(connection)
     options = {name: p for p in known if p.is_option for name in p.names}
     chosen = _cluster(rest)
+    places = _places(rest, options)
+    topic = _topic(rest, places)
+    if topic is not None:
+        chosen["topic"] = topic
     if last.startswith("--") and "=" in last:
         name, _, value = last.partition("=")
         if name not in options:
@@ -70,24 +85,32 @@ def candidates(
         listed += [(n, o.help) for o in EVERYWHERE.values() for n in o.names]
         return [Candidate(n, text) for n, text in listed if n.startswith(last) and n[1] == "-"]
     arguments = [p for p in known if not p.is_option]
-    places = _places(rest, options)
-    here = arguments[min(places, len(arguments) - 1)] if arguments else None
-    if here is None or (places >= len(arguments) and not here.many):
+    count = len(places)
+    here = arguments[min(count, len(arguments) - 1)] if arguments else None
+    if here is None or (count >= len(arguments) and not here.many):
         return []
     return _values(here, last, names, chosen)
 
 
-def _places(words: Sequence[str], options: Mapping[str, Parameter]) -> int:
-    """Return how many arguments stand before the cursor."""
-    count, skip = 0, False
+def _places(words: Sequence[str], options: Mapping[str, Parameter]) -> list[str]:
+    """Return the arguments before the cursor."""
+    found, skip = [], False
     for word in words:
         if skip:
             skip = False
         elif word in options:
             skip = not options[word].is_flag
         elif not word.startswith("-"):
-            count += 1
-    return count
+            found.append(word)
+    return found
+
+
+def _topic(words: Sequence[str], places: Sequence[str]) -> str | None:
+    """Return the topic whose partitions are meant: of --topic, or the first argument."""
+    for name, value in pairwise(words):
+        if name in ("--topic", "-t"):
+            return value
+    return places[0] if places else None
 
 
 def _cluster(words: Sequence[str]) -> dict[str, str]:
@@ -103,13 +126,26 @@ def _cluster(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _values(p: Parameter, begun: str, names: Names, chosen: Mapping[str, str]) -> list[Candidate]:
-    if p.choices:
-        return [Candidate(c) for c in p.choices if c.startswith(begun)]
+def kinds(p: Parameter) -> list[str]:
+    """Return which kinds of names of a cluster a parameter takes."""
     if p.declared.complete:
-        return [Candidate(n) for n in names(p.declared.complete, chosen) if n.startswith(begun)]
+        return [p.declared.complete]
+    metavar = p.metavar.removesuffix("...")
+    return KINDS.get(metavar[1:-1] if metavar.startswith("[") else metavar, [])
+
+
+def _values(p: Parameter, begun: str, names: Names, chosen: Mapping[str, str]) -> list[Candidate]:
+    choices = p.choices or (p.metavar.split("|") if _WORDS.fullmatch(p.metavar) else [])
+    if choices:
+        return [Candidate(c) for c in choices if c.startswith(begun)]
+    of = kinds(p)
+    if of:
+        several = p.metavar.endswith(("…]", ",..."))
+        before, comma, last = begun.rpartition(",") if several else ("", "", begun)
+        found = [n for kind in of for n in names(kind, chosen)]
+        return [Candidate(before + comma + n) for n in found if n.startswith(last)]
     is_path = p.type not in (str, int, float, bool)
-    return [Candidate(FILES)] if is_path or "FILE" in p.metavar else []
+    return [Candidate(FILES)] if is_path or "FILE" in p.metavar or "SCENARIO" in p.metavar else []
 
 
 SCRIPTS = {

@@ -23,7 +23,8 @@ class Declared:
     """What Option and Argument have in common.
 
     `names`: as typed; an option without any is named after its parameter. `complete`: what kind of
-    names a shell may complete: topic, group, broker, transaction or profile.
+    names a shell may complete (topic, group, broker, partition, number of a partition, transaction,
+    profile), where the metavar does not say it.
     """
 
     def __init__(

@@ -16,7 +16,8 @@ Topic = Annotated[
 ]
 Group = Annotated[str | None, Option("--group", metavar="ID", complete="group", help="A group")]
 TransactionalId = Annotated[
-    str | None, Option("--transactional-id", metavar="ID", help="A transactional id")
+    str | None,
+    Option("--transactional-id", metavar="ID", complete="transaction", help="A transactional id"),
 ]
 Token = Annotated[str | None, Option("--delegation-token", metavar="ID", help="A delegation token")]
 User = Annotated[

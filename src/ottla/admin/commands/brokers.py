@@ -55,7 +55,7 @@ def start(ids: Ids, directory: Dir = None, output: Output = Format.table) -> Non
 
 
 def restart(
-    ids: Annotated[list[int] | None, Argument(metavar="[ID...]", min=0)] = None,
+    ids: Annotated[list[int] | None, Argument(metavar="[ID...]", complete="broker", min=0)] = None,
     every: Annotated[bool, Option("--all", help="All brokers of the cluster")] = False,
     timeout: Annotated[
         float,
@@ -132,6 +132,7 @@ def cut(
         Option(
             "--from",
             metavar="WHOM",
+            complete="broker",
             help="From whom: `brokers`, `zookeeper`, `all` of them, or the id of one broker",
         ),
     ] = "all",

@@ -19,7 +19,9 @@ Topic = Annotated[
     str | None,
     Option("--topic", "-t", metavar="NAME", help="Settings of a topic", complete="topic"),
 ]
-Broker = Annotated[int | None, Option("--broker", metavar="ID", help="… of one broker")]
+Broker = Annotated[
+    int | None, Option("--broker", metavar="ID", help="… of one broker", complete="broker")
+]
 BrokerDefaults = Annotated[
     bool, Option("--broker-defaults", help="… of all brokers: their dynamic defaults")
 ]

@@ -33,12 +33,19 @@ Tail = Annotated[
 Follow = Annotated[bool, Option("--follow", help="Go on with what comes; only --tail would stop")]
 Partitions = Annotated[
     list[int] | None,
-    Option("--partition", "-p", help="Only this partition; may be repeated", min=0),
+    Option(
+        "--partition", "-p", complete="number", help="Only this partition; may be repeated", min=0
+    ),
 ]
 Offset = Annotated[int | None, Option(help="Start here; needs exactly one --partition", min=0)]
 Group = Annotated[
     str | None,
-    Option("--group", "-g", help="Read as a member of it, and commit what was printed"),
+    Option(
+        "--group",
+        "-g",
+        complete="group",
+        help="Read as a member of it, and commit what was printed",
+    ),
 ]
 IsolationLevel = Annotated[
     Isolation, Option(help="read_committed leaves out what was aborted or is undecided")

@@ -93,7 +93,10 @@ Tombstone = Annotated[
     bool, Option("--tombstone", help="Null as value: of --key, or of each line's key")
 ]
 Null = Annotated[str | None, Option("--null", metavar="TEXT", help="What stands for a null")]
-Partition = Annotated[int | None, Option("--partition", "-p", help="Into this partition", min=0)]
+Partition = Annotated[
+    int | None,
+    Option("--partition", "-p", complete="number", help="Into this partition", min=0),
+]
 KeepPartitions = Annotated[
     bool, Option("--keep-partitions", help="Into the partitions that the JSON names")
 ]

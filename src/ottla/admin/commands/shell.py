@@ -72,8 +72,8 @@ def _asked(kind: str, chosen: Mapping[str, str]) -> list[str]:
 
     async def question(client: Any) -> list[str]:
         async with asyncio.timeout(NAMES_WITHIN_S):
-            if kind == "topic":
-                return sorted(t.name or "" for t in (await client.metadata(None)).topics)
+            if kind in ("topic", "partition", "number"):
+                return _of_topics(kind, (await client.metadata(None)).topics, chosen.get("topic"))
             if kind == "broker":
                 return [str(b) for b in await client.broker_ids()]
             if kind == "group":
@@ -87,6 +87,16 @@ def _asked(kind: str, chosen: Mapping[str, str]) -> list[str]:
     return connected(
         found.bootstrap(), question, timeout_s=NAMES_WITHIN_S, security=found.settings.security
     )
+
+
+def _of_topics(kind: str, topics: Any, topic: str | None) -> list[str]:
+    """Return topics, their partitions, or the numbers of the partitions of one topic."""
+    if kind == "topic":
+        return sorted(t.name or "" for t in topics)
+    found = sorted((t.name or "", p.partition_index) for t in topics for p in t.partitions)
+    if kind == "partition":
+        return [f"{name}-{number}" for name, number in found]
+    return [str(number) for name, number in found if name == topic]
 
 
 def man(

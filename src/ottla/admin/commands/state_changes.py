@@ -24,9 +24,12 @@ def merge_state_changes(
         str | None, Option(metavar="TIME", help="Leave out what was before: 2026-11-23 12:30:01,5")
     ] = None,
     end_time: Annotated[str | None, Option(metavar="TIME", help="Leave out what was after")] = None,
-    topic: Annotated[str | None, Option(help="Only lines that name this topic")] = None,
+    topic: Annotated[
+        str | None, Option(help="Only lines that name this topic", complete="topic")
+    ] = None,
     partitions: Annotated[
-        str | None, Option(metavar="N,...", help="Only lines that name such a partition")
+        str | None,
+        Option(metavar="N,...", complete="number", help="Only lines that name such a partition"),
     ] = None,
     directory: Dir = None,
 ) -> None:

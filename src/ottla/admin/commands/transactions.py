@@ -102,7 +102,8 @@ def producers(
 
 def hanging(
     topic: Annotated[
-        list[str] | None, Option(metavar="NAME", help="May be repeated [all topics]")
+        list[str] | None,
+        Option(metavar="NAME", help="May be repeated [all topics]", complete="topic"),
     ] = None,
     older_than: Annotated[
         str,
