@@ -1,5 +1,6 @@
 """Lines to records, keys to partitions, records to batches."""
 
+import json
 import random
 from collections import Counter
 
@@ -12,6 +13,7 @@ from ottla.admin.operations.produce import BATCH_BYTES, _split
 from ottla.admin.operations.record_input import (
     Lines,
     json_lines,
+    keyed,
     keys_to_delete,
     plain,
     template,
@@ -77,6 +79,75 @@ def test_a_line_without_key_is_named():
 def test_a_file_is_named():
     with pytest.raises(OttlaError, match=r"^a.json, line 1: not a record in JSON"):
         list(Lines(json_lines, where="a.json").feed(b"nothing\n"))
+
+
+@pytest.mark.parametrize(
+    ("line", "record"),
+    [
+        ({"key": "a", "value": {"id": 1}}, NewRecord(b"a", b'{"id":1}')),
+        (
+            {"key": {"k": [1, "é"]}, "value": [1, None]},
+            NewRecord('{"k":[1,"é"]}'.encode(), b"[1,null]"),
+        ),
+        ({"key": 5, "value": True}, NewRecord(b"5", b"true")),
+        ({"key": None, "value": "{}"}, NewRecord(None, b"{}")),
+        (
+            {"value": {"id": 1}, "headers": [["a", "b"]]},
+            NewRecord(None, b'{"id":1}', (("a", b"b"),)),
+        ),
+    ],
+)
+def test_json_of_any_kind_is_a_key_or_value(line, record):
+    (found,) = Lines(json_lines).feed(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+    assert found == record
+
+
+def test_numbers_and_names_of_a_json_value_stay_as_they_were_typed():
+    typed = rb'{"value": {"b": 1.00, "a": 123456789012345678901234567890, "c": "\u00e9", "b": 2}}'
+    (found,) = Lines(json_lines).feed(typed + b"\n")
+    assert found.value == rb'{"b":1.00,"a":123456789012345678901234567890,"c":"\u00e9","b":2}'
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        (b'{"id":"a"}', b"a"),
+        (b'{"id": {"n": 1} }', b'{"n":1}'),
+        (b'{"id":7}', b"7"),
+        (b'{"id":null}', None),
+    ],
+)
+def test_a_field_of_the_value_is_the_key(line, key):
+    (found,) = Lines(keyed(plain(None, None), "id")).feed(line + b"\n")
+    assert found == NewRecord(key, line)
+    (found,) = Lines(keyed(json_lines, "id")).feed(b'{"key":"other","value":' + line + b"}\n")
+    assert found.key == key
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b"{}", "its value has no field 'id'"),
+        (b"[1]", "its value is not a JSON object"),
+        (b"x", "is not a JSON"),
+    ],
+)
+def test_a_value_without_the_field_is_told(line, says):
+    with pytest.raises(OttlaError, match=rf"^line 1: .*{says}"):
+        list(Lines(keyed(plain(None, None), "id")).feed(line + b"\n"))
+
+
+def test_what_happened_to_the_lines_before_a_wrong_one():
+    for number, before, said in (
+        (1, "were produced", ""),
+        (2, "were produced", "; the lines before it were produced"),
+        (2, "are valid", "; the lines before it are valid"),
+    ):
+        lines = Lines(json_lines, before=before)
+        with pytest.raises(OttlaError) as error:
+            list(lines.feed(b'{"value":"a"}\n' * (number - 1) + b"{\n"))
+        assert str(error.value).startswith(f"line {number}: not a record in JSON")
+        assert "; the lines" + str(error.value).partition("; the lines")[2] == (said or "; the lines")
 
 
 def test_those_before_a_bad_line_are_still_given():

@@ -71,7 +71,7 @@ def test_what_people_write_by_hand():
         (b"{", "JSON"),
         (b"[1]", "object"),
         (b'{"key": "k"}', 'a tombstone is written as "value": null'),
-        (b'{"value": 1}', "$.value"),
+        (b'{"value_base64": 1}', "$.value_base64"),
         (b'{"value": "a", "payload": "b"}', "payload"),
         (b'{"value": "a", "value_base64": "YQ=="}', "both"),
         (b'{"value": null, "value_base64": "YQ=="}', "both"),

@@ -41,6 +41,7 @@ class Wanted:
     template: str | None = None
     key_separator: str | None = None
     key: bytes | None = None
+    key_field: str | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     tombstone: bool = False
     null: bytes | None = None
@@ -85,6 +86,9 @@ KeySeparator = Annotated[
     str | None, Option(help="What stands between key and value; without it no keys")
 ]
 Key = Annotated[str | None, Option("--key", "-k", help="Key of all records")]
+KeyField = Annotated[
+    str | None, Option(metavar="NAME", help="Values are JSON objects: this field is the key")
+]
 Header = Annotated[
     list[str] | None,
     Option("--header", "-H", metavar="NAME=VALUE", help="For each record; repeatable"),
@@ -121,6 +125,7 @@ def produce(
     template: Template = None,
     key_separator: KeySeparator = None,
     key: Key = None,
+    key_field: KeyField = None,
     header: Header = None,
     tombstone: Tombstone = False,
     null: Null = None,
@@ -160,6 +165,8 @@ def produce(
         raise UsageError("--keep-partitions: for --input json, without --partition")
     if key is not None and key_separator is not None:
         raise UsageError("--key, --key-separator: only one of them")
+    if key_field is not None and (key is not None or key_separator is not None or tombstone):
+        raise UsageError("--key-field: without --key, --key-separator and --tombstone")
     if template is not None:
         usage(lambda text: InputTemplate(text, None), [template], "--format")
     wanted = Wanted(
@@ -168,6 +175,7 @@ def produce(
         template=template,
         key_separator=key_separator,
         key=_given(key),
+        key_field=key_field,
         headers=tuple(usage(_header, header or [], "--header")),
         tombstone=tombstone,
         null=_given(null),
@@ -261,16 +269,26 @@ def _sources(wanted: Wanted) -> list[Path | None]:
 def _lines(wanted: Wanted, source: Path | None) -> Any:
     from ottla.admin.operations import record_input  # noqa: PLC0415 - lazy
 
+    parse, end = _parsed(wanted)
+    if wanted.key_field is not None:
+        parse = record_input.keyed(parse, wanted.key_field)
     where = "" if source is None else str(source)
+    before = "are valid" if wanted.dry_run else "were produced"
+    return record_input.Lines(parse, end, where, before)
+
+
+def _parsed(wanted: Wanted) -> tuple[Any, bytes]:
+    """Return what makes a record of its text, and what stands after each."""
+    from ottla.admin.operations import record_input  # noqa: PLC0415 - lazy
+
     if wanted.template is not None:
-        parse, end = record_input.template(wanted.template, wanted.null)
-        return record_input.Lines(parse, end, where)
+        return record_input.template(wanted.template, wanted.null)
     if wanted.form is InputForm.json:
-        return record_input.Lines(record_input.json_lines, where=where)
+        return record_input.json_lines, b"\n"
     if wanted.tombstone:
-        return record_input.Lines(record_input.keys_to_delete, where=where)
+        return record_input.keys_to_delete, b"\n"
     separator = None if wanted.key_separator is None else wanted.key_separator.encode()
-    return record_input.Lines(record_input.plain(separator, wanted.null), where=where)
+    return record_input.plain(separator, wanted.null), b"\n"
 
 
 def _completed(record: Any, wanted: Wanted) -> Any:

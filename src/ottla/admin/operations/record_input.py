@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ottla.admin.operations.new_record import NewRecord
 from ottla.admin.operations.record_format import InputTemplate
-from ottla.admin.operations.record_json import from_line
+from ottla.admin.operations.record_json import field_of, from_line
 from ottla.model.errors import OttlaError
 from ottla.model.ports import World
 from ottla.model.time_slices import yield_to_loop
@@ -29,9 +29,15 @@ Parse = Callable[[bytes], NewRecord]
 class Lines:
     """Cuts bytes into records at their ends; what is wrong is named by its number."""
 
-    def __init__(self, parse: Parse, end: bytes = b"\n", where: str = "") -> None:
-        """`where` is how to call the input in messages; empty for standard input."""
+    def __init__(
+        self, parse: Parse, end: bytes = b"\n", where: str = "", before: str = "were produced"
+    ) -> None:
+        """`where` is how to call the input in messages; empty for standard input.
+
+        `before` says of the lines before a wrong one what happened to them.
+        """
         self._parse = parse
+        self._before = before
         self._end = end
         self._where = f"{where}, " if where else ""
         self._rest = b""
@@ -61,9 +67,8 @@ class Lines:
 
     def _wrong(self, what: str) -> OttlaError:
         colon = " " if what.startswith(("is ", "has ")) else ": "
-        return OttlaError(
-            f"{self._where}line {self._number}{colon}{what}; the lines before it were produced"
-        )
+        before = f"; the lines before it {self._before}" if self._number > 1 else ""
+        return OttlaError(f"{self._where}line {self._number}{colon}{what}{before}")
 
 
 def plain(key_separator: bytes | None, null: bytes | None) -> Parse:
@@ -80,6 +85,16 @@ def plain(key_separator: bytes | None, null: bytes | None) -> Parse:
         )
 
     return parse
+
+
+def keyed(parse: Parse, name: str) -> Parse:
+    """Return what reads the same, with a field of each value as the key."""
+
+    def with_key(line: bytes) -> NewRecord:
+        record = parse(line)
+        return record._replace(key=field_of(record.value, name))
+
+    return with_key
 
 
 def keys_to_delete(line: bytes) -> NewRecord:

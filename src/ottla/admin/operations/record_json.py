@@ -84,7 +84,10 @@ _decoder = msgspec.json.Decoder(_Line)
 def from_line(line: bytes) -> NewRecord:
     """Return the record of a line; ValueError says what is wrong with it."""
     try:
-        found = _decoder.decode(line)
+        try:
+            found = _decoder.decode(line)
+        except msgspec.ValidationError:
+            found = _decoder.decode(_as_text(line))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"not a record in JSON: {error}") from None
     if found.value is UNSET and found.value_base64 is UNSET:
@@ -98,6 +101,42 @@ def from_line(line: bytes) -> NewRecord:
         timestamp=found.timestamp,
         partition=found.partition,
     )
+
+
+def _as_text(line: bytes) -> bytes:
+    """Return a line with its key and value as strings: those that are not are compact JSON then.
+
+    Names, numbers and their order stay as they were typed.
+    """
+    fields = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    for name in ("key", "value"):
+        raw = bytes(fields.get(name, b"null"))
+        if raw[:1] != b'"' and raw != b"null":
+            fields[name] = msgspec.Raw(msgspec.json.encode(compact(raw)))
+    return msgspec.json.encode(fields)
+
+
+def compact(raw: bytes) -> str:
+    """Return JSON without blanks; UnicodeDecodeError."""
+    return msgspec.json.format(raw, indent=-1).decode()
+
+
+def field_of(value: bytes | None, name: str) -> bytes | None:
+    """Return a field of a value that is a JSON object: a string's text, else compact JSON.
+
+    None for a null; ValueError says what is wrong with the value.
+    """
+    try:
+        fields = msgspec.json.decode(value or b"", type=dict[str, msgspec.Raw])
+        if name not in fields:
+            raise ValueError(f"its value has no field {name!r}")
+        raw = bytes(fields[name])
+        if raw == b"null":
+            return None
+        text = msgspec.json.decode(raw, type=str) if raw[:1] == b'"' else compact(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"its value is not a JSON object: {error}") from None
+    return text.encode()
 
 
 def _header(header: _Header | tuple[str, str | None]) -> tuple[str, bytes | None]:
