@@ -113,7 +113,10 @@ def _group(path: list[str], group: Group, words: list[str]) -> int:
         sys.stdout.write(f"ottla {version('ottla')}\n")
         return EXIT_OK
     if words and words[0] not in HELP:
-        raise UsageError(f"name a command before {words[0]}; --help lists them")
+        from ottla.admin.arguments.spellings import instead_of_group_option  # noqa: PLC0415 - lazy
+
+        instead = instead_of_group_option(path, words[0], group.children)
+        raise UsageError(f"name a command before {words[0]}{instead}")
     text = help_text.of_group(path, group)
     (sys.stdout if words else sys.stderr).write(text)
     return EXIT_OK if words else EXIT_USAGE

@@ -124,7 +124,7 @@ def connected(
             raise
         except ConnectionLostError as error:
             raise ConnectionLostError(
-                f"{error}; is the cluster up (ottla status), is --bootstrap-server right?"
+                f"{error}; is the cluster up, is --bootstrap-server right?"
             ) from error
         finally:
             await client.close()

@@ -40,6 +40,10 @@ LISTENER_PREFIX = "listener.name."
 PROVIDERS = "config.providers"
 """Names what resolves `${name:path:key}` (`model.config_providers`)."""
 
+KRAFT = ("process.roles", "controller.quorum.", "controller.listener.", "metadata.log.",
+         "metadata.max.", "broker.heartbeat.", "broker.session.", "initial.broker.")  # fmt: skip
+"""What settings of KRaft alone begin with."""
+
 LEAST_INTERVAL_S = 0.05
 """The shortest sleep of a loop that repeats for ever, whatever its setting."""
 
@@ -65,6 +69,8 @@ def unknown_setting(key: str) -> str | None:
     """Return what to say of a key that no broker reads, with the one that is likely meant."""
     if is_setting(key):
         return None
+    if key.startswith(KRAFT):
+        return "KRaft is not served: brokers keep their metadata in ZooKeeper; leave it out"
     import difflib  # noqa: PLC0415 - only for a typing error
 
     prefix = key.removesuffix(base_name(key))

@@ -49,6 +49,11 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     """Parse `host:port,host:port`; raise ValueError naming the part that is no address."""
     found: list[tuple[str, int]] = []
     for part in filter(None, (p.strip() for p in text.split(","))):
+        if "://" in part:
+            scheme, _, rest = part.partition("://")
+            raise ValueError(
+                f"{part!r}: {scheme}:// does not belong there; write {rest or 'host:port'}"
+            )
         host, colon, port = part.rpartition(":")
         if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise ValueError(f"{part!r} is no address; write host:port")

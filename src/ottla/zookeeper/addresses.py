@@ -24,6 +24,8 @@ class ConnectString(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "ConnectString":
+        if "://" in text:
+            raise ConfigError(f"zookeeper.connect: {text!r} has a scheme; write host:port[/chroot]")
         addresses, slash, chroot = text.partition("/")
         chroot = (slash + chroot).rstrip("/")
         if chroot:

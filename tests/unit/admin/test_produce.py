@@ -147,7 +147,9 @@ def test_what_happened_to_the_lines_before_a_wrong_one():
         with pytest.raises(OttlaError) as error:
             list(lines.feed(b'{"value":"a"}\n' * (number - 1) + b"{\n"))
         assert str(error.value).startswith(f"line {number}: not a record in JSON")
-        assert "; the lines" + str(error.value).partition("; the lines")[2] == (said or "; the lines")
+        assert "; the lines" + str(error.value).partition("; the lines")[2] == (
+            said or "; the lines"
+        )
 
 
 def test_those_before_a_bad_line_are_still_given():

@@ -4,7 +4,12 @@ import io
 
 import pytest
 
+from ottla.admin import connection
+from ottla.admin.arguments.declaring import parameters
+from ottla.admin.arguments.spellings import COMMANDS, OPTIONS
+from ottla.admin.arguments.tree import Group
 from ottla.admin.cli import main
+from ottla.admin.command_table import all_commands
 
 WRONG_USE = [
     ("broker", "drain", "x"),
@@ -41,3 +46,94 @@ def test_wrong_use_is_told_in_one_line(arguments, monkeypatch, capsys):
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.count("\n") == 1, told.err
+
+
+HINTS = [
+    ("foo", "`ottla --help` lists them"),
+    ("topics foo", "`ottla topics --help` lists them"),
+    ("topic list", "did you mean topics?"),
+    ("kafka-topics.sh --list", "did you mean topics?"),
+    ("kafka-console-consumer", "did you mean consume?"),
+    ("kafka-delete-records", "did you mean topics delete-records?"),
+    ("broker restrat 1", "did you mean restart?"),
+    ("help", "did you mean --help?"),
+    ("topics --describe --topic t", "did you mean `ottla topics describe`?"),
+    ("reassign --generate", "did you mean `ottla reassign plan`?"),
+    ("topics describe --topic t", "it is an argument here: [NAME]"),
+    ("groups describe --group g", "it is an argument here: [GROUP]"),
+    ("acls add --allow-principal User:a", "it is an argument here: PRINCIPAL"),
+    ("elect --election-type preferred", "it is an argument here: preferred|unclean"),
+    ("topics create x -p 3", "did you mean --partitions?"),
+    ("topics create x -r 3", "did you mean --replication-factor?"),
+    ("topics create x -c a=b", "did you mean --config?"),
+    ("topics list -o json", "did you mean --output?"),
+    ("topics list --json", "did you mean --output json?"),
+    ("consume t -o 5", "did you mean --output or --offset?"),
+    ("groups reset-offsets g --to-earliest", "did you mean --to earliest?"),
+    ("verify-replicas --topic-white-list x", "did you mean --topics-include?"),
+    ("reassign plan --zookeeper x", "did you mean --bootstrap-server?"),
+    ("configs alter --topic t --add-config a=b", "did you mean --set?"),
+    ("topics list --bootstrap-servers a", "did you mean --bootstrap-server?"),
+]
+
+
+@pytest.mark.parametrize(("words", "hint"), HINTS)
+def test_what_other_tools_call_otherwise_is_hinted_at(words, hint, capsys):
+    assert main(words.split()) == 2
+    told = capsys.readouterr()
+    assert hint in told.err
+    assert (told.out, told.err.count("\n")) == ("", 1)
+
+
+def options(node):
+    if isinstance(node, Group):
+        for child in node.children.values():
+            yield from options(child)
+    elif node.target:
+        for p in [*node.parameters(), *parameters(connection.options)]:
+            yield from p.names if p.is_option else ()
+
+
+def names(node):
+    if isinstance(node, Group):
+        for name, child in node.children.items():
+            yield name
+            yield from (f"{name} {below}" for below in names(child))
+
+
+def test_all_that_is_hinted_at_is_there():
+    root = all_commands()
+    known = {*options(root), "--help", "--version"}
+    assert {
+        new for meant in OPTIONS.values() for new in meant if new.split()[0] not in known
+    } == set()
+    last = {n.partition(" ")[2] or n for n in names(root)} | {*names(root), "broker run"}
+    assert {new for new in COMMANDS.values() if new not in last | known} == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (
+            "status -b http://localhost:9092",
+            1,
+            "http:// does not belong there; write localhost:9092",
+        ),
+        ("topics list -b PLAINTEXT://[::1]:9092", 1, "PLAINTEXT:// does not belong there"),
+        ("up --set process.roles=broker --dir none", 2, "KRaft is not served"),
+        ("up --set controller.quorum.voters=1@h:1 --dir none", 2, "KRaft is not served"),
+        ("up --zookeeper http://h:2181 --dir none", 1, "has a scheme; write host:port"),
+        ("znode ls / --zookeeper zk://h:2181", 1, "has a scheme; write host:port"),
+    ],
+)
+def test_a_wrong_address_or_setting_says_why(words, code, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(words.split()) == code
+    told = capsys.readouterr()
+    assert says in told.err
+    assert (told.out, told.err.count("\n")) == ("", 1)
+
+
+def test_status_does_not_advise_itself(capsys):
+    assert main(["status", "-b", "127.0.0.1:1"]) == 1
+    assert "ottla status" not in capsys.readouterr().err

@@ -59,7 +59,10 @@ def parse(parameters: Sequence[Parameter], words: Sequence[str]) -> Parsed:
         elif name in options:
             _option(options[name], name, value if equals else None, left, found)
         else:
-            raise UsageError(_unknown(name, [*options, *common]))
+            from ottla.admin.arguments.spellings import instead_of_option  # noqa: PLC0415 - lazy
+
+            instead = instead_of_option(name, [*options, *common], parameters)
+            raise UsageError(f"there is no option {name}{instead}")
     if "help" not in everywhere:
         _arguments([p for p in parameters if not p.is_option], places, found)
         for p in parameters:
@@ -125,15 +128,3 @@ def _within(p: Parameter, number: Any, shown: str) -> Any:
         limits = f"{low} or more" if high is None else f"{low} to {high}"
         raise UsageError(f"{shown}: choose {limits}")
     return number
-
-
-def _unknown(name: str, known: Sequence[str]) -> str:
-    return f"there is no option {name}{similar(name, known)}"
-
-
-def similar(name: str, known: Sequence[str]) -> str:
-    """Return ` (did you mean X?)`, or nothing if nothing is near."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only for what is wrong
-
-    near = get_close_matches(name, known, 1)
-    return f" (did you mean {near[0]}?)" if near else ""

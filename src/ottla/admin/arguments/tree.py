@@ -54,11 +54,10 @@ def find(root: Group, words: Sequence[str]) -> tuple[list[str], Node, list[str]]
     while isinstance(node, Group) and left and not left[0].startswith("-"):
         name = left.pop(0)
         if name not in node.children:
-            from ottla.admin.arguments.parsing import similar  # noqa: PLC0415 - lazy
+            from ottla.admin.arguments.spellings import instead_of_command  # noqa: PLC0415 - lazy
 
-            raise UsageError(
-                f"there is no command {' '.join([*path, name])}{similar(name, list(node.children))}"
-            )
+            instead = instead_of_command(path, name, node.children)
+            raise UsageError(f"there is no command {' '.join([*path, name])}{instead}")
         path.append(name)
         node = node.children[name]
     return path, node, left

@@ -508,6 +508,8 @@ def _check_advertised(cluster: LocalCluster) -> None:
 
 def _check_reachable(addresses: str) -> None:
     """Connect to one of an external ZooKeeper's addresses."""
+    if "://" in addresses:
+        raise OttlaError(f"--zookeeper {addresses} has a scheme; write host:port[,host:port]")
     reason = ""
     for part in addresses.partition("/")[0].split(","):
         host, colon, port = part.strip().rpartition(":")

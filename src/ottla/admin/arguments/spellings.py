@@ -1,0 +1,98 @@
+"""What other tools call it: commands and options of Kafka's tools, rpk and kcat, and ours for them.
+
+Who may call: this package, for what was typed wrong. Pure data and look-ups; imported only then.
+"""
+
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.admin.arguments.declaring import Parameter
+
+COMMANDS = {
+    "start": "up", "stop": "down", "ps": "status", "health": "status", "topic": "topics",
+    "group": "groups", "config": "configs", "acl": "acls", "user": "users", "brokers": "broker",
+    "producer": "produce", "console-producer": "produce", "consumer": "consume",
+    "console-consumer": "consume", "consumer-groups": "groups", "transactions": "txn",
+    "reassign-partitions": "reassign", "leader-election": "elect",
+    "preferred-replica-election": "elect", "replica-verification": "verify-replicas",
+    "dump-log": "logs", "delete-records": "topics delete-records", "get-offsets": "topics offsets",
+    "server-start": "broker run", "server-stop": "broker stop", "version": "--version",
+    "generate": "plan", "status": "describe", "seek": "reset-offsets", "add-partitions": "alter",
+    "help": "--help",
+}  # fmt: skip
+"""Without `kafka-` and `.sh`; what follows is looked for among the commands that there are."""
+
+OPTIONS = {
+    "-p": ("--partitions", "--partition"), "-r": ("--replication-factor",), "-c": ("--config",),
+    "-o": ("--output", "--offset"), "-n": ("--max-messages", "--brokers"), "-e": ("--until end",),
+    "-t": ("--topic",), "-X": ("--command-config",), "-K": ("--key-separator",), "-d": ("--dir",),
+    "-y": ("--yes",), "-f": ("--format", "--follow"), "-g": ("--group",), "-D": ("--format",),
+    "--json": ("--output json",), "--yaml": ("--output yaml",), "--format": ("--output",),
+    "--to-earliest": ("--to earliest",), "--to-latest": ("--to latest",),
+    "--to-current": ("--to current",), "--to-start": ("--to earliest",),
+    "--to-end": ("--to latest",), "--num": ("--max-messages",), "--offset": ("--from",),
+    "--start": ("--from beginning",), "--end": ("--until end",),
+    "--zookeeper": ("--bootstrap-server",), "--broker-list": ("--bootstrap-server",),
+    "--brokers": ("--bootstrap-server",), "--command.config": ("--command-config",),
+    "--consumer.config": ("--command-config",), "--producer.config": ("--command-config",),
+    "--consumer-property": ("--command-config",), "--producer-property": ("--command-config",),
+    "--property": ("--command-config",), "--config-file": ("--command-config",),
+    "--topic-white-list": ("--topics-include",), "--whitelist": ("--regex", "--topics-include"),
+    "--include": ("--regex", "--topics-include"), "--replicas": ("--replication-factor",),
+    "--add-config": ("--set",), "--delete-config": ("--delete",), "--all-groups": ("--all",),
+    "--all-topic-partitions": ("--all",), "--all-topics": ("--all",), "--entity-name": ("--topic",),
+    "--entity-type": ("--topic", "--broker"), "--entity-default": ("--broker-defaults",),
+    "--under-replicated-partitions": ("--under-replicated",), "--unavailable-partitions":
+    ("--leaderless",), "--under-min-isr-partitions": ("--under-min-isr",),
+    "--at-min-isr-partitions": ("--at-min-isr",), "--topics-with-overrides": ("--overrides",),
+    "--force": ("--yes",), "--time": ("--at",), "--partition-id":
+    ("--partition",), "--watch": ("--follow",),
+}  # fmt: skip
+"""By what other tools take, or what is common; the first of ours that a command has is meant."""
+
+ARGUMENTS = {
+    "--topic": "topic", "--topics": "topic", "-t": "topic", "--group": "group", "-g": "group",
+    "--broker": "broker", "--broker-id": "broker", "--id": "broker", "--partition": "partition",
+    "--transactional-id": "transaction", "--profile": "profile", "--allow-principal": "PRINCIPAL",
+    "--principal": "PRINCIPAL", "--files": "FILE|FOLDER", "--name": "NAME",
+    "--election-type": "preferred|unclean",
+}  # fmt: skip
+"""Options of others that are arguments here: by the kind of what is named, or the metavar."""
+
+
+def instead_of_option(name: str, known: Sequence[str], parameters: Sequence["Parameter"]) -> str:
+    """Return ` (did you mean X?)` for an option that is not there; empty if nothing is near."""
+    from ottla.admin.arguments.completion import kinds  # noqa: PLC0415 - lazy
+
+    kind = ARGUMENTS.get(name)
+    for p in parameters:
+        shown = p.metavar.removesuffix("...")
+        if kind is not None and not p.is_option and (kind in kinds(p) or shown.strip("[]") == kind):
+            return f" (it is an argument here: {shown})"
+    meant = [new for new in OPTIONS.get(name, ()) if new.split()[0] in known]
+    if not meant:
+        meant = get_close_matches(name, [n for n in known if n.startswith("--")], 1)
+    return f" (did you mean {' or '.join(meant)}?)" if meant else ""
+
+
+def instead_of_command(path: Sequence[str], name: str, known: Collection[str]) -> str:
+    """Return what to type instead of a command that is not there."""
+    plain = name.removeprefix("kafka-").removesuffix(".sh").lower()
+    meant = COMMANDS.get(plain, plain)
+    if meant.split()[0] in known or (meant.startswith("--") and not path):
+        return f" (did you mean {meant}?)"
+    near = get_close_matches(plain, known, 1)
+    if near:
+        return f" (did you mean {near[0]}?)"
+    return f"; `{' '.join(['ottla', *path])} --help` lists them"
+
+
+def instead_of_group_option(path: Sequence[str], word: str, known: Collection[str]) -> str:
+    """Return what to type instead of an option where a command belongs."""
+    name = word.partition("=")[0].lstrip("-")
+    name = COMMANDS.get(name, name)
+    if name in known:
+        return f"; did you mean `{' '.join(['ottla', *path, name])}`?"
+    return "; --help lists them"
