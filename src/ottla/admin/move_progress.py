@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.admin import output
 from ottla.admin.tables import CLEAR_LINE
+from ottla.model.printable import plural
 
 if TYPE_CHECKING:
     from typing import Self
@@ -40,7 +41,7 @@ class MoveProgress:
 
     def tell(self, left: int, of: int, estimate: "Estimate | None") -> None:
         """Hear of one look."""
-        done = f"{of - left} of {output.plural(of, 'partition')} done"
+        done = f"{of - left} of {plural(of, 'partition')} done"
         text = done if left == 0 or estimate is None else f"{done}, {described(estimate)}"
         now_s = time.monotonic()
         last = left == 0

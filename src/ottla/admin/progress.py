@@ -7,8 +7,8 @@ the line is gone when the command says anything else.
 import sys
 import time
 
-from ottla.admin import output
 from ottla.admin.tables import CLEAR_LINE
+from ottla.model.printable import plural
 
 FIRST_AFTER_S = 1.0
 EVERY_S = 0.2
@@ -38,7 +38,7 @@ class Progress:
     def text(self, seconds: float) -> str:
         """Return `1,000 records, 500/s, 0.1 MB/s`."""
         per_s, mb_s = self._records / seconds, self._bytes / 1e6 / seconds
-        return f"{output.plural(self._records, 'record')}, {per_s:,.0f}/s, {mb_s:,.1f} MB/s"
+        return f"{plural(self._records, 'record')}, {per_s:,.0f}/s, {mb_s:,.1f} MB/s"
 
     def clear(self) -> None:
         """Take the line away."""

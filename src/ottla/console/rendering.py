@@ -12,8 +12,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from ottla.admin.output import plural
-from ottla.model.printable import printable
+from ottla.model.printable import plural, printable
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 KIB = 1024

@@ -29,6 +29,7 @@ from ottla.model.journal_schema import (
     RestartedUnseen,
     ShutdownAsked,
 )
+from ottla.model.printable import plural
 
 MAX_EVENTS = 16
 """Events of one cause that are remembered: an event handler records few."""
@@ -83,7 +84,7 @@ def _described(entry: Entry, about: AnyLine, state: ClusterState, gone: Mapping[
             return f"topic {topic} grew"
         case LeaderAndIsrAnswered(broker=broker, offline=offline):
             count = len(offline)
-            return f"a log directory of broker {broker} failed ({count} replicas offline)"
+            return f"a log directory of broker {broker} failed ({plural(count, 'replica')} offline)"
         case LeaderBalanceDue() as share:
             return (
                 f"balance: {share.elsewhere} of the {share.of} leaderships of broker "

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.options import Dir, Output
 from ottla.admin.output import Format, print_structured, say, structured
+from ottla.model.printable import plural
 
 EXIT_DIFFERENT = 1
 DAMAGE_SHOWN = 5
@@ -166,6 +167,8 @@ def say_damage(damage: Any) -> None:
     for file, number, problem in damage.named[:DAMAGE_SHOWN]:
         say(f"ottla: {file}:{number} is damaged and was skipped: {problem}")
     if damage.count > DAMAGE_SHOWN:
-        say(f"ottla: {damage.count} damaged lines were skipped in all")
+        skipped = plural(damage.count, "damaged line was", "damaged lines were")
+        say(f"ottla: {skipped} skipped in all")
     if damage.missing:
-        say(f"ottla: {damage.missing} lines were never written: the disk was too slow for them")
+        never = plural(damage.missing, "line was", "lines were")
+        say(f"ottla: {never} never written: the disk was too slow for them")

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ottla.admin.output import plural, print_table, say
+from ottla.admin.output import print_table, say
 from ottla.explain.cluster_state import ClusterState, Part
 from ottla.explain.history import HistoryEntry, PartitionHistory
 from ottla.explain.journals import Damage
@@ -19,6 +19,7 @@ from ottla.explain.timestamps import time_text
 from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.model.printable import plural
 
 NAMES_SHOWN = 10
 

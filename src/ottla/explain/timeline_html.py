@@ -12,6 +12,7 @@ from types import MappingProxyType
 from ottla.explain.spans import DOWN, SHUTTING_DOWN, Event, Gap, Timeline, gaps
 from ottla.explain.timestamps import time_text
 from ottla.model.ids import TopicPartition
+from ottla.model.printable import plural
 
 MOST_PARTITIONS = 1000
 MOST_GAPS = 1000
@@ -94,7 +95,8 @@ def picture(
     yield from rows
     yield "</svg></div>"
     if drawing.left:
-        yield f"<p>{drawing.left:,} more partitions are not drawn: name a topic.</p>"
+        left = plural(drawing.left, "more partition is", "more partitions are")
+        yield f"<p>{left} not drawn: name a topic.</p>"
     yield from drawing.tables()
 
 

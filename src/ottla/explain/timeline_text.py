@@ -7,12 +7,12 @@ without a leader is never drawn over; what does not fit is counted, not dropped 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.admin.output import plural
 from ottla.admin.tables import styled
 from ottla.explain.spans import DOWN, SHUTTING_DOWN, Change, Gap, Timeline, gaps
 from ottla.explain.timeline_axis import Axis
 from ottla.explain.timestamps import time_text
 from ottla.model.ids import TopicPartition
+from ottla.model.printable import plural
 
 MOST_PARTITIONS = 40
 MOST_EVENTS = 40

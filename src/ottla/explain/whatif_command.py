@@ -15,7 +15,8 @@ import msgspec
 from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.arguments.declaring import parameters
 from ottla.admin.options import Bootstrap, Dir, Output, ask, read_input, usage
-from ottla.admin.output import Format, plural, print_structured, print_table, say_prose, structured
+from ottla.admin.output import Format, print_structured, print_table, say_prose, structured
+from ottla.model.printable import plural
 
 if TYPE_CHECKING:
     from ottla.explain.whatif import Report, State, WhatIf
@@ -254,7 +255,9 @@ def _print(report: "Report", *, every: bool) -> None:
     for lost in report.lost[:limit]:
         say_prose(f"{lost.partition}: broker {lost.leader} would lead; lost: {lost.text}")
     if len(report.lost) > limit:
-        say_prose(f"and {len(report.lost) - limit:,} losses more; --all shows them")
+        say_prose(
+            f"and {plural(len(report.lost) - limit, 'loss', 'losses')} more; --all shows them"
+        )
     for note in report.notes:
         say_prose(note)
     if not report.harm:

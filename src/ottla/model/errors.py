@@ -8,6 +8,8 @@ retriability are those of Kafka 3.9's `Errors`.
 from collections.abc import Sequence
 from enum import IntEnum
 
+from ottla.model.printable import plural
+
 
 class ErrorCode(IntEnum):
     """Kafka's error codes, as a response carries them (int16)."""
@@ -249,7 +251,9 @@ class RecordsRefusedError(InvalidRecordError):
 
     def __init__(self, record_errors: Sequence[tuple[int, str]], code: ErrorCode) -> None:
         index, why = record_errors[0]
-        super().__init__(f"{len(record_errors)} records refused, first {index}: {why}", code)
+        super().__init__(
+            f"{plural(len(record_errors), 'record')} refused, first {index}: {why}", code
+        )
         self.record_errors = record_errors
 
 

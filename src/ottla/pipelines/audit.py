@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from ottla.model.errors import ConfigError
+from ottla.model.printable import plural
 from ottla.pipelines import job
 from ottla.pipelines.auditing.judging import KINDS, Bucket, Finding, in_time, kept
 from ottla.pipelines.config import Cluster, Spark, read_config
@@ -195,7 +196,9 @@ def _print_table(result: Result) -> None:
         table.add_row(b.topic, _clock(b.bucket_ms), b.tier, *reported)
     console.print(table, markup=False)
     if len(result.buckets) > SHOWN:
-        console.print(f"the last {SHOWN} of {len(result.buckets):,} lines; --output json has all")
+        console.print(
+            f"the last {SHOWN} of {plural(len(result.buckets), 'line')}; --output json has all"
+        )
     lines = [
         f"{f.kind}: {f.topic} {_clock(f.bucket_ms)} {f.amount:,}: {f.text} ({KINDS[f.kind]})"
         for f in result.findings[:SHOWN]
@@ -203,13 +206,14 @@ def _print_table(result: Result) -> None:
     if len(result.findings) > SHOWN:
         lines.append(f"… and {len(result.findings) - SHOWN:,} more")
     if waiting := sum(result.waiting.values()):
-        lines.append(f"{waiting:,} records have not landed in the lake yet")
+        lines.append(f"{plural(waiting, 'record has', 'records have')} not landed in the lake yet")
     if result.unjudged:
         lines.append(
-            f"{result.unjudged:,} losses cannot be judged: the log has removed records of that time"
+            f"{plural(result.unjudged, 'loss', 'losses')} cannot be judged: the log has removed "
+            "records of that time"
         )
     if malformed := sum(b.malformed for b in result.buckets):
-        lines.append(f"{malformed:,} records have a stamp that is none")
+        lines.append(f"{plural(malformed, 'record has', 'records have')} a stamp that is none")
     lines += [f"Delta log: {line}" for line in result.delta]
     wrong = len(result.findings) + len(result.delta)
     lines.append(f"{wrong} findings" if wrong else "nothing is lost, doubled or different")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.printable import plural
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines import interrupts, job, paths
 from ottla.pipelines.config import read_config
@@ -317,10 +318,14 @@ class Run:
             self._wrong += found.wrong
             if table.delta is not None:
                 self._wrong += table.delta.other_bytes()
-            gone = f", {found.gone:,} offsets are gone from the cluster" if found.gone else ""
+            gone = (
+                f", {plural(found.gone, 'offset is', 'offsets are')} gone from the cluster"
+                if found.gone
+                else ""
+            )
             sys.stderr.write(
-                f"{name}: {found.compared:,} records compared by other readers, "
-                f"{len(found.wrong)} problems{gone}\n"
+                f"{name}: {plural(found.compared, 'record')} compared by other readers, "
+                f"{plural(len(found.wrong), 'problem')}{gone}\n"
             )
 
     def _follow(self) -> None:
@@ -347,9 +352,10 @@ class Run:
         self._batches[name].append(batch)
         self._measure(name, batch, lag)
         speed = round((batch.rows + batch.dead) / max(batch.seconds, 1e-9))
-        dead = f", {batch.dead:,} dead letters" if batch.dead else ""
+        dead = f", {plural(batch.dead, 'dead letter')}" if batch.dead else ""
         sys.stderr.write(
-            f"{name}: batch {batch.number}: {batch.rows:,} rows{dead}, {speed:,}/s, lag {lag:,}\n"
+            f"{name}: batch {batch.number}: {plural(batch.rows, 'row')}{dead}, {speed:,}/s, lag "
+            f"{lag:,}\n"
         )
 
     def _measure(self, name: str, batch: Batch, lag: int) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ottla.model.printable import plural
 from ottla.pipelines import job
 from ottla.pipelines.config import Cluster, Spark, read_config
 from ottla.pipelines.replica_files.job import Report, compare
@@ -146,8 +147,9 @@ def print_report(report: Report, seconds: float) -> None:
     wrong = len(report.wrong)
     rate = report.bytes / max(seconds, 0.1) / 1e6
     console.print(
-        f"{report.partitions} partitions, {report.replicas} replicas, {report.files} files, "
-        f"{report.bytes / 1e6:,.0f} MB, {report.records:,} records: "
+        f"{plural(report.partitions, 'partition')}, {plural(report.replicas, 'replica')}, "
+        f"{plural(report.files, 'file')}, "
+        f"{report.bytes / 1e6:,.0f} MB, {plural(report.records, 'record')}: "
         + (f"{wrong} findings are wrong" if wrong else "nothing is wrong")
         + f" ({seconds} s, {rate:,.0f} MB/s)",
         markup=False,

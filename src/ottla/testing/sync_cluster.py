@@ -22,6 +22,7 @@ from ottla.admin.operations.configs import reason
 from ottla.model.errors import ConfigError, ConnectionLostError, ErrorCode, OttlaError, StartupError
 from ottla.model.ids import TopicPartition
 from ottla.model.journal_schema import partition_of
+from ottla.model.printable import plural
 from ottla.model.properties import as_properties
 from ottla.net.faults import Link
 from ottla.testing import reasons
@@ -164,7 +165,7 @@ class SyncCluster:
         for broker in self._nodes:
             self._start(broker)
         self._wait_serving(list(self._nodes), self._timeout_s)
-        self.note(f"started with {self._count} brokers")
+        self.note(f"started with {plural(self._count, 'broker')}")
 
     def close(self) -> None:
         """Stop everything; brokers whose data is kept end well. Closing twice is fine."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.admin.arguments.completion import SCRIPTS, candidates, kinds
+from ottla.admin.arguments.completion import SCRIPTS, candidates
 from ottla.admin.arguments.tree import Group
 from ottla.admin.command_table import COMMANDS, all_commands
 from ottla.admin.connection import options as connection_options
@@ -111,7 +111,7 @@ def test_whatever_names_something_of_a_cluster_is_completed():
         (name, p.shown)
         for name, p in parameters([], ROOT)
         if OF_A_CLUSTER.search(f"{p.shown} {p.metavar}")
-        and not kinds(p)
+        and not p.kinds
         and not re.search("KEY|FILE|REGEX", p.metavar)
     }
     counts = {p for p in missing if p[1] in ("--partitions", "--brokers")}

@@ -8,6 +8,7 @@ import pytest
 
 from ottla.admin.output_schemas import SCHEMAS
 from ottla.controller import elections, failover
+from ottla.explain.journals import WAY_OUT
 from ottla.explain.timestamps import UnknownTimeError, parse_time, time_text
 from ottla.model.journal_schema import JOURNAL_NAME
 from support.schemas import problems

@@ -19,13 +19,6 @@ FILES = ":files"
 Names = Callable[[str, Mapping[str, str]], Sequence[str]]
 """Returns the names of a kind, given the options that say which cluster is meant."""
 
-KINDS = {
-    "TOPIC": ["topic"], "GROUP": ["group"], "BROKER": ["broker"], "PARTITION": ["number"],
-    "TOPIC[:0,1]": ["topic"], "T[,T…]": ["topic"], "ID[,ID…]": ["broker"],
-    "TOPIC-PARTITION": ["partition"], "TOPIC[-PARTITION]": ["topic", "partition"],
-    "TOPIC-PARTITION=BROKERS": ["partition"], "TOPIC-PARTITION[=BROKERS]": ["partition"],
-}  # fmt: skip
-"""What a parameter takes by its metavar, where it does not declare it. `number`: a partition's."""
 _WORDS = re.compile(r"([a-z]+|SCRAM-SHA-\d+)(\|([a-z]+|SCRAM-SHA-\d+))+")
 
 CLUSTER_OPTIONS = {
@@ -126,19 +119,11 @@ def _cluster(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def kinds(p: Parameter) -> list[str]:
-    """Return which kinds of names of a cluster a parameter takes."""
-    if p.declared.complete:
-        return [p.declared.complete]
-    metavar = p.metavar.removesuffix("...")
-    return KINDS.get(metavar[1:-1] if metavar.startswith("[") else metavar, [])
-
-
 def _values(p: Parameter, begun: str, names: Names, chosen: Mapping[str, str]) -> list[Candidate]:
     choices = p.choices or (p.metavar.split("|") if _WORDS.fullmatch(p.metavar) else [])
     if choices:
         return [Candidate(c) for c in choices if c.startswith(begun)]
-    of = kinds(p)
+    of = p.kinds
     if of:
         several = p.metavar.endswith(("…]", ",..."))
         before, comma, last = begun.rpartition(",") if several else ("", "", begun)

@@ -6,6 +6,14 @@ Who may call: this package; the command modules through it.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+KINDS = {
+    "TOPIC": ["topic"], "GROUP": ["group"], "BROKER": ["broker"], "PARTITION": ["number"],
+    "TOPIC[:0,1]": ["topic"], "T[,T…]": ["topic"], "ID[,ID…]": ["broker"],
+    "TOPIC-PARTITION": ["partition"], "TOPIC[-PARTITION]": ["topic", "partition"],
+    "TOPIC-PARTITION=BROKERS": ["partition"], "TOPIC-PARTITION[=BROKERS]": ["partition"],
+}  # fmt: skip
+"""What a parameter takes by its metavar, where it does not declare it. `number`: a partition's."""
+
 
 class UsageError(Exception):
     """Something was typed wrong. The message is one line for whoever typed it."""
@@ -93,6 +101,14 @@ class Parameter:
         if self.choices:
             return "|".join(self.choices)
         return {int: "N", float: "NUMBER"}.get(self.type, "TEXT" if self.type is str else "PATH")
+
+    @property
+    def kinds(self) -> list[str]:
+        """Which kinds of names of a cluster it takes, for shells to complete."""
+        if self.declared.complete:
+            return [self.declared.complete]
+        metavar = self.metavar.removesuffix("...")
+        return KINDS.get(metavar[1:-1] if metavar.startswith("[") else metavar, [])
 
     @property
     def shown(self) -> str:

@@ -64,12 +64,10 @@ ARGUMENTS = {
 
 def instead_of_option(name: str, known: Sequence[str], parameters: Sequence["Parameter"]) -> str:
     """Return ` (did you mean X?)` for an option that is not there; empty if nothing is near."""
-    from ottla.admin.arguments.completion import kinds  # noqa: PLC0415 - lazy
-
     kind = ARGUMENTS.get(name)
     for p in parameters:
         shown = p.metavar.removesuffix("...")
-        if kind is not None and not p.is_option and (kind in kinds(p) or shown.strip("[]") == kind):
+        if kind is not None and not p.is_option and (kind in p.kinds or shown.strip("[]") == kind):
             return f" (it is an argument here: {shown})"
     meant = [new for new in OPTIONS.get(name, ()) if new.split()[0] in known]
     if not meant:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, DryRun, Output, Yes, agreed, ask, needs_yes, usage
 from ottla.admin.output import Format, print_structured, print_table, say, structured
+from ottla.model.printable import plural
 
 Topic = Annotated[
     str | None, Option("--topic", "-t", metavar="NAME", complete="topic", help="A topic")
@@ -220,10 +221,10 @@ def remove(
     if not found:
         say("no rule is like that: nothing was changed")
     elif not dry_run:
-        needs_yes(yes, f"this removes {len(found)} rules")
+        needs_yes(yes, f"this removes {plural(len(found), 'rule')}")
         for acl in found:
             say(f"to be removed: {acl}")
-        agreed(yes, f"Remove {len(found)} rules?", "nothing was removed")
+        agreed(yes, f"Remove {plural(len(found), 'rule')}?", "nothing was removed")
         ask(directory, bootstrap_server, lambda c: acls.remove(c, found))
     _print(output, found, executed=bool(found) and not dry_run)
 

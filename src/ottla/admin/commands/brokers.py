@@ -13,7 +13,6 @@ from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, cluster_fol
 from ottla.admin.output import (
     Format,
     complain,
-    plural,
     print_line,
     print_results,
     print_structured,
@@ -21,6 +20,7 @@ from ottla.admin.output import (
     say,
     structured,
 )
+from ottla.model.printable import plural
 
 Ids = Annotated[
     list[int], Argument(metavar="ID...", complete="broker", help="Ids of brokers", min=0)
@@ -80,8 +80,8 @@ def restart(
     alone = brokers.unavailable_meanwhile(folder, [b.id for b in order])
     if alone:
         say(
-            f"{plural(len(alone), 'partition')} (such as {alone[0]}) have one replica: they are "
-            "unavailable while its broker restarts"
+            f"{plural(len(alone), 'partition has', 'partitions have')} one replica (such as "
+            f"{alone[0]}), and no leader while its broker restarts"
         )
     if dry_run:
         if output is not Format.table:
@@ -106,7 +106,7 @@ def kill(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None
 def pause(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
     """Pause brokers (SIGSTOP).
 
-    They keep their connections and response nothing.
+    They keep their connections and do not respond.
 
     Example: ottla broker pause 1
     """

@@ -15,7 +15,6 @@ from ottla.admin.options import Bootstrap, Dir, Output, ask, cluster_folder
 from ottla.admin.output import (
     Format,
     megabytes,
-    plural,
     print_line,
     print_structured,
     print_table,
@@ -26,6 +25,7 @@ from ottla.admin.output import (
 from ottla.admin.process import ended_in_order
 from ottla.admin.tables import bad, good
 from ottla.model.errors import OttlaError
+from ottla.model.printable import plural
 
 if TYPE_CHECKING:
     from ottla.admin.operations.status import BrokerStatus, Status

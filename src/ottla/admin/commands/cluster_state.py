@@ -18,15 +18,8 @@ from ottla.admin.options import (
     needs_yes,
     read_input,
 )
-from ottla.admin.output import (
-    Format,
-    plural,
-    print_results,
-    print_structured,
-    print_table,
-    say,
-    structured,
-)
+from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
+from ottla.model.printable import plural
 
 EXIT_DIFFERENT = 1
 File = Annotated[str, Argument(metavar="FILE", help="Of `cluster snapshot`; - is standard input")]

@@ -25,7 +25,6 @@ from ottla.admin.options import (
 from ottla.admin.output import (
     Format,
     complain,
-    plural,
     print_line,
     print_prose,
     print_structured,
@@ -33,6 +32,7 @@ from ottla.admin.output import (
     say,
     structured,
 )
+from ottla.model.printable import plural
 
 if TYPE_CHECKING:
     from ottla.admin.diagnosis.facts import Finding

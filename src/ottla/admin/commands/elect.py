@@ -22,15 +22,8 @@ from ottla.admin.options import (
     read_input,
     usage,
 )
-from ottla.admin.output import (
-    Format,
-    complain,
-    plural,
-    print_structured,
-    print_table,
-    say,
-    structured,
-)
+from ottla.admin.output import Format, complain, print_structured, print_table, say, structured
+from ottla.model.printable import plural
 
 if TYPE_CHECKING:
     from ottla.admin.operations.elect import Balance, Outcome
@@ -182,7 +175,7 @@ def _print_previews(previews: "Sequence[Preview]") -> None:
     if len(previews) > SHOWN:
         would_lose = sum(bool(preview.losses()) for preview in previews)
         say(
-            f"and {len(previews) - SHOWN:,} partitions more; of {len(previews):,} in all "
+            f"and {plural(len(previews) - SHOWN, 'partition')} more; of {len(previews):,} in all "
             f"{would_lose:,} would lose records. --dry-run --output json shows each"
         )
 
@@ -203,7 +196,7 @@ def _say_losses(
     for line in losing[:SHOWN]:
         say(line)
     if len(losing) > SHOWN:
-        say(f"and {len(losing) - SHOWN:,} partitions more lost records")
+        say(f"and {plural(len(losing) - SHOWN, 'partition')} more lost records")
 
 
 def _tell(done: int, of: int) -> None:

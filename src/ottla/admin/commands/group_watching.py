@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, ask
-from ottla.admin.output import Format, plural, print_line, print_table, print_watched
+from ottla.admin.output import Format, print_line, print_table, print_watched
+from ottla.model.printable import plural
 
 
 def watch(

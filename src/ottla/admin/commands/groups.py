@@ -25,7 +25,6 @@ from ottla.admin.options import (
 from ottla.admin.output import (
     Format,
     complain,
-    plural,
     print_results,
     print_structured,
     print_table,
@@ -33,6 +32,7 @@ from ottla.admin.output import (
     structured,
 )
 from ottla.model.errors import OttlaError
+from ottla.model.printable import plural
 
 KINDS = ("consumer", "")
 """Protocol types of groups with offsets; empty is a group that only commits."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 from ottla.admin.arguments import Argument, Option, UsageError
-from ottla.admin.output import Format, complain, plural, say
-from ottla.model.printable import printable
+from ottla.admin.output import Format, complain, say
+from ottla.model.printable import plural, printable
 
 EXIT_DAMAGED = 1
 

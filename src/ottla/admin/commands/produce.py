@@ -21,15 +21,8 @@ from ottla.admin.options import (
     ask,
     one_topic,
 )
-from ottla.admin.output import (
-    Compression,
-    Format,
-    InputForm,
-    PartitionerName,
-    plural,
-    print_results,
-    say,
-)
+from ottla.admin.output import Compression, Format, InputForm, PartitionerName, print_results, say
+from ottla.model.printable import plural
 
 
 @dataclass(slots=True)

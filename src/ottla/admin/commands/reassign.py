@@ -14,15 +14,8 @@ from ottla.admin.commands.reassign_options import File, Moves, Wait, clear, plan
 from ottla.admin.commands.reassign_plan import KafkaOutput
 from ottla.admin.move_progress import MoveProgress
 from ottla.admin.options import Bootstrap, Dir, DryRun, Output, ask, read_input, usage
-from ottla.admin.output import (
-    Format,
-    plural,
-    print_results,
-    print_structured,
-    print_table,
-    say,
-    structured,
-)
+from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
+from ottla.model.printable import plural
 
 Preserve = Annotated[bool, Option("--preserve-throttles", help="Leave throttles as they are")]
 

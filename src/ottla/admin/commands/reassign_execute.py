@@ -18,8 +18,9 @@ from ottla.admin.commands.reassign_options import File, Moves, Wait, clear, plan
 from ottla.admin.commands.reassign_plan import KafkaOutput, PlanOutput, print_plan
 from ottla.admin.move_progress import MoveProgress
 from ottla.admin.options import Bootstrap, Dir, DryRun, ask
-from ottla.admin.output import Format, plural, say
+from ottla.admin.output import Format, say
 from ottla.model.errors import OttlaError
+from ottla.model.printable import plural
 
 
 class _Wanted(NamedTuple):

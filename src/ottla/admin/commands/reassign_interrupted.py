@@ -7,7 +7,8 @@ throttle that stays is named, and so is the way to remove it.
 from collections.abc import Iterable
 from typing import Any
 
-from ottla.admin.output import plural, say
+from ottla.admin.output import say
+from ottla.model.printable import plural
 
 
 async def tell_what_goes_on(client: Any, topics: Iterable[str], *, unthrottled: bool) -> int:

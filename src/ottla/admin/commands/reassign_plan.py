@@ -9,15 +9,8 @@ from typing import Annotated, Any
 
 from ottla.admin.arguments import Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, ask, read_input, usage
-from ottla.admin.output import (
-    Format,
-    megabytes,
-    plural,
-    print_structured,
-    print_table,
-    say,
-    structured,
-)
+from ottla.admin.output import Format, megabytes, print_structured, print_table, say, structured
+from ottla.model.printable import plural
 
 PlanOutput = Annotated[
     Format, Option("--output", help="The plan: json is what Kafka's tool and --file read")

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from ottla.admin.arguments import Exit, Option
 from ottla.admin.options import Bootstrap, Dir, Output, ask
-from ottla.admin.output import Format, plural, print_structured, print_table, say, structured
+from ottla.admin.output import Format, print_structured, print_table, say, structured
+from ottla.model.printable import plural
 
 
 def throttles(

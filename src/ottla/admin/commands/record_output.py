@@ -17,12 +17,12 @@ from ottla.admin.operations.consume import Reader, Sink
 from ottla.admin.operations.places import BEGINNING, END, Place
 from ottla.admin.operations.record_format import Template
 from ottla.admin.operations.record_json import to_fields, to_line
-from ottla.admin.output import Format, plural, print_line, print_results, say
+from ottla.admin.output import Format, print_line, print_results, say
 from ottla.admin.progress import Progress
 from ottla.admin.session import world
 from ottla.model.errors import OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition, uuid_from_text
-from ottla.model.printable import printable
+from ottla.model.printable import plural, printable
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import Client
 from ottla.wire.records import Record

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, UsageError
-from ottla.admin.output import plural, print_json, say
+from ottla.admin.output import print_json, say
+from ottla.model.printable import plural
 
 NAMES_WITHIN_S = 1.5
 """A person waits at the terminal: a cluster that is slower offers no names."""

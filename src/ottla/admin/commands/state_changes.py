@@ -8,8 +8,8 @@ from typing import Annotated
 
 from ottla.admin.arguments import Option, UsageError
 from ottla.admin.options import Dir
-from ottla.admin.output import plural
 from ottla.model.errors import OttlaError
+from ottla.model.printable import plural
 
 
 def merge_state_changes(

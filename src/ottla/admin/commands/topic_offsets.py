@@ -22,15 +22,8 @@ from ottla.admin.options import (
     read_input,
     usage,
 )
-from ottla.admin.output import (
-    Format,
-    complain,
-    plural,
-    print_structured,
-    print_table,
-    say,
-    structured,
-)
+from ottla.admin.output import Format, complain, print_structured, print_table, say, structured
+from ottla.model.printable import plural
 from ottla.model.protocol import EARLIEST, LATEST, OF_MAX_TIMESTAMP
 
 

@@ -22,16 +22,9 @@ from ottla.admin.options import (
     needs_yes,
     usage,
 )
-from ottla.admin.output import (
-    Format,
-    plural,
-    print_results,
-    print_structured,
-    print_table,
-    say,
-    structured,
-)
+from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
 from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.printable import plural
 
 Settings = Annotated[
     list[str] | None,

@@ -17,13 +17,13 @@ from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
 from ottla.admin.output import (
     Format,
     complain,
-    plural,
     print_line,
     print_structured,
     print_table,
     say,
     structured,
 )
+from ottla.model.printable import plural
 
 if TYPE_CHECKING:
     from ottla.admin.operations.verify_replicas import Replica, Verified
@@ -140,7 +140,7 @@ def _report(wanted: "Sequence[Verified]") -> str:
     most = max(wanted, key=lambda verified: verified.lag)
     return (
         f"{now}: max lag is {most.lag} for partition {most.partition} at offset {most.offset} "
-        f"among {len(wanted)} partitions"
+        f"among {plural(len(wanted), 'partition')}"
     )
 
 

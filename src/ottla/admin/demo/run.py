@@ -32,6 +32,7 @@ from ottla.admin.local.cluster_dir import HOST, ClusterDir, LocalCluster, last_l
 from ottla.admin.operations import topics
 from ottla.admin.session import connected
 from ottla.model.errors import OttlaError, StartupError
+from ottla.model.printable import plural
 
 TOPIC = "flights"
 PARTITIONS = 6
@@ -190,7 +191,9 @@ class Demo:
             rate=self._rate,
             acks_file=acks_file,
         )
-        self._stage.say(f"producing {total:,} flights at {self._rate:,}/s, acks=all, idempotent")
+        self._stage.say(
+            f"producing {plural(total, 'flight')} at {self._rate:,}/s, acks=all, idempotent"
+        )
         began = time.monotonic()
         producer.gate = 2 * total // 3
         producer.start()
@@ -214,7 +217,10 @@ class Demo:
         producer = self._producer
         assert producer is not None
         self._wait(
-            lambda: producer.acknowledged >= count, PRODUCE_TIMEOUT_S, f"{count:,} records", bar
+            lambda: producer.acknowledged >= count,
+            PRODUCE_TIMEOUT_S,
+            f"{plural(count, 'record')}",
+            bar,
         )
 
     def _outage(self, broker_id: int, why: str, bar: Bar) -> None:
@@ -257,7 +263,8 @@ class Demo:
         self._add_problems(f"while broker {outage.broker} was down", acked, back)
         outage.read_while_down = len(back.found)
         self._stage.say(
-            f"{len(acked):,} acknowledged records of partitions {chosen} checked while it is down"
+            f"{plural(len(acked), 'acknowledged record')} of partitions {chosen} checked while it "
+            "is down"
         )
 
     def _restart(self, outage: Outage, bar: Bar) -> None:
@@ -324,9 +331,9 @@ class Demo:
         rows = landed["rows"] = landed["topics"][TOPIC]["rows"]
         report.landed = landed
         if not landed["exactly_once"] or rows != report.read:
-            report.wrong.append(f"Spark: {rows} rows for {report.read} records read")
+            report.wrong.append(f"Spark: {plural(rows, 'row')} for {report.read} records read")
         self._stage.say(
-            f"{rows:,} rows in Parquet in {landed['job_s']:.1f} s "
+            f"{plural(rows, 'row')} in Parquet in {landed['job_s']:.1f} s "
             f"(Spark itself: {landed['session_s']:.1f} s)"
         )
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from ottla.admin.demo.flights import number_of
 from ottla.model.errors import OttlaError, StartupError
+from ottla.model.printable import plural
 
 READ_TIMEOUT_S = 180.0
 MAX_PROBLEMS = 20
@@ -104,7 +105,7 @@ async def _read_back(
     except TimeoutError:
         raise OttlaError(
             f"reading {topic} back did not end within {timeout_s:g} s "
-            f"({len(result.found)} records came)"
+            f"({plural(len(result.found), 'record')} came)"
         ) from None
     except KafkaError as error:
         raise OttlaError(f"reading {topic} back failed: {error}") from error

@@ -40,6 +40,7 @@ from ottla.admin.session import world
 from ottla.admin.zookeeper_session import ZooKeeper, opened
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.model.printable import plural
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -297,7 +298,7 @@ async def _descriptors(facts: Facts, addresses: dict[int, tuple[str, int]]) -> N
 async def _look_at_groups(client: Client, facts: Facts) -> dict[str, _GroupLook]:
     listed = [g for g in await groups.list_groups(client) if g.protocol_type in ("consumer", "")]
     if len(listed) > MOST_GROUPS:
-        facts.not_asked.append(f"{len(listed) - MOST_GROUPS:,} of {len(listed):,} groups")
+        facts.not_asked.append(f"{len(listed) - MOST_GROUPS:,} of {plural(len(listed), 'group')}")
     found: dict[str, _GroupLook] = {}
     for group in listed[:MOST_GROUPS]:
         try:

@@ -18,9 +18,9 @@ import msgspec
 from ottla.admin.local import cluster as local_cluster
 from ottla.admin.local import faults, ports, processes
 from ottla.admin.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster
-from ottla.admin.output import plural
 from ottla.admin.session import connected
 from ottla.model.errors import ConnectionLostError, OttlaError, StartupError
+from ottla.model.printable import plural
 from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataResponse
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from ottla.admin.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster
-from ottla.admin.output import plural
 from ottla.model.errors import OttlaError
 from ottla.model.ports import address_text
+from ottla.model.printable import plural
 from ottla.net import fault_socket
 from ottla.net.fault_socket import FaultRequest, FaultResponse
 from ottla.net.faults import Link

@@ -11,6 +11,7 @@ import msgspec
 
 from ottla.admin.operations import client_quotas, configs, groups, topics
 from ottla.model.errors import OttlaError
+from ottla.model.printable import plural
 from ottla.net.client import Client
 
 V = TypeVar("V")
@@ -189,7 +190,7 @@ async def apply(
                 Step(
                     "create topic",
                     name,
-                    f"{len(topic.replicas)} partitions, "
+                    f"{plural(len(topic.replicas), 'partition')}, "
                     + ("replicas as in the file" if known else f"{factor} replicas, placed anew"),
                 )
             )
@@ -226,13 +227,14 @@ async def _changed_topic(
     more = len(wanted.replicas) - len(now.replicas)
     if more < 0:
         raise OttlaError(
-            f"topic {name} has {len(now.replicas)} partitions, {len(wanted.replicas)} in the "
+            f"topic {name} has {plural(len(now.replicas), 'partition')}, {len(wanted.replicas)} "
+            "in the "
             "file: topics never shrink"
         )
     changed, removed = _edits(wanted.settings, now.settings)
     if not more and not changed and not removed:
         return []
-    parts = [f"{len(wanted.replicas)} partitions"] if more else []
+    parts = [f"{plural(len(wanted.replicas), 'partition')}"] if more else []
     parts += [_in_words(changed, removed)] if changed or removed else []
     if not dry_run:
         await topics.alter_topic(

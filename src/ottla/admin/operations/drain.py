@@ -14,8 +14,8 @@ from ottla.admin.operations import plans, reassign, way_back
 from ottla.admin.operations.drain_plan import drained
 from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.operations.plans import Assignment, PlanError
-from ottla.admin.output import plural
 from ottla.model.errors import ConnectionLostError, OttlaError
+from ottla.model.printable import plural
 from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 

@@ -15,6 +15,7 @@ from ottla.admin.operations.configs import BROKER
 from ottla.admin.operations.plans import Places
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, error_name
 from ottla.model.ids import TopicPartition
+from ottla.model.printable import plural
 from ottla.net.client import Client
 from ottla.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -203,7 +204,11 @@ async def progress(client: Client, places: Places) -> list[Placed]:
 
 def _state(current: Lying | None, future: Lying | None, path: str) -> str:
     if future is not None and future.path == path:
-        return f"in progress, {future.lag} records to go" if future.lag >= 0 else "in progress"
+        return (
+            f"in progress, {plural(future.lag, 'record')} to go"
+            if future.lag >= 0
+            else "in progress"
+        )
     if current is not None and current.path == path:
         return "done"
     return "not there" if current is None else f"in {current.path}"

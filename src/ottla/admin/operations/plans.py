@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition, topic_name_problem
+from ottla.model.printable import plural
 
 T = TypeVar("T")
 Assignment = dict[TopicPartition, tuple[int, ...]]
@@ -97,7 +98,8 @@ def _check_log_dirs(entry: _Entry, where: str) -> None:
     tp = TopicPartition(entry.topic, entry.partition)
     if len(named) != len(entry.replicas):
         raise PlanError(
-            f"{where}: {tp} has {len(entry.replicas)} replicas but {len(named)} log_dirs; "
+            f"{where}: {tp} has {plural(len(entry.replicas), 'replica')} but {len(named)} "
+            "log_dirs; "
             'leave log_dirs out, or write "any" for each replica'
         )
     for folder in named:

@@ -15,6 +15,7 @@ from ottla.admin.operations.new_record import NewRecord
 from ottla.admin.operations.partitioner import Partitioner
 from ottla.model.errors import RETRIABLE, ConnectionLostError, ErrorCode, OttlaError
 from ottla.model.ports import World
+from ottla.model.printable import plural
 from ottla.model.protocol import ACKS_ALL
 from ottla.net.client import Client
 from ottla.wire.compression import NONE
@@ -141,7 +142,8 @@ class Writer:
                 return
             if self._world.clock.monotonic() > deadline:
                 raise OttlaError(
-                    f"{len(records)} records for {self._topic}-{partition} were not acknowledged "
+                    f"{plural(len(records), 'record')} for {self._topic}-{partition} were not "
+                    "acknowledged "
                     f"within {self._timeout_s:g} s: {reason}"
                 )
             refresh = True

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ottla.admin.operations.leader_spread import level_leaders
 from ottla.admin.operations.leveling import Steps, level
 from ottla.model.ids import TopicPartition
+from ottla.model.printable import plural
 
 Replicas = Mapping[TopicPartition, Sequence[int]]
 
@@ -48,7 +49,9 @@ def propose(
     for tp, replicas in sorted(current.items()):
         wanted[tp] = len(replicas) if replication_factor is None else replication_factor
         if wanted[tp] > len(brokers):
-            raise ValueError(f"{tp} has {wanted[tp]} replicas, for {len(brokers)} brokers")
+            raise ValueError(
+                f"{tp} has {wanted[tp]} replicas, for {plural(len(brokers), 'broker')}"
+            )
     spread = _Spread(current, brokers, others, sizes)
     for tp, count in wanted.items():
         spread.fill(tp, count)

@@ -15,6 +15,7 @@ from ottla.admin.operations import configs
 from ottla.admin.operations.configs import reason
 from ottla.model.errors import ErrorCode, OttlaError, UnknownTopicError
 from ottla.model.ids import TopicPartition, topic_name_problem, uuid_to_text
+from ottla.model.printable import plural
 from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
@@ -293,7 +294,7 @@ async def _grow(
     result = response.results[0]
     if result.error_code:
         why = reason(result.error_code, result.error_message)
-        raise OttlaError(f"topic {name} was not given {count} partitions: {why}")
+        raise OttlaError(f"topic {name} was not given {plural(count, 'partition')}: {why}")
 
 
 async def delete_topics(

@@ -15,11 +15,10 @@ from textual.containers import VerticalScroll
 from textual.widgets import DataTable, Footer, RichLog, Static
 
 from ottla.admin.move_progress import described
-from ottla.admin.output import plural
 from ottla.admin.top import partition_text
 from ottla.admin.top.changes import BrokerRow, Changes, Look
 from ottla.model.ids import NO_LEADER, TopicPartition
-from ottla.model.printable import printable
+from ottla.model.printable import plural, printable
 
 PADDING = 2
 """Blanks that a table puts around each cell."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ottla.model.ports import World
+from ottla.model.printable import plural
 from ottla.model.time_slices import InTimeSlices
 from ottla.replication.replica_manager import ReplicaManager
 
@@ -57,7 +58,9 @@ async def why_not_ready(services: Registered) -> list[str]:
     reasons = []
     offline = [str(tp) for tp in services.replicas.offline]
     if offline:
-        reasons.append(f"{len(offline)} replicas are offline: {_few(offline)}")
+        reasons.append(
+            f"{plural(len(offline), 'replica is', 'replicas are')} offline: {_few(offline)}"
+        )
     behind = []
     partitions = list(services.replicas.partitions)
     async for tp in InTimeSlices(partitions, services.world.clock):
@@ -65,7 +68,9 @@ async def why_not_ready(services: Registered) -> list[str]:
         if state is not None and services.broker_id not in state.isr:
             behind.append(str(tp))
     if behind:
-        reasons.append(f"{len(behind)} replicas are not in sync: {_few(behind)}")
+        reasons.append(
+            f"{plural(len(behind), 'replica is', 'replicas are')} not in sync: {_few(behind)}"
+        )
     return reasons
 
 

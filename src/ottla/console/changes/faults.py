@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from ottla.admin.local import faults
 from ottla.admin.local.cluster_dir import LocalBroker, LocalCluster
-from ottla.admin.output import plural
 from ottla.admin.top.changes import BrokerRow, Look
 from ottla.console.asked import Asked
 from ottla.console.changes.preview import Preview, preview
@@ -21,6 +20,7 @@ from ottla.console.pages.chaos import CUT_FROM, local
 from ottla.console.rendering import path
 from ottla.console.state import Console
 from ottla.model.errors import OttlaError
+from ottla.model.printable import plural
 
 BACK = "/chaos"
 WHAT = {

@@ -9,13 +9,13 @@ from starlette.responses import Response
 from ottla.admin.operations import group_resets, groups, topics
 from ottla.admin.operations.group_resets import Move, Target, parse_file, plan_reset
 from ottla.admin.operations.moments import parse_moment
-from ottla.admin.output import plural
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.changes.preview import Preview, preview
 from ottla.console.page import Page, redirect
 from ottla.console.rendering import path
 from ottla.console.state import Console
 from ottla.model.ids import TopicPartition
+from ottla.model.printable import plural
 
 TARGETS = ("earliest", "latest", "offset", "shift", "time")
 MOST_PLAN = 2_000_000

@@ -7,7 +7,6 @@ the client needs no preview: it changes nothing of the cluster.
 from starlette.responses import Response
 
 from ottla.admin.operations import topics
-from ottla.admin.output import plural
 from ottla.console.asked import Asked
 from ottla.console.changes.preview import Preview, preview
 from ottla.console.page import Page, redirect
@@ -15,6 +14,7 @@ from ottla.console.pages.chaos import PROBE_TOPIC, local
 from ottla.console.probe import EVERY_S, LONGEST_S, MOST_PARTITIONS
 from ottla.console.state import Console
 from ottla.model.errors import ErrorCode, OttlaError, UnknownTopicError
+from ottla.model.printable import plural
 
 BACK = "/chaos"
 PARTITIONS = 6

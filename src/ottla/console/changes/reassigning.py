@@ -20,13 +20,13 @@ from ottla.admin.operations.plans import (
     parse_brokers,
     parse_plan,
 )
-from ottla.admin.output import plural
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.changes.preview import Preview, preview
 from ottla.console.page import Page, redirect
 from ottla.console.rendering import ids, number, path, size
 from ottla.console.state import Console
 from ottla.model.ids import TopicPartition
+from ottla.model.printable import plural
 from ottla.net.client import Client
 
 PLAN = "the plan"

@@ -7,10 +7,10 @@ from itertools import groupby
 from typing import Any
 
 from ottla.admin.operations.status import BrokerStatus
-from ottla.admin.output import plural
 from ottla.console.asked import Asked
 from ottla.console.page import Page
 from ottla.console.state import Console
+from ottla.model.printable import plural
 
 EVENTS_SHOWN = 40
 PARTITIONS_SHOWN = 5

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 import msgspec
 
 from ottla.model.errors import OttlaError
+from ottla.model.printable import plural
 from ottla.pipelines.drilling import page
 from ottla.pipelines.drilling.cells import Offsets, in_words
 from ottla.pipelines.drilling.joining import HELD, LAKE, LOSSES, Report
@@ -81,11 +82,12 @@ class Sums:
             f"{self.acknowledged:,} acknowledged, {self.lost:,} of them lost"
             if self.acknowledged is not None
             else "no acknowledgements given",
-            f"{self.replicas:,} replicas compared",
-            f"{self.rows:,} rows in the lake, {self.lake_wrong:,} missing, doubled or foreign"
+            f"{plural(self.replicas, 'replica')} compared",
+            f"{plural(self.rows, 'row')} in the lake, {self.lake_wrong:,} missing, doubled or "
+            "foreign"
             if self.rows is not None
             else "no lake given",
-            f"{self.gaps:,} intervals without a leader"
+            f"{plural(self.gaps, 'interval')} without a leader"
             + (f", the longest for {length(least_ms, most_ms)}" if self.gaps else ""),
         ]
         if self.held:
@@ -98,7 +100,9 @@ class Sums:
             kinds += [f"producers' reports {self.audit}"] * bool(self.audit)
             kinds += [f"Delta logs {self.delta}"] * bool(self.delta)
             result = f"WRONG ({', '.join(kinds)}; {'; '.join(self.first)})".replace("; )", ")")
-        return f"{result}: {self.partitions:,} partitions: {'; '.join(parts)}. Report: {index}"
+        return (
+            f"{result}: {plural(self.partitions, 'partition')}: {'; '.join(parts)}. Report: {index}"
+        )
 
 
 def write(
@@ -217,8 +221,10 @@ def _inputs(general: Mapping[str, Any]) -> Iterator[str]:
         yield "No state-change logs and no journals were given: who led is not known."
     else:
         yield (
-            f"{logs['lines']:,} lines of {len(logs['files'])} state-change logs and journals; "
-            f"{logs['unread']:,} were no state changes, {logs['dropped']:,} were dropped by their "
+            f"{plural(logs['lines'], 'line')} of {plural(len(logs['files']), 'state-change log')} "
+            "and journals; "
+            f"{logs['unread']:,} of them no state changes, {logs['dropped']:,} were dropped "
+            "by their "
             "writers."
         )
         yield from logs["clocks"]
@@ -226,15 +232,15 @@ def _inputs(general: Mapping[str, Any]) -> Iterator[str]:
         yield "No acknowledgements were given: loss is not judged."
     else:
         yield (
-            f"{acks['records']:,} acknowledgements of {acks['path']}, "
-            f"{acks['unreadable_lines']:,} lines could not be read."
+            f"{plural(acks['records'], 'acknowledgement')} of {acks['path']}, "
+            f"{plural(acks['unreadable_lines'], 'line')} could not be read."
         )
     if lake is None:
         yield "No lake was given."
     else:
         yield f"Tables of the lake: {', '.join(lake)}."
     yield (
-        f"{general['files']:,} segment files; the running cluster was "
+        f"{plural(general['files'], 'segment file')}; the running cluster was "
         + ("asked for its high watermarks." if general["cluster_asked"] else "not asked.")
     )
     for problem in general["problems"]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from ottla.model.printable import plural
 from ottla.pipelines.drilling.cells import Offsets, in_words
 from ottla.pipelines.drilling.joining import Count, Finding, Gap, Leader, Replica, Report
 from ottla.pipelines.timeline.picture import COLOURS, GAP, LABEL, WIDTH, bars, colour
@@ -243,9 +244,10 @@ def _lake(report: Report) -> str:
     landed = in_words(Offsets(1, lake.landed)) or "nothing"
     where = "" if lake.first is None else f", offsets {lake.first:,} to {lake.last:,}"
     return (
-        f"<p>{lake.rows:,} rows and dead letters{where}. Landed by its own word: {landed}; "
-        f"{lake.gaps:,} offsets of it without a record for readers, {lake.lost:,} lost before "
-        f"they landed. {lake.waiting.count:,} records of the log have not landed.</p>"
+        f"<p>{plural(lake.rows, 'row')} and dead letters{where}. Landed by its own word: {landed}; "
+        f"{plural(lake.gaps, 'offset')} of it without a record for readers, {lake.lost:,} lost "
+        "before "
+        f"they landed. {plural(lake.waiting.count, 'record')} of the log not landed.</p>"
     )
 
 

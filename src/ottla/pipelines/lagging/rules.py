@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+from ottla.model.printable import plural
+
 OK, BEHIND, STALLED, STOPPED, GONE = "ok", "behind", "stalled", "stopped", "gone"
 REWOUND, OVERTAKEN = "rewound", "overtaken"
 WRONG = (STALLED, STOPPED, REWOUND, OVERTAKEN)
@@ -69,7 +71,7 @@ def judged(commits: Sequence[Commit], ends: Sequence[tuple[int, int]], start: in
     state = _state(commits, samples)
     if state in WRONG:
         last = commits[-1]
-        text = f"{now.lag} records wait behind offset {now.committed}"
+        text = f"{plural(now.lag, 'record waits', 'records wait')} behind offset {now.committed}"
         findings.append((state, last.at_ms, text))
     return Report(state, samples, findings)
 

@@ -13,6 +13,7 @@ from typing import Any
 from ottla.model.errors import ErrorCode, OttlaError, error_name
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer
+from ottla.model.printable import plural
 from ottla.pipelines.landing.asking import Topic
 from ottla.pipelines.landing.spans import Span
 from ottla.pipelines.source.cluster import Cluster
@@ -54,14 +55,14 @@ async def records_in(
             continue
         if len(spans) > MOST_SPANS:
             raise OttlaError(
-                f"{topic.name}-{partition} has {len(spans)} gaps in one batch, more than "
+                f"{topic.name}-{partition} has {plural(len(spans), 'gap')} in one batch, more than "
                 f"{MOST_SPANS} are not looked into; lower batch_records"
             )
         reader = Reader(cluster, topic, partition)
         seen = [r.offset for span in spans async for some in reader.read(span) for r in some]
         if seen:
             wrong.append(
-                f"{topic.name}-{partition}: {len(seen)} records did not come, "
+                f"{topic.name}-{partition}: {plural(len(seen), 'record')} did not come, "
                 f"the first at {seen[0]}"
             )
     return wrong

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ottla.model.printable import plural
 from ottla.pipelines.landing import asking
 from ottla.pipelines.landing.asking import Topic
 from ottla.pipelines.landing.gaps import Reader
@@ -52,7 +53,7 @@ def verify(settings: Settings, topic: Topic, table: Table) -> Verified:
             cluster.run(_compare_batch(cluster, topic, manifest, held, batch, found))
             if batch.rows != batch.taken:
                 found.add(
-                    f"{topic.name}: batch {manifest.batch} has {batch.rows} rows, "
+                    f"{topic.name}: batch {manifest.batch} has {plural(batch.rows, 'row')}, "
                     f"{batch.taken} of them at its offsets"
                 )
     return found

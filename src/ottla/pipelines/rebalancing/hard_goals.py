@@ -5,6 +5,7 @@ Who may call: `deciding`. Pure. UnmetGoalError names the goal that no placement 
 
 from collections.abc import Sequence
 
+from ottla.model.printable import plural
 from ottla.pipelines.rebalancing import byte_goal
 from ottla.pipelines.rebalancing.placement import Placement
 from ottla.pipelines.rebalancing.problem import Problem, UnmetGoalError
@@ -150,5 +151,5 @@ def verify(at: Placement) -> None:
         if most is not None and at.count[b] > most:
             raise UnmetGoalError(
                 f"max_replicas: no placement was found in which broker {broker.id} has no more "
-                f"than {most:,} replicas; the best has {at.count[b]:,}"
+                f"than {plural(most, 'replica')}; the best has {at.count[b]:,}"
             )

@@ -15,6 +15,7 @@ from typing import Any
 
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.model.printable import plural
 from ottla.pipelines.paths import new_folder
 from ottla.pipelines.rebalancing.deciding import Decision
 from ottla.pipelines.rebalancing.problem import Problem
@@ -163,7 +164,9 @@ def _lines(reported: Report) -> list[str]:
     made, before, after = reported.decision, reported.decision.before, reported.decision.after
     lines = []
     if len(before.brokers) > SHOWN:
-        lines.append(f"the first {SHOWN} of {len(before.brokers)} brokers; --output json has all")
+        lines.append(
+            f"the first {SHOWN} of {plural(len(before.brokers), 'broker')}; --output json has all"
+        )
     lines += [
         f"{what}: {old} before, {new} after"
         for what, old, new in (
@@ -193,15 +196,16 @@ def _lines(reported: Report) -> list[str]:
     whole = reported.as_json()["stages"]
     for stage in whole[:SHOWN]:
         seconds = "" if stage["seconds"] is None else f", {stage['seconds']:,} s at least"
-        what = f"{stage['replicas']:,} replicas, {in_units(stage['bytes'])}{seconds}"
+        what = f"{plural(stage['replicas'], 'replica')}, {in_units(stage['bytes'])}{seconds}"
         if not stage["replicas"]:
             what = "the order of replicas only"
-        lines.append(f"{stage['file']}: {stage['partitions']:,} partitions, {what}")
+        lines.append(f"{stage['file']}: {plural(stage['partitions'], 'partition')}, {what}")
     if len(whole) > SHOWN:
-        lines.append(f"… and {len(whole) - SHOWN} more stages")
+        lines.append(f"… and {plural(len(whole) - SHOWN, 'more stage')}")
     if made.elect:
         lines.append(
-            f"then {len(made.elect):,} preferred elections: `ottla elect preferred --all`, or "
+            f"then {plural(len(made.elect), 'preferred election')}: `ottla elect preferred "
+            "--all`, or "
             "elections.json with kafka-leader-election.sh"
         )
     if reported.folder is None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.model.printable import plural
 
 Assignment = dict[TopicPartition, tuple[int, ...]]
 
@@ -179,7 +180,8 @@ def check(problem: Problem) -> None:
             )
         if len(p.replicas) > can_hold:
             raise UnmetGoalError(
-                f"replica count: {p.tp} has {len(p.replicas)} replicas, for {can_hold} brokers "
+                f"replica count: {p.tp} has {plural(len(p.replicas), 'replica')}, for {can_hold} "
+                "brokers "
                 "that may receive replicas; add brokers, or drain fewer"
             )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ottla.model.errors import ConfigError
 from ottla.model.partitioning import partition_of
+from ottla.model.printable import plural
 from ottla.pipelines.landing.spans import Span, plan
 
 SAME, BY_KEY = "same", "key"
@@ -47,7 +48,8 @@ def mapped(
     foreign = sorted({fixed[p] for p in sources} - set(targets))
     if foreign:
         raise ConfigError(
-            f"the target has {count} partitions, records would go to partition {foreign[0]}: "
+            f"the target has {plural(count, 'partition')}, records would go to partition "
+            f"{foreign[0]}: "
             f"{way_out}"
         )
     return PartitionMap(False, {p: fixed[p] for p in sources}, count)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.printable import plural
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines import interrupts, job
 from ottla.pipelines.landing.spans import Span
@@ -229,7 +230,9 @@ class Rounds:
         self.totals.rounds += 1
         self.totals.seconds += seconds
         lag = opening.lag_of(self.nexts, ends)
-        self._say(f"{copied:,} records, {round(copied / max(seconds, 1e-9)):,}/s, lag {lag:,}")
+        self._say(
+            f"{plural(copied, 'record')}, {round(copied / max(seconds, 1e-9)):,}/s, lag {lag:,}"
+        )
         return True
 
     def _run(self, spans: Mapping[int, Span]) -> list[Done]:
@@ -371,8 +374,9 @@ class Rounds:
         self.totals.checked += outcome.copied
         self.totals.gaps += outcome.gaps
         self._say(
-            f"checked: {outcome.records:,} records and {outcome.gaps:,} gaps in the source, "
-            f"{outcome.copied:,} to copy, {len(outcome.wrong)} problems"
+            f"checked: {plural(outcome.records, 'record')} and {plural(outcome.gaps, 'gap')} in "
+            "the source, "
+            f"{outcome.copied:,} to copy, {plural(len(outcome.wrong), 'problem')}"
         )
         return outcome.wrong
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ottla.model.errors import OttlaError
+from ottla.model.printable import plural
 from ottla.pipelines import job as frame
 from ottla.pipelines.paths import spark_path
 from ottla.pipelines.timeline import clocks, report
@@ -141,16 +142,16 @@ def _print_lines(made: Timeline, wanted: Wanted) -> None:
 def _print_table(reported: dict[str, Any], zone: str) -> None:
     lines = [
         (
-            f"{reported['lines']:,} lines of {len(reported['files'])} files, "
-            f"{reported['partitions']:,} partitions: {reported['terms']:,} terms, "
-            f"{reported['gaps']:,} intervals without a leader, "
-            f"{reported['findings']:,} findings, {reported['errors']:,} of them errors; "
+            f"{plural(reported['lines'], 'line')} of {plural(len(reported['files']), 'file')}, "
+            f"{plural(reported['partitions'], 'partition')}: {plural(reported['terms'], 'term')}, "
+            f"{plural(reported['gaps'], 'interval')} without a leader, "
+            f"{plural(reported['findings'], 'finding')}, {reported['errors']:,} of them errors; "
             f"times in {zone}"
         )
     ]
     if reported["unread"] or reported["dropped"]:
         lines.append(
-            f"{reported['unread']:,} lines were no state changes, "
+            f"{plural(reported['unread'], 'line was', 'lines were')} no state change, "
             f"{reported['dropped']:,} were dropped by their writers"
         )
     lines += reported["clocks"]

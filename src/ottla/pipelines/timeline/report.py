@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla.model.errors import OttlaError
+from ottla.model.printable import plural
 from ottla.pipelines.timeline.picture import DOUBT, GAP, Rows, bars, colour
 from ottla.pipelines.timeline.when import clock, seconds
 
@@ -44,16 +45,17 @@ def page(reported: Mapping[str, Any], pictured: Pictured, zone: str) -> str:
         f"<style>{STYLE}</style><h1>Leadership timeline</h1>",
         (
             f"<p>{clock(first, zone)} to {clock(last, zone)}, {escape(zone)}. "
-            f"{reported['lines']:,} lines of {len(reported['files'])} files; "
-            f"{reported['partitions']:,} partitions, {reported['terms']:,} terms, "
-            f"{reported['gaps']:,} intervals without a leader, {reported['findings']:,} findings, "
+            f"{plural(reported['lines'], 'line')} of {plural(len(reported['files']), 'file')}; "
+            f"{plural(reported['partitions'], 'partition')}, {plural(reported['terms'], 'term')}, "
+            f"{plural(reported['gaps'], 'interval')} without a leader, "
+            f"{plural(reported['findings'], 'finding')}, "
             f"{reported['errors']:,} of them errors. "
-            f"{reported['unread']:,} lines were no state changes, "
+            f"{plural(reported['unread'], 'line was', 'lines were')} no state change, "
             f"{reported['dropped']:,} were dropped by their writers.</p>"
         ),
         *(f"<p>{escape(line)}</p>" for line in reported["clocks"]),
         _findings(reported["found"], reported["findings"], zone),
-        f"<h2>Leaders ({len(pictured):,} of {reported['partitions']:,} partitions)</h2>",
+        f"<h2>Leaders ({len(pictured):,} of {plural(reported['partitions'], 'partition')})</h2>",
         _key(pictured),
         *(bars(f"{t}-{p}", of, first, last, zone) for (t, p), of in pictured.items()),
         _gaps(reported["longest_gaps"], reported["gaps"], zone),

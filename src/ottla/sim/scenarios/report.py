@@ -9,8 +9,8 @@ from html import escape
 
 import msgspec
 
-from ottla.admin.output import plural
 from ottla.model.ids import NO_LEADER
+from ottla.model.printable import plural
 from ottla.sim.scenarios.explanation import Explanation, explain, settings_text
 from ottla.sim.scenarios.promises import Broken
 from ottla.sim.scenarios.scenario import FAULTS, PROMISES, Scenario
