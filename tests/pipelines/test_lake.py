@@ -243,7 +243,7 @@ def doubled_by_tasks(ranges):
     return [one, replace(one, start=17, end=18)]
 
 
-LEFT_OUT = "-0: 1 records did not come, the first at 17"
+LEFT_OUT = "-0: 1 record did not come, the first at 17"
 DOUBLED = "-0: offset 17 stands 2 times"
 
 

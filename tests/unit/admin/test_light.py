@@ -36,8 +36,8 @@ COMMANDS = {
     ("status", *NOBODY): (48, PROTOCOL),
     ("produce", "t", *NOBODY): (52, RECORDS),
     ("consume", "t", *NOBODY): (69, RECORDS),
-    ("logs", "/dev/null"): (40, RECORDS),
-    ("why", "t-0", "--dir", "/nosuch"): (80, {"msgspec"}),
+    ("logs", "/dev/null"): (41, RECORDS),
+    ("why", "t-0", "--dir", "/nosuch"): (81, {"msgspec"}),
 }
 CODE = """
 import json, sys

@@ -290,7 +290,7 @@ def test_drained_replicas_are_spread_by_load():
     every = {TopicPartition("t", p): (0, 1) for p in range(4)}
     plan = drained(every, every, 0, dict.fromkeys((1, 2, 3)))
     assert sorted(r[0] for r in plan.values()) == [2, 2, 3, 3]
-    with pytest.raises(ValueError, match="t-0 has 2 replicas and only 1 other brokers"):
+    with pytest.raises(ValueError, match="t-0 has 2 replicas and only 1 other broker is alive"):
         drained(every, every, 0, {1: None})
 
 

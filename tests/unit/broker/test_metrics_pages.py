@@ -261,7 +261,7 @@ def test_a_replica_that_is_not_in_sync_is_a_reason(pair):
     known = behind.services.metadata.snapshot.topics["t"].partitions
     known[0] = type(known[0])(0, 1, 1, (1,), (1, 2), (), 1, 1)
     response = get(pair, "b2", pages, "/readyz")
-    assert response.body == (b"not ready: 1 replicas are not in sync: t-0\n",)
+    assert response.body == (b"not ready: 1 replica is not in sync: t-0\n",)
 
 
 def test_replicas_that_are_offline_are_a_reason(pair):
@@ -276,7 +276,7 @@ def test_replicas_that_are_offline_are_a_reason(pair):
     node = pair.simulation.node("b1")
     response = node.call(give_up(second))
     assert response.status == 503
-    assert response.body == (b"not ready: 1 replicas are offline: t-1\n",)
+    assert response.body == (b"not ready: 1 replica is offline: t-1\n",)
     response = node.call(give_up(first))
     assert response.body == (b"not ready: 2 replicas are offline: t-1, t-0\n",)
 

@@ -272,7 +272,7 @@ def test_the_line_has_both_bounds_of_the_longest_interval_without_a_leader():
     """Of a leader that died only its last line is known: the most alone would be an accusation."""
     sums = Sums()
     sums.add(joined())
-    assert "1 intervals without a leader, the longest for 0.010 to 2.110 s" in sums.line(Path("i"))
+    assert "1 interval without a leader, the longest for 0.010 to 2.110 s" in sums.line(Path("i"))
     sums.add(joined(gaps=[dict(CLEAN["gaps"][0], least_ms=3000, most_ms=3000)]))
     assert "2 intervals without a leader, the longest for 3.000 s" in sums.line(Path("i"))
     assert "without a leader" in Sums().line(Path("i"))

@@ -160,8 +160,8 @@ def restart_order(folder: ClusterDir, ids: Sequence[int]) -> list[LocalBroker]:
     controller = -1 if view is None else view.controller_id
 
     def place(broker: LocalBroker) -> tuple[bool, bool]:
-        sick = not broker.running or broker.paused or broker.id in behind
-        return not sick, broker.id == controller
+        slow = not broker.running or broker.paused or broker.id in behind
+        return not slow, broker.id == controller
 
     return sorted(brokers, key=place)
 
@@ -247,7 +247,7 @@ def _wait_for_one(
     That is the first, or one that lags. With none left it waits for those that are restarted.
     """
     began = time.monotonic()
-    told, tell_at = "", began + SILENT_S
+    reported, report_at = "", began + SILENT_S
     while True:
         # Of the broker itself only if no other can be asked: it may not know what happened.
         asked = _serving(folder, without=left[0].id if left else None)
@@ -271,8 +271,8 @@ def _wait_for_one(
         now = time.monotonic()
         if now - began >= timeout_s:
             raise OttlaError(f"not in sync after {timeout_s:g} s: {problem}; {_then(left)}")
-        if now >= tell_at and problem != told:
-            told, tell_at = problem, now + TELL_AGAIN_S
+        if now >= report_at and problem != reported:
+            reported, report_at = problem, now + TELL_AGAIN_S
             tell(f"waiting: {problem}")
         time.sleep(POLL_S)
 

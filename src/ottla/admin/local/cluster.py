@@ -601,8 +601,8 @@ def wait_until_serving(
             )
     asked = [b for b in cluster.brokers if b.id in children] or cluster.brokers
     addresses = ",".join(b.address for b in asked)
-    sick = connected(addresses, wait, security=folder.security())
-    for broker_id in sorted(sick):
+    behind = connected(addresses, wait, security=folder.security())
+    for broker_id in sorted(behind):
         say(
             f"broker {broker_id} runs, but does not know of all others; see `ottla status`, or "
             f"restart it: `ottla broker restart {broker_id}`"
