@@ -14,6 +14,11 @@ def main() -> int:
     """Run one command and return the process's exit code."""
     _open_standard_streams()
     try:
+        from ottla.model import posix  # noqa: F401, PLC0415 - before anything that needs it
+    except ImportError as error:
+        sys.stderr.write(f"ottla: {error}\n")
+        return 1
+    try:
         return _run()
     except KeyboardInterrupt:  # while modules are imported: a command handles its own
         sys.stderr.write("ottla: interrupted\n")

@@ -13,7 +13,6 @@ locks, which is what Java's FileLock takes: a JVM broker and we exclude each oth
 import contextlib
 import ctypes
 import errno
-import fcntl
 import functools
 import itertools
 import logging
@@ -27,6 +26,7 @@ from contextlib import AbstractContextManager
 from ottla.log.disk_errors import is_shortage
 from ottla.model.descriptors import split_descriptors
 from ottla.model.ports import Buffer
+from ottla.model.posix import fcntl
 
 _logger = logging.getLogger(__name__)
 

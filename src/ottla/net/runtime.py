@@ -7,7 +7,6 @@ where it is importable and never required.
 
 import asyncio
 import errno
-import fcntl
 import random
 import socket
 import sys
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 
 from ottla.model.errors import StartupError
 from ottla.model.ports import Files, Listener, World
+from ottla.model.posix import fcntl
 
 T = TypeVar("T")
 

@@ -160,8 +160,8 @@ def restart_order(folder: ClusterDir, ids: Sequence[int]) -> list[LocalBroker]:
     controller = -1 if view is None else view.controller_id
 
     def place(broker: LocalBroker) -> tuple[bool, bool]:
-        slow = not broker.running or broker.paused or broker.id in behind
-        return not slow, broker.id == controller
+        ready = broker.running and not broker.paused and broker.id not in behind
+        return ready, broker.id == controller  # False sorts first
 
     return sorted(brokers, key=place)
 

@@ -316,9 +316,13 @@ def start_broker(
     arguments += ["--faults-socket", str(folder.faults_socket(broker.id))]
     with interrupts_deferred():
         process = start(arguments, folder.log_file(broker.id))
-        broker.process = processes.identify(process.pid)
+        broker.process = processes.identify_child(process.pid)
         broker.ended = ""
-        folder.save(cluster)
+        try:
+            folder.save(cluster)
+        except OttlaError:
+            processes.kill_child(process.pid)
+            raise
     return process
 
 
@@ -370,7 +374,7 @@ def up(
             _start_all(folder, cluster, started, tell)
         except BaseException:
             with undisturbed():
-                processes.stop(started, 2.0)
+                processes.stop_children(started, 2.0)
                 if known is None:
                     (folder.path / CLUSTER_FILE).unlink(missing_ok=True)
                 if copied is not None:  # it stays a copy, which has to be adopted
@@ -447,8 +451,7 @@ def _start_zookeeper(
             handle = start_own_zookeeper(there, port, jaas_file=jaas_file, wait=False)
         else:
             handle = begin_own_zookeeper(there, port, start, jaas_file=jaas_file)
-        zookeeper.process = processes.identify(handle.pid)
-        assert zookeeper.process is not None, "a child of ours, which was not waited for"
+        zookeeper.process = processes.identify_child(handle.pid)
         started.append(zookeeper.process)
         folder.save(cluster)
     return handle

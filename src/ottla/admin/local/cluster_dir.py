@@ -24,7 +24,6 @@ never controls the processes of the original.
 
 import contextlib
 import errno
-import fcntl
 import os
 import socket
 import stat
@@ -38,6 +37,7 @@ from ottla.admin.local.processes import ProcessId, alive, is_ours, paused
 from ottla.admin.process import ended_in_order
 from ottla.model.errors import OttlaError
 from ottla.model.ports import address_text
+from ottla.model.posix import fcntl
 
 if TYPE_CHECKING:
     from ottla.admin.zookeeper_session import ZooKeeper

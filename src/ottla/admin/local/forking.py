@@ -33,10 +33,10 @@ class _Forked:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._id = processes.identify(pid)
+        self._id = processes.identify_child(pid)
 
     def poll(self) -> int | None:
-        return None if self._id is not None and processes.alive(self._id) else 1
+        return None if processes.alive(self._id) else 1
 
 
 @contextlib.contextmanager

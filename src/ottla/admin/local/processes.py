@@ -17,6 +17,8 @@ from pathlib import Path
 
 import msgspec
 
+from ottla.model.errors import StartupError
+
 POLL_S = 0.02
 PS_WAIT_S = 5
 EXEC_WAIT_S = 1.0
@@ -34,13 +36,20 @@ class ProcessId(msgspec.Struct, frozen=True):
 
 
 def _ps(pid: int, column: str) -> str:
-    done = subprocess.run(  # noqa: S603 - fixed arguments
-        ["/bin/ps", "-o", f"{column}=", "-p", str(pid)],
-        capture_output=True,
-        text=True,
-        timeout=PS_WAIT_S,
-        check=False,
-    )
+    """Return what `ps` says of a process, nothing if it is gone; StartupError if `ps` fails."""
+    try:
+        done = subprocess.run(  # noqa: S603 - fixed arguments
+            ["/bin/ps", "-o", f"{column}=", "-p", str(pid)],
+            capture_output=True,
+            text=True,
+            timeout=PS_WAIT_S,
+            check=False,
+        )
+        problem = done.stderr.strip()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        problem = str(error)
+    if problem:
+        raise StartupError(f"/bin/ps, which is asked where there is no /proc, failed: {problem}")
     return done.stdout.strip()
 
 
@@ -71,6 +80,27 @@ def identify(pid: int) -> ProcessId | None:
     """Return who runs under `pid` now, or None."""
     found = _stat(pid)
     return None if found is None else ProcessId(pid, found[1])
+
+
+def identify_child(pid: int) -> ProcessId:
+    """Return who runs under the `pid` of a process that was just started.
+
+    It is killed, and StartupError raised, if that cannot be told: nobody could stop it later.
+    """
+    try:
+        found, problem = identify(pid), "it is gone"
+    except StartupError as error:
+        found, problem = None, str(error)
+    if found is None:
+        kill_child(pid)
+        raise StartupError(f"process {pid}, which was just started, is not known: {problem}")
+    return found
+
+
+def kill_child(pid: int) -> None:
+    """Kill a process that was just started, without asking who it is."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def alive(process: ProcessId) -> bool:
@@ -235,6 +265,15 @@ def wait_paused(processes: Sequence[ProcessId], timeout_s: float) -> list[Proces
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(POLL_S)
+
+
+def stop_children(children: Sequence[ProcessId], timeout_s: float) -> None:
+    """Stop processes that were just started, also where nobody can tell whether they run."""
+    try:
+        stop(children, timeout_s)
+    except StartupError:
+        for child in children:
+            kill_child(child.pid)
 
 
 def stop(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessId]:

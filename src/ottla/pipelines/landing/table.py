@@ -16,7 +16,6 @@ refused and nothing in it changes. One run at a time holds the lock.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -31,6 +30,7 @@ from typing import NoReturn
 import msgspec
 
 from ottla.model.errors import OttlaError
+from ottla.model.posix import fcntl
 from ottla.pipelines.landing.asking import Topic
 from ottla.pipelines.landing.delta_actions import Field
 from ottla.pipelines.landing.delta_log import DELTA, Delta, can_link, counted
