@@ -73,8 +73,11 @@ class Restarted:
 
     def _started(self, broker):
         self.order.append(broker)
+        self.back(broker)
+
+    def back(self, broker):
         self.partitions = [
-            (leader, replicas, sorted({*isr, broker} & set(replicas)))
+            (max(leader, isr[0]), replicas, sorted({*isr, broker} & set(replicas)))
             for leader, replicas, isr in self.partitions
         ]
 
@@ -99,6 +102,25 @@ def test_brokers_that_lag_for_different_partitions_do_not_wait_for_each_other(
 ):
     both = Restarted(monkeypatch, tmp_path, [(2, [2, 3], [2]), (0, [0, 2], [0])])
     assert both.restart(2, 3) == [3, 2]
+
+
+def test_those_that_are_paused_or_lag_do_not_wait_for_those_that_are_restarted(
+    monkeypatch, tmp_path
+):
+    away = [(-1, [0, 2], [2]), (-1, [0, 1], [1]), (3, [1, 3], [3])]
+    for paused, ids in (([0, 2], (0, 2)), ([0], (0, 1))):
+        cluster = Restarted(monkeypatch, tmp_path, away[:2] if paused[1:] else away[2:], paused)
+        back, cluster.back = cluster.back, lambda _: None
+        monkeypatch.setattr(brokers, "_start", lambda _f, _c, those, c=cluster: c.started(those))
+
+        def all_back(those, cluster=cluster, back=back, ids=ids):
+            cluster.order.append(those[0].id)
+            if len(cluster.order) == len(ids):
+                for broker in range(4):
+                    back(broker)
+
+        cluster.started = all_back
+        assert cluster.restart(*ids) == list(ids)
 
 
 def test_a_wait_is_shown_with_its_reason_and_what_to_do(monkeypatch, tmp_path):

@@ -261,9 +261,11 @@ def _wait_for_one(
         if view is not None:
             behind = _behind(view)
             for place, broker in enumerate(left or NOBODY):
-                if place and broker.id not in behind and not broker.paused:
+                if broker.paused:
+                    return broker  # it serves nothing; others may wait for it
+                if place and broker.id not in behind:
                     continue
-                lacking = needed_by(view, -1 if broker.paused else broker.id, restarted)
+                lacking = needed_by(view, broker.id, () if broker.id in behind else restarted)
                 if not lacking:
                     return broker
                 if not place:

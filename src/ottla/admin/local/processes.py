@@ -85,7 +85,7 @@ def identify(pid: int) -> ProcessId | None:
 def identify_child(pid: int) -> ProcessId:
     """Return who runs under the `pid` of a process that was just started.
 
-    It is killed, and StartupError raised, if that cannot be told: nobody could stop it later.
+    If that is not known, it is killed: no command could stop it later. StartupError then.
     """
     try:
         found, problem = identify(pid), "it is gone"
@@ -268,7 +268,7 @@ def wait_paused(processes: Sequence[ProcessId], timeout_s: float) -> list[Proces
 
 
 def stop_children(children: Sequence[ProcessId], timeout_s: float) -> None:
-    """Stop processes that were just started, also where nobody can tell whether they run."""
+    """Stop processes that were just started, also where it is not known whether they run."""
     try:
         stop(children, timeout_s)
     except StartupError:
