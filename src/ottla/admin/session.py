@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ottla.admin import output
 from ottla.admin.error_texts import explained, with_way_out
 from ottla.admin.process import ended_in_order
+from ottla.admin.waits import waiting
 from ottla.model.errors import (
     BrokerNotAliveError,
     ConnectionLostError,
@@ -21,7 +22,7 @@ from ottla.model.errors import (
 )
 from ottla.model.ports import Files, World
 from ottla.net import runtime
-from ottla.net.client import Client, parse_bootstrap
+from ottla.net.client import Client, Text, Waiting, parse_bootstrap
 
 if TYPE_CHECKING:
     from ottla.security.client import ClientSecurity
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CALL_TIMEOUT_S = 30.0
-LONG_S = 3.0
-"""A longer wait is explained."""
 CONNECT_TIMEOUT_S = 5.0
 """For a connection and the answer to ApiVersions: what is silent so long is no broker."""
 
@@ -48,12 +47,8 @@ def world() -> World:
 class _Client(Client):
     """Says what is waited for, once it takes long."""
 
-    _told = ""
-
-    def waiting(self, reason: OttlaError, since_s: float) -> None:
-        if since_s > LONG_S and str(reason) != self._told:
-            self._told = str(reason)
-            output.say(f"waiting: {reason}")
+    def waiting(self, text: Text = "") -> Waiting:
+        return waiting(text)
 
 
 class _TellingClient(_Client):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ottla.admin.process import ended_in_order
 from ottla.admin.session import world
+from ottla.admin.waits import waiting
 from ottla.net import runtime
 from ottla.zookeeper.security import OPEN
 from ottla.zookeeper.session import Session
@@ -69,11 +70,12 @@ def asked(zookeeper: ZooKeeper, question: Callable[[Session], Awaitable[T]]) -> 
     """Put a question to ZooKeeper, in a session of its own."""
 
     async def conversation() -> T:
-        session = await opened(zookeeper)
-        try:
-            return await question(session)
-        finally:
-            await session.close()
+        with waiting(f"ZooKeeper at {zookeeper.address} has not answered"):
+            session = await opened(zookeeper)
+            try:
+                return await question(session)
+            finally:
+                await session.close()
 
     with ended_in_order():
         return runtime.run(conversation)

@@ -9,8 +9,9 @@ not be reached is asked for again. Kafka: `NetworkClient` and `AdminMetadataMana
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
 
@@ -24,7 +25,7 @@ from ottla.model.errors import (
     UnknownTopicError,
     UnsupportedVersionError,
 )
-from ottla.model.ports import World
+from ottla.model.ports import World, address_text
 from ottla.net.framing import LOOKS_LIKE
 from ottla.net.peer import API_VERSIONS_KEY, CLOSED, PeerConnection
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -44,6 +45,9 @@ ANY = "any"
 VERSION_OF_ONE_KEY = 2
 """FindCoordinator of one key, which every broker since 1.1 understands."""
 
+Text = str | Callable[[], str]
+"""What a wait is for, or what returns it."""
+
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     """Parse `host:port,host:port`; raise ValueError naming the part that is no address."""
@@ -61,6 +65,30 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     if not found:
         raise ValueError("no bootstrap address given; write host:port[,host:port]")
     return found
+
+
+class Waiting(Protocol):
+    """A wait, from `with` to its end; `text` says for what, and may change meanwhile."""
+
+    text: Text
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *error: object) -> None: ...
+
+
+class Wait:
+    """A wait that tells nobody."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: Text) -> None:
+        self.text: Text = text
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End it."""
 
 
 class _Leader(msgspec.Struct, frozen=True):
@@ -147,8 +175,18 @@ class Client:
         long as any broker responds: after a kill -9 the dead one is named until its session ends.
         """
         timeout_s = timeout_s or self._timeout_s
-        began_s = self._world.clock.monotonic()
-        patient_until_s = began_s + self._patience_s
+        with self.waiting() as wait:
+            return await self._call(message, broker, version, timeout_s, wait)
+
+    async def _call(
+        self,
+        message: Any,
+        broker: int | str | None,
+        version: int | None,
+        timeout_s: float,
+        wait: Waiting,
+    ) -> Any:
+        patient_until_s = self._world.clock.monotonic() + self._patience_s
         last: OttlaError | None = None
         for attempt in itertools.count():
             if attempt >= (1 if isinstance(broker, int) else RETRIES) and not (
@@ -159,7 +197,7 @@ class Client:
                 break
             if attempt:
                 assert last is not None
-                self.waiting(last, self._world.clock.monotonic() - began_s)
+                wait.text = str(last)
                 wait_s = min(RETRY_WAIT_S * attempt, LONGEST_WAIT_S)
                 await asyncio.sleep(wait_s * (1 + self._world.random.random()))
                 await self._forget_controller(broker)
@@ -170,17 +208,20 @@ class Client:
             except ConnectionLostError as error:
                 last = error
                 continue
-            response = await target.peer.send(
+            sent = target.peer.send(
                 message, target.version(message) if version is None else version, timeout_s
             )
+            with self.waiting(partial(_response, message, target.peer.address)):
+                response = await sent
             if broker != CONTROLLER or not _says_not_controller(response):
                 return response
             last = OttlaError("the controller moved", ErrorCode.NOT_CONTROLLER)
         assert last is not None
         raise last
 
-    def waiting(self, reason: OttlaError, since_s: float) -> None:
-        """Hear that a call is tried again, and since when; for whoever derives."""
+    def waiting(self, text: Text = "") -> Waiting:
+        """Return what encloses a wait; for a subclass that tells people of it."""
+        return Wait(text)
 
     async def metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
         """Return cluster metadata, of all topics for None, and remember what it says."""
@@ -307,37 +348,45 @@ class Client:
             known = self._connections.get(address)
             if known is not None and not known.peer.closed:
                 return known
-            timeout_s = self._connect_timeout_s or timeout_s
-            peer = await PeerConnection.open(
-                self._world,
-                *address,
-                self._client_id,
-                timeout_s=timeout_s,
-                security=self._security,
-            )
-            try:
-                broker = _Broker(peer, await _negotiate(peer, timeout_s))
-            except ConnectionLostError as error:
-                peer.close()
-                if peer.timed_out:
-                    raise NotABrokerError(
-                        f"{peer.address} accepts connections but did not respond within "
-                        f"{timeout_s:g} s; is it a Kafka broker, is it paused?"
-                    ) from error
-                if LOOKS_LIKE in peer.lost_reason:
-                    hint = peer.lost_reason[peer.lost_reason.index(LOOKS_LIKE) :]
-                    raise NotABrokerError(f"{peer.address} is no Kafka listener: {hint}") from error
-                if peer.lost_reason == CLOSED:
-                    raise ConnectionLostError(
-                        f"{peer.address} closed the connection before it answered: no Kafka "
-                        "listener, one that wants TLS or SASL, or a broker that is shutting down"
-                    ) from error
-                raise
-            except BaseException:
-                peer.close()
-                raise
+            with self.waiting(f"{address_text(*address)} has not answered"):
+                broker = await self._opened(address, self._connect_timeout_s or timeout_s)
             self._connections[address] = broker
             return broker
+
+    async def _opened(self, address: tuple[str, int], timeout_s: float) -> _Broker:
+        peer = await PeerConnection.open(
+            self._world,
+            *address,
+            self._client_id,
+            timeout_s=timeout_s,
+            security=self._security,
+        )
+        try:
+            return _Broker(peer, await _negotiate(peer, timeout_s))
+        except ConnectionLostError as error:
+            peer.close()
+            if peer.timed_out:
+                raise NotABrokerError(
+                    f"{peer.address} accepts connections but did not respond within "
+                    f"{timeout_s:g} s; is it a Kafka broker, is it paused?"
+                ) from error
+            if LOOKS_LIKE in peer.lost_reason:
+                hint = peer.lost_reason[peer.lost_reason.index(LOOKS_LIKE) :]
+                raise NotABrokerError(f"{peer.address} is no Kafka listener: {hint}") from error
+            if peer.lost_reason == CLOSED:
+                raise ConnectionLostError(
+                    f"{peer.address} closed the connection before it answered: no Kafka "
+                    "listener, one that wants TLS or SASL, or a broker that is shutting down"
+                ) from error
+            raise
+        except BaseException:
+            peer.close()
+            raise
+
+
+def _response(message: Any, address: str) -> str:
+    name = type(message).__name__.removesuffix("Request")
+    return f"{address} has not answered {name}"
 
 
 async def _negotiate(peer: PeerConnection, timeout_s: float) -> dict[int, tuple[int, int]]:

@@ -5,6 +5,7 @@ import pytest
 from ottla.admin.local import brokers
 from ottla.admin.local.brokers import needed_by
 from ottla.admin.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster, LocalZooKeeper
+from ottla.admin.waits import Wait
 from ottla.model.errors import OttlaError
 from ottla.wire.messages.metadata import MetadataResponse
 
@@ -68,7 +69,8 @@ class Restarted:
         monkeypatch.setattr(brokers, "_view", lambda *_: view(*self.partitions, controller=1))
         monkeypatch.setattr(brokers, "_stop", lambda *_: None)
         monkeypatch.setattr(brokers, "_start", lambda _f, _c, those: self._started(those[0].id))
-        monkeypatch.setattr(brokers, "SILENT_S", 0.0)
+        self.wait = Wait("")
+        monkeypatch.setattr(brokers, "waiting", lambda: self.wait)
         monkeypatch.setattr(brokers, "POLL_S", 0.01)
 
     def _started(self, broker):
@@ -128,7 +130,7 @@ def test_a_wait_is_shown_with_its_reason_and_what_to_do(monkeypatch, tmp_path):
     with pytest.raises(OttlaError) as error:
         cluster.restart(0)
     reason = "1 partition (such as t-0) lacks replicas in sync: broker 3 (1)"
-    assert cluster.told == [f"waiting: {reason}"]
+    assert cluster.wait.text == reason
     assert str(error.value) == (
         f"not in sync after 0.1 s: {reason}; `ottla broker restart 0` goes on; if broker 0 is why, "
         "`ottla broker stop 0` and `ottla broker start 0` do not wait"

@@ -4,6 +4,7 @@ Who may call: `cli`.
 """
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -236,19 +237,35 @@ async def _produce(client: Any, wanted: Wanted) -> int:
             await send()
         for source in _sources(wanted):
             lines = _lines(wanted, source)
-            with _prompt(source) as prompt:
+            with _prompt(source) as prompt, _input(source) as arrived:
                 async for _ in record_input.read_records(here, lines, source, take):
+                    arrived(False)
                     await send()
                     prompt()
+                    arrived(True)
         whole = True
     finally:
         progress.clear()
         done = (
             "valid, and nothing was produced" if wanted.dry_run else f"produced to {wanted.topic}"
         )
-        if whole or writer.written:
+        if not whole and writer.given > writer.written:
+            say(_left(writer))
+        elif whole or writer.written:
             say(f"{plural(writer.written, 'record')} {done}{progress.rate}")
     return writer.written
+
+
+def _left(writer: Any) -> str:
+    """Return what became of the records when producing ended early."""
+    parts = [f"{plural(writer.written, 'record')} acknowledged"]
+    if writer.unknown:
+        parts.append(f"{writer.unknown:,} unknown (sent, and may have been written)")
+    refused = writer.given - writer.written - writer.unknown
+    if refused:
+        parts.append(f"{refused:,} not written")
+    text = ", ".join(parts)
+    return f"{text}; waited for: {writer.waits_for()}" if writer.waits_for() else text
 
 
 def _sources(wanted: Wanted) -> list[Path | None]:
@@ -295,6 +312,31 @@ def _completed(record: Any, wanted: Wanted) -> Any:
         timestamp=record.timestamp if wanted.timestamp is None else wanted.timestamp,
         partition=partition if wanted.partition is None else wanted.partition,
     )
+
+
+@contextmanager
+def _input(source: Path | None) -> Iterator[Any]:
+    """Tell of a wait for input that is neither a file nor typed; yield what hears that some came.
+
+    It is given whether more is waited for now.
+    """
+    from ottla.admin.waits import LONG_S, waiting  # noqa: PLC0415 - lazy
+
+    since_s: float | None = time.monotonic()
+
+    def arrived(waits: bool) -> None:
+        nonlocal since_s
+        since_s = time.monotonic() if waits else None
+
+    def text() -> str:
+        waits = since_s is not None and time.monotonic() - since_s >= LONG_S
+        return "records on standard input, which has not ended" if waits else ""
+
+    if source is not None or sys.stdin.isatty():
+        yield arrived
+        return
+    with waiting(text):
+        yield arrived
 
 
 @contextmanager

@@ -37,6 +37,7 @@ from ottla.admin.operations import (
 )
 from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.session import world
+from ottla.admin.waits import waiting
 from ottla.admin.zookeeper_session import ZooKeeper, opened
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
@@ -99,7 +100,8 @@ async def ask(client: Client, asked: Asked) -> Facts:
 
     await part("groups", look_at_groups)
     began_s = time.monotonic()
-    await _watch(client, facts, asked.watch_s)
+    with waiting(f"ISRs are watched for {asked.watch_s:g} s (--for)"):
+        await _watch(client, facts, asked.watch_s)
     await part("settings of topics", lambda: _topic_settings(client, facts))
     await part("reassignments", lambda: _moves(client, facts))
     await part("log dirs", lambda: _log_dirs(client, facts))

@@ -19,6 +19,7 @@ from ottla.admin.local import cluster as local_cluster
 from ottla.admin.local import faults, ports, processes
 from ottla.admin.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster
 from ottla.admin.session import connected
+from ottla.admin.waits import waiting
 from ottla.model.errors import ConnectionLostError, OttlaError, StartupError
 from ottla.model.printable import plural
 from ottla.net.client import Client
@@ -29,9 +30,6 @@ Tell = Callable[[str], None]
 STOP_TIMEOUT_S = 60.0
 GONE_WITHIN_S = 10.0
 POLL_S = 0.2
-SILENT_S = 2.0
-"""A longer wait is explained."""
-TELL_AGAIN_S = 10.0
 NOBODY = (LocalBroker(-1, 0),)
 DELETED_SUFFIX = "-delete"
 """Of a log's folder until its files are gone (Kafka: `LocalLog.DeleteDirSuffix`)."""
@@ -199,7 +197,7 @@ def restart(
         left = [b for b in ours if b not in down]
         done = {b.id for b in down}
         while left:
-            broker = _wait_for_one(folder, left, done, timeout_s, tell)
+            broker = _wait_for_one(folder, left, done, timeout_s)
             problem = folder.zookeeper_problem()
             if problem is not None:  # it could not start again
                 raise StartupError(problem)
@@ -212,7 +210,7 @@ def restart(
             tell(f"broker {broker.id} restarted")
             left.remove(broker)
             done.add(broker.id)
-        _wait_for_one(folder, [], done, timeout_s, tell)
+        _wait_for_one(folder, [], done, timeout_s)
 
 
 def needed_by(
@@ -240,43 +238,39 @@ def _wait_for_one(
     left: Sequence[LocalBroker],
     restarted: Collection[int],
     timeout_s: float,
-    tell: Tell,
 ) -> LocalBroker:
     """Return which of these is the next to be restarted, as soon as no partition needs it.
 
     That is the first, or one that lags. With none left it waits for those that are restarted.
     """
     began = time.monotonic()
-    reported, report_at = "", began + SILENT_S
-    while True:
-        # Of the broker itself only if no other can be asked: it may not know what happened.
-        asked = _serving(folder, without=left[0].id if left else None)
-        view, problem = None, "no broker serves"
-        try:
-            view = _view(folder, asked)
-        except ConnectionLostError as error:
-            problem = str(error)
-        if view is None and left and {b.id for b in asked} <= {left[0].id}:
-            return left[0]  # no other broker serves: nothing can get worse
-        if view is not None:
-            behind = _behind(view)
-            for place, broker in enumerate(left or NOBODY):
-                if broker.paused:
-                    return broker  # it serves nothing; others may wait for it
-                if place and broker.id not in behind:
-                    continue
-                lacking = needed_by(view, broker.id, () if broker.id in behind else restarted)
-                if not lacking:
-                    return broker
-                if not place:
-                    problem = _lacking(lacking)
-        now = time.monotonic()
-        if now - began >= timeout_s:
-            raise OttlaError(f"not in sync after {timeout_s:g} s: {problem}; {_then(left)}")
-        if now >= report_at and problem != reported:
-            reported, report_at = problem, now + TELL_AGAIN_S
-            tell(f"waiting: {problem}")
-        time.sleep(POLL_S)
+    with waiting() as told:
+        while True:
+            # Of the broker itself only if no other can be asked: it may not know what happened.
+            asked = _serving(folder, without=left[0].id if left else None)
+            view, problem = None, "no broker serves"
+            try:
+                view = _view(folder, asked)
+            except ConnectionLostError as error:
+                problem = str(error)
+            if view is None and left and {b.id for b in asked} <= {left[0].id}:
+                return left[0]  # no other broker serves: nothing can get worse
+            if view is not None:
+                behind = _behind(view)
+                for place, broker in enumerate(left or NOBODY):
+                    if broker.paused:
+                        return broker  # it serves nothing; others may wait for it
+                    if place and broker.id not in behind:
+                        continue
+                    lacking = needed_by(view, broker.id, () if broker.id in behind else restarted)
+                    if not lacking:
+                        return broker
+                    if not place:
+                        problem = _lacking(lacking)
+            if time.monotonic() - began >= timeout_s:
+                raise OttlaError(f"not in sync after {timeout_s:g} s: {problem}; {_then(left)}")
+            told.text = problem
+            time.sleep(POLL_S)
 
 
 def _then(left: Sequence[LocalBroker]) -> str:

@@ -42,6 +42,7 @@ from ottla.admin.local.ports import (
     usual_ports_taken,
 )
 from ottla.admin.local.private_files import replace_file
+from ottla.admin.waits import waiting
 from ottla.model.errors import ConfigError, ConnectionLostError, OttlaError, StartupError
 from ottla.model.ports import address_text
 from ottla.model.printable import plural
@@ -399,7 +400,7 @@ def _start_all(
             zookeeper = _start_zookeeper(folder, cluster, started, tell, start)
         if cluster.secure and not cluster.has_users:
             if zookeeper is not None:
-                wait_ready(zookeeper)
+                _wait_ready(zookeeper)
             _create_users(folder, cluster)
         for broker in stopped:
             with interrupts_deferred():
@@ -409,8 +410,13 @@ def _start_all(
     if children:
         tell(f"starting {len(children)} of {plural(len(cluster.brokers), 'broker')}")
     if zookeeper is not None:
-        wait_ready(zookeeper)
+        _wait_ready(zookeeper)
     wait_until_serving(folder, cluster, children)
+
+
+def _wait_ready(zookeeper: StartedZooKeeper) -> None:
+    with waiting(f"ZooKeeper on port {zookeeper.port} to open a session"):
+        wait_ready(zookeeper)
 
 
 def _import_client() -> None:
@@ -467,7 +473,7 @@ def _start_adopted_zookeeper(
     from ottla.admin.local import adoption  # noqa: PLC0415 - only a copy needs it
 
     adoption.remove_marks(folder, cluster)
-    wait_ready(_start_zookeeper(folder, cluster, started, tell))
+    _wait_ready(_start_zookeeper(folder, cluster, started, tell))
     adoption.remove_registrations(folder.zookeeper(cluster))
 
 
@@ -562,39 +568,48 @@ def wait_until_serving(
         deadline = time.monotonic() + timeout_s
         others_until: float | None = None
         alive: set[int] = set()
-        while True:
-            check()
-            with contextlib.suppress(ConnectionLostError):
-                lists = await _lists(client, cluster, started)
-                alive = set(lists).intersection(*lists.values())
-                if alive >= wanted:
-                    return set()
-                if started and all(started <= lists.get(b, set()) for b in started):
-                    others_until = others_until or time.monotonic() + OTHERS_S
-                    if time.monotonic() > others_until:
-                        return {b for b in wanted if not started <= lists.get(b, set())} or (
-                            wanted - alive
-                        )
-            if time.monotonic() > deadline:
-                missing = sorted((wanted if alive else started or wanted) - alive)
-                words = folder.last_words(missing[0])
-                cuts = faults.in_force(folder)
-                raise StartupError(
-                    f"broker {', '.join(map(str, missing))} did not join within {timeout_s:.0f} s; "
-                    + (f"{faults.described(cuts)}; " if cuts else "")
-                    + f"broker {missing[0]} last said: {words}"
-                )
-            await asyncio.sleep(POLL_S)
+
+        def missing() -> str:
+            ids = sorted((wanted if alive else started or wanted) - alive) or sorted(wanted)
+            return f"broker {', '.join(map(str, ids))} to join the cluster"
+
+        with waiting(missing):
+            while True:
+                check()
+                with contextlib.suppress(ConnectionLostError):
+                    lists = await _lists(client, cluster, started)
+                    alive = set(lists).intersection(*lists.values())
+                    if alive >= wanted:
+                        return set()
+                    if started and all(started <= lists.get(b, set()) for b in started):
+                        others_until = others_until or time.monotonic() + OTHERS_S
+                        if time.monotonic() > others_until:
+                            return {b for b in wanted if not started <= lists.get(b, set())} or (
+                                wanted - alive
+                            )
+                if time.monotonic() > deadline:
+                    ids = sorted((wanted if alive else started or wanted) - alive)
+                    words = folder.last_words(ids[0])
+                    cuts = faults.in_force(folder)
+                    raise StartupError(
+                        f"broker {', '.join(map(str, ids))} did not join within "
+                        f"{timeout_s:.0f} s; "
+                        + (f"{faults.described(cuts)}; " if cuts else "")
+                        + f"broker {ids[0]} last said: {words}"
+                    )
+                await asyncio.sleep(POLL_S)
 
     # Until a port accepts connections there is no broker; a plain connect costs least.
     # One that has accepted is not asked again: the others need the processor to start.
     deadline = time.monotonic() + timeout_s
     silent = list(cluster.brokers)
-    while silent := [b for b in silent if not _responses(b.near_address)]:
-        check()
-        if time.monotonic() > deadline:
-            break
-        time.sleep(POLL_S)
+    with waiting() as listening:
+        while silent := [b for b in silent if not _responses(b.near_address)]:
+            check()
+            if time.monotonic() > deadline:
+                break
+            listening.text = f"broker {', '.join(str(b.id) for b in silent)} to listen"
+            time.sleep(POLL_S)
     for broker in cluster.brokers:
         if broker.advertised and not _responses((broker.advertised, broker.port), 3.0):
             raise StartupError(

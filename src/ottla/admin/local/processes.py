@@ -11,12 +11,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from pathlib import Path
 
 import msgspec
 
+from ottla.admin.waits import waiting
 from ottla.model.errors import StartupError
 
 POLL_S = 0.02
@@ -242,16 +243,7 @@ def send_signal(process: ProcessId, number: int) -> bool:
 
 def wait_gone(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessId]:
     """Wait until all are gone; return those that are not after `timeout_s`."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        for process in processes:
-            # A child of ours stays a zombie until it is asked for.
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(process.pid, os.WNOHANG)
-        left = [p for p in processes if alive(p)]
-        if not left or time.monotonic() > deadline:
-            return left
-        time.sleep(POLL_S)
+    return _wait(processes, timeout_s, lambda p: not alive(p), "exit")
 
 
 def wait_paused(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessId]:
@@ -259,12 +251,25 @@ def wait_paused(processes: Sequence[ProcessId], timeout_s: float) -> list[Proces
 
     A process that waits for a core stops when it is to get one.
     """
+    return _wait(processes, timeout_s, lambda p: not alive(p) or paused(p), "stop")
+
+
+def _wait(
+    processes: Sequence[ProcessId], timeout_s: float, done: Callable[[ProcessId], bool], what: str
+) -> list[ProcessId]:
     deadline = time.monotonic() + timeout_s
-    while True:
-        left = [p for p in processes if alive(p) and not paused(p)]
-        if not left or time.monotonic() > deadline:
-            return left
-        time.sleep(POLL_S)
+    with waiting() as wait:
+        while True:
+            for process in processes:
+                # A child of ours stays a zombie until it is asked for.
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(process.pid, os.WNOHANG)
+            left = [p for p in processes if not done(p)]
+            if not left or time.monotonic() > deadline:
+                return left
+            pids = ", ".join(str(p.pid) for p in left)
+            wait.text = f"process {pids} to {what}, for {timeout_s:g} s at most"
+            time.sleep(POLL_S)
 
 
 def stop_children(children: Sequence[ProcessId], timeout_s: float) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from ottla.admin.error_texts import explained, with_way_out
+from ottla.admin.waits import waiting
 from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError, error_name
 from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.alter_configs import AlterConfigsRequest
@@ -235,17 +236,19 @@ async def wait_in_force(
     """
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + bound_s
-    while True:
-        found = {s.key: s for s in await settings(client, BROKER, str(broker), wanted)}
-        missing = [k for k, value in wanted.items() if not _in_force(found.get(k), value)]
-        if not missing:
-            return
-        if loop.time() >= give_up_s:
-            raise OttlaError(
-                f"broker {broker} does not obey {missing[0]}={wanted[missing[0]]} after "
-                f"{bound_s:g} s; try again when it has a session with ZooKeeper"
-            )
-        await asyncio.sleep(LOOK_AGAIN_S)
+    with waiting() as wait:
+        while True:
+            found = {s.key: s for s in await settings(client, BROKER, str(broker), wanted)}
+            missing = [k for k, value in wanted.items() if not _in_force(found.get(k), value)]
+            if not missing:
+                return
+            problem = f"broker {broker} does not obey {missing[0]}={wanted[missing[0]]}"
+            if loop.time() >= give_up_s:
+                raise OttlaError(
+                    f"{problem} after {bound_s:g} s; try again when it has a session with ZooKeeper"
+                )
+            wait.text = f"{problem} yet"
+            await asyncio.sleep(LOOK_AGAIN_S)
 
 
 def _in_force(setting: Setting | None, value: str) -> bool:

@@ -7,6 +7,7 @@ holds nothing else back; a dead leader is waited out, nothing is skipped but wha
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from ottla.admin.error_texts import explained
 from ottla.admin.operations.offsets import by_leader, list_offsets_request, log_offsets
 from ottla.admin.operations.places import Place
 from ottla.admin.output import say
+from ottla.admin.waits import LONG_S, waiting
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
@@ -78,6 +80,7 @@ class Reader:
         self._refresh = False
         self._waits_for = ""
         self._enough = False
+        self._last_record_s = self._answered_s = 0.0
 
     async def start_at(self, partitions: Sequence[TopicPartition], timestamp: int) -> None:
         """Begin at EARLIEST, LATEST, or the first record of a time (milliseconds since 1970)."""
@@ -152,8 +155,17 @@ class Reader:
 
     async def read(self, sink: Sink, idle_s: float | None) -> None:
         """Read until the sink has enough, all ends are reached, or nothing came for `idle_s`."""
+        self._last_record_s = self._answered_s = self._world.clock.monotonic()
+        with waiting(self._idle), contextlib.suppress(_EnoughError):
+            await self._read(sink, idle_s)
+
+    def _idle(self) -> str:
+        now_s = self._world.clock.monotonic()
+        idle = now_s - self._last_record_s >= LONG_S > now_s - self._answered_s
+        return f"new records of {', '.join(sorted(self._topic_ids))}" if idle else ""
+
+    async def _read(self, sink: Sink, idle_s: float | None) -> None:
         fetches: dict[asyncio.Task[bool], list[TopicPartition]] = {}
-        last_record = self._world.clock.monotonic()
         try:
             while not (self._ends and all(map(self._finished, self._positions))):
                 busy = {p for partitions in fetches.values() for p in partitions}
@@ -167,12 +179,11 @@ class Reader:
                 now = self._world.clock.monotonic()
                 for task in done:
                     del fetches[task]
+                    self._answered_s = now
                     if task.result():
-                        last_record = now
-                if idle_s is not None and now - last_record >= idle_s:
+                        self._last_record_s = now
+                if idle_s is not None and now - self._last_record_s >= idle_s:
                     return
-        except _EnoughError:
-            return
         finally:
             for task in fetches:
                 task.cancel()

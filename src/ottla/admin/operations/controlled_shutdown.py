@@ -10,8 +10,10 @@ import asyncio
 from collections.abc import Callable
 
 from ottla.admin.operations.configs import reason
+from ottla.admin.waits import waiting
 from ottla.model.errors import BrokerNotAliveError, OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.model.printable import plural
 from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
 from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
@@ -40,7 +42,8 @@ async def shut_down(
     for attempt in range(retries + 1):
         if attempt:
             tell(len(remaining))
-            await asyncio.sleep(interval_s)
+            with waiting(f"{plural(len(remaining), 'partition')} that broker {broker} leads"):
+                await asyncio.sleep(interval_s)
         response = await client.call(request, CONTROLLER)
         if response.error_code:
             why = reason(response.error_code, None)

@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from ottla.admin.error_texts import explained
 from ottla.admin.session import failure
+from ottla.admin.waits import waiting
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.net.client import Client
 
@@ -34,14 +36,16 @@ MOVED = frozenset(
 async def find_coordinator(client: Client, key: str, kind: int = GROUP) -> int:
     """Return the broker that keeps a group or an id; waits for one that is not there yet."""
     code = 0
-    for attempt in range(TRIES):
-        if attempt:
-            await asyncio.sleep(WAIT_S)
-        code, node = await client.coordinator(key, kind)
-        if code == 0:
-            return node
-        if code not in MOVED:
-            break
+    with waiting() as wait:
+        for attempt in range(TRIES):
+            if attempt:
+                wait.text = f"{NOUNS[kind]} {key}: {explained(code)}"
+                await asyncio.sleep(WAIT_S)
+            code, node = await client.coordinator(key, kind)
+            if code == 0:
+                return node
+            if code not in MOVED:
+                break
     raise failure(f"no coordinator for {NOUNS[kind]} {key}", code)
 
 
@@ -56,19 +60,22 @@ async def at_coordinator(
 ) -> tuple[int, Any]:
     """Ask the coordinator until it is the right one; return its id and the response."""
     response = None
-    for attempt in range(TRIES):
-        if attempt:
-            await asyncio.sleep(WAIT_S)
-        node = await find_coordinator(client, key, kind)
-        try:
-            response = await client.call(request, node, version=version)
-        except OttlaError as error:
-            if not error.retriable or attempt == TRIES - 1:
-                raise
-            await client.metadata([])
-            continue
-        if code_of(response) not in MOVED:
-            return node, response
+    with waiting() as wait:
+        for attempt in range(TRIES):
+            if attempt:
+                await asyncio.sleep(WAIT_S)
+            node = await find_coordinator(client, key, kind)
+            try:
+                response = await client.call(request, node, version=version)
+            except OttlaError as error:
+                if not error.retriable or attempt == TRIES - 1:
+                    raise
+                wait.text = f"{NOUNS[kind]} {key}: {error}"
+                await client.metadata([])
+                continue
+            if code_of(response) not in MOVED:
+                return node, response
+            wait.text = f"{NOUNS[kind]} {key}: {explained(code_of(response))}"
     raise failure(f"coordinator of {NOUNS[kind]} {key}", code_of(response))
 
 
@@ -80,11 +87,12 @@ async def at_each_broker(client: Client, request: Any, what: str) -> list[tuple[
     responses = []
     for broker in await client.broker_ids():
         response = await client.call(request, broker)
-        for _ in range(TRIES):
-            if response.error_code not in MOVED:
-                break
-            await asyncio.sleep(WAIT_S)
-            response = await client.call(request, broker)
+        with waiting(f"{what} {broker}: {explained(response.error_code)}"):
+            for _ in range(TRIES):
+                if response.error_code not in MOVED:
+                    break
+                await asyncio.sleep(WAIT_S)
+                response = await client.call(request, broker)
         if response.error_code:
             raise failure(f"{what} {broker}", response.error_code)
         responses.append((broker, response))

@@ -14,6 +14,7 @@ from ottla.admin.operations import plans, reassign, way_back
 from ottla.admin.operations.drain_plan import drained
 from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.operations.plans import Assignment, PlanError
+from ottla.admin.waits import waiting
 from ottla.model.errors import ConnectionLostError, OttlaError
 from ottla.model.printable import plural
 from ottla.net.client import Client
@@ -37,18 +38,19 @@ async def replicas_on(client: Client, broker: int) -> tuple[Assignment, dict[int
     """
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + AGREED_WITHIN_S
-    while True:
-        live = await reassign.racks(client)
-        views = []
-        for each in live:
-            with contextlib.suppress(ConnectionLostError):  # it died: the others are asked
-                views.append(await _replicas_known_to(client, each, broker))
-        if all(view == views[0] for view in views) or loop.time() >= give_up_s:
-            current: Assignment = {}
-            for view in views:
-                current |= view
-            return current, live
-        await asyncio.sleep(LOOK_AGAIN_S)
+    with waiting(f"the brokers' metadata differs about the replicas on broker {broker}"):
+        while True:
+            live = await reassign.racks(client)
+            views = []
+            for each in live:
+                with contextlib.suppress(ConnectionLostError):  # it died: the others are asked
+                    views.append(await _replicas_known_to(client, each, broker))
+            if all(view == views[0] for view in views) or loop.time() >= give_up_s:
+                current: Assignment = {}
+                for view in views:
+                    current |= view
+                return current, live
+            await asyncio.sleep(LOOK_AGAIN_S)
 
 
 async def _replicas_known_to(client: Client, informant: int, broker: int) -> Assignment:

@@ -21,6 +21,7 @@ from ottla.admin.operations.coordinators import (
 )
 from ottla.admin.output import say
 from ottla.admin.session import failure
+from ottla.admin.waits import Wait, waiting
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
@@ -175,20 +176,20 @@ class GroupReader:
         subscription = ConsumerProtocolSubscription(topics=self._topics)
         metadata = encode_versioned(subscription, 0)
         while True:
-            joined = await self._ask(
-                JoinGroupRequest(
-                    group_id=self._group,
-                    session_timeout_ms=SESSION_MS,
-                    rebalance_timeout_ms=REBALANCE_MS,
-                    member_id=self._member,
-                    protocol_type=PROTOCOL_TYPE,
-                    protocols=[
-                        JoinGroupRequest.JoinGroupRequestProtocol(name=ASSIGNOR, metadata=metadata)
-                    ],
-                ),
-                lambda a: a.error_code,
-                timeout_s=REBALANCE_MS / 1000 + 15,
+            request = JoinGroupRequest(
+                group_id=self._group,
+                session_timeout_ms=SESSION_MS,
+                rebalance_timeout_ms=REBALANCE_MS,
+                member_id=self._member,
+                protocol_type=PROTOCOL_TYPE,
+                protocols=[
+                    JoinGroupRequest.JoinGroupRequestProtocol(name=ASSIGNOR, metadata=metadata)
+                ],
             )
+            with waiting(f"group {self._group}: its members to join"):
+                joined = await self._ask(
+                    request, lambda a: a.error_code, timeout_s=REBALANCE_MS / 1000 + 15
+                )
             if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 self._member = joined.member_id
                 continue
@@ -199,18 +200,18 @@ class GroupReader:
             self._member, self._generation = joined.member_id, joined.generation_id
             self._shared_out = {}
             assignments = await self._assign(joined) if joined.leader == self._member else []
-            synced = await self._ask(
-                SyncGroupRequest(
-                    group_id=self._group,
-                    generation_id=self._generation,
-                    member_id=self._member,
-                    protocol_type=PROTOCOL_TYPE,
-                    protocol_name=joined.protocol_name,
-                    assignments=assignments,
-                ),
-                lambda a: a.error_code,
-                timeout_s=REBALANCE_MS / 1000 + 15,
+            sync = SyncGroupRequest(
+                group_id=self._group,
+                generation_id=self._generation,
+                member_id=self._member,
+                protocol_type=PROTOCOL_TYPE,
+                protocol_name=joined.protocol_name,
+                assignments=assignments,
             )
+            with waiting(f"group {self._group}: the member that assigns the partitions"):
+                synced = await self._ask(
+                    sync, lambda a: a.error_code, timeout_s=REBALANCE_MS / 1000 + 15
+                )
             if synced.error_code in REJOIN:
                 self._forget(synced.error_code)
                 continue
@@ -233,12 +234,13 @@ class GroupReader:
             subscriptions[member.member_id] = said.topics
         names = sorted({topic for topics in subscriptions.values() for topic in topics})
         known = await self._counts(names)
-        for _ in range(TRIES):
-            if all(known.get(topic) for topic in self._topics):
-                break
-            # Just created, and this broker has not heard of it yet.
-            await asyncio.sleep(WAIT_S)
-            known = await self._counts(names)
+        with waiting(f"a broker does not know all of the topics {', '.join(self._topics)} yet"):
+            for _ in range(TRIES):
+                if all(known.get(topic) for topic in self._topics):
+                    break
+                # Just created, and this broker has not heard of it yet.
+                await asyncio.sleep(WAIT_S)
+                known = await self._counts(names)
         self._shared_out = known
         one = SyncGroupRequest.SyncGroupRequestAssignment
         return [
@@ -352,6 +354,17 @@ class GroupReader:
         timeout_s: float | None = None,
     ) -> Any:
         """Ask the coordinator, and look for it again while it moves."""
+        with waiting() as wait:
+            return await self._ask_patiently(request, code_of, version, timeout_s, wait)
+
+    async def _ask_patiently(
+        self,
+        request: Any,
+        code_of: Callable[[Any], int],
+        version: int | None,
+        timeout_s: float | None,
+        wait: Wait,
+    ) -> Any:
         until_s = self._world.clock.monotonic() + PATIENCE_S
         while True:
             try:
@@ -368,6 +381,7 @@ class GroupReader:
                     raise
                 problem = error
             self._coordinator = None
+            wait.text = f"group {self._group}: {problem}"
             if self._world.clock.monotonic() >= until_s:
                 raise problem
             await asyncio.sleep(WAIT_S)

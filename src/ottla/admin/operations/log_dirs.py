@@ -13,6 +13,7 @@ from ottla.admin.error_texts import explained
 from ottla.admin.operations import configs
 from ottla.admin.operations.configs import BROKER
 from ottla.admin.operations.plans import Places
+from ottla.admin.waits import waiting
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, error_name
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
@@ -140,21 +141,21 @@ async def place(client: Client, places: Places, throttle: int | None = None) -> 
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + NOT_HERE_YET_S
     left = dict(places)
-    while True:
-        later: dict[tuple[TopicPartition, int], str] = {}
-        for broker in brokers:
-            of_it = {key: path for key, path in left.items() if key[1] == broker}
-            if of_it:
-                later |= await _place_on(client, broker, of_it)
-        left = later
-        if not left:
-            return
-        if loop.time() >= give_up_s:
+    with waiting() as wait:
+        while True:
+            later: dict[tuple[TopicPartition, int], str] = {}
+            for broker in brokers:
+                of_it = {key: path for key, path in left.items() if key[1] == broker}
+                if of_it:
+                    later |= await _place_on(client, broker, of_it)
+            left = later
+            if not left:
+                return
             (tp, broker), path = next(iter(left.items()))
-            raise OttlaError(
-                f"{tp} is not on broker {broker} yet; the broker will create it in {path}"
-            )
-        await asyncio.sleep(LOOK_AGAIN_S)
+            wait.text = f"{tp} is not on broker {broker} yet"
+            if loop.time() >= give_up_s:
+                raise OttlaError(f"{wait.text}; the broker will create it in {path}")
+            await asyncio.sleep(LOOK_AGAIN_S)
 
 
 async def _place_on(
@@ -218,8 +219,11 @@ async def wait(client: Client, places: Mapping[Any, str], bound_s: float) -> int
     """Wait until all replicas lie where they are to; return how many do not when time is up."""
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + bound_s
-    while True:
-        left = sum(not p.done for p in await progress(client, dict(places)))
-        if not left or loop.time() >= give_up_s:
-            return left
-        await asyncio.sleep(LOOK_AGAIN_S)
+    with waiting() as wait:
+        while True:
+            left = [p for p in await progress(client, dict(places)) if not p.done]
+            if not left or loop.time() >= give_up_s:
+                return len(left)
+            on = ", ".join(map(str, sorted({p.broker for p in left})))
+            wait.text = f"replicas of broker {on} to be copied into their new log dirs"
+            await asyncio.sleep(LOOK_AGAIN_S)

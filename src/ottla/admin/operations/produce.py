@@ -7,13 +7,19 @@ what one call is given. Kafka: `ConsoleProducer` and, in little, to its `Sender`
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ottla.admin.error_texts import explained
+from ottla.admin.operations import configs
 from ottla.admin.operations.new_record import NewRecord
 from ottla.admin.operations.partitioner import Partitioner
+from ottla.admin.operations.partitions import partitions_of
+from ottla.admin.waits import waiting
 from ottla.model.errors import RETRIABLE, ConnectionLostError, ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.printable import plural
 from ottla.model.protocol import ACKS_ALL
@@ -29,6 +35,22 @@ RETRY_WAIT_S = 0.1
 REQUEST_TIMEOUT_S = 30.0
 MAX_SEQUENCE = 0x7FFFFFFF
 RECORD_ERRORS_TOLD = 3
+MIN_IN_SYNC = "min.insync.replicas"
+ASK_IN_SYNC_S = 1.0
+
+
+@dataclass(slots=True)
+class _Unacknowledged:
+    """A batch that is being sent to a partition."""
+
+    records: int
+    reason: str
+    """What it waits for."""
+    unknown: bool = False
+    """Whether the broker may have written it."""
+    asked_s: float = float("-inf")
+    """When the in-sync replicas were asked for."""
+    in_sync: str = ""
 
 
 class Writer:
@@ -47,6 +69,10 @@ class Writer:
     ) -> None:
         """`codec` is a number of `wire.compression`; `sticky` is for records without a key."""
         self.written = 0
+        """How many records were acknowledged."""
+        self.given = 0
+        """How many records there were to send."""
+        self._unacknowledged: dict[int, _Unacknowledged] = {}
         self._client = client
         self._world = world
         self._topic = topic
@@ -105,7 +131,20 @@ class Writer:
         if self._dry_run:
             self.written += len(records)
             return
-        await asyncio.gather(*(self._send_lane(p, lane) for p, lane in sorted(lanes.items())))
+        self.given += len(records)
+        with waiting(self.waits_for):
+            await asyncio.gather(*(self._send_lane(p, lane) for p, lane in sorted(lanes.items())))
+
+    @property
+    def unknown(self) -> int:
+        """How many records may have been written without being acknowledged."""
+        return sum(each.records for each in self._unacknowledged.values() if each.unknown)
+
+    def waits_for(self) -> str:
+        """Return what the records that are being sent wait for; empty if none are."""
+        found = [each.reason for each in list(self._unacknowledged.values())]
+        more = f"; and {plural(len(found) - 1, 'more partition')}" if len(found) > 1 else ""
+        return found[0] + more if found else ""
 
     async def _send_lane(self, partition: int, records: list[Record]) -> None:
         for batch in _split(records):
@@ -124,12 +163,18 @@ class Writer:
             self._sequences[partition] = (sequence + len(records)) & MAX_SEQUENCE
         deadline = self._world.clock.monotonic() + self._timeout_s
         refresh = False
+        waits = _Unacknowledged(
+            len(records), f"every in-sync replica of {self._topic}-{partition} to write the records"
+        )
+        self._unacknowledged[partition] = waits
         while True:
             try:
-                reason = await self._attempt(partition, batch, refresh=refresh)
+                reason = await self._attempt(partition, batch, waits, refresh=refresh)
             except OttlaError as error:
+                waits.unknown = False  # it was refused
                 if error.code != ErrorCode.MESSAGE_TOO_LARGE or len(records) == 1:
                     raise
+                del self._unacknowledged[partition]
                 # The topic takes smaller batches than ours. Nothing of this one was appended.
                 if sequence >= 0:
                     self._sequences[partition] = sequence
@@ -139,6 +184,7 @@ class Writer:
                 return
             if reason is None:
                 self.written += len(records)
+                del self._unacknowledged[partition]
                 return
             if self._world.clock.monotonic() > deadline:
                 raise OttlaError(
@@ -149,28 +195,39 @@ class Writer:
             refresh = True
             await asyncio.sleep(RETRY_WAIT_S)
 
-    async def _attempt(self, partition: int, batch: bytes, *, refresh: bool) -> str | None:
+    async def _attempt(
+        self, partition: int, batch: bytes, waits: _Unacknowledged, *, refresh: bool
+    ) -> str | None:
         """Send a batch once; return None if it stands, a reason if it may be tried again."""
         request = _request(self._topic, partition, batch, self._acks)
+        unknown = waits.unknown
         try:
             leader = await self._client.leader(self._topic, partition, refresh=refresh)
+            peer, broker = await self._client.peer(leader)
             if self._acks == 0:
-                peer, broker = await self._client.peer(leader)
                 peer.send_without_response(request, broker.version(request))
                 return None
+            waits.unknown = True
             response = await self._client.call(request, leader, timeout_s=REQUEST_TIMEOUT_S + 5)
         except ConnectionLostError as error:
+            waits.reason = f"{self._topic}-{partition}: {error}"
             return str(error)
         except OttlaError as error:
             if error.code in (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                waits.reason = str(error)
                 return str(error)
             raise
         item = response.responses[0].partition_responses[0]
         code = item.error_code
+        if code == ErrorCode.NOT_ENOUGH_REPLICAS:  # refused before it was written
+            waits.unknown = unknown
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             return None
         reason = explained(code) + (f": {item.error_message}" if item.error_message else "")
         if code in RETRIABLE:
+            waits.reason = f"{self._topic}-{partition}: {reason}"
+            if code in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+                await self._name_in_sync(partition, waits)
             return reason
         details = "; ".join(
             f"record {e.batch_index}: {e.batch_index_error_message}"
@@ -182,6 +239,26 @@ class Writer:
             + (f" ({details})" if details else ""),
             ErrorCode(code),
         )
+
+    async def _name_in_sync(self, partition: int, waits: _Unacknowledged) -> None:
+        """Have `waits` name the replicas that are not in sync, as far as the cluster tells."""
+        now_s = self._world.clock.monotonic()
+        if now_s - waits.asked_s >= ASK_IN_SYNC_S:
+            waits.asked_s = now_s
+            with contextlib.suppress(OttlaError):
+                found = dict(partitions_of(await self._client.metadata([self._topic])))
+                known = found.get(TopicPartition(self._topic, partition))
+                settings = await configs.settings(
+                    self._client, configs.TOPIC, self._topic, [MIN_IN_SYNC]
+                )
+                if known is not None and settings:
+                    missing = sorted(set(known.replica_nodes) - set(known.isr_nodes))
+                    waits.in_sync = (
+                        f"{self._topic}-{partition} has {len(known.isr_nodes)} of "
+                        f"{settings[0].value} in-sync replicas that {MIN_IN_SYNC} asks for; not in "
+                        f"sync: broker {', '.join(map(str, missing)) or 'none'}"
+                    )
+        waits.reason = waits.in_sync or waits.reason
 
 
 def no_such_partition(topic: str, partition: int, count: int) -> OttlaError:

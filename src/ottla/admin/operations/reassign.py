@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.admin.operations import plans
 from ottla.admin.operations.configs import reason
 from ottla.admin.operations.plans import Assignment, Move, PlanError
+from ottla.admin.waits import waiting
 from ottla.model.errors import (
     ConnectionLostError,
     ErrorCode,
@@ -101,11 +102,12 @@ async def progress(client: Client, plan: Mapping[TopicPartition, Sequence[int]])
     """
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + KNOWN_WITHIN_S
-    while True:
-        found = await _progress(client, plan)
-        if all(p.state is not State.ELSEWHERE for p in found) or loop.time() >= give_up_s:
-            return found
-        await asyncio.sleep(LOOK_AGAIN_S)
+    with waiting("replicas that are not as planned: a move may have just ended"):
+        while True:
+            found = await _progress(client, plan)
+            if all(p.state is not State.ELSEWHERE for p in found) or loop.time() >= give_up_s:
+                return found
+            await asyncio.sleep(LOOK_AGAIN_S)
 
 
 async def _progress(client: Client, plan: Mapping[TopicPartition, Sequence[int]]) -> list[Progress]:
@@ -262,19 +264,27 @@ async def wait(
     wanted = set(partitions)
     copied = CopyProgress(client)
     left = len(wanted)
-    while True:
-        estimate = copied.estimate
-        try:
-            moving = {tp: m for tp, m in (await in_progress(client)).items() if tp in wanted}
-            left = len(moving)
-            if moving:
-                estimate = await copied.look(moving, loop.time())
-        except ConnectionLostError:  # a controller died: another one goes on
-            left = max(left, 1)
-        tell(left, len(wanted), estimate)
-        if left == 0 or loop.time() >= give_up_s:
-            return left
-        await asyncio.sleep(min(LOOK_AGAIN_S, max(0.0, give_up_s - loop.time())))
+    with waiting() as wait:
+        while True:
+            estimate = copied.estimate
+            try:
+                moving = {tp: m for tp, m in (await in_progress(client)).items() if tp in wanted}
+                left = len(moving)
+                if moving:
+                    estimate = await copied.look(moving, loop.time())
+                    wait.text = _in_sync(moving)
+            except ConnectionLostError as error:  # a controller died: another one goes on
+                left = max(left, 1)
+                wait.text = str(error)
+            tell(left, len(wanted), estimate)
+            if left == 0 or loop.time() >= give_up_s:
+                return left
+            await asyncio.sleep(min(LOOK_AGAIN_S, max(0.0, give_up_s - loop.time())))
+
+
+def _in_sync(moving: Mapping[TopicPartition, Move]) -> str:
+    brokers = sorted({broker for move in moving.values() for broker in move.adding})
+    return f"the new replicas on broker {', '.join(map(str, brokers))} to be in sync"
 
 
 async def clear_throttles(client: Client, topics: Iterable[str]) -> "Cleared":

@@ -12,6 +12,7 @@ from ottla.admin.operations import reassign
 from ottla.admin.operations.copy_estimate import Estimate
 from ottla.admin.operations.copy_progress import CopyProgress
 from ottla.admin.operations.plans import Move
+from ottla.admin.waits import waiting
 from ottla.model.ids import TopicPartition
 from ottla.net.client import Client
 
@@ -44,7 +45,8 @@ async def listed(
     before = now = progress.by_partition(moves)
     took_s = 0.0
     if interval_s and moves:
-        await asyncio.sleep(interval_s)
+        with waiting(f"rates are measured for {interval_s:g} s"):
+            await asyncio.sleep(interval_s)
         took_s = loop.time() - began_s
         moves = {tp: m for tp, m in (await reassign.in_progress(client)).items() if tp in moves}
         # What ended meanwhile counts in sum.

@@ -13,6 +13,7 @@ import msgspec
 from ottla.admin.error_texts import with_way_out
 from ottla.admin.operations import configs
 from ottla.admin.operations.configs import reason
+from ottla.admin.waits import waiting
 from ottla.model.errors import ErrorCode, OttlaError, UnknownTopicError
 from ottla.model.ids import TopicPartition, topic_name_problem, uuid_to_text
 from ottla.model.printable import plural
@@ -308,9 +309,10 @@ async def delete_topics(
         request = DeleteTopicsRequest(topics=states, timeout_ms=timeout_ms)
     else:
         request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=timeout_ms)
-    response = await client.call(
-        request, CONTROLLER, version=version, timeout_s=timeout_ms / 1000 + 5
-    )
+    with waiting(f"topic {', '.join(names[:3])}: every broker with replicas to delete them"):
+        response = await client.call(
+            request, CONTROLLER, version=version, timeout_s=timeout_ms / 1000 + 5
+        )
     problems = []
     for result in response.responses:
         if result.error_code == ErrorCode.REQUEST_TIMED_OUT:

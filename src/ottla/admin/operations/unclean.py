@@ -25,6 +25,7 @@ from ottla.admin.operations.election_losses import (
 from ottla.admin.operations.offsets import list_offsets_request
 from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.operations.replica_reading import first_difference
+from ottla.admin.waits import waiting
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import DEBUGGING_CONSUMER, LATEST
@@ -131,16 +132,18 @@ async def leaders(
     """
     clock = asyncio.get_running_loop().time
     give_up_s = clock() + KNOWN_WITHIN_S
-    while True:
-        response = await client.metadata(sorted({tp.topic for tp in partitions}))
-        found = {
-            tp: p.leader_id
-            for tp, p in partitions_of(response)
-            if tp in partitions and p.leader_id >= 0
-        }
-        if len(found) == len(partitions) or clock() >= give_up_s:
-            return found
-        await asyncio.sleep(LOOK_AGAIN_S)
+    with waiting() as wait:
+        while True:
+            response = await client.metadata(sorted({tp.topic for tp in partitions}))
+            found = {
+                tp: p.leader_id
+                for tp, p in partitions_of(response)
+                if tp in partitions and p.leader_id >= 0
+            }
+            if len(found) == len(partitions) or clock() >= give_up_s:
+                return found
+            wait.text = f"{min(partitions - found.keys())} has no leader yet"
+            await asyncio.sleep(LOOK_AGAIN_S)
 
 
 async def log_ends(

@@ -25,6 +25,7 @@ from ottla.admin.operations.replica_comparison import (
 )
 from ottla.admin.operations.replica_requests import ReplicaRequests, all_of
 from ottla.admin.session import failure
+from ottla.admin.waits import waiting
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST
@@ -247,10 +248,11 @@ def _look_into(
 async def _sent(requests: ReplicaRequests, replica: Replica, offset: int) -> memoryview | None:
     """Return the batches a replica has from an offset on; None with its `problem` set."""
     try:
-        for _ in range(EMPTY_RESPONSES):
-            if found := await requests.batches(replica.partition, replica.broker, offset):
-                return found
-            await asyncio.sleep(EMPTY_WAIT_S)
+        with waiting(f"{replica.partition}: broker {replica.broker} to send offset {offset}"):
+            for _ in range(EMPTY_RESPONSES):
+                if found := await requests.batches(replica.partition, replica.broker, offset):
+                    return found
+                await asyncio.sleep(EMPTY_WAIT_S)
         raise OttlaError(f"it sends no record of offset {offset}, though its log goes on")
     except OttlaError as error:
         replica.problem = str(error)
