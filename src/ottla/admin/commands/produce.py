@@ -22,7 +22,15 @@ from ottla.admin.options import (
     ask,
     one_topic,
 )
-from ottla.admin.output import Compression, Format, InputForm, PartitionerName, print_results, say
+from ottla.admin.output import (
+    Compression,
+    Format,
+    InputForm,
+    PartitionerName,
+    print_results,
+    say,
+)
+from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 
 
@@ -265,7 +273,8 @@ def _left(writer: Any) -> str:
     if refused:
         parts.append(f"{refused:,} not written")
     text = ", ".join(parts)
-    return f"{text}; waited for: {writer.waits_for()}" if writer.waits_for() else text
+    failed = isinstance(sys.exc_info()[1], OttlaError)  # what it waited for is said with it
+    return text if failed or not writer.waits_for() else f"{text}; waited for: {writer.waits_for()}"
 
 
 def _sources(wanted: Wanted) -> list[Path | None]:

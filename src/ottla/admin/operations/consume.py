@@ -130,24 +130,26 @@ class Reader:
 
     async def _offset(self, tp: TopicPartition, timestamp: int) -> int:
         request = list_offsets_request([tp], timestamp, self._isolation)
-        for attempt in range(50):
-            try:
-                leader = await self._client.leader(*tp, refresh=attempt > 0)
-                response = await self._client.call(request, leader, timeout_s=CALL_TIMEOUT_S)
-            except OttlaError as error:
-                if not error.retriable:
-                    raise
-                code = int(error.code)
-            else:
-                item = response.topics[0].partitions[0]
-                code = item.error_code
-                if code == 0 and item.offset == UNKNOWN_OFFSET and timestamp >= 0:
-                    return await self._offset(tp, LATEST)
-                if code == 0:
-                    return int(item.offset)
-            if code not in RETRIABLE:
-                break
-            await asyncio.sleep(RETRY_WAIT_S)
+        with waiting() as wait:
+            for attempt in range(50):
+                try:
+                    leader = await self._client.leader(*tp, refresh=attempt > 0)
+                    response = await self._client.call(request, leader, timeout_s=CALL_TIMEOUT_S)
+                except OttlaError as error:
+                    if not error.retriable:
+                        raise
+                    code = int(error.code)
+                else:
+                    item = response.topics[0].partitions[0]
+                    code = item.error_code
+                    if code == 0 and item.offset == UNKNOWN_OFFSET and timestamp >= 0:
+                        return await self._offset(tp, LATEST)
+                    if code == 0:
+                        return int(item.offset)
+                if code not in RETRIABLE:
+                    break
+                wait.text = f"offsets of {tp}: {explained(code)}"
+                await asyncio.sleep(RETRY_WAIT_S)
         raise OttlaError(f"offsets of {tp}: {explained(code)}")
 
     def _finished(self, tp: TopicPartition) -> bool:

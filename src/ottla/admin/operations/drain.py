@@ -38,7 +38,7 @@ async def replicas_on(client: Client, broker: int) -> tuple[Assignment, dict[int
     """
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + AGREED_WITHIN_S
-    with waiting(f"the brokers' metadata differs about the replicas on broker {broker}"):
+    with waiting() as wait:
         while True:
             live = await reassign.racks(client)
             views = []
@@ -50,6 +50,7 @@ async def replicas_on(client: Client, broker: int) -> tuple[Assignment, dict[int
                 for view in views:
                     current |= view
                 return current, live
+            wait.text = f"the metadata of brokers differs about the replicas on broker {broker}"
             await asyncio.sleep(LOOK_AGAIN_S)
 
 

@@ -189,8 +189,8 @@ class Writer:
             if self._world.clock.monotonic() > deadline:
                 raise OttlaError(
                     f"{plural(len(records), 'record')} for {self._topic}-{partition} were not "
-                    "acknowledged "
-                    f"within {self._timeout_s:g} s: {reason}"
+                    f"acknowledged within {self._timeout_s:g} s: {reason}"
+                    + (f"; {waits.in_sync}" if waits.in_sync else "")
                 )
             refresh = True
             await asyncio.sleep(RETRY_WAIT_S)

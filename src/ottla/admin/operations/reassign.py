@@ -102,11 +102,12 @@ async def progress(client: Client, plan: Mapping[TopicPartition, Sequence[int]])
     """
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + KNOWN_WITHIN_S
-    with waiting("replicas that are not as planned: a move may have just ended"):
+    with waiting() as wait:
         while True:
             found = await _progress(client, plan)
             if all(p.state is not State.ELSEWHERE for p in found) or loop.time() >= give_up_s:
                 return found
+            wait.text = "replicas that are not as planned, though nothing moves"
             await asyncio.sleep(LOOK_AGAIN_S)
 
 

@@ -1,0 +1,392 @@
+"""Every command that waits says for what: against a broker that is silent in one way or another."""
+
+import contextlib
+import json
+import os
+import signal
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from ottla.admin import cli, output, waits
+from ottla.admin.arguments.declaring import asks_cluster
+from ottla.admin.arguments.tree import Group
+from ottla.admin.command_table import add, all_commands
+from ottla.admin.operations import consume
+from ottla.explain.entries import of_other_rooms
+from ottla.model.errors import ErrorCode
+from ottla.wire.apis import APIS
+from ottla.wire.codec import encode_response
+from ottla.wire.headers import decode_request_header, response_header
+from ottla.wire.messages.api_versions import ApiVersionsResponse
+from ottla.wire.messages.describe_configs import DescribeConfigsResponse
+from ottla.wire.messages.find_coordinator import FindCoordinatorResponse
+from ottla.wire.messages.init_producer_id import InitProducerIdResponse
+from ottla.wire.messages.metadata import MetadataResponse
+from ottla.wire.messages.produce import ProduceResponse
+from support.waiting import until
+
+pytestmark = pytest.mark.timeout(60)
+
+PRODUCE, METADATA, FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 10, 18, 22
+DESCRIBE_CONFIGS = 32
+PLAN = '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}'
+
+ASKING = {
+    "status": "",
+    "broker drain": "1",
+    "broker shutdown": "1",
+    "topics create": "new",
+    "topics list": "",
+    "topics describe": "t",
+    "topics alter": "t --partitions 4",
+    "topics delete": "t --yes",
+    "topics offsets": "t",
+    "topics delete-records": "t --before 1 --yes",
+    "produce": "t --key k --tombstone",
+    "consume": "t",
+    "configs describe": "--topic t",
+    "configs alter": "--topic t --set retention.ms=1",
+    "groups list": "",
+    "groups describe": "g",
+    "groups lag": "g",
+    "groups delete": "g --yes",
+    "groups delete-offsets": "g --topic t --yes",
+    "groups reset-offsets": "g --to earliest --topic t --execute",
+    "groups watch": "g",
+    "txn list": "",
+    "txn describe": "x",
+    "txn producers": "t 0",
+    "txn hanging": "",
+    "txn abort": "t 0 --start-offset 5 --yes",
+    "acls list": "",
+    "acls add": "User:a --topic t --operation read",
+    "acls remove": "--topic t --yes",
+    "acls check": "User:a read --topic t",
+    "reassign plan": "--topics t",
+    "reassign execute": "--file {plan} --rollback-file {back}",
+    "reassign verify": "--file {plan}",
+    "reassign cancel": "--file {plan}",
+    "reassign list": "",
+    "reassign throttles": "",
+    "elect": "preferred --all",
+    "top": "--output json",
+    "doctor": "--for 0s",
+    "verify-replicas": "t",
+    "users list": "",
+    "users add": "a --password-file {password}",
+    "users remove": "a --yes",
+    "cluster snapshot": "",
+    "cluster diff": "{snapshot}",
+    "cluster apply": "{snapshot} --yes",
+    "log-dirs": "",
+    "whatif kill": "1",
+    "whatif shutdown": "1",
+    "whatif rolling-restart": "",
+    "whatif drain": "1",
+    "whatif add-brokers": "7",
+    "whatif reassign": "{plan}",
+    "whatif unclean": "t-0",
+    "whatif config": "min.insync.replicas=2 t",
+}
+"""Command -> what is typed after it."""
+
+ONLY_METADATA = {
+    "status", "topics list", "reassign plan", "whatif kill", "whatif shutdown",
+    "whatif rolling-restart", "whatif drain", "whatif add-brokers", "whatif reassign",
+    "whatif unclean", "whatif config",
+}  # fmt: skip
+"""Need no other answer, or explain why they cannot have it."""
+
+AT_A_COORDINATOR = [
+    "groups describe g", "groups lag g", "groups delete g --yes",
+    "groups delete-offsets g --topic t --yes",
+    "groups reset-offsets g --to earliest --topic t --execute",
+    "txn describe x", "consume t --group g",
+]  # fmt: skip
+
+AT_A_CONTROLLER = [
+    "topics create new", "topics alter t --partitions 4", "elect preferred --all",
+    "reassign list", "broker shutdown 1",
+]  # fmt: skip
+
+
+class Broker(socketserver.ThreadingTCPServer):
+    """Answers what `answers` names, and leaves all else unanswered; `controller`, `leader`: -1."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, answers=(), *, controller=1, leader=1):
+        super().__init__(("127.0.0.1", 0), _Connection)
+        self.answers = answers
+        self.controller, self.leader, self.isr = controller, leader, [1, 2]
+        self.asked = Counter()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
+
+    @property
+    def port(self):
+        return self.server_address[1]
+
+    def answer(self, key):
+        self.asked[key] += 1
+        if key not in self.answers:
+            return None
+        if key == FIND_COORDINATOR:
+            return FindCoordinatorResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if key == API_VERSIONS:
+            one = ApiVersionsResponse.ApiVersion
+            listed = [
+                one(api_key=a.key, min_version=a.min_version, max_version=a.max_version)
+                for a in APIS.values()
+            ]
+            return ApiVersionsResponse(api_keys=listed)
+        if key == INIT_PRODUCER_ID:
+            return InitProducerIdResponse(producer_id=7)
+        if key == PRODUCE:
+            partition = ProduceResponse.PartitionProduceResponse
+            refused = partition(error_code=ErrorCode.NOT_ENOUGH_REPLICAS)
+            return ProduceResponse(
+                responses=[
+                    ProduceResponse.TopicProduceResponse(name="t", partition_responses=[refused])
+                ]
+            )
+        if key == DESCRIBE_CONFIGS:
+            result = DescribeConfigsResponse.DescribeConfigsResult
+            setting = DescribeConfigsResponse.DescribeConfigsResourceResult
+            found = [setting(name="min.insync.replicas", value="2", config_source=5)]
+            return DescribeConfigsResponse(
+                results=[result(resource_type=2, resource_name="t", configs=found)]
+            )
+        topic = MetadataResponse.MetadataResponseTopic
+        partition = MetadataResponse.MetadataResponsePartition
+        return MetadataResponse(
+            controller_id=self.controller,
+            brokers=[
+                MetadataResponse.MetadataResponseBroker(
+                    node_id=n, host="127.0.0.1", port=self.port
+                )
+                for n in (1, 2)
+            ],
+            topics=[
+                topic(
+                    name="t",
+                    topic_id=bytes(15) + b"t",
+                    partitions=[
+                        partition(
+                            partition_index=n, leader_id=self.leader, replica_nodes=[1, 2],
+                            isr_nodes=self.isr,
+                        )
+                        for n in range(2)
+                    ],
+                )
+            ],
+        )  # fmt: skip
+
+
+class _Connection(socketserver.StreamRequestHandler):
+    def handle(self):
+        while length := self.rfile.read(4):
+            frame = self.rfile.read(int.from_bytes(length, "big"))
+            header, _ = decode_request_header(memoryview(frame))
+            answer = self.server.answer(header.api_key)
+            if answer is None:
+                continue
+            head = response_header(header.api_key, header.api_version, header.correlation_id)
+            parts = [bytes(p) for p in (head, *encode_response(answer, header.api_version))]
+            body = b"".join(parts)
+            self.wfile.write(len(body).to_bytes(4, "big") + body)
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def start(*answers, **how):
+        servers.append(Broker(answers, **how))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def told(monkeypatch, tmp_path):
+    """Return a function that runs a command until it says what it waits for."""
+    for module in (waits, consume):
+        monkeypatch.setattr(module, "LONG_S", 0.1)
+    monkeypatch.setattr(waits, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "plan").write_text(PLAN)
+    (tmp_path / "password").write_text("secret")
+    topic = {"replicas": [[1, 2], [1, 2]], "settings": {}}
+    snapshot = {"cluster_id": "x", "brokers": {}, "topics": {"t": topic}, "quotas": [],
+                "groups": {}, "version": 1}  # fmt: skip
+    (tmp_path / "snapshot").write_text(json.dumps(snapshot))
+    names = {name: str(tmp_path / name) for name in ("plan", "password", "snapshot", "back")}
+
+    def run(server, typed, wanted=""):
+        lines, running = [], threading.Event()
+        main = threading.get_ident()
+
+        def complain(text):
+            lines.append(text)
+            if text.startswith("waiting: ") and wanted in text and running.is_set():
+                running.clear()
+                signal.pthread_kill(main, signal.SIGINT)
+
+        monkeypatch.setattr(output, "complain", complain)
+        words = typed.format(**names).split()
+        running.set()
+        try:
+            cli.main([*words, "--bootstrap-server", f"127.0.0.1:{server.port}"])
+        except KeyboardInterrupt:  # a moment late
+            pass
+        finally:
+            running.clear()
+        return [
+            line.removeprefix("waiting: ") for line in lines if line.startswith("waiting: ")
+        ], lines
+
+    return run
+
+
+def _leaves(node, path=()):
+    if not isinstance(node, Group):
+        yield " ".join(path), node
+        return
+    for name, child in node.children.items():
+        yield from _leaves(child, (*path, name))
+
+
+def test_the_table_has_every_command_that_asks_a_cluster():
+    add(of_other_rooms())
+    asking = {
+        name for name, node in _leaves(all_commands())
+        if node.target and asks_cluster(node.parameters())
+    }  # fmt: skip
+    # A console serves pages, and says on them what does not answer.
+    assert set(ASKING) == asking - {"console"}
+
+
+@pytest.mark.parametrize("command", ASKING)
+def test_a_broker_that_accepts_and_is_silent_is_named(serve, told, command):
+    add(of_other_rooms())
+    server = serve()
+    waited, lines = told(server, f"{command} {ASKING[command]}")
+    assert waited == [f"127.0.0.1:{server.port} has not answered"], lines
+
+
+@pytest.mark.parametrize("command", sorted(ASKING.keys() - ONLY_METADATA))
+def test_a_request_that_is_not_answered_is_named(serve, told, command):
+    add(of_other_rooms())
+    server = serve(API_VERSIONS, METADATA)
+    waited, lines = told(server, f"{command} {ASKING[command]}", "has not answered")
+    assert any(f"127.0.0.1:{server.port} has not answered " in line for line in waited), lines
+
+
+@pytest.mark.parametrize("typed", AT_A_COORDINATOR)
+def test_a_coordinator_that_is_not_there_is_named(serve, told, typed):
+    reason = "no broker is the coordinator now (COORDINATOR_NOT_AVAILABLE)"
+    waited, lines = told(serve(API_VERSIONS, METADATA, FIND_COORDINATOR), typed, reason)
+    assert any(reason in line for line in waited), lines
+
+
+@pytest.mark.parametrize("typed", AT_A_CONTROLLER)
+def test_a_controller_that_is_not_there_is_named(serve, told, typed):
+    waited, lines = told(serve(API_VERSIONS, METADATA, controller=-1), typed, "controller")
+    assert "the cluster has no controller now" in waited, lines
+
+
+def test_a_leader_that_is_not_there_is_named(serve, told):
+    server = serve(API_VERSIONS, METADATA, INIT_PRODUCER_ID, leader=-1)
+    waited, _ = told(server, "produce t --key k --tombstone", "leader")
+    assert any(line.endswith("has no leader") for line in waited)
+    waited, _ = told(server, "consume t", "offsets")
+    assert "offsets of t-0: the partition has no leader now (LEADER_NOT_AVAILABLE)" in waited
+
+
+def test_produce_names_the_replicas_that_are_not_in_sync(serve, told):
+    """And says at its end what is known to be written, and what is not."""
+    server = serve(API_VERSIONS, METADATA, INIT_PRODUCER_ID, PRODUCE, DESCRIBE_CONFIGS)
+    server.isr = [1]
+    typed = "produce t --partition 0 --key k --tombstone"
+    _, lines = told(server, typed, "in-sync")
+    missing = "t-0 has 1 of 2 in-sync replicas that min.insync.replicas asks for; not in sync: "
+    assert f"waiting: {missing}broker 2" in lines
+    assert lines[-2:] == [
+        f"0 records acknowledged, 1 not written; waited for: {missing}broker 2",
+        "ottla: interrupted",
+    ]
+    _, lines = told(server, f"{typed} --timeout-ms 300", "nothing of the kind")
+    assert lines[-2] == "0 records acknowledged, 1 not written"
+    assert lines[-1].startswith("ottla: 1 record for t-0 not acknowledged within 0.3 s: ")
+    assert lines[-1].endswith(f"{missing}broker 2")
+
+
+def test_produce_says_what_may_have_been_written(serve, told):
+    server = serve(API_VERSIONS, METADATA, INIT_PRODUCER_ID)
+    _, lines = told(server, "produce t --partition 0 --key k --tombstone", "not answered Produce")
+    assert lines[-2].startswith(
+        "0 records acknowledged, 1 unknown (sent, and may have been written); waited for: "
+    )
+
+
+def test_of_many_waits_a_few_are_said(monkeypatch):
+    lines = []
+    monkeypatch.setattr(output, "waits_told", set())
+    monkeypatch.setattr(output, "complain", lines.append)
+    monkeypatch.setattr(waits, "LONG_S", 0.0)
+    with contextlib.ExitStack() as stack:
+        for number in range(10):
+            stack.enter_context(waits.waiting(f"t-{number}"))
+        until(lambda: lines, 10, "said")
+    assert lines == [f"waiting: t-{n}" for n in range(3)] + ["waiting: and for 7 more of the kind"]
+
+
+def test_a_wait_is_said_again_when_its_text_changes_and_only_then(monkeypatch):
+    lines = []
+    monkeypatch.setattr(output, "waits_told", set())
+    monkeypatch.setattr(output, "complain", lines.append)
+    monkeypatch.setattr(waits, "LONG_S", 0.05)
+    monkeypatch.setattr(waits, "LOOK_EVERY_S", 0.01)
+    for _ in range(2):  # the second is a repetition of the same request
+        with waits.waiting("a") as wait:
+            until(lambda: wait.said == "a", 10, "said")
+            time.sleep(0.1)
+    assert lines == ["waiting: a"]
+    with waits.waiting("b") as wait:
+        until(lambda: wait.said == "b", 10, "said")
+        wait.text = "a"
+        until(lambda: wait.said == "a", 10, "said again, for this one changed")
+    assert lines == ["waiting: a", "waiting: b", "waiting: a"]
+
+
+def test_a_wait_is_said_within_two_seconds_once_and_not_when_quiet(serve):
+    server = serve()
+
+    def run(*more):
+        began = time.monotonic()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ottla", "topics", "list", "--output", "json", *more,
+             "--bootstrap-server", f"127.0.0.1:{server.port}"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ,
+        )  # fmt: skip
+        line = process.stderr.readline()
+        seconds = time.monotonic() - began
+        data, said = process.communicate(timeout=30)
+        assert (process.returncode, data) == (1, "")
+        return seconds, [line, *said.splitlines(keepends=True)]
+
+    seconds, lines = run()
+    assert lines[0] == f"waiting: 127.0.0.1:{server.port} has not answered\n"
+    assert len(lines) == 2, "the wait once, and what came of it"
+    assert seconds < 2 + 2.5, "the start of a process on a busy machine, and two seconds"
+    assert len(run("--quiet")[1]) == 1
