@@ -230,9 +230,47 @@ def test_a_full_disk_is_named(tmp_path):
         assert down[-1].startswith("ottla: everything is stopped, but cannot write"), down
     assert started == "1"
     again = (tmp_path / "again").read_text().splitlines()[-1]
-    assert "No space left on device" in again
-    assert "cluster.json" in again or str(folder) in again
+    assert f"bytes free on {folder}/data" in again
     assert "Traceback" not in "".join(again)
+
+
+@AS_ROOT
+def test_a_full_disk_that_ended_the_brokers_is_named(tmp_path):
+    """By the brokers' last words, though their log is on that disk, by `status` and `doctor`."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    script = f"""
+        ottla() {{ {sys.executable} -m ottla "$@" --dir {folder}/data; }}
+        mount -t tmpfs -o size=8m tmpfs {folder} || exit 99
+        ottla up -n 1 --port-base {free_row(2)} >{tmp_path}/up 2>&1 || exit 98
+        ottla topics create big --replication-factor 1
+        head -c 20000000 /dev/zero >{folder}/filler
+        ottla status >{tmp_path}/full 2>&1
+        ottla doctor --for 0s >{tmp_path}/diagnosed 2>&1
+        head -c 9000000 /dev/urandom | base64 -w 900 | ottla produce big --timeout-ms 3000
+        for n in $(seq 100); do ottla status | grep -q "no broker of" && break; sleep 0.2; done
+        ottla status >{tmp_path}/status 2>&1
+        ottla doctor >{tmp_path}/doctor 2>&1
+        ottla down
+        exit 0
+    """
+    done = subprocess.run(
+        ["unshare", "-m", "bash", "-c", script],
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    if done.returncode == 99:
+        pytest.skip(f"no tmpfs can be mounted: {done.stderr}")
+    assert done.returncode == 0, (tmp_path / "up").read_text()
+    full = f"0 bytes free on {folder}/data"
+    assert f"disk: {full}\n" in (tmp_path / "full").read_text()
+    diagnosed = (tmp_path / "diagnosed").read_text()
+    assert re.search(rf"\d bytes free on {folder}/data", diagnosed), "the brokers run or do not"
+    status = (tmp_path / "status").read_text()
+    assert re.search(rf"^disk: [\d,]+ bytes free on {folder}/data$", status, re.MULTILINE)
+    last = f"broker 0: no log dir is usable any more; the last was {folder}/data/broker-0/data: "
+    assert f"{last}[Errno 28] No space left on device\n" in status, status
+    doctor = (tmp_path / "doctor").read_text()
+    assert re.search(rf"no broker of {folder}/data runs: [\d,]+ bytes free on {folder}/data", doctor)
 
 
 # E, J, K: streams and interrupts --------------------------------------------------------------

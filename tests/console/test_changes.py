@@ -75,7 +75,10 @@ def test_a_new_topic(secured, http):
     assert "fresh" not in topics_of(secured), "a preview creates nothing"
     assert "<h1>Topic" in agree(http, preview)
     until(lambda: topics_of(secured).get("fresh") == (4, 2), 40, "created as it was shown")
-    agree(http, post(http, "/topics/create", name="usual"))
+    preview = post(http, "/topics/create", name="usual")
+    for told in ("1 (the brokers&#39; default)", "3 (the brokers&#39; default)"):
+        assert f"<td>{told}</td>" in preview or f">{told}<" in preview, preview
+    agree(http, preview)
     until(lambda: topics_of(secured).get("usual") == (1, 3), 40, "as brokers have it by default")
     assert "exists" in post(http, "/topics/create", 502, name="fresh")
     assert "topic name" in post(http, "/topics/create", 502, name="a b <script>")

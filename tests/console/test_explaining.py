@@ -131,6 +131,8 @@ def test_a_leader_that_is_not_the_preferred_one_has_a_tag(three, http):
 
 def test_what_no_journal_knows(http):
     assert "no journal knows orders-9" in get(http, "/why", 404, partition="orders-9")
+    unknown = get(http, "/why", 404, partition="nosuch-0")
+    assert re.search(r"no journal knows nosuch-0; the topics are: [^<]*orders", unknown), unknown
     get(http, "/why", 400, partition="orders")
     assert "&lt;b&gt;" in get(http, "/why", 400, partition="<b>")
     assert "Name a partition" in get(http, "/why")

@@ -17,7 +17,7 @@ from ottla.admin.top.changes import Broker, Look, Partition
 from ottla.console.application import application
 from ottla.console.state import console_for
 from ottla.model.ids import TopicPartition
-from support.console import until_text
+from support.console import live_parts, until_text
 
 HOSTILE = "<script>alert('x')</script>\x1b[31m\u202e\"'&{{7*7}}"
 SHOWN = "<script>alert('x')</script>\\x1b[31m\\u202e\"'&{{7*7}}"
@@ -89,7 +89,8 @@ def test_a_topic_with_its_partitions(cluster, page):
         assert f"1 <small>({by_broker[1]:,} B)</small>" in text
     assert re.search(r"<dt>min.insync.replicas</dt><dd>1</dd>", text)
     assert "does not exist" in page("/topic", 404, name="missing")
-    page("/topic", 400)
+    page("/topic", 400, name=" ")
+    assert "<h1>Topics</h1>" in page("/topic"), "where none is named, the list is shown"
     assert "&lt;script&gt;" in page("/topic", 404, name=HOSTILE)
 
 
@@ -119,6 +120,8 @@ def test_settings_with_value_source_and_default(cluster, page):
     assert "listeners" in page("/settings", kind="broker", name="1")
     page("/settings", 400, kind="broker", name="x")
     page("/settings", 400, kind="user", name="x")
+    page("/settings", 400, kind="topic")
+    assert "Settings of all brokers" in page("/settings")
     page("/settings", 404, kind="topic", name="missing")
 
 
@@ -144,6 +147,14 @@ def test_the_doctor_is_asked_in_the_background(page):
     assert "few-zookeepers" in text
     assert "few-replicas" in text
     assert re.search(r"no problems, \d+ risks|\d+ problem", page("/"))
+
+
+def test_the_findings_appear_on_the_page_by_themselves(page):
+    assert 'data-live="/live?of=doctor"' in page("/doctor")
+    page("/doctor", again=1)
+    parts = live_parts(page.http, "of=doctor", lambda parts: parts and "as of" in parts[-1][1])
+    assert parts[-1][0] == "findings"
+    assert "few-replicas" in parts[-1][1]
 
 
 def test_pages_that_are_not_there(page):

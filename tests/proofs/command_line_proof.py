@@ -714,7 +714,7 @@ def disk(proof: Proof, _here: Watched) -> None:
         told("status", "status on a full disk", (0, 1))
         told("down", "down on a full disk", (0, 1), "everything is stopped", "cluster.json",
              "free some space")  # fmt: skip
-        told("up", "up on a full disk", (1,), "No space left on device", "free some space")
+        told("up", "up on a full disk", (1,), "bytes free on", "free some space")
         told("status2", "status after that", (1,))
         told("again", "up when there is space again", (0,))
         told("end", "down after that", (0,))

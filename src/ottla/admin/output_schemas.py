@@ -196,7 +196,7 @@ SCHEMAS: dict[str, Schema] = {
         ),
         topics=NUMBER, partitions=NUMBER, under_replicated=NUMBER, without_leader=NUMBER,
         zookeeper=_or_null(TEXT), zookeeper_running=_or_null(FLAG),
-        zookeeper_server=_or_null(TEXT), problem=_or_null(TEXT),
+        zookeeper_server=_or_null(TEXT), problem=_or_null(TEXT), disk=_or_null(TEXT),
         healthy=FLAG,
     ),
     "broker stop": _BROKER_RESULT,

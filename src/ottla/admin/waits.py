@@ -16,6 +16,7 @@ from ottla.admin import output
 
 LONG_S = 2.0
 LOOK_EVERY_S = 0.2
+MOST_TOLD = 1000
 MOST_LINES = 3
 """Of one look: a hundred partitions may wait for the same reason."""
 
@@ -87,6 +88,8 @@ class _Watch:
             if wait.said or text not in told:  # else a request is repeated, and waits once more
                 lines.append(text)
             wait.said, wait.said_s = text, now_s
+            if len(told) >= MOST_TOLD:
+                told.clear()
             told.add(text)
         return lines
 
@@ -105,6 +108,11 @@ def _print(texts: list[str]) -> None:
 
 
 _watch = _Watch()
+
+
+def silence() -> None:
+    """Print nothing more: a screen or pages say what they lack."""
+    output.waits_told = None
 
 
 def waiting(text: Text = "") -> Wait:

@@ -385,7 +385,10 @@ class Broker:
     def _log_dir_offline(self, path: str) -> None:
         """Tell the controller that a folder of ours failed, or give up when none is left (F17)."""
         if not self.logs.live_dirs:
-            self._fail(StorageError(f"no log dir is usable any more (the last was {path})"))
+            reason = self.logs.why_offline(path)
+            self._fail(
+                StorageError(f"no log dir is usable any more; the last was {path}: {reason}")
+            )
             return
         self._announce_replicas()
 

@@ -27,6 +27,7 @@ from ottla.broker.program import (
     EXIT_USAGE,
     LEVELS,
     LOG_FORMATS,
+    last_words,
     set_up_logging,
 )
 from ottla.broker.state_change_log import FILE_NAME, write_state_changes
@@ -314,10 +315,13 @@ def main(argv: Sequence[str], make_world: Callable[[], World] = _real_world) -> 
             make_world,
         )
     except OttlaError as error:
-        sys.stderr.write(f"ottla broker: {error}\n")
+        last_words(f"ottla broker: {error}")
         return EXIT_FAILED
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        sys.stderr.write(f"ottla broker: {where}{error.strerror or error}\n")
+        last_words(f"ottla broker: {where}{error.strerror or error}")
+        return EXIT_FAILED
+    except MemoryError:
+        last_words("ottla broker: out of memory")
         return EXIT_FAILED
     return EXIT_OK

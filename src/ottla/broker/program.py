@@ -3,7 +3,11 @@
 Who may call: `process`, `zookeeper_process`, `argument_parser`.
 """
 
+import contextlib
 import logging
+import os
+import stat
+import sys
 
 from ottla.broker.process_log import JsonFormatter, LineFormatter, ProcessLogHandler
 from ottla.log.files import OsFiles
@@ -20,6 +24,35 @@ def set_up_logging(file: str | None, level: str, log_format: str = TEXT) -> None
     handler = logging.StreamHandler() if file is None else ProcessLogHandler(OsFiles(), file)
     handler.setFormatter(JsonFormatter() if log_format == JSON else line_formatter())
     logging.basicConfig(handlers=[handler], level=level.upper())
+
+
+def last_words(text: str) -> None:
+    """Print why a program exits; over the end of its log where the disk of the log is full.
+
+    What is allocated can be written again when nothing more can be appended: the reason is worth
+    more than the lines before it.
+    """
+    try:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+    except OSError:
+        with contextlib.suppress(OSError):
+            _overwrite_end(f"\n{text}\n".encode())
+        with contextlib.suppress(OSError):  # else the interpreter tries once more when it exits
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def _overwrite_end(data: bytes) -> None:
+    """Write over the last bytes of the file that standard error goes to; OSError."""
+    if not stat.S_ISREG(os.fstat(2).st_mode):
+        return
+    end = os.fstat(2).st_size
+    # The descriptor itself only appends.
+    log = os.open("/proc/self/fd/2", os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.pwrite(log, data, max(0, end - len(data)))
+    finally:
+        os.close(log)
 
 
 def line_formatter() -> LineFormatter:

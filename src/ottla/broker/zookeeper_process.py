@@ -13,12 +13,11 @@ import asyncio
 import faulthandler
 import logging
 import signal
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from ottla.broker.program import EXIT_FAILED, EXIT_OK, LEVELS, set_up_logging
+from ottla.broker.program import EXIT_FAILED, EXIT_OK, LEVELS, last_words, set_up_logging
 from ottla.log.files import OsFiles
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.net import garbage, runtime
@@ -205,5 +204,5 @@ def main(argv: Sequence[str]) -> int:
         text = f"{where}{error.strerror or error}"
     elif not isinstance(error, OttlaError):
         text = f"{type(error).__name__}: {error}"
-    sys.stderr.write(f"ottla zookeeper: {text}\n")
+    last_words(f"ottla zookeeper: {text}")
     return EXIT_FAILED

@@ -70,6 +70,7 @@ def console(
     schemas = _schemas(avro_schema or ())
     from ottla.admin.connection import where  # noqa: PLC0415 - lazy
     from ottla.admin.session import addresses_of, client_of  # noqa: PLC0415 - lazy
+    from ottla.admin.waits import silence  # noqa: PLC0415 - lazy
     from ottla.console.server import Listening, serve  # noqa: PLC0415 - lazy
 
     tls = _tls(tls_certificate, tls_key)
@@ -92,6 +93,7 @@ def console(
         )
 
     async def question(client: Any) -> None:
+        silence()
         await serve(client, another, folder, listening, _tell, schemas)
 
     with contextlib.suppress(KeyboardInterrupt):

@@ -11,6 +11,7 @@ from ottla.admin.commands.doctor import judged
 from ottla.admin.diagnosis import asking
 from ottla.admin.diagnosis.asking import Asked
 from ottla.admin.diagnosis.facts import Finding
+from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.model.errors import OttlaError
 from ottla.net.client import Client
 
@@ -27,13 +28,14 @@ PAUSES = 20
 class Diagnosing:
     """The newest findings; None before the first ones are there."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, folder: ClusterDir | None = None) -> None:
         self.findings: list[Finding] | None = None
         self.not_asked: list[str] = []
         self.problem = ""
         self.clock = ""
         """When the findings were complete."""
         self._client = client
+        self._folder = folder
         self._about: object = None
         self._ended_s = float("-inf")
         self._fresh_s = FRESH_S
@@ -58,7 +60,8 @@ class Diagnosing:
         began_s = time.monotonic()
         try:
             async with asyncio.timeout(LONGEST_S):
-                facts = await asking.ask(self._client, Asked(WATCH_S, OLDER_THAN_MS))
+                asked = Asked(WATCH_S, OLDER_THAN_MS, made_here=self._made_here())
+                facts = await asking.ask(self._client, asked)
             self.findings = await asyncio.to_thread(judged, facts)
             self.not_asked, self.problem = facts.not_asked, ""
         except (OttlaError, TimeoutError) as error:
@@ -67,6 +70,10 @@ class Diagnosing:
             self.clock = time.strftime("%H:%M:%S")
             self._ended_s = time.monotonic()
             self._fresh_s = max(FRESH_S, PAUSES * (self._ended_s - began_s - WATCH_S))
+
+    def _made_here(self) -> bool:
+        cluster = None if self._folder is None else self._folder.load()
+        return cluster is not None and not cluster.zookeeper.external
 
     async def stop(self) -> None:
         """End what is being asked."""

@@ -17,6 +17,14 @@ from ottla.console.state import Console, console_of
 from ottla.model.errors import ErrorCode, OttlaError
 
 PAGE_S = 30.0
+LISTS = {
+    "/topic": "/topics",
+    "/message": "/messages",
+    "/group": "/groups",
+    "/broker": "/",
+    "/transaction": "/transactions",
+}
+"""Where a page of one thing leads when no thing is named: to the list of them."""
 NOT_FOUND = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND}
 
 
@@ -44,6 +52,8 @@ def endpoint(made_by: Environment, handler: Handler) -> Callable[[Request], Awai
         console.watcher.want()
         posted = request.method == "POST"
         fields = request.state.form if posted else request.query_params.multi_items()
+        if not posted and not fields and request.url.path in LISTS:
+            return redirect(LISTS[request.url.path])
         try:
             async with asyncio.timeout(PAGE_S):
                 page = await handler(console, Asked(fields))

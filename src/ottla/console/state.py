@@ -91,7 +91,7 @@ def console_for(
         client,
         folder,
         watcher,
-        Diagnosing(client),
+        Diagnosing(client, folder),
         Snapshots(client),
         probe,
         Sessions(),

@@ -282,6 +282,10 @@ class LogManager:
         if self.on_dir_failure is not None:
             self.on_dir_failure(log_dir.path)
 
+    def why_offline(self, path: str) -> str:
+        """Return the error that took a log dir offline; empty where none did."""
+        return self._dirs[path].offline or ""
+
     @contextlib.contextmanager
     def _offline_on_error(self, log_dir: LogDir) -> Iterator[None]:
         try:

@@ -117,6 +117,11 @@ PLANTED = {
         changed(log_dirs=[LogDirFacts(1, "/d", "", 100 * GB, 50 * GB, 60 * GB)]),
         ("broker 1: /d",),
     ),
+    "disk-full": (
+        Severity.error,
+        changed(log_dirs=[LogDirFacts(1, "/d", "", 100 * GB, 0, GB, "0 bytes free on /d")]),
+        ("broker 1: /d",),
+    ),
     "strays": (
         Severity.warning,
         changed(strays=[Stray(1, "/d/u-0.1-stray", "u-0", "x", 5, "then", "later")]),

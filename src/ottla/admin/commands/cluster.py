@@ -270,6 +270,8 @@ def print_status(status: "Status") -> None:
     if status.zookeeper:
         state = "up" if status.zookeeper_running else "down"
         print_line(f"ZooKeeper {status.zookeeper} ({status.zookeeper_server}): {state}")
+    if status.disk:
+        print_line(f"disk: {status.disk}")
     for b in status.brokers:
         if b.reason:
             print_line(f"broker {b.id}: {b.reason}")

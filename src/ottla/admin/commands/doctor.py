@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ottla.admin.diagnosis.facts import Finding
 
 EXIT_WRONG = 1
+UNSETTLED = "3s"
 MOST_S = 3600.0
 UNDER_THE_WORDS = 7
 """As many blanks as `found: ` is long."""
@@ -51,9 +52,14 @@ def doctor(
         Option(metavar="FINDING", help="Carry out the fix of this finding; may be repeated"),
     ] = None,
     watch: Annotated[
-        str,
-        Option("--for", metavar="TIME", help="How long ISRs are watched; groups need 15s"),
-    ] = "3s",
+        str | None,
+        Option(
+            "--for",
+            metavar="TIME",
+            help="How long ISRs and groups are watched; groups need 15s [3s if one of them is "
+            "unsettled]",
+        ),
+    ] = None,
     older_than: Annotated[
         str, Option(metavar="TIME", help="Transactions that are open for so long may hang")
     ] = "15m",
@@ -75,14 +81,20 @@ def doctor(
     from ottla.admin.diagnosis import asking  # noqa: PLC0415 - lazy
     from ottla.admin.operations.durations import parse_duration  # noqa: PLC0415 - lazy
 
-    (watch_ms,) = usage(parse_duration, [watch], "--for")
+    (watch_ms,) = usage(parse_duration, [watch or UNSETTLED], "--for")
     (older_ms,) = usage(parse_duration, [older_than], "--older-than")
     if watch_ms > MOST_S * 1000:
         raise UsageError(f"--for {watch}: at most {MOST_S / 3600:.0f}h")
     if fix:
         needs_yes(yes, "a fix changes the cluster")
-    settings = _zookeeper_settings(zookeeper_config, directory, bootstrap_server)
-    asked = asking.Asked(watch_ms / 1000, older_ms, zookeeper, settings)
+    asked = asking.Asked(
+        watch_ms / 1000,
+        older_ms,
+        zookeeper,
+        _zookeeper_settings(zookeeper_config, directory, bootstrap_server),
+        only_if_unsettled=watch is None,
+        made_here=_made_here(directory, bootstrap_server),
+    )
 
     async def question(client: Any) -> Any:
         return await asking.ask(client, asked)
@@ -122,6 +134,14 @@ def _zookeeper_settings(
         return {}
     settings: Mapping[str, str] = found.folder.zookeeper(found.folder.existing()).settings
     return settings
+
+
+def _made_here(directory: Path | None, bootstrap_server: str | None) -> bool:
+    """Return whether `ottla up` made the cluster, ZooKeeper included."""
+    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
+
+    found = where(bootstrap_server, directory)
+    return found.address is None and not found.folder.existing().zookeeper.external
 
 
 def judged(facts: Any) -> "list[Finding]":

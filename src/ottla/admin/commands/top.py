@@ -42,7 +42,9 @@ def top(
         looking = Looking(client, _metrics(directory, bootstrap_server))
         if screen:
             from ottla.admin.top.screen import Top  # noqa: PLC0415 - lazy
+            from ottla.admin.waits import silence  # noqa: PLC0415 - lazy
 
+            silence()
             await Top(looking.look, interval, _explainer(directory, bootstrap_server)).run_async()
         else:
             await _lines(looking, interval, count, json=structured(output))

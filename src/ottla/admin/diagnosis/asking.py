@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.admin.diagnosis import left_strays
+from ottla.admin.diagnosis.clients import REBALANCING
 from ottla.admin.diagnosis.facts import (
     Descriptors,
     Facts,
@@ -24,7 +25,7 @@ from ottla.admin.diagnosis.facts import (
     Throttle,
     TopicSettings,
 )
-from ottla.admin.local import processes
+from ottla.admin.local import disk_space, processes
 from ottla.admin.operations import (
     cluster_snapshot,
     configs,
@@ -69,6 +70,11 @@ class Asked(NamedTuple):
     zookeeper: str | None = None
     zookeeper_settings: Mapping[str, str] = MappingProxyType({})
     """How to connect to it, as brokers have it."""
+    only_if_unsettled: bool = False
+    """Do not watch a cluster whose replicas are in sync, whose brokers agree and whose groups do
+    not rebalance: nothing of it would change."""
+    made_here: bool = False
+    """Whether `ottla up` made the cluster, ZooKeeper included, on one machine."""
 
 
 class _GroupLook(NamedTuple):
@@ -83,6 +89,7 @@ async def ask(client: Client, asked: Asked) -> Facts:
     facts = Facts(
         response.controller_id,
         {b.node_id: b.rack for b in sorted(response.brokers, key=lambda b: b.node_id)},
+        made_here=asked.made_here,
     )
     addresses = {b.node_id: (b.host, b.port) for b in response.brokers}
 
@@ -100,11 +107,15 @@ async def ask(client: Client, asked: Asked) -> Facts:
 
     await part("groups", look_at_groups)
     began_s = time.monotonic()
-    with waiting(f"ISRs are watched for {asked.watch_s:g} s (--for)"):
-        await _watch(client, facts, asked.watch_s)
+    facts.partitions = _partitions(response)
+    watch_s = asked.watch_s
+    if asked.only_if_unsettled and _settled(facts, first_views, first_groups):
+        watch_s = 0.0
+    with waiting(f"ISRs are watched for {watch_s:g} s (--for)"):
+        await _watch(client, facts, watch_s)
     await part("settings of topics", lambda: _topic_settings(client, facts))
     await part("reassignments", lambda: _moves(client, facts))
-    await part("log dirs", lambda: _log_dirs(client, facts))
+    await part("log dirs", lambda: _log_dirs(client, facts, addresses))
     await part("strays", lambda: _strays(client, facts, addresses))
     await part("throttles", lambda: _throttles(client, facts))
     await part("transactions", lambda: _hanging(client, facts, asked.older_than_ms))
@@ -148,6 +159,16 @@ def _partitions(response: MetadataResponse) -> dict[TopicPartition, PartitionFac
     }
 
 
+def _settled(facts: Facts, views: dict[int, View], groups: dict[str, _GroupLook]) -> bool:
+    """Return whether nothing that was seen would be seen otherwise in a few seconds."""
+    return (
+        views.keys() == facts.brokers.keys()
+        and all(view == views[min(views)] for view in views.values())
+        and all(set(p.isr) == set(p.replicas) for p in facts.partitions.values())
+        and not any(look.state in REBALANCING for look in groups.values())
+    )
+
+
 async def _watch(client: Client, facts: Facts, watch_s: float) -> None:
     """Look at the ISRs again and again, and count their changes."""
     began_s = time.monotonic()
@@ -177,15 +198,21 @@ async def _moves(client: Client, facts: Facts) -> None:
     facts.moves = {tp: move.adding for tp, move in (await reassign.in_progress(client)).items()}
 
 
-async def _log_dirs(client: Client, facts: Facts) -> None:
+async def _log_dirs(client: Client, facts: Facts, addresses: dict[int, tuple[str, int]]) -> None:
     described = await log_dirs.describe(client, facts.brokers)
     largest: dict[tuple[int, str], int] = {}
     for replica in described.replicas:
         where = replica.broker, replica.path
         largest[where] = max(replica.size, largest.get(where, 0))
     facts.moving_log_dirs = log_dirs.moving(described)
+    here = {b for b, (host, _) in addresses.items() if host.startswith(LOOPBACK)}
     facts.log_dirs = [
-        LogDirFacts(*found, largest.get((found.broker, found.path), 0)) for found in described.dirs
+        LogDirFacts(
+            *found,
+            largest.get((found.broker, found.path), 0),
+            (disk_space.problem(found.path) or "") if found.broker in here else "",
+        )
+        for found in described.dirs
     ]
 
 

@@ -56,14 +56,29 @@ def _log_dirs(facts: Facts) -> Iterator[Finding]:
     if failed:
         yield Finding(
             "log-dir-failed", Severity.error, [f"broker {d.broker}: {d.path}" for d in failed],
-            "; ".join(f"broker {d.broker}, {d.path}: {d.problem}" for d in failed),
+            "; ".join(
+                f"broker {d.broker}, {d.path}: {d.problem}"
+                + (f" ({d.shortage})" if d.shortage else "")
+                for d in failed
+            ),
             "replicas of a log dir that failed are offline until the broker is restarted with it",
             "replace or repair the disk, then restart the broker",
+        )  # fmt: skip
+    none = [d for d in facts.log_dirs if d.shortage and not d.problem]
+    if none:
+        first = none[0]
+        yield Finding(
+            "disk-full", Severity.error, [f"broker {d.broker}: {d.path}" for d in none],
+            f"broker {first.broker}: {first.shortage}",
+            "the next write fails and takes the log dir offline, with all replicas in it",
+            "free some space there, or mount it writable, and restart brokers whose log dir failed",
         )  # fmt: skip
     full = [
         d
         for d in facts.log_dirs
-        if d.total > 0 and (d.usable < d.total * LEAST_FREE or d.usable < d.largest_replica)
+        if d.total > 0
+        and not d.shortage
+        and (d.usable < d.total * LEAST_FREE or d.usable < d.largest_replica)
     ]
     if full:
         first = full[0]
@@ -163,7 +178,7 @@ def _zookeepers(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
     servers = {b: connect.partition("/")[0].split(",") for b, connect in facts.zookeepers.items()}
     few = {b: names for b, names in servers.items() if len(names) < ENSEMBLE}
-    if few:
+    if few and not facts.made_here:  # one machine: more servers on it would go with it
         broker, names = next(iter(few.items()))
         yield Finding(
             "few-zookeepers", Severity.risk, [f"broker {b}" for b in few],

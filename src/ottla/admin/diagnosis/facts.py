@@ -70,6 +70,8 @@ class LogDirFacts(NamedTuple):
     total: int
     usable: int
     largest_replica: int = 0
+    shortage: str = ""
+    """Why nothing can be written there, of a broker of this machine: no request tells of inodes."""
 
 
 class Stray(NamedTuple):
@@ -130,6 +132,8 @@ class Facts:
     controller: int
     brokers: dict[int, str | None]
     """Live brokers with their racks."""
+    made_here: bool = False
+    """Whether `ottla up` made the cluster on one machine, for trying it."""
     partitions: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
     settings: dict[str, TopicSettings] = field(default_factory=dict)
     views: dict[int, dict[TopicPartition, tuple[int, int]]] = field(default_factory=dict)

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ottla.admin.local import disk_space, processes
 from ottla.admin.local.processes import ProcessId, alive, is_ours, paused
 from ottla.admin.process import ended_in_order
 from ottla.model.errors import OttlaError
@@ -378,7 +379,15 @@ class ClusterDir:
         """Return what to do when no broker can be asked."""
         if any(b.paused for b in cluster.brokers):
             return f"all running brokers of {self} are paused; see `ottla broker resume`"
+        full = self.disk_problem(cluster)
+        if full is not None:
+            return f"no broker of {self} runs: {full}; free some space there, then `ottla up`"
         return f"no broker of {self} runs; start them with `ottla up`"
+
+    def disk_problem(self, cluster: LocalCluster) -> str | None:
+        """Return why processes of this folder cannot write, as `0 bytes free on PATH`."""
+        data = [self.data_dir(broker.id) for broker in cluster.brokers]
+        return disk_space.problem_of([self.path, self.zookeeper_dir, *data])
 
     def zookeeper_problem(self) -> str | None:
         """Return what is wrong if the cluster's ZooKeeper does not run or does not respond."""
@@ -408,6 +417,10 @@ class ClusterDir:
             return line.removeprefix(REASON)
         if line.endswith("shut down"):
             return "it was stopped"
+        if line.endswith("MemoryError"):
+            return "out of memory"
+        if processes.killed_for_memory(broker.process.pid):
+            return "the kernel killed it: out of memory"
         return f"it ended without a message (kill -9, out of memory?); last line of its log: {line}"
 
 

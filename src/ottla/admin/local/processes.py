@@ -20,6 +20,8 @@ import msgspec
 from ottla.admin.waits import waiting
 from ottla.model.errors import StartupError
 
+KMSG_BYTES = 8192
+"""of one record of the kernel's log, and more"""
 POLL_S = 0.02
 PS_WAIT_S = 5
 EXEC_WAIT_S = 1.0
@@ -239,6 +241,26 @@ def send_signal(process: ProcessId, number: int) -> bool:
         if held is not None:
             os.close(held)
     return True
+
+
+def killed_for_memory(pid: int) -> bool:
+    """Return whether the kernel's log says that it killed this process for lack of memory.
+
+    False where the log cannot be read: many systems let only root do so.
+    """
+    try:
+        log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        while line := os.read(log, KMSG_BYTES):
+            if b"Killed process %d (" % pid in line:
+                return True
+    except OSError:  # BlockingIOError: that was all; another one: records were overwritten
+        return False
+    finally:
+        os.close(log)
+    return False
 
 
 def wait_gone(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessId]:

@@ -70,12 +70,15 @@ class Status(msgspec.Struct):
     zookeeper_server: str | None = None
     """own, embedded-java, or external"""
     problem: str | None = None
+    disk: str | None = None
+    """Why the processes of the folder cannot write: a full disk, for one."""
 
     @property
     def healthy(self) -> bool:
         """Whether all brokers live, there is a controller and every partition is healthy."""
         return (
             self.problem is None
+            and self.disk is None
             and self.controller is not None
             and self.zookeeper_running is not False
             and all(b.alive and not b.paused for b in self.brokers)
@@ -133,6 +136,7 @@ def of_folder(folder: ClusterDir) -> Status:
     else:
         status.problem = folder.nothing_runs(cluster)
     _add_processes(status, cluster, folder)
+    status.disk = folder.disk_problem(cluster)
     for broker in status.brokers:
         if broker.pid is not None and not broker.paused:
             broker.metrics = metrics_of(folder.metrics_socket(broker.id))

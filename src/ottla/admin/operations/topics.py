@@ -83,9 +83,11 @@ async def create_topic(
     assignment: Sequence[Sequence[int]] = (),
     validate_only: bool = False,
     timeout_ms: int = CREATE_TIMEOUT_MS,
-) -> None:
+) -> tuple[int, int]:
     """Create a topic; -1 leaves a count to the brokers' defaults.
 
+    Return how many partitions, and replicas of each, the brokers gave it, or would with
+    `validate_only`; -1 where they do not tell (KIP-525, from Kafka 2.4 on).
     `assignment`: the brokers of each partition, the preferred leader first; the counts are -1 then.
     """
     problem = topic_name_problem(name)
@@ -116,6 +118,7 @@ async def create_topic(
                 with_way_out(f"topic {name} was not created: {why}", result.error_code),
                 ErrorCode(result.error_code),
             )
+    return response.topics[0].num_partitions, response.topics[0].replication_factor
 
 
 async def _check_brokers(client: Client, assignment: Sequence[Sequence[int]]) -> None:

@@ -30,7 +30,7 @@ async def create(console: Console, asked: Asked) -> Page | Response:
     partitions = asked.number("partitions", DEFAULT, 1, MOST_PARTITIONS)
     replicas = asked.number("replicas", DEFAULT, 1, MOST_REPLICAS)
     agreed = asked.has("do")
-    await topics.create_topic(
+    counts = await topics.create_topic(
         console.client, name, partitions=partitions, replication_factor=replicas,
         validate_only=not agreed,
     )  # fmt: skip
@@ -38,6 +38,10 @@ async def create(console: Console, asked: Asked) -> Page | Response:
         await _until_known(console, name)
         return redirect(path("topic", name=name))
     default = "the brokers' default"
+    told = [
+        str(asked_for) if asked_for > 0 else f"{told} ({default})" if told > 0 else default
+        for asked_for, told in zip((partitions, replicas), counts, strict=True)
+    ]
     fields = [("name", name)]
     fields += [
         (k, str(n)) for k, n in (("partitions", partitions), ("replicas", replicas)) if n > 0
@@ -47,7 +51,7 @@ async def create(console: Console, asked: Asked) -> Page | Response:
             "New topic",
             ["The brokers would accept it; nothing is changed yet."],
             ("topic", "partitions", "replicas of each"),
-            [(name, max(partitions, 0) or default, max(replicas, 0) or default)],
+            [(name, *told)],
             "/topics/create",
             fields,
             f"Create {name}",

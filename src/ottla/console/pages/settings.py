@@ -22,8 +22,8 @@ def default_of(setting: Setting) -> str | None:
 
 def resource(asked: Asked) -> tuple[int, str, str]:
     """Return kind, name, and both as a person says them; an empty name is all brokers."""
-    kind = KINDS[asked.choice("kind", KINDS, "topic")]
     name = asked.text("name")
+    kind = KINDS[asked.choice("kind", KINDS, "topic" if name else "broker")]
     if kind == configs.TOPIC and not name:
         raise BadRequestError("name: no topic is given")
     if kind == configs.BROKER and name and not (name.isascii() and name.isdigit()):
@@ -43,7 +43,8 @@ async def page(console: Console, asked: Asked) -> Page:
     look = await console.watcher.look() if kind == configs.BROKER else None
     values = {
         "brokers": () if look is None else sorted(look.brokers)[:MOST_BROKERS],
-        "kind": asked.text("kind", "topic"), "name": name, "shown": shown, "rows": rows,
+        "kind": "topic" if kind == configs.TOPIC else "broker",
+        "name": name, "shown": shown, "rows": rows,
         "q": wanted, "only_set": only_set,
     }  # fmt: skip
     return Page("settings.html", {"title": f"Settings of {shown}", **values})

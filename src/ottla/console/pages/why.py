@@ -78,7 +78,9 @@ def _explain(folder: ClusterDir, tp: TopicPartition) -> _Explained:
     files = journals.find([folder.path])
     damage = commands.take_all(files, None, take, wanted=journals.about(tp))
     if not history.seen:
-        raise unknown_partition(tp, history.cluster)
+        of_all = PartitionHistory(tp)  # which topics there are, other lines tell
+        commands.take_all(files, None, of_all.take)
+        raise unknown_partition(tp, of_all.cluster)
     drawn = timeline.about(tp.topic, tp.partition)
     cluster = folder.load()
     if cluster is not None and any(broker.running for broker in cluster.brokers):
