@@ -43,7 +43,8 @@ def one_line(done, code, *words):
     """Check that a command failed as it should: a code, one line that has all of these words."""
     assert done.returncode == code, done
     assert "Traceback" not in done.stderr
-    assert done.stderr.count("\n") == 1, done.stderr
+    said = [line for line in done.stderr.splitlines() if not line.startswith("waiting: ")]
+    assert len(said) == 1, done.stderr
     for word in words:
         assert word in done.stderr, done.stderr
 
@@ -261,16 +262,16 @@ def test_a_full_disk_that_ended_the_brokers_is_named(tmp_path):
     if done.returncode == 99:
         pytest.skip(f"no tmpfs can be mounted: {done.stderr}")
     assert done.returncode == 0, (tmp_path / "up").read_text()
-    full = f"0 bytes free on {folder}/data"
-    assert f"disk: {full}\n" in (tmp_path / "full").read_text()
+    full = re.compile(rf"^disk: [\d,]+ bytes free on {folder}/data$", re.MULTILINE)
+    assert full.search((tmp_path / "full").read_text())
     diagnosed = (tmp_path / "diagnosed").read_text()
     assert re.search(rf"\d bytes free on {folder}/data", diagnosed), "the brokers run or do not"
     status = (tmp_path / "status").read_text()
-    assert re.search(rf"^disk: [\d,]+ bytes free on {folder}/data$", status, re.MULTILINE)
+    assert full.search(status)
     last = f"broker 0: no log dir is usable any more; the last was {folder}/data/broker-0/data: "
     assert f"{last}[Errno 28] No space left on device\n" in status, status
     doctor = (tmp_path / "doctor").read_text()
-    assert re.search(rf"no broker of {folder}/data runs: [\d,]+ bytes free on {folder}/data", doctor)
+    assert re.search(rf"no broker of {folder}/data runs: [\d,]+ bytes free on ", doctor)
 
 
 # E, J, K: streams and interrupts --------------------------------------------------------------

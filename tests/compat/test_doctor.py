@@ -526,6 +526,12 @@ def test_a_disk_that_fills_and_fails(small_disk):
     assert found["disk-filling"]["subjects"] == [f"broker 0: {cluster.disk}"]
     assert "log-dir-failed" not in found
     with filler.open("ab") as file:
+        found = os.statvfs(cluster.disk)
+        file.write(bytes(found.f_bavail * found.f_frsize - 2**20))
+    found = doctor(cluster)
+    assert found["disk-full"]["subjects"] == [f"broker 0: {cluster.disk}"]
+    assert "disk-filling" not in found
+    with filler.open("ab") as file:
         while True:
             try:
                 os.write(file.fileno(), bytes(4096))

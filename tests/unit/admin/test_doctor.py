@@ -10,6 +10,7 @@ import pytest
 from ottla.admin.arguments.tree import find
 from ottla.admin.command_table import all_commands
 from ottla.admin.commands.doctor import judged
+from ottla.admin.diagnosis import asking
 from ottla.admin.diagnosis.facts import (
     Descriptors,
     Facts,
@@ -190,6 +191,34 @@ def test_a_controller_that_does_not_respond_is_none():
     found = judged(changed(silent=[1]))
     assert [f.name for f in found] == ["no-controller", "silent-broker"]
     assert "broker 1 is named as the controller" in found[0].evidence
+
+
+def test_one_zookeeper_is_no_risk_where_ottla_up_made_the_cluster():
+    facts = changed(zookeepers={1: "127.0.0.1:2181"})
+    assert [f.name for f in judged(facts)] == ["few-zookeepers"]
+    facts.made_here = True
+    assert judged(facts) == []
+
+
+@pytest.mark.parametrize(
+    ("seen", "settled"),
+    [
+        ({}, True),
+        ({"views": {1: {TP: (1, 5)}}}, False),
+        ({"views": {1: {TP: (1, 5)}, 2: {TP: (1, 4)}, 3: {TP: (1, 5)}}}, False),
+        ({"isr": (1, 2)}, False),
+        ({"state": "PreparingRebalance"}, False),
+        ({"state": "CompletingRebalance"}, False),
+        ({"state": "Empty"}, True),
+    ],
+)
+def test_a_cluster_that_is_settled_is_not_watched(seen, settled):
+    """Nothing of it would be otherwise in three seconds: they were most of a diagnosis."""
+    facts = changed()
+    facts.partitions = {TP: PartitionFacts(1, 5, (1, 2, 3), seen.get("isr", (3, 2, 1)))}
+    views = seen.get("views", {key: {TP: (1, 5)} for key in facts.brokers})
+    groups = {"g": asking._GroupLook(seen.get("state", "Stable"), 1, {})}
+    assert asking._settled(facts, views, groups) is settled
 
 
 def test_each_finding_is_planted_here_and_in_real_clusters():

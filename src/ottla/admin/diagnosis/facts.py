@@ -132,8 +132,6 @@ class Facts:
     controller: int
     brokers: dict[int, str | None]
     """Live brokers with their racks."""
-    made_here: bool = False
-    """Whether `ottla up` made the cluster on one machine, for trying it."""
     partitions: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
     settings: dict[str, TopicSettings] = field(default_factory=dict)
     views: dict[int, dict[TopicPartition, tuple[int, int]]] = field(default_factory=dict)
@@ -167,6 +165,8 @@ class Facts:
     Metadata names a dead one until its session ends, and as long as there is no controller."""
     not_asked: list[str] = field(default_factory=list)
     """What could not be found out, and why."""
+    made_here: bool = False
+    """Whether `ottla up` made the cluster on one machine, for trying it."""
 
 
 def some(subjects: Sequence[object]) -> str:
