@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import socketserver
 import subprocess
 import sys
@@ -17,9 +18,12 @@ from ottla.admin import cli, output, waits
 from ottla.admin.arguments.declaring import asks_cluster
 from ottla.admin.arguments.tree import Group
 from ottla.admin.command_table import add, all_commands
+from ottla.admin.local import brokers, processes
+from ottla.admin.local import cluster as local_cluster
+from ottla.admin.local.cluster_dir import LocalBroker, LocalCluster, LocalZooKeeper
 from ottla.admin.operations import consume
 from ottla.explain.entries import of_other_rooms
-from ottla.model.errors import ErrorCode
+from ottla.model.errors import ErrorCode, OttlaError, StartupError
 from ottla.wire.apis import APIS
 from ottla.wire.codec import encode_response
 from ottla.wire.headers import decode_request_header, response_header
@@ -244,9 +248,11 @@ def told(monkeypatch, tmp_path):
 
         monkeypatch.setattr(output, "complain", complain)
         words = typed.format(**names).split()
+        if server is not None:
+            words += ["--bootstrap-server", f"127.0.0.1:{server.port}"]
         running.set()
         try:
-            cli.main([*words, "--bootstrap-server", f"127.0.0.1:{server.port}"])
+            cli.main(words)
         except KeyboardInterrupt:  # a moment late
             pass
         finally:
@@ -367,6 +373,78 @@ def test_a_wait_is_said_again_when_its_text_changes_and_only_then(monkeypatch):
         wait.text = "a"
         until(lambda: wait.said == "a", 10, "said again, for this one changed")
     assert lines == ["waiting: a", "waiting: b", "waiting: a"]
+
+
+# --- waits of a cluster on this machine -----------------------------------------------------------
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    """Return the lines that are said, as while a command runs."""
+    found = []
+    monkeypatch.setattr(output, "waits_told", set())
+    monkeypatch.setattr(output, "complain", found.append)
+    monkeypatch.setattr(waits, "LONG_S", 0.1)
+    monkeypatch.setattr(waits, "LOOK_EVERY_S", 0.02)
+    return found
+
+
+class Folder:
+    """What of a cluster's folder is asked for; its brokers are at one address."""
+
+    def __init__(self, port):
+        self.port = port
+
+    def bootstrap(self):
+        return f"127.0.0.1:{self.port}"
+
+    def security(self):
+        return None
+
+    def last_words(self, _broker):
+        return "nothing"
+
+
+def test_replicas_that_a_restart_waits_for_are_named(serve, lines):
+    server = serve(API_VERSIONS, METADATA)
+    server.isr = [1]
+    with pytest.raises(OttlaError, match="not in sync after"):
+        brokers._wait_in_sync(Folder(server.port), 0.6, "it goes on")
+    missing = "2 partitions (such as t-0) lack replicas in sync: broker 2 (2)"
+    assert f"waiting: {missing}" in lines
+
+
+def test_a_broker_that_does_not_join_is_named(serve, lines):
+    server = serve(API_VERSIONS, METADATA)
+    local = [LocalBroker(n, server.port) for n in (1, 3)]
+    cluster = LocalCluster(LocalZooKeeper("127.0.0.1:1"), local)
+    with pytest.raises(StartupError, match=r"brokers \[3\] did not join"):
+        local_cluster.wait_until_serving(Folder(server.port), cluster, {}, 0.6)
+    assert "waiting: broker 3 to join the cluster" in lines
+
+
+def test_a_broker_that_does_not_listen_is_named(lines):
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # and does not listen
+        (port,) = held.getsockname()[1:]
+        cluster = LocalCluster(LocalZooKeeper("127.0.0.1:1"), [LocalBroker(7, port)])
+        with pytest.raises(OttlaError):
+            local_cluster.wait_until_serving(Folder(port), cluster, {}, 0.4)
+    assert lines[0] == "waiting: broker 7 to listen"
+
+
+def test_a_process_that_does_not_exit_is_named(lines):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        found = processes.identify(process.pid)
+        assert processes.wait_gone([found], 0.4) == [found]
+        process.kill()
+    assert lines == [f"waiting: process {process.pid} to exit, for 0.4 s at most"]
+
+
+def test_a_zookeeper_that_is_silent_is_named(serve, told):
+    server = serve()
+    waited, _ = told(None, f"znode ls / --zookeeper 127.0.0.1:{server.port} --dir {{plan}}x")
+    assert waited == [f"ZooKeeper at 127.0.0.1:{server.port} has not answered"]
 
 
 def test_a_wait_is_said_within_two_seconds_once_and_not_when_quiet(serve):
