@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None, others: Mapping[str, Node] | No
         return _failed(error)
     finally:
         output.quiet = output.verbose = False
-        output.waits_told = None
+        output.waits_printed = None
 
 
 def _failed(error: Exception) -> int:
@@ -95,7 +95,7 @@ def _run(path: list[str], node: Node, words: list[str]) -> int:
         return EXIT_OK
     output.quiet = "quiet" in parsed.everywhere
     output.verbose = "verbose" in parsed.everywhere
-    output.waits_told = set()
+    output.waits_printed = set()
     if asks:
         connection.options(
             profile=parsed.arguments.pop("profile"),

@@ -17,7 +17,7 @@ from ottla.model.printable import printable
 quiet = verbose = False
 """What --quiet and --verbose set for every command."""
 
-waits_told: set[str] | None = None
+waits_printed: set[str] | None = None
 """What the command has printed of its waits (`waits`); None while no command runs."""
 
 _tabs = False

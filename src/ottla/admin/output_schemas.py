@@ -462,6 +462,7 @@ SCHEMAS: dict[str, Schema] = {
         ),
         runs=NUMBER, simulated_hours=FRACTION, faults=NUMBER, acknowledged=NUMBER,
         longest_gap_seconds=FRACTION,
+        known_losses=_many(_object(settings=TEXT, hours=FRACTION, chance=FRACTION)),
         remedy=_or_null(
             _object(
                 changes=_by_name(TEXT), helps=FLAG, broken=TEXTS, simulated_hours=FRACTION,

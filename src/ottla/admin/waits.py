@@ -16,7 +16,7 @@ from ottla.admin import output
 
 LONG_S = 2.0
 LOOK_EVERY_S = 0.2
-MOST_TOLD = 1000
+MOST_KEPT = 1000
 MOST_LINES = 3
 """Of one look: a hundred partitions may wait for the same reason."""
 
@@ -55,7 +55,7 @@ class _Watch:
         self._looks = False
 
     def add(self, wait: Wait) -> None:
-        if output.waits_told is None:
+        if output.waits_printed is None:
             return
         with self._lock:
             self._active[wait] = None
@@ -74,10 +74,10 @@ class _Watch:
                 if not self._active:
                     self._looks = False
                     return
-                if output.waits_told is not None and not output.quiet:
-                    _print(self._due(time.monotonic(), output.waits_told))
+                if output.waits_printed is not None and not output.quiet:
+                    _print(self._due(time.monotonic(), output.waits_printed))
 
-    def _due(self, now_s: float, told: set[str]) -> list[str]:
+    def _due(self, now_s: float, printed: set[str]) -> list[str]:
         lines: list[str] = []
         for wait in self._active:
             if now_s - max(wait.since_s, wait.said_s) < LONG_S:
@@ -85,12 +85,12 @@ class _Watch:
             text = wait.text if isinstance(wait.text, str) else wait.text()
             if not text or text == wait.said:
                 continue
-            if wait.said or text not in told:  # else a request is repeated, and waits once more
+            if wait.said or text not in printed:  # else a request is repeated, and waits once more
                 lines.append(text)
             wait.said, wait.said_s = text, now_s
-            if len(told) >= MOST_TOLD:
-                told.clear()
-            told.add(text)
+            if len(printed) >= MOST_KEPT:
+                printed.clear()
+            printed.add(text)
         return lines
 
 
@@ -112,7 +112,7 @@ _watch = _Watch()
 
 def silence() -> None:
     """Print nothing more: a screen or pages say what they lack."""
-    output.waits_told = None
+    output.waits_printed = None
 
 
 def waiting(text: Text = "") -> Wait:

@@ -77,7 +77,7 @@ class Waiting(Protocol):
 
 
 class Wait:
-    """A wait that tells nobody."""
+    """A wait that is not reported."""
 
     __slots__ = ("text",)
 

@@ -347,7 +347,7 @@ def test_produce_says_what_may_have_been_written(serve, told):
 
 def test_of_many_waits_a_few_are_said(monkeypatch):
     lines = []
-    monkeypatch.setattr(output, "waits_told", set())
+    monkeypatch.setattr(output, "waits_printed", set())
     monkeypatch.setattr(output, "complain", lines.append)
     monkeypatch.setattr(waits, "LONG_S", 0.0)
     with contextlib.ExitStack() as stack:
@@ -359,7 +359,7 @@ def test_of_many_waits_a_few_are_said(monkeypatch):
 
 def test_a_wait_is_said_again_when_its_text_changes_and_only_then(monkeypatch):
     lines = []
-    monkeypatch.setattr(output, "waits_told", set())
+    monkeypatch.setattr(output, "waits_printed", set())
     monkeypatch.setattr(output, "complain", lines.append)
     monkeypatch.setattr(waits, "LONG_S", 0.05)
     monkeypatch.setattr(waits, "LOOK_EVERY_S", 0.01)
@@ -382,7 +382,7 @@ def test_a_wait_is_said_again_when_its_text_changes_and_only_then(monkeypatch):
 def lines(monkeypatch):
     """Return the lines that are said, as while a command runs."""
     found = []
-    monkeypatch.setattr(output, "waits_told", set())
+    monkeypatch.setattr(output, "waits_printed", set())
     monkeypatch.setattr(output, "complain", found.append)
     monkeypatch.setattr(waits, "LONG_S", 0.1)
     monkeypatch.setattr(waits, "LOOK_EVERY_S", 0.02)

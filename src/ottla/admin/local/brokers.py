@@ -244,7 +244,7 @@ def _wait_for_one(
     That is the first, or one that lags. With none left it waits for those that are restarted.
     """
     began = time.monotonic()
-    with waiting() as told:
+    with waiting() as reported:
         while True:
             # Of the broker itself only if no other can be asked: it may not know what happened.
             asked = _serving(folder, without=left[0].id if left else None)
@@ -269,7 +269,7 @@ def _wait_for_one(
                         problem = _lacking(lacking)
             if time.monotonic() - began >= timeout_s:
                 raise OttlaError(f"not in sync after {timeout_s:g} s: {problem}; {_then(left)}")
-            told.text = problem
+            reported.text = problem
             time.sleep(POLL_S)
 
 

@@ -38,9 +38,9 @@ async def create(console: Console, asked: Asked) -> Page | Response:
         await _until_known(console, name)
         return redirect(path("topic", name=name))
     default = "the brokers' default"
-    told = [
-        str(asked_for) if asked_for > 0 else f"{told} ({default})" if told > 0 else default
-        for asked_for, told in zip((partitions, replicas), counts, strict=True)
+    shown = [
+        str(asked_for) if asked_for > 0 else f"{real} ({default})" if real > 0 else default
+        for asked_for, real in zip((partitions, replicas), counts, strict=True)
     ]
     fields = [("name", name)]
     fields += [
@@ -51,7 +51,7 @@ async def create(console: Console, asked: Asked) -> Page | Response:
             "New topic",
             ["The brokers would accept it; nothing is changed yet."],
             ("topic", "partitions", "replicas of each"),
-            [(name, *told)],
+            [(name, *shown)],
             "/topics/create",
             fields,
             f"Create {name}",

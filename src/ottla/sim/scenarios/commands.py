@@ -256,7 +256,7 @@ def _one_run(
     with Worker(scenario) as worker:
         run = worker.run(Job(seed, numbers, seconds))
     found.take(run)
-    findings = report.Findings(scenario, found, {})
+    findings = report.Findings(scenario, found, {}, searched=False)
     for promise in found.first:
         findings.add(run, promise)
     return findings
@@ -332,6 +332,14 @@ def _document(findings: "Findings") -> dict[str, Any]:
         "faults": hours.faults,
         "acknowledged": hours.acknowledged,
         "longest_gap_seconds": round(hours.longest_gap_s, 1),
+        "known_losses": [
+            {
+                "settings": known.settings,
+                "hours": known.hours,
+                "chance": round(report.chance(known, hours.seconds), 3),
+            }
+            for known in report.KNOWN_LOSSES
+        ],
         "remedy": None
         if remedy is None
         else {

@@ -6,6 +6,8 @@ fetches nothing.
 
 from collections.abc import Iterator
 from html import escape
+from math import ceil, exp, log
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,6 +22,28 @@ from ottla.sim.scenarios.search import Hours, Remedy, broken_of
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bb8855", "#888888",
            "#999933")  # fmt: skip
 WIDTH, ROW = 1000, 20
+
+
+SURE = 0.95
+
+
+class KnownLoss(NamedTuple):
+    """Settings that lose records, and after how many simulated hours in the mean."""
+
+    settings: str
+    hours: float
+
+
+KNOWN_LOSSES = (
+    KnownLoss("min.insync.replicas=1, acks=all", 2.5),
+    KnownLoss("min.insync.replicas=2, acks=1", 0.2),
+)
+"""3 brokers, 3 replicas, 1 partition, all faults: `python benchmarks/sim_check.py` measures it."""
+
+
+def chance(known: KnownLoss, seconds: float) -> float:
+    """Return how likely a search of so many simulated seconds finds a loss that is so frequent."""
+    return 1 - exp(-seconds / 3600 / known.hours)
 
 
 class Counterexample(msgspec.Struct):
@@ -37,6 +61,8 @@ class Findings(msgspec.Struct):
     hours: Hours
     counterexamples: dict[str, Counterexample]
     remedy: Remedy | None = None
+    searched: bool = True
+    """False: one run was done again."""
 
     def add(self, run: Run, promise: str) -> None:
         """Note the counterexample of a promise."""
@@ -100,6 +126,27 @@ def remedy_text(remedy: Remedy) -> str:
     )
 
 
+def likelihood(findings: Findings) -> Iterator[str]:
+    """Yield how likely a counterexample would have been found, where none was."""
+    hours = findings.hours
+    if hours.first or not findings.searched:
+        return
+    yield ""
+    yield (
+        f"How likely a find was: settings that are known to lose records would have been caught in "
+        f"{hours_text(hours.seconds)} with a chance of"
+    )
+    for known in KNOWN_LOSSES:
+        yield (
+            f"  {chance(known, hours.seconds):4.0%}  {known.settings}: a loss in about "
+            f"{known.hours:g} hours"
+        )
+    rarest = max(known.hours for known in KNOWN_LOSSES)
+    enough = ceil(-log(1 - SURE) * rarest)
+    if hours.seconds < enough * 3600:
+        yield f"--hours {enough} catches each of them with {SURE:.0%}; a rarer loss takes more."
+
+
 def lines(findings: Findings) -> Iterator[str]:
     """Yield what follows the table of results."""
     hours = findings.hours
@@ -108,6 +155,7 @@ def lines(findings: Findings) -> Iterator[str]:
         f"{plural(hours.acknowledged, 'acknowledged record')}; longest time without an "
         f"acknowledged write: {hours.longest_gap_s:.0f} s"
     )
+    yield from likelihood(findings)
     shown: list[Run] = []
     for promise in findings.scenario.promises:
         found = findings.counterexamples.get(promise)
@@ -175,6 +223,7 @@ def page(findings: Findings) -> Iterator[str]:
         f"{plural(hours.faults, 'fault')} and {plural(hours.acknowledged, 'acknowledged record')}."
         f" The longest time without an acknowledged write was {hours.longest_gap_s:.0f} s.</p>"
     )
+    yield "".join(f"<p>{escape(line)}</p>" for line in likelihood(findings) if line)
     for found in findings.counterexamples.values():
         yield from _section(found)
     if findings.remedy is not None:

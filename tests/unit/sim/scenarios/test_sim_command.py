@@ -1,6 +1,7 @@
 """`ottla sim check` and `ottla sim scenario`, as programs."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,10 @@ from pathlib import Path
 import pytest
 
 from ottla.admin.output_schemas import SCHEMAS
+from ottla.sim.scenarios import report
+from ottla.sim.scenarios.scenario import Scenario
+from ottla.sim.scenarios.scenario_run import Run
+from ottla.sim.scenarios.search import Hours
 from support.schemas import problems
 from support.waiting import until
 
@@ -64,6 +69,24 @@ def test_none_found_is_said_with_the_hours(tmp_path):
     done = ottla_sim("check", str(mine), "--hours", "0.1")
     assert done.stdout.count("no counterexample in 0.1 simulated hours") == 4
     assert "min.insync.replicas=2" in done.stdout
+    assert "How likely a find was" in done.stdout
+
+
+def test_how_likely_a_find_was_is_said_where_none_was():
+    """As many simulated hours as one loss takes in the mean find it in 63 of 100 searches."""
+    rarest = max(known.hours for known in report.KNOWN_LOSSES)
+    hours = Hours(seconds=rarest * 3600)
+    said = list(report.likelihood(report.Findings(Scenario(), hours, {})))
+    assert any(line.startswith("   63%  min.insync.replicas=1") for line in said), said
+    enough = re.search(r"^--hours (\d+) catches each of them with 95%", said[-1])
+    assert 2.99 * rarest < int(enough[1]) < 3.1 * rarest + 1
+    hours.seconds = 4 * rarest * 3600
+    assert not any("--hours" in line for line in report.likelihood(
+        report.Findings(Scenario(), hours, {}))
+    )  # fmt: skip
+    assert list(report.likelihood(report.Findings(Scenario(), hours, {}, searched=False))) == []
+    hours.first["kept"] = Run(1)
+    assert list(report.likelihood(report.Findings(Scenario(), hours, {}))) == []
 
 
 def test_a_user_s_own_files(tmp_path):
