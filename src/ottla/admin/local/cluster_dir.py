@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ottla.admin.local import disk_space, processes
+from ottla.admin.local import processes
 from ottla.admin.local.processes import ProcessId, alive, is_ours, paused
 from ottla.admin.process import ended_in_order
 from ottla.model.errors import OttlaError
@@ -386,6 +386,8 @@ class ClusterDir:
 
     def disk_problem(self, cluster: LocalCluster) -> str | None:
         """Return why processes of this folder cannot write, as `0 bytes free on PATH`."""
+        from ottla.admin.local import disk_space  # noqa: PLC0415 - lazy
+
         data = [self.data_dir(broker.id) for broker in cluster.brokers]
         return disk_space.problem_of([self.path, self.zookeeper_dir, *data])
 
