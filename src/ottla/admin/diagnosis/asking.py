@@ -28,6 +28,7 @@ from ottla.admin.local import processes
 from ottla.admin.operations import (
     cluster_snapshot,
     configs,
+    group_descriptions,
     groups,
     left_over_throttles,
     log_dirs,
@@ -35,6 +36,7 @@ from ottla.admin.operations import (
     reassign,
     transactions,
 )
+from ottla.admin.operations.group_descriptions import SHARE
 from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.session import world
 from ottla.admin.zookeeper_session import ZooKeeper, opened
@@ -53,6 +55,8 @@ LOOK_EVERY_S = 0.5
 MOST_GROUPS = 1000
 BROKER_TIMEOUT_S = 5.0
 ZOOKEEPER_CONNECT = "zookeeper.connect"
+PROCESS_ROLES = "process.roles"
+"""Set on brokers of KRaft, and on no others."""
 RETENTION = "ottla.stray.retention.ms"
 LOOPBACK = ("127.", "::1", "localhost")
 
@@ -209,9 +213,11 @@ async def _throttles(client: Client, facts: Facts) -> None:
 async def _zookeeper_connects(client: Client, facts: Facts) -> None:
     for broker in facts.brokers:
         found = await configs.settings(
-            client, configs.BROKER, str(broker), [ZOOKEEPER_CONNECT], timeout_s=BROKER_TIMEOUT_S
-        )
+            client, configs.BROKER, str(broker), [ZOOKEEPER_CONNECT, PROCESS_ROLES],
+            timeout_s=BROKER_TIMEOUT_S,
+        )  # fmt: skip
         for setting in found:
+            facts.kraft |= setting.key == PROCESS_ROLES and bool(setting.value)
             if setting.key == ZOOKEEPER_CONNECT and setting.value:
                 facts.zookeepers[broker] = setting.value
 
@@ -232,6 +238,8 @@ async def _hanging(client: Client, facts: Facts, older_than_ms: int) -> None:
 
 async def _zookeeper(facts: Facts, asked: Asked) -> None:
     address = asked.zookeeper or next(iter(facts.zookeepers.values()), None)
+    if address is None and facts.kraft:
+        return
     if address is None:
         raise OttlaError("no broker names its zookeeper.connect; write --zookeeper HOST:PORT")
     try:
@@ -295,13 +303,14 @@ async def _descriptors(facts: Facts, addresses: dict[int, tuple[str, int]]) -> N
 
 
 async def _look_at_groups(client: Client, facts: Facts) -> dict[str, _GroupLook]:
-    listed = [g for g in await groups.list_groups(client) if g.protocol_type in ("consumer", "")]
+    every = await groups.list_groups(client, facts.not_asked)
+    listed = [g for g in every if g.protocol_type in groups.WITH_OFFSETS and g.type != SHARE]
     if len(listed) > MOST_GROUPS:
         facts.not_asked.append(f"{len(listed) - MOST_GROUPS:,} of {len(listed):,} groups")
     found: dict[str, _GroupLook] = {}
     for group in listed[:MOST_GROUPS]:
         try:
-            described = await groups.describe(client, group.group)
+            described = await group_descriptions.describe(client, group.group)
             committed = await groups.committed_offsets(client, group.group)
         except OttlaError:
             continue  # it has just gone, or its coordinator moves: the next look has it

@@ -6,12 +6,14 @@ Kafka's admin client.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
 
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.net.client import Client
+
+T = TypeVar("T")
 
 GROUP, TRANSACTION = 0, 1
 """FindCoordinator's key types."""
@@ -72,20 +74,52 @@ async def at_coordinator(
     raise failure(f"coordinator of {NOUNS[kind]} {key}", code_of(response))
 
 
-async def at_each_broker(client: Client, request: Any, what: str) -> list[tuple[int, Any]]:
-    """Ask every broker for all it keeps, once it has read it; OttlaError names the first refusal.
+async def at_each_broker(
+    client: Client, request: Any, what: str, problems: list[str] | None = None
+) -> list[tuple[int, Any]]:
+    """Ask every broker for all it keeps, once it has read it.
 
-    `what` says what of a broker could not be had, as `groups of broker`.
+    `what` says what of a broker could not be had, as `groups of broker`. What a broker refuses, or
+    does not respond to, becomes a line of `problems`; OttlaError for None.
     """
     responses = []
     for broker in await client.broker_ids():
-        response = await client.call(request, broker)
-        for _ in range(TRIES):
-            if response.error_code not in MOVED:
-                break
-            await asyncio.sleep(WAIT_S)
-            response = await client.call(request, broker)
-        if response.error_code:
-            raise failure(f"{what} {broker}", response.error_code)
-        responses.append((broker, response))
+        try:
+            responses.append((broker, await _once_read(client, request, broker, what)))
+        except OttlaError as error:
+            if problems is None:
+                raise
+            problems.append(str(error))
     return responses
+
+
+async def _once_read(client: Client, request: Any, broker: int, what: str) -> Any:
+    response = await client.call(request, broker)
+    for _ in range(TRIES):
+        if response.error_code not in MOVED:
+            break
+        await asyncio.sleep(WAIT_S)
+        response = await client.call(request, broker)
+    if response.error_code:
+        raise failure(f"{what} {broker}", response.error_code)
+    return response
+
+
+async def of_each(
+    client: Client,
+    names: Iterable[str],
+    ask: Callable[[str], Awaitable[T]],
+    problems: list[str],
+) -> dict[str, T]:
+    """Return what `ask` returns for each name; where it fails, a line of `problems` says why.
+
+    A cluster that does not respond is an error of its own, OttlaError.
+    """
+    await client.metadata([])
+    found: dict[str, T] = {}
+    for name in names:
+        try:
+            found[name] = await ask(name)
+        except OttlaError as error:
+            problems.append(str(error))
+    return found

@@ -61,11 +61,18 @@ def _checked(what: str, code: int) -> None:
         raise failure(what, code)
 
 
-async def list_transactions(client: Client, states: list[str]) -> list[TransactionRow]:
-    """Ask every broker for the ids it coordinates; OttlaError names a state that is none."""
+async def list_transactions(
+    client: Client, states: list[str], problems: list[str] | None = None
+) -> list[TransactionRow]:
+    """Ask every broker for the ids it coordinates; OttlaError names a state that is none.
+
+    What a broker does not tell becomes a line of `problems`; OttlaError for None.
+    """
     rows = []
     request = ListTransactionsRequest(state_filters=states, producer_id_filters=[])
-    for broker, response in await at_each_broker(client, request, "transactions of broker"):
+    for broker, response in await at_each_broker(
+        client, request, "transactions of broker", problems
+    ):
         if response.unknown_state_filters:
             raise OttlaError(f"there is no state {', '.join(response.unknown_state_filters)}")
         rows += [

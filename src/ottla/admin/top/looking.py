@@ -8,7 +8,7 @@ requests of its own.
 import time
 from collections.abc import Callable
 
-from ottla.admin.operations import groups, offsets, reassign, status
+from ottla.admin.operations import group_descriptions, groups, offsets, reassign, status
 from ottla.admin.operations.copy_progress import CopyProgress
 from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.top.changes import Broker, Group, Look, Partition
@@ -97,9 +97,9 @@ class Looking:
     async def _look_at_groups(self) -> tuple[dict[str, Group], dict[str, Progress]]:
         found: dict[str, Group] = {}
         of_known: dict[str, Progress] = {}
-        for listed in (await groups.list_groups(self._client))[:MOST_GROUPS]:
+        for listed in (await groups.list_groups(self._client, []))[:MOST_GROUPS]:
             try:
-                group = await groups.describe(self._client, listed.group)
+                group = await group_descriptions.describe(self._client, listed.group)
                 at_s = time.monotonic()
                 rows = await groups.lag_of(self._client, group)
             except OttlaError:
