@@ -124,7 +124,10 @@ def test_lag_of_all_groups(kafka):
     assert lags["share"].keys() == {0, 1}
     done = call(kafka, "groups", "lag", "live", "nosuch")
     assert (done.returncode, "live: 4 records behind" in done.stdout) == (1, True)
-    assert done.stderr == "there is no group nosuch; `ottla groups list` shows those there are\n"
+    assert (
+        done.stderr
+        == "ottla: there is no group nosuch; `ottla groups list` shows those there are\n"
+    )
 
 
 def test_changes_are_refused_or_made(kafka):

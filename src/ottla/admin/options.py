@@ -116,7 +116,7 @@ def _confirmed(question: str) -> bool:
 def fail_for(problems: Sequence[str]) -> None:
     """Say on standard error what could not be had while the rest was shown; then exit code 1."""
     for problem in problems:
-        complain(problem)
+        complain(f"ottla: {problem}")
     if problems:
         raise Exit(1)
 

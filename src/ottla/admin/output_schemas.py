@@ -435,7 +435,8 @@ SCHEMAS: dict[str, Schema] = {
     "certs rotate": _CERTIFICATE_RESULT,
     "certs list": _many(
         _object(
-            name=TEXT, subject=TEXT, hosts=TEXTS, expires=TEXT, days=NUMBER, problem=TEXT,
+            name=TEXT, subject=TEXT, hosts=TEXTS, expires=_or_null(TEXT), days=_or_null(NUMBER),
+            problem=TEXT,
         )
     ),
     "profile list": _many(

@@ -237,6 +237,17 @@ def test_the_lag_of_a_group_of_each_type():
     assert run(groups.lag(Cluster(), "share"))[0] == PartitionLag("in", 0, 4, END, 3, "m", "h", "c")
 
 
+def test_a_leader_that_does_not_respond_is_a_line():
+    class Cut(Cluster):
+        async def leader(self, _topic, partition):
+            return 1 - partition
+
+    problems = []
+    rows = run(groups.lag(Cut(dead=(1,)), "new", problems))
+    assert [(r.partition, r.end, r.lag) for r in rows] == [(0, None, None), (1, END, None)]
+    assert problems == ["offsets of 1 partition led by broker 1: cannot reach broker 1"]
+
+
 def test_one_group_that_cannot_be_described_is_a_line():
     problems = []
     ask = lambda name: groups.lag(Cluster(), name)  # noqa: E731

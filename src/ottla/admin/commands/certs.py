@@ -89,7 +89,7 @@ def list_command(
                     "name": s.name,
                     "subject": s.subject,
                     "hosts": list(s.hosts),
-                    "expires": s.expires.isoformat(),
+                    "expires": None if s.expires is None else s.expires.isoformat(),
                     "days": s.days,
                     "problem": s.problem,
                 }
@@ -104,8 +104,8 @@ def list_command(
                     s.name,
                     s.subject,
                     ",".join(s.hosts),
-                    f"{s.expires:%Y-%m-%d %H:%M}",
-                    str(s.days),
+                    None if s.expires is None else f"{s.expires:%Y-%m-%d %H:%M}",
+                    s.days,
                     bad(s.problem) if s.problem else good("ok"),
                 )
                 for s in found

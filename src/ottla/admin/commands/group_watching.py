@@ -5,6 +5,7 @@ Who may call: the command line. Ctrl-C is the way to stop, not a failure.
 
 import asyncio
 import contextlib
+from functools import partial
 from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, Option, UsageError
@@ -40,7 +41,8 @@ def watch(
             found = {}
             problems: list[str] = []
             wanted = await chosen_groups(client, names, problems)
-            lags = await of_each(client, wanted, lambda n: groups.lag(client, n), problems)
+            lag = partial(groups.lag, client, problems=problems)
+            lags = await of_each(client, wanted, lag, problems)
             now = clock()
             for name, rows in lags.items():
                 found[name] = [_with_rates(r, before.get((name, r.topic, r.partition)), now)

@@ -153,7 +153,7 @@ def lag(
 
     async def question(client: Any) -> dict[str, Any]:
         wanted = await chosen_groups(client, names, problems)
-        return await of_each(client, wanted, lambda n: groups.lag(client, n), problems)
+        return await of_each(client, wanted, lambda n: groups.lag(client, n, problems), problems)
 
     found = ask(directory, bootstrap_server, question)
     if structured(output):

@@ -143,15 +143,17 @@ def hanging(
     from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
     from ottla.admin.operations.durations import parse_duration  # noqa: PLC0415 - lazy
 
+    problems: list[str] = []
     (older_than_ms,) = usage(parse_duration, [older_than], "--older-than")
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
     found = ask(
         directory,
         bootstrap_server,
-        lambda c: transactions.hanging(c, topic, older_than_ms, now_ms),
+        lambda c: transactions.hanging(c, topic, older_than_ms, now_ms, problems),
     )
     if structured(output):
         print_structured(output, found)
+        fail_for(problems)
         return
     rows = [
         (h.topic, h.partition, h.producer_id, h.producer_epoch, h.start_offset, h.last_timestamp)
@@ -162,6 +164,7 @@ def hanging(
     if found:
         h = found[0]
         say(f"`ottla txn abort {h.topic} {h.partition} --start-offset {h.start_offset}` ends one")
+    fail_for(problems)
 
 
 def abort(

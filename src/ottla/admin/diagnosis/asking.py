@@ -229,7 +229,9 @@ async def _hanging(client: Client, facts: Facts, older_than_ms: int) -> None:
             TopicPartition(h.topic, h.partition), h.producer_id, h.start_offset,
             (now_ms - h.last_timestamp) / 1000,
         )
-        for h in await transactions.hanging(client, None, older_than_ms, now_ms)
+        for h in await transactions.hanging(
+            client, None, older_than_ms, now_ms, facts.not_asked
+        )
     ]  # fmt: skip
 
 
@@ -326,8 +328,8 @@ async def _groups(
     now = await _look_at_groups(client, facts)
     watched_s = time.monotonic() - began_s
     wanted = {tp for look in now.values() for tp in look.committed} & facts.partitions.keys()
-    starts = await offsets.log_offsets(client, wanted, EARLIEST)
-    ends = await offsets.log_offsets(client, wanted, LATEST)
+    starts = await offsets.log_offsets(client, wanted, EARLIEST, problems=facts.not_asked)
+    ends = await offsets.log_offsets(client, wanted, LATEST, problems=facts.not_asked)
     for name, look in now.items():
         first = before.get(name, look)
         facts.groups[name] = GroupFacts(

@@ -102,12 +102,17 @@ async def committed_offsets(client: Client, group: str) -> dict[TopicPartition, 
     return dict(sorted(found.items()))
 
 
-async def lag(client: Client, group: str) -> list[PartitionLag]:
-    """Return how far a group is in each partition that it reads or has read."""
-    return await lag_of(client, await describe(client, group))
+async def lag(client: Client, group: str, problems: list[str] | None = None) -> list[PartitionLag]:
+    """Return how far a group is in each partition that it reads or has read.
+
+    A leader that does not tell a log's end becomes a line of `problems`; OttlaError for None.
+    """
+    return await lag_of(client, await describe(client, group), problems)
 
 
-async def lag_of(client: Client, described: GroupDescription) -> list[PartitionLag]:
+async def lag_of(
+    client: Client, described: GroupDescription, problems: list[str] | None = None
+) -> list[PartitionLag]:
     """Return how far a group that was described is, as `lag`."""
     lags: dict[TopicPartition, int | None] = {}
     if described.type == SHARE:
@@ -120,7 +125,7 @@ async def lag_of(client: Client, described: GroupDescription) -> list[PartitionL
     for name in readers:
         topic, _, index = name.rpartition("-")
         partitions.setdefault(name, TopicPartition(topic, int(index)))
-    ends = await log_offsets(client, partitions.values(), LATEST)
+    ends = await log_offsets(client, partitions.values(), LATEST, problems=problems)
     rows = []
     for name, tp in sorted(partitions.items(), key=lambda item: item[1]):
         offset, end, member = offsets.get(tp), ends.get(tp), readers.get(name)

@@ -52,7 +52,7 @@ class Looking:
     async def _look(self, now_s: float, clock: str) -> Look:
         response = await self._client.metadata(None)
         facts = dict(partitions_of(response))
-        ends = await offsets.log_offsets(self._client, facts, LATEST)
+        ends = await offsets.log_offsets(self._client, facts, LATEST, problems=[])
         moves = await reassign.in_progress(self._client)
         estimate = await self._progress.look(moves, now_s) if moves else None
         if now_s - self._groups_at_s >= GROUPS_EVERY_S:
@@ -101,7 +101,7 @@ class Looking:
             try:
                 group = await group_descriptions.describe(self._client, listed.group)
                 at_s = time.monotonic()
-                rows = await groups.lag_of(self._client, group)
+                rows = await groups.lag_of(self._client, group, [])
             except OttlaError:
                 continue  # it has just gone, or its coordinator moves
             lag = sum(row.lag or 0 for row in rows)

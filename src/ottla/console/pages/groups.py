@@ -47,7 +47,7 @@ async def parts(console: Console, asked: Asked) -> dict[str, Page]:
     name = asked.needed("name")
     described = await group_descriptions.describe(console.client, name)
     at_s = time.monotonic()
-    rows = await groups.lag_of(console.client, described)
+    rows = await groups.lag_of(console.client, described, [])
     progress = progress_of(rows, at_s)
     if progress is not None:
         console.watcher.lags.add(name, progress)
