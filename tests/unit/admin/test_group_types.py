@@ -6,9 +6,9 @@ import re
 import pytest
 
 from ottla.admin.operations import groups, transactions
-from ottla.admin.operations.coordinators import of_each
 from ottla.admin.operations.group_descriptions import describe
 from ottla.admin.operations.groups import PartitionLag, refuse_share_group
+from ottla.admin.session import of_each
 from ottla.model.errors import (
     ConnectionLostError,
     ErrorCode,

@@ -32,7 +32,7 @@ def watch(
     async def question(client: Any) -> None:
         from ottla.admin.commands.groups import chosen_groups  # noqa: PLC0415 - lazy
         from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
-        from ottla.admin.operations.coordinators import of_each  # noqa: PLC0415 - lazy
+        from ottla.admin.session import of_each  # noqa: PLC0415 - lazy
 
         before: dict[Any, tuple[float, Any]] = {}
         clock = asyncio.get_running_loop().time

@@ -104,8 +104,8 @@ def describe(
 
     Example: ottla groups describe audit
     """
-    from ottla.admin.operations.coordinators import of_each  # noqa: PLC0415 - lazy
     from ottla.admin.operations.group_descriptions import describe as described  # noqa: PLC0415
+    from ottla.admin.session import of_each  # noqa: PLC0415 - lazy
 
     _one_of(names, every)
     problems: list[str] = []
@@ -146,7 +146,7 @@ def lag(
     Example: ottla groups lag --all
     """
     from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.coordinators import of_each  # noqa: PLC0415 - lazy
+    from ottla.admin.session import of_each  # noqa: PLC0415 - lazy
 
     _one_of(names, every)
     problems: list[str] = []

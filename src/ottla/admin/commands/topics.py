@@ -224,7 +224,7 @@ def describe(
     Example: ottla topics describe --under-replicated
     """
     from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.coordinators import of_each  # noqa: PLC0415 - lazy
+    from ottla.admin.session import of_each  # noqa: PLC0415 - lazy
 
     picking = under_replicated or leaderless or under_min_isr or at_min_isr
     if not names and not picking:

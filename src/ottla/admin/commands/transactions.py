@@ -63,7 +63,7 @@ def describe(
     Example: ottla txn describe payments-1
     """
     from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.coordinators import of_each  # noqa: PLC0415 - lazy
+    from ottla.admin.session import of_each  # noqa: PLC0415 - lazy
 
     problems: list[str] = []
 

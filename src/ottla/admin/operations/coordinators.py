@@ -6,14 +6,12 @@ Kafka's admin client.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.net.client import Client
-
-T = TypeVar("T")
 
 GROUP, TRANSACTION = 0, 1
 """FindCoordinator's key types."""
@@ -103,23 +101,3 @@ async def _once_read(client: Client, request: Any, broker: int, what: str) -> An
     if response.error_code:
         raise failure(f"{what} {broker}", response.error_code)
     return response
-
-
-async def of_each(
-    client: Client,
-    names: Iterable[str],
-    ask: Callable[[str], Awaitable[T]],
-    problems: list[str],
-) -> dict[str, T]:
-    """Return what `ask` returns for each name; where it fails, a line of `problems` says why.
-
-    A cluster that does not respond is an error of its own, OttlaError.
-    """
-    await client.metadata([])
-    found: dict[str, T] = {}
-    for name in names:
-        try:
-            found[name] = await ask(name)
-        except OttlaError as error:
-            problems.append(str(error))
-    return found
