@@ -116,14 +116,16 @@ def list_command(
 
 
 def rotate(
-    names: Annotated[list[str] | None, Argument(metavar="[NAME...]", help="Whose")] = None,
+    names: Annotated[
+        list[str] | None, Argument(metavar="[NAME...]", help="Names of certificates")
+    ] = None,
     every: Annotated[bool, Option("--all", help="All but the CA's")] = False,
     folder: Folder = None,
     directory: Dir = None,
     days: Days = 397,
     output: Output = Format.table,
 ) -> None:
-    """Replace certificates by new ones of the same names; brokers take them over by themselves.
+    """Replace certificates by new ones of the same names; brokers load them without a restart.
 
     Example: ottla certs rotate --all
     """

@@ -344,7 +344,8 @@ def reset_offsets(
     shift_by: Annotated[int | None, Option(help="Forward, or back if negative")] = None,
     to_datetime: Annotated[str | None, Option(help="The first record not older than this")] = None,
     by_duration: Annotated[
-        str | None, Option(metavar="P1DT2H|1d2h", help="So long back from now")
+        str | None,
+        Option(metavar="P1DT2H|1d2h", help="The first record of this long ago, or later"),
     ] = None,
     from_file: Annotated[
         str | None,
