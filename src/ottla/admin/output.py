@@ -12,7 +12,6 @@ from enum import StrEnum
 from typing import TextIO
 
 from ottla.admin import process, tables
-from ottla.model.printable import plural as plural  # noqa: PLC0414 - for those that print
 from ottla.model.printable import printable
 
 quiet = verbose = False
@@ -188,3 +187,8 @@ def _broken(text: str, hanging: int, out: TextIO) -> str:
 def megabytes(count: int | None) -> str:
     """Return bytes as whole megabytes, `-` for None."""
     return "-" if count is None else f"{count / 1e6:.0f} MB"
+
+
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """Return `1 record`, `2 records`, `12,000 records`; `nouns` is a plural without -s."""
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"

@@ -12,8 +12,3 @@ def printable(text: str) -> str:
         c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode()
         for c in text
     )
-
-
-def plural(count: int, noun: str, nouns: str = "") -> str:
-    """Return `1 record`, `2 records`, `12,000 records`; `nouns` is a plural without -s."""
-    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"

@@ -245,7 +245,7 @@ def test_a_leader_that_does_not_respond_is_a_line():
     problems = []
     rows = run(groups.lag(Cut(dead=(1,)), "new", problems))
     assert [(r.partition, r.end, r.lag) for r in rows] == [(0, None, None), (1, END, None)]
-    assert problems == ["offsets of 1 partition led by broker 1: cannot reach broker 1"]
+    assert problems == ["offsets of partitions led by broker 1: cannot reach broker 1"]
 
 
 def test_one_group_that_cannot_be_described_is_a_line():

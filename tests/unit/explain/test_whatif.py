@@ -135,7 +135,7 @@ def test_a_drain_leaves_nothing_on_the_broker_and_moves_nothing_else():
     assert {c.partition for c in found.changes} == {"t-1", "t-2"}
     assert all(3 not in c.isr_after for c in found.changes)
     assert not found.harm, "a move is no unclean election"
-    with pytest.raises(OttlaError, match="only 1 other broker is alive"):
+    with pytest.raises(OttlaError, match="only 1 other brokers are alive"):
         WhatIf(snapshot(part([1, 2]), brokers=(1, 2))).drain(1)
 
 

@@ -105,7 +105,7 @@ def kill(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None
 def pause(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
     """Pause brokers (SIGSTOP).
 
-    They keep their connections open and do not respond.
+    They keep their connections and do not respond.
 
     Example: ottla broker pause 1
     """

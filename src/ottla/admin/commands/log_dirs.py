@@ -8,15 +8,7 @@ from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, Exit, Option
 from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
-from ottla.admin.output import (
-    Format,
-    complain,
-    plural,
-    print_structured,
-    print_table,
-    say,
-    structured,
-)
+from ottla.admin.output import Format, complain, print_structured, print_table, say, structured
 from ottla.model.errors import OttlaError
 
 
@@ -92,7 +84,7 @@ def log_dirs(
 
 
 def _to_go(lag: int) -> str:
-    return f"{plural(lag, 'record')} to go" if lag >= 0 else "waits for its leader"
+    return f"{lag} records to go" if lag >= 0 else "waits for its leader"
 
 
 def _mb(size: int) -> str:

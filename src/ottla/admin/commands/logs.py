@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ottla.admin.arguments import Argument, Option, UsageError
-from ottla.admin.output import Format, complain, plural, say
+from ottla.admin.output import Format, complain, say
 from ottla.model.printable import printable
 
 EXIT_DAMAGED = 1
@@ -88,7 +88,7 @@ def logs(
                 writer.entry(path, found)
     writer.end()
     if check and not damaged:
-        say(f"{plural(files, 'file')}, nothing wrong")
+        say(f"{files} files, nothing wrong")
     return EXIT_DAMAGED if damaged else 0
 
 

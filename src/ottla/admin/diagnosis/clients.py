@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from shlex import quote
 
 from ottla.admin.diagnosis.facts import Facts, Finding, GroupFacts, Severity, some
-from ottla.model.printable import plural
 
 LONG_ENOUGH_S = 15.0
 """Consumers commit every 5 s by default; a group is judged by no shorter look."""
@@ -71,8 +70,8 @@ def _stuck(facts: Facts) -> Iterator[Finding]:
         name, lag = next(iter(found.items()))
         yield Finding(
             "group-stuck", Severity.warning, list(found),
-            f"group {some(list(found))}: {name} is {plural(lag, 'record')} behind and committed "
-            f"nothing in {facts.groups[name].watched_s:.0f} s",
+            f"group {some(list(found))}: {name} is {lag:,} records behind and committed nothing in "
+            f"{facts.groups[name].watched_s:.0f} s",
             "a member that has partitions but does not commit is blocked, or fails at one record",
             f"ottla groups describe {quote(name)}: look at the member of the partition that does "
             "not move",
@@ -89,7 +88,7 @@ def _without_members(facts: Facts) -> Iterator[Finding]:
         name, lag = next(iter(found.items()))
         yield Finding(
             "group-without-members", Severity.risk, list(found),
-            f"group {some(list(found))}: no members; {name} is {plural(lag, 'record')} behind",
+            f"group {some(list(found))}: no members; {name} is {lag:,} records behind",
             "records that are not read are deleted by retention",
             "start its consumers, or, if it is not used any more: ottla groups delete "
             f"{quote(name)}",

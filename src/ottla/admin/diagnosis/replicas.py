@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 
 from ottla.admin.diagnosis.facts import Facts, Finding, PartitionFacts, Severity, some
 from ottla.model.ids import TopicPartition
-from ottla.model.printable import plural
 
 WANTED_REPLICAS = 3
 FLAPS = 2
@@ -114,7 +113,7 @@ def _stale_epochs(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "stale-metadata", Severity.warning, [f"broker {b}" for b in stale],
             f"broker {broker} has leader epoch {facts.views[broker][old[0]][1]} of {old[0]}, "
-            f"another broker has {newest[old[0]]}; the same for {plural(len(old), 'partition')}",
+            f"another broker has {newest[old[0]]}; the same for {len(old):,} partitions",
             "clients that ask this broker are sent to former leaders",
             f"restart broker {_ids(list(stale))}: the controller sends it everything anew",
         )  # fmt: skip
@@ -192,7 +191,7 @@ def _few_replicas(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "few-replicas", Severity.risk, list(found),
             f"topic {some(list(found))}: fewer than {WANTED_REPLICAS} replicas ({topic} has "
-            f"{count}); the cluster has {plural(len(facts.brokers), 'broker')}",
+            f"{count}); the cluster has {len(facts.brokers)} brokers",
             "with one replica a lost disk loses the records; with two, nothing is left to fail "
             "while one broker is restarted",
             f"ottla reassign plan --topics {','.join(found)} --replication-factor "

@@ -42,7 +42,6 @@ from ottla.admin.local.ports import (
     usual_ports_taken,
 )
 from ottla.admin.local.private_files import replace_file
-from ottla.admin.output import plural
 from ottla.model.errors import ConfigError, ConnectionLostError, OttlaError, StartupError
 from ottla.model.ports import address_text
 from ottla.model.properties import as_properties
@@ -172,8 +171,8 @@ def _changed(cluster: LocalCluster, wanted: Wanted, folder: ClusterDir) -> Local
     count = len(cluster.brokers)
     if wanted.brokers is not None and wanted.brokers < count:
         raise OttlaError(
-            f"{folder} holds a cluster of {plural(count, 'broker')}; -n {wanted.brokers} would "
-            "leave some out with their data. Use another --dir, or remove this one"
+            f"{folder} holds a cluster of {count} brokers; -n {wanted.brokers} would leave some "
+            "out with their data. Use another --dir, or remove this one"
         )
     if wanted.zookeeper in KINDS and not cluster.zookeeper.external:
         if wanted.zookeeper != cluster.zookeeper.kind and cluster.zookeeper.running:
@@ -399,7 +398,7 @@ def _start_all(
                 assert broker.process is not None
                 started.append(broker.process)
     if children:
-        tell(f"starting {len(children)} of {plural(len(cluster.brokers), 'broker')}")
+        tell(f"starting {len(children)} of {len(cluster.brokers)} brokers")
     if zookeeper is not None:
         wait_ready(zookeeper)
     wait_until_serving(folder, cluster, children)

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ottla.model.ids import TopicPartition
-from ottla.model.printable import plural
 
 
 def drained(
@@ -34,8 +33,7 @@ def drained(
         free = [b for b in load if b not in replicas]
         if not free:
             raise ValueError(
-                f"{tp} has {plural(len(replicas), 'replica')} and only "
-                f"{plural(len(others), 'other broker')} {'is' if len(others) == 1 else 'are'} alive"
+                f"{tp} has {len(replicas)} replicas and only {len(others)} other brokers are alive"
             )
         taken = {others.get(b) for b in replicas if b != broker} - {None}
         led = replicas[0] == broker

@@ -8,7 +8,6 @@ from typing import Any
 
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
-from ottla.model.printable import plural
 from ottla.model.protocol import (
     CONSUMER,
     LATEST,
@@ -59,9 +58,7 @@ async def log_offsets(
         except OttlaError as error:
             if problems is None:
                 raise
-            problems.append(
-                f"offsets of {plural(len(led), 'partition')} led by broker {leader}: {error}"
-            )
+            problems.append(f"offsets of partitions led by broker {leader}: {error}")
             continue
         for topic in response.topics:
             for p in topic.partitions:
