@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from ottla.admin.operations import groups, transactions
+from ottla.admin.operations import groups, scram_users, transactions
 from ottla.admin.operations.group_descriptions import describe
 from ottla.admin.operations.groups import PartitionLag, refuse_share_group
 from ottla.admin.session import of_each
@@ -19,6 +19,9 @@ from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRes
 from ottla.wire.messages.delete_groups import DeleteGroupsResponse
 from ottla.wire.messages.describe_groups import DescribeGroupsResponse
 from ottla.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsResponse
+from ottla.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsResponse,
+)
 from ottla.wire.messages.list_groups import ListGroupsResponse
 from ottla.wire.messages.list_offsets import ListOffsetsResponse
 from ottla.wire.messages.list_transactions import ListTransactionsResponse
@@ -276,6 +279,24 @@ def test_one_group_that_cannot_be_deleted_is_a_line():
     deletable = run(groups.deletable(Cluster(), ["new", "nosuch"]))
     assert "NON_EMPTY_GROUP" in deletable["new"]
     assert "there is no group nosuch" in deletable["nosuch"]
+
+
+def test_one_user_without_credentials_is_a_line():
+    r = DescribeUserScramCredentialsResponse
+
+    class Users:
+        async def call(self, _request):
+            one = r.DescribeUserScramCredentialsResult
+            refused = ErrorCode.RESOURCE_NOT_FOUND
+            return r(results=[one(user="no", error_code=refused), one(user="alice")])
+
+    problems = []
+    assert [u.name for u in run(scram_users.describe(Users(), ["no", "alice"], problems))] == [
+        "alice"
+    ]
+    assert problems == ["user no: RESOURCE_NOT_FOUND"]
+    with pytest.raises(OttlaError, match="user no"):
+        run(scram_users.describe(Users(), ["no", "alice"]))
 
 
 def test_offsets_of_a_share_group_are_left_to_kafkas_tool():
