@@ -1,6 +1,7 @@
 """Our tools on Apache Kafka 4.4: groups of every type, and KRaft without ZooKeeper."""
 
 import asyncio
+import json
 
 import pytest
 from confluent_kafka import Consumer, ShareConsumer
@@ -163,3 +164,24 @@ def test_pages_of_the_console(kafka):
             page = http.get(f"/group?name={group}")
             assert page.status_code == 200, page.text
             assert ("Stop its members first" in page.text) == (group != "share")
+
+
+def test_the_other_commands_work_without_zookeeper(kafka, tmp_path):
+    ok(kafka, "topics", "create", "orders", "--partitions", "2")
+    ok(kafka, "produce", "orders", stdin="a\nb\nc\n")
+    consume = ("consume", "orders", "--until", "end", "--quiet")
+    assert sorted(ok(kafka, *consume, "--from-beginning").split()) == ["a", "b", "c"]
+    grouped = (*consume[:2], "--group", "audit", "--from-beginning", "--max-messages", "3")
+    assert sorted(ok(kafka, *grouped).split()) == ["a", "b", "c"]
+    ok(kafka, "configs", "alter", "--topic", "orders", "--set", "retention.ms=3600000")
+    assert "retention.ms=3600000" in ok(kafka, "topics", "describe", "orders")
+    plan = tmp_path / "plan.json"
+    move = {"topic": "orders", "partition": 0, "replicas": [0]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [move]}))
+    ok(kafka, "reassign", "execute", "--file", plan, "--wait", "30")
+    assert "no reassignment is in progress" in call(kafka, "reassign", "list").stderr
+    ok(kafka, "elect", "preferred", "--all")
+    (broker,) = found(kafka, "status")["brokers"]
+    assert (broker["id"], broker["alive"]) == (0, True)
+    assert found(kafka, "txn", "list") == found(kafka, "txn", "hanging") == []
+    ok(kafka, "topics", "delete", "orders", "--yes")
