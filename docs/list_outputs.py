@@ -17,7 +17,8 @@ INTRODUCTION = """\
 Written by `python docs/list_outputs.py`; do not edit.
 
 `--output` is `table` (aligned on a terminal and as wide as it is, between tabs in a pipe), `json`, `yaml`, or `tsv` (between tabs everywhere; `# ` before titles).
-Data goes to standard output, all else to standard error. JSON and YAML have the same content: one document for a command, a list where there can be several, however
+Data goes to standard output, all else to standard error. Where one broker, group or other element cannot be asked, a listing prints the rest,
+a line on standard error says why, and the exit code is 1. JSON and YAML have the same content: one document for a command, a list where there can be several, however
 many there are. `consume --output json` prints an object a line ([RECORDS.md](RECORDS.md)). `--quiet` leaves out all but data and errors.
 A command that waits for longer than two seconds prints `waiting: …` on standard error, once, and again when it waits for something else.
 `ottla schema COMMAND` and `ottla pipeline schema JOB` print the JSON schema; what follows is the same in short: `[…]` is a list, `{…}` an object, `?` behind a name says that the field may be

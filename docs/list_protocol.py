@@ -1,4 +1,4 @@
-"""List every request of Kafka's protocol in ZooKeeper mode: versions, whether served, and by what.
+"""List the requests of Kafka's protocol that we know: versions, whether served, and by what.
 
     python docs/list_protocol.py
 
@@ -8,6 +8,7 @@ writes docs/PROTOCOL.md; a unit test keeps the committed file equal to what the 
 import inspect
 from pathlib import Path
 
+from ottla.broker.requests.groups import refused_protocols
 from ottla.broker.requests.routes import ROUTES
 from ottla.wire.apis import APIS
 
@@ -15,7 +16,7 @@ HEAD = """\
 # The requests a broker serves
 
 Written by `docs/list_protocol.py` from `src/ottla/wire/apis.py` and `src/ottla/broker/requests/routes.py`; do not edit.
-ApiVersions lists exactly the served rows. "Flexible" is the first version with compact types and tagged fields. Every version of
+ApiVersions lists exactly the served and the refused rows. "Flexible" is the first version with compact types and tagged fields. Every version of
 every served row is held to Kafka's own answers by `python tests/oracle/differential.py`; of 4 to 7 and 56, which pass between
 controllers and brokers, the damaged and the outdated requests: the right ones have tests of their own.
 
@@ -35,7 +36,9 @@ def row(key: int) -> str:
     flexible = "–" if spec.flexible_version is None else f"{spec.flexible_version}+"
     api = ROUTES.get(key)
     served = "not served"
-    if api is not None:
+    if api is not None and api.handle is refused_protocols.refuse:
+        served = "refused at once with UNSUPPORTED_VERSION"
+    elif api is not None:
         handler = api.handle
         module = inspect.getmodule(handler)
         assert module is not None

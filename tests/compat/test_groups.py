@@ -9,7 +9,14 @@ import time
 from collections import Counter
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    ShareConsumer,
+)
 
 from support.clients import admin_client, create_topic, fresh, named, produce
 from support.waiting import until
@@ -337,3 +344,27 @@ def test_a_member_of_ours_shares_with_one_of_librdkafka(three, admin):
     theirs.stop()
     assert len(mine) == RECORDS // 2
     assert sorted(theirs.values + mine) == list(range(RECORDS))
+
+
+@pytest.mark.parametrize(
+    ("consumer", "settings"), [(Consumer, {"group_protocol": "consumer"}), (ShareConsumer, {})]
+)
+def test_a_consumer_of_a_new_protocol_fails_at_once(three, name, consumer, settings):
+    """An application that is silent for ever would be the worst answer."""
+    errors = []
+    values = named(three.bootstrap, {"group_id": fresh("new"), **settings})
+    member = consumer(values | {"error_cb": errors.append})
+    member.subscribe([name])
+
+    def failed():
+        try:
+            got = member.poll(0.2)
+            if isinstance(got, Message) and got.error():
+                errors.append(got.error())
+        except KafkaException as error:
+            errors.append(error.args[0])
+        return errors
+
+    until(failed, 10, "an error")
+    assert errors[0].fatal() or errors[0].code() == KafkaError._FATAL
+    assert "Heartbeat fatal error: Broker: API version not supported" in errors[0].str()

@@ -31,7 +31,7 @@ from differential_cluster import moves, placed
 from differential_groups import groups
 from differential_masks import GENERAL
 from differential_shapes import Frame, Shape, frames, shapes
-from differential_side import Side
+from differential_side import REFUSED, Side
 from differential_tables import Flow, Scenario, data_path
 from differential_transactions import transaction_flows, transactions
 from differential_users import security
@@ -92,7 +92,7 @@ def steps(
         found = [*in_versions(placed()), *in_rounds(moves(), short=short)]
     else:
         single = [*data_path(), *groups(), *transactions(), *administration(), *security()]
-        served = sorted(ROUTES)
+        served = sorted(ROUTES.keys() - REFUSED)
         found = in_versions(single)
         found += [Step(s.key, s.version, s.name, s) for s in shapes(served)]
         found += [Step(f.key, f.version, f.name, f) for f in frames(served)]

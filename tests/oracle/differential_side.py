@@ -46,8 +46,10 @@ PLACED: dict[str, tuple[list[list[int]], dict[str, str]]] = {
 }
 """On three brokers: the replicas of each partition, and the settings."""
 FILLED = ("read", "other", "trimmed", "cleared", "moved", "lonely", "guarded")
-UNLISTED = {17, 36, 38, 39, 40, 41, 50, 51, 58, 68, 69}
-"""Security, and what Kafka lists in ZooKeeper mode but always refuses."""
+REFUSED = {68, 76}
+"""Listed by ours in the versions of Kafka 4.4, and always refused."""
+UNLISTED = {17, 36, 38, 39, 40, 41, 50, 51, 58, 69} | REFUSED
+"""Security, and what either side lists but always refuses."""
 TOPIC_ALREADY_EXISTS = 36
 UNKNOWN_MEMBER_ID, NOT_COORDINATOR = 25, 16
 PATIENCE_S = 60

@@ -1,8 +1,8 @@
-"""Apache Kafka 4.1 in KRaft mode: N combined nodes (broker and controller), without ZooKeeper.
+"""Apache Kafka 4 in KRaft mode: N combined nodes (broker and controller), without ZooKeeper.
 
-As processes of bounded heap on 127.0.0.1, from the jars of `scripts/kafka-jars 4.1.0`. Each node's
-folder is formatted by Kafka's own StorageTool, once. Everything stops, by pid, with the `with`
-block.
+As processes of bounded heap on 127.0.0.1, from the jars of `scripts/kafka-jars VERSION`. Each
+node's folder is formatted by Kafka's own StorageTool, once. Everything stops, by pid, with the
+`with` block.
     python tests/support/kafka41.py --brokers 3      runs one until Ctrl-C
 """
 
@@ -19,6 +19,7 @@ from support.cluster import free_ports
 from support.kafka39 import KafkaProcesses
 
 VERSION = "4.1.0"
+VERSION_OF_NEW_GROUPS = "4.4.0"
 STORAGE_TOOL = "kafka.tools.StorageTool"
 CLUSTER_ID = "b3R0bGEtYmVuY2htYXJrcw"
 FORMAT_TIMEOUT_S = 60
@@ -103,6 +104,12 @@ class Kafka41Cluster(KafkaProcesses):
             state: dict[str, Any] = json.loads(path.read_text())
             newest = max(newest, (state["leaderEpoch"], state["leaderId"]))
         return newest[1]
+
+
+class Kafka44Cluster(Kafka41Cluster):
+    """The same of Kafka 4.4, whose groups of the new types are all ready for use."""
+
+    version = VERSION_OF_NEW_GROUPS
 
 
 def main() -> int:

@@ -197,7 +197,7 @@ REASSIGN = Group(
         {
             "plan": (
                 "plan",
-                "Print a plan that spreads topics evenly and moves as few replicas as that takes.",
+                "Print a plan that balances the topics with the fewest moves.",
             ),
         },
     )
@@ -206,7 +206,7 @@ REASSIGN = Group(
         {
             "execute": (
                 "execute",
-                "Begin a plan; print the present assignment, which is the plan to go back.",
+                "Start a plan; print the current assignment, which is the plan to go back.",
             ),
         },
     )
@@ -282,8 +282,8 @@ CERTS = Group(
             "rotate": (
                 "rotate",
                 (
-                    "Replace certificates by new ones of the same names; brokers take them over by "
-                    "themselves."
+                    "Replace certificates by new ones of the same names; brokers load them "
+                    "without a restart."
                 ),
             ),
         },
@@ -342,7 +342,7 @@ COMMANDS: dict[str, Node] = {
     "consume": _one(
         "ottla.admin.commands.consume",
         "consume",
-        "Print records, one line each, until Ctrl-C or until as many came as were asked for.",
+        "Print records, one per line, until Ctrl-C or --max-messages.",
         DATA,
     ),
     "configs": CONFIGS,

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from ottla.admin.arguments import Argument, Option, UsageError
-from ottla.admin.output import Format
+from ottla.admin.arguments import Argument, Exit, Option, UsageError
+from ottla.admin.output import Format, complain
 from ottla.model.errors import OttlaError
 
 S = TypeVar("S")
@@ -111,6 +111,14 @@ def _confirmed(question: str) -> bool:
     sys.stderr.write(f"{question} [y/N]: ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def fail_for(problems: Sequence[str]) -> None:
+    """Say on standard error what could not be had while the rest was shown; then exit code 1."""
+    for problem in problems:
+        complain(f"ottla: {problem}")
+    if problems:
+        raise Exit(1)
 
 
 def agreed(yes: bool, question: str, otherwise: str) -> None:

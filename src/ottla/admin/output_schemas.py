@@ -253,10 +253,13 @@ SCHEMAS: dict[str, Schema] = {
         question=TEXT, allowed=FLAG, reason=TEXT, acl=_or_null(_ACL), nearest=_or_null(_ACL),
         differs=TEXTS, command=_or_null(TEXT),
     ),
-    "groups list": _many(_object(group=TEXT, protocol_type=TEXT, state=TEXT, coordinator=NUMBER)),
+    "groups list": _many(
+        _object(group=TEXT, type=TEXT, protocol_type=TEXT, state=TEXT, coordinator=NUMBER)
+    ),
     "groups describe": _many(
         _object(
-            group=TEXT, state=TEXT, protocol_type=TEXT, protocol=TEXT, coordinator=NUMBER,
+            group=TEXT, type=TEXT, state=TEXT, protocol_type=TEXT, protocol=TEXT,
+            coordinator=NUMBER,
             members=_many(
                 _object(
                     member=TEXT, instance=_or_null(TEXT), client=TEXT, host=TEXT, partitions=TEXTS
@@ -432,7 +435,8 @@ SCHEMAS: dict[str, Schema] = {
     "certs rotate": _CERTIFICATE_RESULT,
     "certs list": _many(
         _object(
-            name=TEXT, subject=TEXT, hosts=TEXTS, expires=TEXT, days=NUMBER, problem=TEXT,
+            name=TEXT, subject=TEXT, hosts=TEXTS, expires=_or_null(TEXT), days=_or_null(NUMBER),
+            problem=TEXT,
         )
     ),
     "profile list": _many(

@@ -5,7 +5,7 @@ Kafka responds as well as a cluster of ours; every failure to reach a broker is 
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ottla.admin import output
@@ -126,3 +126,23 @@ def connected(
 
     with ended_in_order():
         return runtime.run(conversation)
+
+
+async def of_each(
+    client: Client,
+    names: Iterable[str],
+    ask: Callable[[str], Awaitable[T]],
+    problems: list[str],
+) -> dict[str, T]:
+    """Return what `ask` returns for each name; where it fails, a line of `problems` says why.
+
+    A cluster that does not respond is an error of its own, OttlaError.
+    """
+    await client.metadata([])
+    found: dict[str, T] = {}
+    for name in names:
+        try:
+            found[name] = await ask(name)
+        except OttlaError as error:
+            problems.append(str(error))
+    return found

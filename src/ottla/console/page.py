@@ -82,7 +82,7 @@ def _status(error: OttlaError, *, posted: bool) -> tuple[int, str]:
     """Return the status and the title of the page of an error of the cluster."""
     if error.code in NOT_FOUND:
         return 404, "Not found"
-    return 502, "The cluster did not do it" if posted else "This cannot be shown"
+    return 502, "The change failed" if posted else "This cannot be shown"
 
 
 def problem(status: int, title: str, error: object) -> Page:

@@ -1,7 +1,8 @@
 """Which APIs exist: key, name, versions. A table, so that knowing them loads no message module.
 
 Who may call: everyone (through `codec.APIS`). Invariant, kept by a test: every row says what the
-schema in `wire.messages` says. Keys and versions are those of Kafka 3.9 in ZooKeeper mode;
+schema in `wire.messages` says. Keys and versions are those of Kafka 3.9 in ZooKeeper mode, and
+those of Kafka 4.4 for groups of the new protocols, which tools describe and brokers refuse;
 what a broker lists in its ApiVersions response is the broker's affair. Kafka: `ApiKeys`.
 """
 
@@ -92,8 +93,12 @@ _ROWS: tuple[tuple[int, str, int, int, int | None], ...] = (
     (65, "DescribeTransactions", 0, 0, 0),
     (66, "ListTransactions", 0, 1, 0),
     (67, "AllocateProducerIds", 0, 0, 0),
-    (68, "ConsumerGroupHeartbeat", 0, 0, 0),
+    (68, "ConsumerGroupHeartbeat", 0, 1, 0),
     (69, "ConsumerGroupDescribe", 0, 0, 0),
+    (76, "ShareGroupHeartbeat", 1, 1, 0),
+    (77, "ShareGroupDescribe", 1, 1, 0),
+    (89, "StreamsGroupDescribe", 0, 0, 0),
+    (90, "DescribeShareGroupOffsets", 0, 1, 0),
 )
 
 APIS: dict[int, ApiSpec] = {row[0]: ApiSpec(*row) for row in _ROWS}

@@ -98,7 +98,10 @@ def test_other_problems_are_said(made, tmp_path):
     other.issue("mallory")
     shutil.copy(other.pem("mallory"), made.pem("mallory"))
     made.pem("alice").chmod(0o644)
+    made.issue("broken")
+    made.pem("broken").write_bytes(b"\x00")
     found = {s.name: s.problem for s in made.statuses()}
+    assert found["broken"].endswith("has no certificate that can be read")
     assert found["mallory"] == "is not of this CA"
     assert "chmod 600" in found["alice"]
 

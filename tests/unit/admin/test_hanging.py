@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.admin.operations import transactions
-from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
 
 OLD, YOUNG, NOW = 1_000, 99_500, 100_000
 
@@ -119,6 +119,22 @@ def test_what_a_coordinator_will_end_does_not_hang():
     assert hanging(cluster) == [("t", 0, 6, 0), ("t", 2, 7, 20), ("u", 0, 8, 30)]
     assert hanging(cluster, ["t"]) == [("t", 0, 6, 0), ("t", 2, 7, 20)]
     assert ("u", 0, 9, 40) in hanging(cluster, ["u"], older_than_ms=500)
+
+
+def test_a_leader_that_does_not_respond_is_a_line():
+    class Cut(Cluster):
+        async def call(self, request, broker=None, **more):
+            if broker == 1 and type(request).__name__ == "DescribeProducersRequest":
+                raise ConnectionLostError("cannot reach broker 1")
+            return await super().call(request, broker, **more)
+
+    cluster = Cut([(("t", 0), (6, 0, OLD)), (("t", 2), (7, 20, OLD))], {}, {})
+    problems = []
+    (found,) = asyncio.run(transactions.hanging(cluster, None, 900, NOW, problems))
+    assert (found.topic, found.partition) == ("t", 2)
+    assert problems == ["producers in partitions led by broker 1: cannot reach broker 1"]
+    with pytest.raises(ConnectionLostError):
+        hanging(cluster)
 
 
 def test_leaders_are_asked_for_few_partitions_at_a_time(monkeypatch):

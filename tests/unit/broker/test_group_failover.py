@@ -7,7 +7,8 @@ import pytest
 
 from ottla.admin.operations.consume import Reader
 from ottla.admin.operations.group_consumer import GroupReader
-from ottla.admin.operations.groups import committed_offsets, describe
+from ottla.admin.operations.group_descriptions import describe
+from ottla.admin.operations.groups import committed_offsets
 from ottla.model.errors import OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.protocol import ACKS_ALL

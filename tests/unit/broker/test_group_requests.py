@@ -12,6 +12,8 @@ from ottla.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
 )
+from ottla.wire.messages.api_versions import ApiVersionsRequest
+from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -25,6 +27,7 @@ from ottla.wire.messages.list_groups import ListGroupsRequest
 from ottla.wire.messages.offset_commit import OffsetCommitRequest
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.wire.messages.sync_group import SyncGroupRequest
 
 SETTINGS = {
@@ -283,6 +286,24 @@ def test_a_request_for_nothing_is_answered_at_once(one, request_of_none, version
     found, behind = client.call(go())
     assert found == answer
     assert behind.error_code == E.NONE
+
+
+@pytest.mark.parametrize(
+    ("heartbeat", "versions"),
+    [(ConsumerGroupHeartbeatRequest, (0, 1)), (ShareGroupHeartbeatRequest, (1, 1))],
+)
+def test_the_new_protocols_are_listed_and_refused_at_once(one, heartbeat, versions):
+    """librdkafka asks again for ever for what ApiVersions does not list, and reports nothing."""
+    listed = one.ask(0, ApiVersionsRequest(), 0).api_keys
+    low, high = next(
+        (k.min_version, k.max_version) for k in listed if k.api_key == heartbeat.API_KEY
+    )
+    assert (low, high) == versions
+    for version in range(low, high + 1):
+        answer = one.ask(0, heartbeat(group_id="g", member_id="m"), version)
+        assert answer.error_code == E.UNSUPPORTED_VERSION
+        assert answer.error_message == "only the classic group protocol is served"
+    assert one.ask(0, ListGroupsRequest(), 5).groups == []
 
 
 def test_administration(one):

@@ -90,7 +90,7 @@ def list_command(
                     "name": s.name,
                     "subject": s.subject,
                     "hosts": list(s.hosts),
-                    "expires": s.expires.isoformat(),
+                    "expires": None if s.expires is None else s.expires.isoformat(),
                     "days": s.days,
                     "problem": s.problem,
                 }
@@ -105,8 +105,8 @@ def list_command(
                     s.name,
                     s.subject,
                     ",".join(s.hosts),
-                    f"{s.expires:%Y-%m-%d %H:%M}",
-                    str(s.days),
+                    None if s.expires is None else f"{s.expires:%Y-%m-%d %H:%M}",
+                    s.days,
                     bad(s.problem) if s.problem else good("ok"),
                 )
                 for s in found
@@ -117,14 +117,16 @@ def list_command(
 
 
 def rotate(
-    names: Annotated[list[str] | None, Argument(metavar="[NAME...]", help="Whose")] = None,
+    names: Annotated[
+        list[str] | None, Argument(metavar="[NAME...]", help="Names of certificates")
+    ] = None,
     every: Annotated[bool, Option("--all", help="All but the CA's")] = False,
     folder: Folder = None,
     directory: Dir = None,
     days: Days = 397,
     output: Output = Format.table,
 ) -> None:
-    """Replace certificates by new ones of the same names; brokers take them over by themselves.
+    """Replace certificates by new ones of the same names; brokers load them without a restart.
 
     Example: ottla certs rotate --all
     """

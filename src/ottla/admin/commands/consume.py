@@ -91,7 +91,7 @@ def consume(
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
 ) -> None:
-    r"""Print records, one line each, until Ctrl-C or until as many came as were asked for.
+    r"""Print records, one per line, until Ctrl-C or --max-messages.
 
     Example: ottla consume orders --from 1h --until end --format '%p %o %k=%v\n'
     """

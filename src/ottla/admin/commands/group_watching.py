@@ -5,11 +5,12 @@ Who may call: the command line. Ctrl-C is the way to stop, not a failure.
 
 import asyncio
 import contextlib
+from functools import partial
 from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, Option, UsageError
-from ottla.admin.options import Bootstrap, Dir, Output, ask
-from ottla.admin.output import Format, print_line, print_table, print_watched
+from ottla.admin.options import Bootstrap, Dir, Output, ask, fail_for
+from ottla.admin.output import Format, complain, print_line, print_table, print_watched
 from ottla.model.printable import plural
 
 
@@ -32,22 +33,29 @@ def watch(
     async def question(client: Any) -> None:
         from ottla.admin.commands.groups import chosen_groups  # noqa: PLC0415 - lazy
         from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
+        from ottla.admin.session import of_each  # noqa: PLC0415 - lazy
 
         before: dict[Any, tuple[float, Any]] = {}
         clock = asyncio.get_running_loop().time
         done = 0
         while True:
             found = {}
-            for name in await chosen_groups(client, names):
-                rows = await groups.lag(client, name)
-                now = clock()
+            problems: list[str] = []
+            wanted = await chosen_groups(client, names, problems)
+            lag = partial(groups.lag, client, problems=problems)
+            lags = await of_each(client, wanted, lag, problems)
+            now = clock()
+            for name, rows in lags.items():
                 found[name] = [_with_rates(r, before.get((name, r.topic, r.partition)), now)
                                for r in rows]  # fmt: skip
                 before |= {(name, r.topic, r.partition): (now, r) for r in rows}
             _show(found, output)
             done += 1
             if count is not None and done >= count:
+                fail_for(problems)
                 return
+            for problem in problems:
+                complain(problem)
             await asyncio.sleep(interval)
 
     with contextlib.suppress(KeyboardInterrupt):

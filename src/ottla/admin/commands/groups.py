@@ -18,6 +18,7 @@ from ottla.admin.options import (
     Yes,
     agreed,
     ask,
+    fail_for,
     needs_yes,
     read_input,
     usage,
@@ -34,14 +35,11 @@ from ottla.admin.output import (
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 
-KINDS = ("consumer", "")
-"""Protocol types of groups with offsets; empty is a group that only commits."""
-
 STATES = (
     "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty",
-    "Assigning", "Reconciling",
+    "Assigning", "Reconciling", "NotReady",
 )  # fmt: skip
-"""The last two are KIP-848's, of newer clusters."""
+"""The last three are those of new types, of newer clusters."""
 
 
 def list_command(
@@ -58,19 +56,21 @@ def list_command(
     """
     from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
 
+    problems: list[str] = []
     wanted = {text.lower() for text in state or ()}
     for text in sorted(wanted - {name.lower() for name in STATES}):
         raise UsageError(f"--state {text}: there are {', '.join(STATES)}")
     found = [
         g
-        for g in ask(directory, bootstrap_server, groups.list_groups)
+        for g in ask(directory, bootstrap_server, lambda c: groups.list_groups(c, problems))
         if not wanted or g.state.lower() in wanted
     ]
     if structured(output):
         print_structured(output, found)
-        return
-    rows = [(g.group, g.state, g.protocol_type, g.coordinator) for g in found]
-    print_table(("group", "state", "kind", "coordinator"), rows)
+    else:
+        rows = [(g.group, g.state, g.type, g.protocol_type, g.coordinator) for g in found]
+        print_table(("group", "state", "type", "protocol", "coordinator"), rows)
+    fail_for(problems)
 
 
 Names = Annotated[list[str] | None, Argument(metavar="[GROUP]...", complete="group")]
@@ -78,13 +78,14 @@ Group = Annotated[str, Argument(metavar="GROUP", complete="group")]
 Every = Annotated[bool, Option("--all", help="Every group of consumers")]
 
 
-async def chosen_groups(client: Any, names: list[str] | None) -> list[str]:
-    """Return the groups that were named; all for none."""
+async def chosen_groups(client: Any, names: list[str] | None, problems: list[str]) -> list[str]:
+    """Return the groups that were named; all for none, as far as brokers list them."""
     from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
 
     if names:
         return list(dict.fromkeys(names))
-    return [g.group for g in await groups.list_groups(client) if g.protocol_type in KINDS]
+    listed = await groups.list_groups(client, problems)
+    return [g.group for g in listed if g.protocol_type in groups.WITH_OFFSETS]
 
 
 def _one_of(names: list[str] | None, every: bool) -> None:
@@ -103,21 +104,26 @@ def describe(
 
     Example: ottla groups describe audit
     """
-    from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.group_descriptions import describe as described  # noqa: PLC0415
+    from ottla.admin.session import of_each  # noqa: PLC0415 - lazy
 
     _one_of(names, every)
+    problems: list[str] = []
 
     async def question(client: Any) -> list[Any]:
-        wanted = await chosen_groups(client, names)
-        return [await groups.describe(client, name) for name in wanted]
+        wanted = await chosen_groups(client, names, problems)
+        found = await of_each(client, wanted, lambda n: described(client, n), problems)
+        return list(found.values())
 
     found = ask(directory, bootstrap_server, question)
     if structured(output):
         print_structured(output, found)
+        fail_for(problems)
         return
     for group in found:
+        type_ = "" if group.type == "classic" else f"{group.type} group, "
         title = (
-            f"{group.group}: {group.state}, {plural(len(group.members), 'member')}, "
+            f"{group.group}: {type_}{group.state}, {plural(len(group.members), 'member')}, "
             f"assignor {group.protocol or '-'}, coordinator {group.coordinator}"
         )
         rows = [
@@ -125,6 +131,7 @@ def describe(
             for m in group.members
         ]
         print_table(("member", "instance", "client", "host", "partitions"), rows, title=title)
+    fail_for(problems)
 
 
 def lag(
@@ -139,11 +146,14 @@ def lag(
     Example: ottla groups lag --all
     """
     from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
+    from ottla.admin.session import of_each  # noqa: PLC0415 - lazy
 
     _one_of(names, every)
+    problems: list[str] = []
 
     async def question(client: Any) -> dict[str, Any]:
-        return {n: await groups.lag(client, n) for n in await chosen_groups(client, names)}
+        wanted = await chosen_groups(client, names, problems)
+        return await of_each(client, wanted, lambda n: groups.lag(client, n, problems), problems)
 
     found = ask(directory, bootstrap_server, question)
     if structured(output):
@@ -158,11 +168,12 @@ def lag(
                 for name, rows in found.items()
             ],
         )
+        fail_for(problems)
         return
     for name, rows in found.items():
         total = sum(r.lag or 0 for r in rows)
         unknown = sum(r.lag is None for r in rows)
-        title = f"{name}: {plural(total, 'record')} behind"
+        title = f"{name}: {plural(total, 'record')} behind" if rows else f"{name}: no offsets"
         if unknown:
             title += f", {plural(unknown, 'partition')} without an offset or an end"
         print_table(
@@ -173,6 +184,7 @@ def lag(
             ],
             title=title,
         )
+    fail_for(problems)
 
 
 def delete(
@@ -332,7 +344,8 @@ def reset_offsets(
     shift_by: Annotated[int | None, Option(help="Forward, or back if negative")] = None,
     to_datetime: Annotated[str | None, Option(help="The first record not older than this")] = None,
     by_duration: Annotated[
-        str | None, Option(metavar="P1DT2H|1d2h", help="So long back from now")
+        str | None,
+        Option(metavar="P1DT2H|1d2h", help="The first record of this long ago, or later"),
     ] = None,
     from_file: Annotated[
         str | None,

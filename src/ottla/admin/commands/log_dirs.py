@@ -78,7 +78,9 @@ def log_dirs(
             say(f"{r.partition} on broker {r.broker} moves to {r.path}: {_to_go(r.lag)}")
     for broker in found.silent:
         complain(f"broker {broker} does not respond")
-    if found.silent or any(one.problem for one in found.dirs):
+    for problem in found.refused:
+        complain(problem)
+    if found.silent or found.refused or any(one.problem for one in found.dirs):
         raise Exit(1)
 
 

@@ -38,7 +38,7 @@ def logs(
 ) -> int:
     """Print segments, indexes, snapshots and checkpoints of Ottla or Kafka, without Java.
 
-    The lines are those of Kafka's DumpLogSegments. Damage is said on standard error; exit code 1.
+    Prints Kafka's DumpLogSegments lines. Damage is reported on standard error, with exit code 1.
 
     Example: ottla logs ottla-data/broker-0/orders-0 --records
     Example: ottla logs ottla-data/broker-0/__consumer_offsets-7 --contents

@@ -70,10 +70,10 @@ def execute(
     bootstrap_server: Bootstrap = None,
     output: PlanOutput = Format.json,
 ) -> None:
-    """Begin a plan; print the present assignment, which is the plan to go back.
+    """Start a plan; print the current assignment, which is the plan to go back.
 
-    It is in a file before anything is changed. The plan that is in progress can be executed again,
-    with another --throttle. With --wait, throttles are removed at the end and by Ctrl-C.
+    The way back is written to a file before anything is changed. A plan in progress can be executed
+    again with another --throttle. With --wait, throttles are removed at the end and on Ctrl-C.
 
     Example: ottla reassign execute --file plan.json --wait 60 > back.json
     """

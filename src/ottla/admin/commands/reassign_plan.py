@@ -96,10 +96,10 @@ def plan(
     bootstrap_server: Bootstrap = None,
     output: PlanOutput = Format.json,
 ) -> None:
-    """Print a plan that spreads topics evenly and moves as few replicas as that takes.
+    """Print a plan that balances the topics with the fewest moves.
 
-    Even are, in this order: racks, each topic's replicas and leaders, those of all topics (topics
-    not named count), bytes. Kafka's --generate places all replicas anew, from a random start.
+    Balances, in this order: racks, each topic's replicas and leaders, those of all topics (also of
+    topics not named), bytes. Kafka's --generate places all replicas again, from a random start.
 
     Example: ottla reassign plan --topics orders --replication-factor 3 > plan.json
     """

@@ -80,10 +80,10 @@ def _asked(kind: str, chosen: Mapping[str, str]) -> list[str]:
             if kind == "group":
                 from ottla.admin.operations.groups import list_groups  # noqa: PLC0415 - lazy
 
-                return [g.group for g in await list_groups(client)]
+                return [g.group for g in await list_groups(client, [])]
             from ottla.admin.operations.transactions import list_transactions  # noqa: PLC0415
 
-            return [t.transactional_id for t in await list_transactions(client, [])]
+            return [t.transactional_id for t in await list_transactions(client, [], [])]
 
     return connected(
         found.bootstrap(), question, timeout_s=NAMES_WITHIN_S, security=found.settings.security

@@ -18,6 +18,7 @@ from ottla.admin.options import (
     Yes,
     agreed,
     ask,
+    fail_for,
     needs_yes,
     read_input,
     usage,
@@ -57,6 +58,8 @@ def offsets(
     chosen = usage(parse_topic, [] if regex else topics or [], "")
     patterns = usage(parse_pattern, topics or [], "TOPIC") if regex else None
 
+    problems: list[str] = []
+
     async def question(client: Any) -> list[dict[str, Any]]:
         if chosen:
             wanted = await chosen_partitions(client, chosen)
@@ -71,10 +74,10 @@ def offsets(
                 for p in t.partitions
             ]
         if moment is not None:
-            found = await log_offsets(client, wanted, moment)
+            found = await log_offsets(client, wanted, moment, problems=problems)
             return [_row(tp, offset=found.get(tp)) for tp in wanted]
-        starts = await log_offsets(client, wanted, EARLIEST)
-        ends = await log_offsets(client, wanted, LATEST)
+        starts = await log_offsets(client, wanted, EARLIEST, problems=problems)
+        ends = await log_offsets(client, wanted, LATEST, problems=problems)
         return [_row(tp, beginning=starts.get(tp), end=ends.get(tp)) for tp in wanted]
 
     found = ask(directory, bootstrap_server, question)
@@ -88,6 +91,7 @@ def offsets(
             ("topic", "partition", "beginning", "end", "offsets"),
             [(f["topic"], f["partition"], f["beginning"], f["end"], _between(f)) for f in found],
         )
+    fail_for(list(dict.fromkeys(problems)))
 
 
 def _row(tp: Any, **offsets: int | None) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from ottla.admin.options import (
     Yes,
     agreed,
     ask,
+    fail_for,
     needs_yes,
     usage,
 )
@@ -216,6 +217,7 @@ def describe(
     Example: ottla topics describe --under-replicated
     """
     from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
+    from ottla.admin.session import of_each  # noqa: PLC0415 - lazy
 
     picking = under_replicated or leaderless or under_min_isr or at_min_isr
     if not names and not picking:
@@ -224,10 +226,17 @@ def describe(
             "--under-min-isr, --at-min-isr"
         )
     patterns = _patterns(names, regex=regex)
+    problems: list[str] = []
 
     async def question(client: Any) -> list[topics.TopicFacts]:
         wanted = await _named(client, names or [], patterns)
-        found = [await topics.describe_topic(client, n, settings=not picking) for n in wanted]
+        each = await of_each(
+            client,
+            dict.fromkeys(wanted),
+            lambda n: topics.describe_topic(client, n, settings=not picking),
+            problems,
+        )
+        found = list(each.values())
         if not picking:
             return found
         return await topics.pick_partitions(
@@ -242,11 +251,13 @@ def describe(
     found = ask(directory, bootstrap_server, question)
     if structured(output):
         print_structured(output, found)
+        fail_for(problems)
         return
     for topic in found:
         _print_topic(topic)
     if picking:
         say(f"{plural(sum(len(t.partitions) for t in found), 'partition')} found")
+    fail_for(problems)
 
 
 async def _named(client: Any, names: Sequence[str], patterns: Any) -> list[str]:

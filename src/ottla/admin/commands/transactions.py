@@ -6,7 +6,18 @@ Who may call: the command line. Invariants: nothing is aborted without a yes.
 from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, Option
-from ottla.admin.options import Bootstrap, Dir, DryRun, Output, Yes, agreed, ask, needs_yes, usage
+from ottla.admin.options import (
+    Bootstrap,
+    Dir,
+    DryRun,
+    Output,
+    Yes,
+    agreed,
+    ask,
+    fail_for,
+    needs_yes,
+    usage,
+)
 from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
 
 Topic = Annotated[str, Argument(metavar="TOPIC", complete="topic")]
@@ -27,14 +38,18 @@ def list_command(
     """
     from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
 
+    problems: list[str] = []
     found = ask(
-        directory, bootstrap_server, lambda c: transactions.list_transactions(c, state or [])
+        directory,
+        bootstrap_server,
+        lambda c: transactions.list_transactions(c, state or [], problems),
     )
     if structured(output):
         print_structured(output, found)
-        return
-    rows = [(t.transactional_id, t.state, t.producer_id, t.coordinator) for t in found]
-    print_table(("transactional id", "state", "producer id", "coordinator"), rows)
+    else:
+        rows = [(t.transactional_id, t.state, t.producer_id, t.coordinator) for t in found]
+        print_table(("transactional id", "state", "producer id", "coordinator"), rows)
+    fail_for(problems)
 
 
 def describe(
@@ -48,13 +63,19 @@ def describe(
     Example: ottla txn describe payments-1
     """
     from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
+    from ottla.admin.session import of_each  # noqa: PLC0415 - lazy
+
+    problems: list[str] = []
 
     async def question(client: Any) -> list[Any]:
-        return [await transactions.describe(client, name) for name in names]
+        every = dict.fromkeys(names)
+        found = await of_each(client, every, lambda n: transactions.describe(client, n), problems)
+        return list(found.values())
 
     found = ask(directory, bootstrap_server, question)
     if structured(output):
         print_structured(output, found)
+        fail_for(problems)
         return
     rows = [
         (
@@ -65,6 +86,7 @@ def describe(
     ]  # fmt: skip
     heads = ("transactional id", "state", "producer id", "epoch", "coordinator")
     print_table((*heads, "timeout ms", "since ms", "partitions"), rows)
+    fail_for(problems)
 
 
 def producers(
@@ -122,15 +144,17 @@ def hanging(
     from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
     from ottla.admin.operations.durations import parse_duration  # noqa: PLC0415 - lazy
 
+    problems: list[str] = []
     (older_than_ms,) = usage(parse_duration, [older_than], "--older-than")
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
     found = ask(
         directory,
         bootstrap_server,
-        lambda c: transactions.hanging(c, topic, older_than_ms, now_ms),
+        lambda c: transactions.hanging(c, topic, older_than_ms, now_ms, problems),
     )
     if structured(output):
         print_structured(output, found)
+        fail_for(problems)
         return
     rows = [
         (h.topic, h.partition, h.producer_id, h.producer_epoch, h.start_offset, h.last_timestamp)
@@ -141,6 +165,7 @@ def hanging(
     if found:
         h = found[0]
         say(f"`ottla txn abort {h.topic} {h.partition} --start-offset {h.start_offset}` ends one")
+    fail_for(problems)
 
 
 def abort(

@@ -19,6 +19,7 @@ from ottla.admin.options import (
     agreed,
     ask,
     cluster_folder,
+    fail_for,
     needs_yes,
     read_input,
 )
@@ -88,9 +89,13 @@ def list_command(
     """
     from ottla.admin.operations import scram_users  # noqa: PLC0415 - lazy
 
-    found = ask(directory, bootstrap_server, lambda c: scram_users.describe(c, names or ()))
+    problems: list[str] = []
+    found = ask(
+        directory, bootstrap_server, lambda c: scram_users.describe(c, names or (), problems)
+    )
     if structured(output):
         print_structured(output, found)
+        fail_for(problems)
         return
     rows = [
         (user.name, mechanism, iterations)
@@ -98,6 +103,7 @@ def list_command(
         for mechanism, iterations in user.credentials.items()
     ]
     print_table(("user", "mechanism", "iterations"), rows)
+    fail_for(problems)
 
 
 def add(

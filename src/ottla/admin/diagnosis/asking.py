@@ -29,6 +29,7 @@ from ottla.admin.local import disk_space, processes
 from ottla.admin.operations import (
     cluster_snapshot,
     configs,
+    group_descriptions,
     groups,
     left_over_throttles,
     log_dirs,
@@ -36,6 +37,7 @@ from ottla.admin.operations import (
     reassign,
     transactions,
 )
+from ottla.admin.operations.group_descriptions import SHARE
 from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.session import world
 from ottla.admin.waits import waiting
@@ -56,6 +58,8 @@ LOOK_EVERY_S = 0.5
 MOST_GROUPS = 1000
 BROKER_TIMEOUT_S = 5.0
 ZOOKEEPER_CONNECT = "zookeeper.connect"
+PROCESS_ROLES = "process.roles"
+"""Set on brokers of KRaft, and on no others."""
 RETENTION = "ottla.stray.retention.ms"
 LOOPBACK = ("127.", "::1", "localhost")
 
@@ -239,9 +243,11 @@ async def _throttles(client: Client, facts: Facts) -> None:
 async def _zookeeper_connects(client: Client, facts: Facts) -> None:
     for broker in facts.brokers:
         found = await configs.settings(
-            client, configs.BROKER, str(broker), [ZOOKEEPER_CONNECT], timeout_s=BROKER_TIMEOUT_S
-        )
+            client, configs.BROKER, str(broker), [ZOOKEEPER_CONNECT, PROCESS_ROLES],
+            timeout_s=BROKER_TIMEOUT_S,
+        )  # fmt: skip
         for setting in found:
+            facts.kraft |= setting.key == PROCESS_ROLES and bool(setting.value)
             if setting.key == ZOOKEEPER_CONNECT and setting.value:
                 facts.zookeepers[broker] = setting.value
 
@@ -253,7 +259,9 @@ async def _hanging(client: Client, facts: Facts, older_than_ms: int) -> None:
             TopicPartition(h.topic, h.partition), h.producer_id, h.start_offset,
             (now_ms - h.last_timestamp) / 1000,
         )
-        for h in await transactions.hanging(client, None, older_than_ms, now_ms)
+        for h in await transactions.hanging(
+            client, None, older_than_ms, now_ms, facts.not_asked
+        )
     ]  # fmt: skip
 
 
@@ -262,6 +270,8 @@ async def _hanging(client: Client, facts: Facts, older_than_ms: int) -> None:
 
 async def _zookeeper(facts: Facts, asked: Asked) -> None:
     address = asked.zookeeper or next(iter(facts.zookeepers.values()), None)
+    if address is None and facts.kraft:
+        return
     if address is None:
         raise OttlaError("no broker names its zookeeper.connect; write --zookeeper HOST:PORT")
     try:
@@ -325,13 +335,14 @@ async def _descriptors(facts: Facts, addresses: dict[int, tuple[str, int]]) -> N
 
 
 async def _look_at_groups(client: Client, facts: Facts) -> dict[str, _GroupLook]:
-    listed = [g for g in await groups.list_groups(client) if g.protocol_type in ("consumer", "")]
+    every = await groups.list_groups(client, facts.not_asked)
+    listed = [g for g in every if g.protocol_type in groups.WITH_OFFSETS and g.type != SHARE]
     if len(listed) > MOST_GROUPS:
         facts.not_asked.append(f"{len(listed) - MOST_GROUPS:,} of {plural(len(listed), 'group')}")
     found: dict[str, _GroupLook] = {}
     for group in listed[:MOST_GROUPS]:
         try:
-            described = await groups.describe(client, group.group)
+            described = await group_descriptions.describe(client, group.group)
             committed = await groups.committed_offsets(client, group.group)
         except OttlaError:
             continue  # it has just gone, or its coordinator moves: the next look has it
@@ -347,8 +358,8 @@ async def _groups(
     now = await _look_at_groups(client, facts)
     watched_s = time.monotonic() - began_s
     wanted = {tp for look in now.values() for tp in look.committed} & facts.partitions.keys()
-    starts = await offsets.log_offsets(client, wanted, EARLIEST)
-    ends = await offsets.log_offsets(client, wanted, LATEST)
+    starts = await offsets.log_offsets(client, wanted, EARLIEST, problems=facts.not_asked)
+    ends = await offsets.log_offsets(client, wanted, LATEST, problems=facts.not_asked)
     for name, look in now.items():
         first = before.get(name, look)
         facts.groups[name] = GroupFacts(

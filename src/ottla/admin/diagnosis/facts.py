@@ -149,6 +149,8 @@ class Facts:
     """By broker: how ZooKeeper was found to be older than what the broker knew of it."""
     zookeepers: dict[int, str] = field(default_factory=dict)
     """zookeeper.connect by broker."""
+    kraft: bool = False
+    """Whether a broker keeps its metadata in KRaft: then there is no ZooKeeper to ask."""
     refusing_zookeeper: str = ""
     """The connect string of a ZooKeeper of which every server refuses connections."""
     throttles: list[Throttle] = field(default_factory=list)

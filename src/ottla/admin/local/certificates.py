@@ -45,13 +45,16 @@ SOON_DAYS = 30
 
 @dataclass(frozen=True, slots=True)
 class CertificateStatus:
-    """One certificate of a folder. `days` left may be negative; `problem`: empty if it is fine."""
+    """One certificate of a folder. `days` left may be negative; `problem`: empty if it is fine.
+
+    Of a file that cannot be read only the name and the problem are known.
+    """
 
     name: str
     subject: str
     hosts: tuple[str, ...]
-    expires: dt.datetime
-    days: int
+    expires: dt.datetime | None
+    days: int | None
     problem: str
 
 
@@ -130,12 +133,15 @@ class CertificateFolder:
         ca = self._certificate(self.ca_pem)
         found = [self._status(CA, self.ca_pem, ca, ca)]
         found += [self._status(name, self.pem(name), None, ca) for name in self.names()]
-        return sorted(found, key=lambda status: status.expires)
+        return sorted(found, key=lambda status: status.expires or self.now)
 
     def _status(
         self, name: str, file: Path, known: x509.Certificate | None, ca: x509.Certificate
     ) -> CertificateStatus:
-        certificate = known or self._certificate(file)
+        try:
+            certificate = known or self._certificate(file)
+        except OttlaError as error:
+            return CertificateStatus(name, "", (), None, None, str(error))
         expires = certificate.not_valid_after_utc
         days = (expires - self.now).days
         problem = ""

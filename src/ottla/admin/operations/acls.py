@@ -31,8 +31,9 @@ from ottla.wire.messages.delete_acls import DeleteAclsRequest
 from ottla.wire.messages.describe_acls import DescribeAclsRequest
 
 NO_AUTHORIZER = (
-    "the brokers have no authorizer, so everyone may do everything: set "
-    "authorizer.class.name=kafka.security.authorizer.AclAuthorizer and super.users on each broker"
+    "the brokers have no authorizer, so everyone may do everything: set super.users and "
+    "authorizer.class.name on each broker, to kafka.security.authorizer.AclAuthorizer (with KRaft: "
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer)"
 )
 
 

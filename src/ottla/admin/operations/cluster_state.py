@@ -18,7 +18,7 @@ V = TypeVar("V")
 
 VERSION = 1
 MAX_BYTES = 64 * 1024 * 1024
-KINDS = ("consumer", "")
+KINDS = ("consumer", "streams", "")
 """Protocol types of groups with offsets."""
 
 

@@ -79,21 +79,33 @@ async def at_coordinator(
     raise failure(f"coordinator of {NOUNS[kind]} {key}", code_of(response))
 
 
-async def at_each_broker(client: Client, request: Any, what: str) -> list[tuple[int, Any]]:
-    """Ask every broker for all it keeps, once it has read it; OttlaError names the first refusal.
+async def at_each_broker(
+    client: Client, request: Any, what: str, problems: list[str] | None = None
+) -> list[tuple[int, Any]]:
+    """Ask every broker for all it keeps, once it has read it.
 
-    `what` says what of a broker could not be had, as `groups of broker`.
+    `what` says what of a broker could not be had, as `groups of broker`. What a broker refuses, or
+    does not respond to, becomes a line of `problems`; OttlaError for None.
     """
     responses = []
     for broker in await client.broker_ids():
-        response = await client.call(request, broker)
-        with waiting(f"{what} {broker}: {explained(response.error_code)}"):
-            for _ in range(TRIES):
-                if response.error_code not in MOVED:
-                    break
-                await asyncio.sleep(WAIT_S)
-                response = await client.call(request, broker)
-        if response.error_code:
-            raise failure(f"{what} {broker}", response.error_code)
-        responses.append((broker, response))
+        try:
+            responses.append((broker, await _once_read(client, request, broker, what)))
+        except OttlaError as error:
+            if problems is None:
+                raise
+            problems.append(str(error))
     return responses
+
+
+async def _once_read(client: Client, request: Any, broker: int, what: str) -> Any:
+    response = await client.call(request, broker)
+    with waiting(f"{what} {broker}: {explained(response.error_code)}"):
+        for _ in range(TRIES):
+            if response.error_code not in MOVED:
+                break
+            await asyncio.sleep(WAIT_S)
+            response = await client.call(request, broker)
+    if response.error_code:
+        raise failure(f"{what} {broker}", response.error_code)
+    return response

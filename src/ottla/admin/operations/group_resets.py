@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ottla.admin.operations.coordinators import at_coordinator
-from ottla.admin.operations.groups import Committed, committed_offsets, describe
+from ottla.admin.operations.groups import Committed, committed_offsets, refuse_share_group
 from ottla.admin.operations.offsets import log_offsets
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError
@@ -86,7 +86,7 @@ async def plan_reset(
     target: Target,
 ) -> list[Move]:
     """Work out a reset of these partitions, of all with an offset for None; changes nothing."""
-    await _refuse_members(client, group)
+    await _refuse(client, group)
     offsets = await committed_offsets(client, group)
     if target.offsets is not None:
         partitions = list(target.offsets)
@@ -112,10 +112,10 @@ async def plan_reset(
     ]
 
 
-async def _refuse_members(client: Client, group: str) -> None:
-    """Raise OttlaError for a group with members; one that does not exist is fine."""
+async def _refuse(client: Client, group: str) -> None:
+    """Raise OttlaError for a group with members, or a share group; an unknown one is fine."""
     try:
-        found = await describe(client, group)
+        found = await refuse_share_group(client, group)
     except OttlaError as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise

@@ -1,4 +1,4 @@
-"""Groups: list, describe, measure and delete consumer groups, of any Kafka.
+"""Groups: list, measure and delete groups, of any Kafka.
 
 Who may call: the command line. Invariants: a group is asked for at its coordinator, which is looked
 for again when it moved. Kafka: `ConsumerGroupCommand`, as `group_resets` does.
@@ -11,51 +11,33 @@ import msgspec
 
 from ottla.admin.error_texts import explained, with_way_out
 from ottla.admin.operations.coordinators import VERSION_OF_ONE_GROUP, at_coordinator, at_each_broker
+from ottla.admin.operations.group_descriptions import CLASSIC, SHARE, GroupDescription, describe
 from ottla.admin.operations.offsets import log_offsets
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import LATEST
 from ottla.net.client import Client
-from ottla.wire.codec import decode_versioned
-from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest
 from ottla.wire.messages.list_groups import ListGroupsRequest
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 
-CONSUMER = "consumer"
+WITH_OFFSETS = ("consumer", "share", "streams", "")
+"""Protocol types of groups with offsets; empty is a group that only commits."""
 
 
 class GroupFacts(msgspec.Struct, frozen=True):
-    """A group as its coordinator lists it; `state` is empty where the broker does not tell."""
+    """A group as its coordinator lists it; `state` is empty where the broker does not tell.
+
+    `type` is classic, consumer (KIP-848), share or streams.
+    """
 
     group: str
+    type: str
     protocol_type: str
     state: str
     coordinator: int
-
-
-class MemberFacts(msgspec.Struct, frozen=True):
-    """A member and what it reads, as `topic-0`."""
-
-    member: str
-    instance: str | None
-    client: str
-    host: str
-    partitions: list[str]
-
-
-class GroupDescription(msgspec.Struct, frozen=True):
-    """A group with its members. `protocol` is its assignor."""
-
-    group: str
-    state: str
-    protocol_type: str
-    protocol: str
-    coordinator: int
-    members: list[MemberFacts]
 
 
 class PartitionLag(msgspec.Struct, frozen=True):
@@ -82,55 +64,23 @@ class Committed(msgspec.Struct, frozen=True):
 # --- what there is ------------------------------------------------------------------------------
 
 
-async def list_groups(client: Client) -> list[GroupFacts]:
-    """Return all groups of the cluster, by name."""
+async def list_groups(client: Client, problems: list[str] | None = None) -> list[GroupFacts]:
+    """Return all groups of the cluster, by name.
+
+    What a broker does not tell becomes a line of `problems`; OttlaError for None.
+    """
     found: dict[str, GroupFacts] = {}
-    for broker, response in await at_each_broker(client, ListGroupsRequest(), "groups of broker"):
+    request = ListGroupsRequest()
+    for broker, response in await at_each_broker(client, request, "groups of broker", problems):
         for group in response.groups:
             found[group.group_id] = GroupFacts(
-                group.group_id, group.protocol_type, group.group_state, broker
+                group.group_id,
+                (group.group_type or CLASSIC).lower(),
+                group.protocol_type,
+                group.group_state,
+                broker,
             )
     return [found[name] for name in sorted(found)]
-
-
-async def describe(client: Client, group: str) -> GroupDescription:
-    """Return a group with its members; OttlaError if there is none of that name."""
-    request = DescribeGroupsRequest(groups=[group])
-    node, response = await at_coordinator(client, group, request, lambda a: a.groups[0].error_code)
-    found = response.groups[0]
-    if found.error_code:
-        raise failure(f"group {group}", found.error_code)
-    if found.group_state == "Dead":
-        raise OttlaError(
-            f"there is no group {group}; `ottla groups list` shows those there are",
-            ErrorCode.GROUP_ID_NOT_FOUND,
-        )
-    members = [
-        MemberFacts(
-            m.member_id,
-            m.group_instance_id,
-            m.client_id,
-            m.client_host.removeprefix("/"),
-            [str(tp) for tp in _assigned(found.protocol_type, m.member_assignment)],
-        )
-        for m in found.members
-    ]
-    return GroupDescription(
-        group, found.group_state, found.protocol_type, found.protocol_data, node, members
-    )
-
-
-def _assigned(protocol_type: str, assignment: bytes) -> list[TopicPartition]:
-    """Return what a consumer was assigned; nothing for what is no consumer's assignment."""
-    if protocol_type != CONSUMER or not assignment:
-        return []
-    try:
-        said = decode_versioned(ConsumerProtocolAssignment, assignment, newer_ok=True)
-    except OttlaError:
-        return []
-    return sorted(
-        TopicPartition(t.topic, p) for t in said.assigned_partitions for p in t.partitions
-    )
 
 
 async def committed_offsets(client: Client, group: str) -> dict[TopicPartition, Committed]:
@@ -152,37 +102,75 @@ async def committed_offsets(client: Client, group: str) -> dict[TopicPartition, 
     return dict(sorted(found.items()))
 
 
-async def lag(client: Client, group: str) -> list[PartitionLag]:
-    """Return how far a group is in each partition that it reads or has read."""
-    return await lag_of(client, await describe(client, group))
+async def lag(client: Client, group: str, problems: list[str] | None = None) -> list[PartitionLag]:
+    """Return how far a group is in each partition that it reads or has read.
+
+    A leader that does not tell a log's end becomes a line of `problems`; OttlaError for None.
+    """
+    return await lag_of(client, await describe(client, group), problems)
 
 
-async def lag_of(client: Client, described: GroupDescription) -> list[PartitionLag]:
+async def lag_of(
+    client: Client, described: GroupDescription, problems: list[str] | None = None
+) -> list[PartitionLag]:
     """Return how far a group that was described is, as `lag`."""
-    offsets = await committed_offsets(client, described.group)
+    lags: dict[TopicPartition, int | None] = {}
+    if described.type == SHARE:
+        offsets, lags = await _share_offsets(client, described.group)
+    else:
+        committed = await committed_offsets(client, described.group)
+        offsets = {tp: one.offset for tp, one in committed.items()}
     readers = {partition: m for m in described.members for partition in m.partitions}
     partitions = {str(tp): tp for tp in offsets}
     for name in readers:
         topic, _, index = name.rpartition("-")
         partitions.setdefault(name, TopicPartition(topic, int(index)))
-    ends = await log_offsets(client, partitions.values(), LATEST)
+    ends = await log_offsets(client, partitions.values(), LATEST, problems=problems)
     rows = []
     for name, tp in sorted(partitions.items(), key=lambda item: item[1]):
-        committed, end, member = offsets.get(tp), ends.get(tp), readers.get(name)
-        behind = None if committed is None or end is None else max(0, end - committed.offset)
+        offset, end, member = offsets.get(tp), ends.get(tp), readers.get(name)
+        behind = None if offset is None or end is None else max(0, end - offset)
         rows.append(
             PartitionLag(
                 tp.topic,
                 tp.partition,
-                None if committed is None else committed.offset,
+                offset,
                 end,
-                behind,
+                lags.get(tp, behind),
                 None if member is None else member.member,
                 None if member is None else member.host,
                 None if member is None else member.client,
             )
         )
     return rows
+
+
+async def _share_offsets(
+    client: Client, group: str
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int | None]]:
+    """Return where each partition of a share group starts, and its lag as the broker counts it.
+
+    Records above the start may be acknowledged already, so the lag is not what lies above it: None
+    where the broker does not tell (before Kafka 4.2).
+    """
+    from ottla.wire.messages.describe_share_group_offsets import (  # noqa: PLC0415 - lazy
+        DescribeShareGroupOffsetsRequest,
+    )
+
+    asked = DescribeShareGroupOffsetsRequest.Group(group_id=group, topics=None)
+    request = DescribeShareGroupOffsetsRequest(groups=[asked])
+    _, response = await at_coordinator(client, group, request, lambda a: a.groups[0].error_code)
+    found = response.groups[0]
+    if found.error_code:
+        raise failure(f"offsets of group {group}", found.error_code)
+    answered = {
+        TopicPartition(t.topic_name, p.partition_index): p
+        for t in found.topics
+        for p in t.partitions
+        if not p.error_code and p.start_offset >= 0
+    }
+    lags = {tp: p.lag if p.lag >= 0 else None for tp, p in answered.items()}
+    return {tp: p.start_offset for tp, p in answered.items()}, lags
 
 
 # --- changes ------------------------------------------------------------------------------------
@@ -193,24 +181,27 @@ async def delete(client: Client, groups: Sequence[str]) -> dict[str, str | None]
     results: dict[str, str | None] = {}
     for group in groups:
         request = DeleteGroupsRequest(groups_names=[group])
-        _, response = await at_coordinator(
-            client, group, request, lambda a: a.results[0].error_code
-        )
-        results[group] = _refusal(response.results[0].error_code)
+        try:
+            _, response = await at_coordinator(
+                client, group, request, lambda a: a.results[0].error_code
+            )
+        except OttlaError as error:
+            results[group] = str(error)
+        else:
+            results[group] = _refusal(response.results[0].error_code)
     return results
 
 
 async def deletable(client: Client, groups: Sequence[str]) -> dict[str, str | None]:
     """Return what stands against deleting each group, None where nothing does; change nothing."""
     results: dict[str, str | None] = {}
-    known = {g.group: g for g in await list_groups(client)}
     for group in groups:
-        code = ErrorCode.NONE
-        if group not in known:
-            code = ErrorCode.GROUP_ID_NOT_FOUND
-        elif (await describe(client, group)).members:
-            code = ErrorCode.NON_EMPTY_GROUP
-        results[group] = _refusal(code)
+        try:
+            code = ErrorCode.NON_EMPTY_GROUP if (await describe(client, group)).members else 0
+        except OttlaError as error:
+            results[group] = str(error)
+        else:
+            results[group] = _refusal(code)
     return results
 
 
@@ -228,6 +219,8 @@ async def forget(
         topics=[r.OffsetDeleteRequestTopic(name=n, partitions=ps) for n, ps in topics.items()],
     )
     _, response = await at_coordinator(client, group, request, lambda a: a.error_code)
+    if response.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        await refuse_share_group(client, group)
     if response.error_code:
         raise failure(f"offsets of group {group} were not deleted", response.error_code)
     return {
@@ -235,6 +228,17 @@ async def forget(
         for t in response.topics
         for p in t.partitions
     }
+
+
+async def refuse_share_group(client: Client, group: str) -> GroupDescription:
+    """Return the group's description; OttlaError for one whose offsets are not of our requests."""
+    found = await describe(client, group)
+    if found.type == SHARE:
+        raise OttlaError(
+            f"group {group} is a share group: change its offsets with Kafka's own tool, "
+            "kafka-share-groups.sh (--reset-offsets, --delete-offsets)"
+        )
+    return found
 
 
 def _refusal(code: int) -> str | None:

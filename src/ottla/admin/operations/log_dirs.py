@@ -49,11 +49,12 @@ class Lying(NamedTuple):
 
 
 class Described(NamedTuple):
-    """What brokers said, and who did not respond."""
+    """What brokers said, who did not respond, and what others refused."""
 
     dirs: list[LogDir]
     replicas: list[Lying]
     silent: list[int]
+    refused: list[str] = []  # noqa: RUF012 - no one changes it
 
 
 class Placed(NamedTuple):
@@ -89,6 +90,7 @@ async def describe(
     dirs: list[LogDir] = []
     replicas: list[Lying] = []
     silent = []
+    refused = []
     asked = sorted(brokers)
     request = DescribeLogDirsRequest(topics=wanted)
     responses = await asyncio.gather(*(_response(client, request, broker) for broker in asked))
@@ -96,6 +98,8 @@ async def describe(
         if response is None:
             silent.append(broker)
             continue
+        if response.error_code:
+            refused.append(f"log dirs of broker {broker}: {explained(response.error_code)}")
         for found in sorted(response.results, key=lambda r: r.log_dir):
             problem = error_name(found.error_code) if found.error_code else ""
             dirs.append(
@@ -114,7 +118,7 @@ async def describe(
                 for p in t.partitions
                 if not topics or t.name in topics
             ]
-    return Described(dirs, replicas, silent)
+    return Described(dirs, replicas, silent, refused)
 
 
 async def _response(client: Client, request: DescribeLogDirsRequest, broker: int) -> Any:

@@ -38,10 +38,12 @@ async def log_offsets(
     timestamp: int,
     *,
     isolation: int = READ_UNCOMMITTED,
+    problems: list[str] | None = None,
 ) -> dict[TopicPartition, int]:
     """Return the offset for a time, EARLIEST or LATEST of each partition that has a leader.
 
-    A time after the last record stands for the end, as it does for Kafka's tool.
+    A time after the last record stands for the end, as it does for Kafka's tool. What a leader does
+    not tell becomes a line of `problems`; OttlaError for None.
     """
     wanted = list(partitions)
     if not wanted:
@@ -50,14 +52,21 @@ async def log_offsets(
     found: dict[TopicPartition, int] = {}
     # Deleted partitions and those without a leader have no offsets.
     for leader, led in (await by_leader(client, wanted))[0].items():
-        response = await client.call(list_offsets_request(led, timestamp, isolation), leader)
+        request = list_offsets_request(led, timestamp, isolation)
+        try:
+            response = await client.call(request, leader)
+        except OttlaError as error:
+            if problems is None:
+                raise
+            problems.append(f"offsets of partitions led by broker {leader}: {error}")
+            continue
         for topic in response.topics:
             for p in topic.partitions:
                 if p.error_code == 0:
                     found[TopicPartition(topic.name, p.partition_index)] = p.offset
     if timestamp >= 0:
         late = [tp for tp, offset in found.items() if offset == UNKNOWN_OFFSET]
-        found |= await log_offsets(client, late, LATEST, isolation=isolation)
+        found |= await log_offsets(client, late, LATEST, isolation=isolation, problems=problems)
     return found
 
 

@@ -56,8 +56,13 @@ def check_iterations(iterations: int) -> None:
         raise OttlaError(f"--iterations must be {MIN_ITERATIONS} to {MAX_ITERATIONS}")
 
 
-async def describe(client: Client, names: Collection[str] = ()) -> list[User]:
-    """Return these users, or all; OttlaError for one without credentials."""
+async def describe(
+    client: Client, names: Collection[str] = (), problems: list[str] | None = None
+) -> list[User]:
+    """Return these users, or all.
+
+    A user without credentials becomes a line of `problems`; OttlaError for None.
+    """
     request = DescribeUserScramCredentialsRequest(
         users=[DescribeUserScramCredentialsRequest.UserName(name=n) for n in names] or None
     )
@@ -67,9 +72,11 @@ async def describe(client: Client, names: Collection[str] = ()) -> list[User]:
     found = []
     for result in response.results:
         if result.error_code:
-            raise OttlaError(
-                f"user {result.user}: {reason(result.error_code, result.error_message)}"
-            )
+            problem = f"user {result.user}: {reason(result.error_code, result.error_message)}"
+            if problems is None:
+                raise OttlaError(problem)
+            problems.append(problem)
+            continue
         infos = {
             BY_NUMBER[i.mechanism].sasl_name: i.iterations
             for i in result.credential_infos

@@ -6,6 +6,7 @@ the epochs it shows. Kafka: `TransactionsCommand` (KIP-664).
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -61,11 +62,18 @@ def _checked(what: str, code: int) -> None:
         raise failure(what, code)
 
 
-async def list_transactions(client: Client, states: list[str]) -> list[TransactionRow]:
-    """Ask every broker for the ids it coordinates; OttlaError names a state that is none."""
+async def list_transactions(
+    client: Client, states: list[str], problems: list[str] | None = None
+) -> list[TransactionRow]:
+    """Ask every broker for the ids it coordinates; OttlaError names a state that is none.
+
+    What a broker does not tell becomes a line of `problems`; OttlaError for None.
+    """
     rows = []
     request = ListTransactionsRequest(state_filters=states, producer_id_filters=[])
-    for broker, response in await at_each_broker(client, request, "transactions of broker"):
+    for broker, response in await at_each_broker(
+        client, request, "transactions of broker", problems
+    ):
         if response.unknown_state_filters:
             raise OttlaError(f"there is no state {', '.join(response.unknown_state_filters)}")
         rows += [
@@ -130,14 +138,24 @@ class Hanging(msgspec.Struct, frozen=True):
 
 
 async def hanging(
-    client: Client, topics: Sequence[str] | None, older_than_ms: int, now_ms: int
+    client: Client,
+    topics: Sequence[str] | None,
+    older_than_ms: int,
+    now_ms: int,
+    problems: list[str] | None = None,
 ) -> list[Hanging]:
     """Find what is open in these topics, in all for None, and unknown to its coordinator.
+
+    A leader or a partition that does not tell becomes a line of `problems`; OttlaError for None.
 
     Younger ones than `older_than_ms` are passed over: their coordinator may still be notified of
     them.
     """
-    found = [h for h in await _open(client, topics) if now_ms - h.last_timestamp >= older_than_ms]
+    found = [
+        h
+        for h in await _open(client, topics, problems)
+        if now_ms - h.last_timestamp >= older_than_ms
+    ]
     if not found:
         return []
     owners = {t.producer_id: t.transactional_id for t in await list_transactions(client, [])}
@@ -153,7 +171,9 @@ async def hanging(
     return [h for h in found if f"{h.topic}-{h.partition}" not in known.get(h.producer_id, ())]
 
 
-async def _open(client: Client, topics: Sequence[str] | None) -> list[Hanging]:
+async def _open(
+    client: Client, topics: Sequence[str] | None, problems: list[str] | None
+) -> list[Hanging]:
     """Ask all leaders for the open transactions in their partitions."""
     metadata = await client.metadata(None if topics is None else list(topics))
     by_leader: dict[int, list[tuple[str, int]]] = {}
@@ -170,23 +190,37 @@ async def _open(client: Client, topics: Sequence[str] | None) -> list[Hanging]:
                 wanted.setdefault(name, []).append(index)
             r = DescribeProducersRequest
             topics_asked = [r.TopicRequest(name=n, partition_indexes=i) for n, i in wanted.items()]
-            request = r(topics=topics_asked)
-            for t in (await client.call(request, leader)).topics:
+            try:
+                response = await client.call(r(topics=topics_asked), leader)
+            except OttlaError as error:
+                if problems is None:
+                    raise
+                problems.append(f"producers in partitions led by broker {leader}: {error}")
+                break
+            for t in response.topics:
                 for partition in t.partitions:
-                    _checked(f"{t.name}-{partition.partition_index}", partition.error_code)
-                    found += [
-                        Hanging(
-                            t.name,
-                            partition.partition_index,
-                            p.producer_id,
-                            p.producer_epoch,
-                            p.current_txn_start_offset,
-                            p.last_timestamp,
-                        )
-                        for p in partition.active_producers
-                        if p.current_txn_start_offset != NONE
-                    ]
+                    found += _open_in(t.name, partition, problems)
     return sorted(found, key=lambda h: (h.topic, h.partition, h.start_offset))
+
+
+def _open_in(topic: str, partition: Any, problems: list[str] | None) -> list[Hanging]:
+    if partition.error_code:
+        refused = failure(f"{topic}-{partition.partition_index}", partition.error_code)
+        if problems is None:
+            raise refused
+        problems.append(str(refused))
+    return [
+        Hanging(
+            topic,
+            partition.partition_index,
+            p.producer_id,
+            p.producer_epoch,
+            p.current_txn_start_offset,
+            p.last_timestamp,
+        )
+        for p in partition.active_producers
+        if p.current_txn_start_offset != NONE
+    ]
 
 
 async def abort(

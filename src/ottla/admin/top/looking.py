@@ -8,7 +8,7 @@ requests of its own.
 import time
 from collections.abc import Callable
 
-from ottla.admin.operations import groups, offsets, reassign, status
+from ottla.admin.operations import group_descriptions, groups, offsets, reassign, status
 from ottla.admin.operations.copy_progress import CopyProgress
 from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.top.changes import Broker, Group, Look, Partition
@@ -52,7 +52,7 @@ class Looking:
     async def _look(self, now_s: float, clock: str) -> Look:
         response = await self._client.metadata(None)
         facts = dict(partitions_of(response))
-        ends = await offsets.log_offsets(self._client, facts, LATEST)
+        ends = await offsets.log_offsets(self._client, facts, LATEST, problems=[])
         moves = await reassign.in_progress(self._client)
         estimate = await self._progress.look(moves, now_s) if moves else None
         if now_s - self._groups_at_s >= GROUPS_EVERY_S:
@@ -97,11 +97,11 @@ class Looking:
     async def _look_at_groups(self) -> tuple[dict[str, Group], dict[str, Progress]]:
         found: dict[str, Group] = {}
         of_known: dict[str, Progress] = {}
-        for listed in (await groups.list_groups(self._client))[:MOST_GROUPS]:
+        for listed in (await groups.list_groups(self._client, []))[:MOST_GROUPS]:
             try:
-                group = await groups.describe(self._client, listed.group)
+                group = await group_descriptions.describe(self._client, listed.group)
                 at_s = time.monotonic()
-                rows = await groups.lag_of(self._client, group)
+                rows = await groups.lag_of(self._client, group, [])
             except OttlaError:
                 continue  # it has just gone, or its coordinator moves
             lag = sum(row.lag or 0 for row in rows)

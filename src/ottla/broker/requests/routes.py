@@ -24,6 +24,7 @@ from ottla.broker.requests.groups import (
     group_admin,
     group_membership,
     group_offsets,
+    refused_protocols,
 )
 from ottla.broker.requests.groups.server import FinderServer, GroupsServer
 from ottla.broker.requests.records import (
@@ -138,6 +139,8 @@ _APIS: tuple[Api[Server, Any], ...] = (
     transaction_admin.DESCRIBE_TRANSACTIONS,
     transaction_admin.LIST_TRANSACTIONS,
     controller_requests.ALLOCATE_PRODUCER_IDS,
+    refused_protocols.CONSUMER_GROUP_HEARTBEAT,
+    refused_protocols.SHARE_GROUP_HEARTBEAT,
 )
 
 ROUTES: dict[int, Api[Server, Any]] = {int(api.key): api for api in _APIS}

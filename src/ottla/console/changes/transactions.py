@@ -25,24 +25,28 @@ async def listed(console: Console, asked: Asked) -> Page:
     """Return a page of the transactional ids; with `hanging`, what no coordinator will end."""
     found = await parts(console, asked)
     hanging = None
+    problems: list[str] = []
     if asked.has("hanging"):
         now_ms = time.time_ns() // 1_000_000
         older_ms = asked.number("older", HANGS_AFTER_MS // 1000, 0, 1 << 31) * 1000
-        hanging = await transactions.hanging(console.client, None, older_ms, now_ms)
+        hanging = await transactions.hanging(console.client, None, older_ms, now_ms, problems)
     values = {**found["ids"].values, "hanging": hanging, "older": HANGS_AFTER_MS // 1000}
+    values["not_asked"] = problems
     return Page("transactions.html", {"title": "Transactions", **values})
 
 
 async def parts(console: Console, asked: Asked) -> dict[str, Page]:
     """Return what of the list is updated live."""
     wanted = asked.text("q")
-    found = [
-        row
-        for row in await transactions.list_transactions(console.client, [])
-        if wanted in row.transactional_id
-    ]
+    problems: list[str] = []
+    every = await transactions.list_transactions(console.client, [], problems)
+    found = [row for row in every if wanted in row.transactional_id]
     shown, pages = paged(found, asked.number("page", 1, 1, 1 << 31), PAGE_ROWS)
-    return {"ids": Page("part_ids.html", {"rows": shown, "pages": pages, "q": wanted})}
+    return {
+        "ids": Page(
+            "part_ids.html", {"rows": shown, "pages": pages, "q": wanted, "problems": problems}
+        )
+    }
 
 
 async def one(console: Console, asked: Asked) -> Page:

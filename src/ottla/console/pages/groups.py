@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ottla.admin.operations import groups
+from ottla.admin.operations import group_descriptions, groups
 from ottla.admin.top.group_progress import Progress, progress_of
 from ottla.console.asked import Asked
 from ottla.console.lag_history import KEPT_S
@@ -25,11 +25,13 @@ async def listed(console: Console, asked: Asked) -> Page:
     """Return a page of the list."""
     look = await console.watcher.look()
     wanted = asked.text("q")
-    found = [g for g in await groups.list_groups(console.client) if wanted in g.group]
+    problems: list[str] = []
+    every = await groups.list_groups(console.client, problems)
+    found = [g for g in every if wanted in g.group]
     shown, pages = paged(found, asked.number("page", 1, 1, 1 << 31), PAGE_ROWS)
     trends = {g.group: _trend(console, g.group) for g in shown}
     seen = {"known": look.groups or {}, "trends": trends}
-    values = {"rows": shown, "pages": pages, "q": wanted, **seen}
+    values = {"rows": shown, "pages": pages, "q": wanted, "problems": problems, **seen}
     return Page("groups.html", {"title": "Groups", **values})
 
 
@@ -43,9 +45,9 @@ async def one(console: Console, asked: Asked) -> Page:
 async def parts(console: Console, asked: Asked) -> dict[str, Page]:
     """Return what of one group's page is updated live."""
     name = asked.needed("name")
-    described = await groups.describe(console.client, name)
+    described = await group_descriptions.describe(console.client, name)
     at_s = time.monotonic()
-    rows = await groups.lag_of(console.client, described)
+    rows = await groups.lag_of(console.client, described, [])
     progress = progress_of(rows, at_s)
     if progress is not None:
         console.watcher.lags.add(name, progress)

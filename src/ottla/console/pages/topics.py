@@ -58,8 +58,8 @@ async def parts(console: Console, asked: Asked) -> dict[str, Page]:
     tps = [TopicPartition(name, p.partition) for p in shown]
     client = console.client
     starts, ends, moves, sizes = await asyncio.gather(
-        offsets.log_offsets(client, tps, EARLIEST),
-        offsets.log_offsets(client, tps, LATEST),
+        offsets.log_offsets(client, tps, EARLIEST, problems=[]),
+        offsets.log_offsets(client, tps, LATEST, problems=[]),
         reassign.in_progress(client),
         _sizes(console, tps),
     )

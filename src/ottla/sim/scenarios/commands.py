@@ -178,10 +178,10 @@ def check(
     ] = None,
     output: Output = Format.table,
 ) -> "Act":
-    """Look for faults that break a promise of a cluster. Exit code 1 if there are some.
+    """Look for faults that break a promise of a cluster.
 
-    Real brokers run on simulated time, network and disks. The result is a counterexample, or that
-    there was none in so many simulated hours.
+    Exits with code 1 if it finds one. Real brokers run on simulated time, network and disks. The
+    result is a counterexample, or that there was none in so many simulated hours.
     Example: ottla sim check --topic min.insync.replicas=1 --producer acks=all
     """
     if seconds is not None and only_faults is None:

@@ -27,6 +27,7 @@ class ConsumerGroupHeartbeatRequest(Message):
     rack_id: str | None
     rebalance_timeout_ms: int
     subscribed_topic_names: list[str] | None
+    subscribed_topic_regex: str | None
     server_assignor: str | None
     topic_partitions: list[ConsumerGroupHeartbeatRequest.TopicPartitions] | None
     def __init__(
@@ -39,6 +40,7 @@ class ConsumerGroupHeartbeatRequest(Message):
         rack_id: str | None = ...,
         rebalance_timeout_ms: int = ...,
         subscribed_topic_names: list[str] | None = ...,
+        subscribed_topic_regex: str | None = ...,
         server_assignor: str | None = ...,
         topic_partitions: list[ConsumerGroupHeartbeatRequest.TopicPartitions] | None = ...,
     ) -> None: ...
