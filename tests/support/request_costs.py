@@ -67,9 +67,9 @@ class Size:
     offsets: int = 1000
     """of each of ten groups, with 4,000 bytes of metadata each"""
     acls: int = 20_000
-    quotas: int = 5000
-    users: int = 2000
-    tokens: int = 500
+    quotas: int = 1000
+    users: int = 500
+    tokens: int = 200
     transactions: int = 5000
     producers: int = 20_000
     most: int = MAX_ELEMENTS
@@ -343,7 +343,10 @@ def fill_broker(rig: Rig) -> None:
     while client.ask(_commit(group_name(0), 1, "m")).topics[0].partitions[0].error_code:
         time.sleep(0.1)
     for number in range(10):
-        client.ask(_commit(group_name(number), size.offsets, "m" * 4000))
+        for first in range(0, size.offsets, 100):
+            count = min(100, size.offsets - first)
+            found = client.ask(_commit(group_name(number), count, "m" * 4000, first))
+            assert found.topics[0].partitions[0].error_code == 0
     client.ask_all(_commit(group_name(n), 1, "m") for n in range(10, size.groups))
     _produce(rig)
     client.ask_all(
@@ -401,13 +404,13 @@ def _live(rig: Rig) -> list[Any]:
     return live
 
 
-def _commit(group: str, count: int, metadata: str) -> Any:
+def _commit(group: str, count: int, metadata: str, first: int = 0) -> Any:
     partitions = [
         element(
             8, "topics", "partitions",
             partition_index=i, committed_offset=1, committed_metadata=metadata,
         )
-        for i in range(count)
+        for i in range(first, first + count)
     ]  # fmt: skip
     topic = element(8, "topics", name="big", partitions=partitions)
     return request(8, group_id=group, generation_id_or_member_epoch=-1, topics=[topic])
@@ -702,7 +705,7 @@ def _update_metadata(rig: Rig) -> Iterator[tuple[str, Any]]:
 
 
 def _offset_commit(rig: Rig) -> Iterator[tuple[str, Any]]:
-    yield "long metadata", _commit(group_name(1), rig.size.partitions, "m" * 4000)
+    yield "long metadata", _commit(group_name(1), min(rig.size.partitions, 200), "m" * 4000)
 
 
 def _offset_fetch(rig: Rig) -> Iterator[tuple[str, Any]]:

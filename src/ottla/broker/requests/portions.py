@@ -30,6 +30,8 @@ class Shape(NamedTuple):
     """the number of fields that two elements must not both have alike, 0 if it may be all"""
     many: int
     """a request about more things than this is cut"""
+    once: bool = False
+    """Whether what is named again is left out: it would be answered once in a portion, too."""
 
 
 MANY = 256
@@ -57,15 +59,16 @@ def in_portions(
     *,
     unique: int = 0,
     many: int = MANY,
+    once: bool = False,
     since: int = 0,
     older: InPortions | None = None,
 ) -> InPortions:
     """Say where the elements of a request and of its response are: lists of lists, by their names.
 
-    `unique`, `many`: as in `Shape`. `since`: the first version that is cut so; `older`: those
+    `unique`, `many`, `once`: as in `Shape`. `since`: the first version that is cut so; `older`: those
     before it.
     """
-    shape = Shape(tuple(asked.split(".")), tuple(responded.split(".")), unique, many)
+    shape = Shape(tuple(asked.split(".")), tuple(responded.split(".")), unique, many, once)
     return InPortions(((since, shape), *(older.shapes if older is not None else ())))
 
 
@@ -118,8 +121,11 @@ def _weight(element: Any) -> int:
     return 1 + inside
 
 
-def _identity(element: _Element, count: int) -> object:
-    """Return what must not be the same of two elements: their first fields, and where they lie."""
+def _identity(element: _Element, count: int | None) -> object:
+    """Return what must not be the same of two elements: their first fields, and where they lie.
+
+    None: all their fields.
+    """
     chain, what = element
     outer = tuple(getattr(parent, _key_field(parent)) for parent in chain)
     fields = getattr(what, "__struct_fields__", None)
@@ -138,10 +144,16 @@ def cut(request: Any, shape: Shape, size: list[int]) -> Generator[Any, None, Non
         twice = yield from _named_twice(request, shape)
     some: list[_Element] = []
     weight = seen = 0
+    named: set[object] = set()
     for element in _elements(request, shape.asked):
         seen += 1
         if not seen % STEP:
             yield None
+        if shape.once:
+            identity = _identity(element, None)
+            if identity in named:
+                continue
+            named.add(identity)
         if twice and _identity(element, shape.unique) in twice:
             continue
         some.append(element)

@@ -309,6 +309,6 @@ METADATA = Api(
         )
     ),
     error=_error,
-    large=in_portions("topics", "topics"),
+    large=in_portions("topics", "topics", once=True),
     large_response=True,
 )

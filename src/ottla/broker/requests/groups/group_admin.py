@@ -124,7 +124,7 @@ DESCRIBE_GROUPS = Api(
         DescribeGroupsResponse,
         Each("groups", DescribeGroupsResponse.DescribedGroup, "groups", {"group_id": ""}),
     ),
-    large=in_portions("groups", "groups"),
+    large=in_portions("groups", "groups", once=True),
     large_response=True,
 )
 LIST_GROUPS = Api(
@@ -149,5 +149,5 @@ DELETE_GROUPS = Api(
             "results", DeleteGroupsResponse.DeletableGroupResult, "groups_names", {"group_id": ""}
         ),
     ),
-    large=in_portions("groups_names", "results", many=MANY_CHANGES),
+    large=in_portions("groups_names", "results", many=MANY_CHANGES, once=True),
 )

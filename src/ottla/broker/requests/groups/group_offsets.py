@@ -432,8 +432,9 @@ OFFSET_FETCH = Api(
     large=in_portions(
         "groups.topics.partition_indexes",
         "groups.topics.partitions",
+        once=True,
         since=FIRST_FETCH_OF_MANY,
-        older=in_portions("topics.partition_indexes", "topics.partitions"),
+        older=in_portions("topics.partition_indexes", "topics.partitions", once=True),
     ),
     large_response=True,
 )

@@ -196,7 +196,7 @@ DESCRIBE_PRODUCERS = Api(
         partitions="partition_indexes",
         message=True,
     ),
-    large=in_portions("topics.partition_indexes", "topics.partitions"),
+    large=in_portions("topics.partition_indexes", "topics.partitions", once=True),
     large_response=True,
 )
 DESCRIBE_TRANSACTIONS = Api(
@@ -217,7 +217,7 @@ DESCRIBE_TRANSACTIONS = Api(
             {"transactional_id": ""},
         ),
     ),
-    large=in_portions("transactional_ids", "transaction_states"),
+    large=in_portions("transactional_ids", "transaction_states", once=True),
     large_response=True,
 )
 LIST_TRANSACTIONS = Api(
