@@ -491,7 +491,7 @@ def _join(rig: Rig) -> None:
 
 def most_elements(api: Api[Any, Any], most: int) -> int:
     """Return how many elements a request of this API may hold."""
-    bound = {1: 100_000, 56: MAX_ELEMENTS}.get(int(api.key), MAX_ELEMENTS_AT_ONCE)
+    bound = {1: 100_000, 56: 200_000}.get(int(api.key), MAX_ELEMENTS_AT_ONCE)
     if isinstance(api.large, InPortions):
         bound = MAX_ELEMENTS
     return min(bound, most)

@@ -19,6 +19,7 @@ from ottla.broker.configs.notifications import Notifications
 from ottla.broker.tasks import Tasks
 from ottla.model.errors import OttlaError
 from ottla.model.ports import World
+from ottla.model.time_slices import yield_to_loop
 from ottla.security.acls import Entry, Pattern
 from ottla.security.authorizer import AclAuthorizer
 from ottla.zookeeper.acls import CHANGES
@@ -132,6 +133,7 @@ class AclCache:
         async with self._changing:
             for _ in range(MOST_TRIES):
                 entries, version = await store.get_acls(pattern)
+                await yield_to_loop()  # ten thousand entries take a moment each time
                 changed = await new(entries)
                 if changed == entries or await store.set_acls(pattern, changed, version):
                     break
@@ -141,6 +143,7 @@ class AclCache:
                     f"Failed to update ACLs for {pattern} after trying a maximum of {MOST_TRIES} "
                     "times"
                 )
+            await yield_to_loop()
             self.authorizer.set(pattern, changed)
         if changed != entries:
             await store.create_acl_change_notification(pattern)

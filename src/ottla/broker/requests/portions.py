@@ -230,10 +230,11 @@ class Joined:
         self._take(self.response, response, (), self._path)
 
     def forget(self) -> Generator[None, None, None]:
-        """Let the response go, a little at a time: to free a million objects takes long, too."""
+        """Let the response go as `forget` does."""
         self._entries.clear()
         response, self.response = self.response, None
-        yield from _forgotten(response, self._path)
+        if response is not None:
+            yield from forget(response, self._path)
 
     def _take(
         self, whole: Any, part: Any, where: tuple[object, ...], path: tuple[str, ...]
@@ -254,11 +255,15 @@ class Joined:
             self._take(entry, item, place, path[1:])
 
 
-def _forgotten(holder: Any, path: tuple[str, ...]) -> Generator[None, None, None]:
+def forget(holder: Any, path: tuple[str, ...]) -> Generator[None, None, None]:
+    """Empty the lists at a path, a little at a time: to free a million objects takes long, too.
+
+    Not what lies in their elements: handlers and the state may share that.
+    """
     items = getattr(holder, path[0])
     while items:
         if len(path) > 1:
-            yield from _forgotten(items[-1], path[1:])
+            yield from forget(items[-1], path[1:])
         items.pop()
         if not len(items) % 32:
             yield
