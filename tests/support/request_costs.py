@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,10 +74,13 @@ class Size:
     producers: int = 20_000
     most: int = MAX_ELEMENTS
     timeout_s: float = 120.0
+    pause_s: float = 0.02
+    """How long its effects are waited for after a response."""
 
 
 LARGE = Size()
-SMALL = Size(100, 50, 5000, 200, 20, 100, 500, 100, 50, 10, 100, 500, 2000, 30.0)
+SMALL = Size(100, 50, 5000, 100, 20, 100, 500, 50, 20, 10, 50, 200, 1000, 30.0, 0.0)
+EMPTY = Size(1, 1, 1, 1, 0, 1, 1, 0, 0, 1, 1, 1, 100, 30.0, 0.0)
 
 
 class Turns(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
@@ -153,7 +156,6 @@ class Client:
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._socket.settimeout(timeout_s)
         self._buffer = bytearray(MIB)
-        self.broken = False
         self.ask(ROUTES[17].request(mechanism="PLAIN"), 1)
         auth = f"\0{user}\0secret".encode()
         assert self.ask(ROUTES[36].request(auth_bytes=auth), 2).error_code == 0
@@ -183,7 +185,6 @@ class Client:
                     raise EOFError
                 left -= count
         except (EOFError, ConnectionError):
-            self.broken = True
             return None
         return int(size)
 
@@ -195,7 +196,7 @@ class Client:
         at = decode_response_header(key, version, whole)[1]
         return decode_response(key, version, whole, at)
 
-    def ask_all(self, requests: "Iterator[Any]", at_once: int = 100) -> None:
+    def ask_all(self, requests: Iterator[Any], at_once: int = 100) -> None:
         """Send many requests, some of them at once; their responses are not looked at."""
         open_count = 0
         for request in requests:
@@ -287,6 +288,7 @@ class Rig:
             "group.max.session.timeout.ms": "3600000",
             "auto.create.topics.enable": "false",
             "log.cleaner.enable": "false",
+            "controlled.shutdown.enable": "false",
         }
 
     @property
@@ -1022,7 +1024,9 @@ def measure(rig: Rig, key: int, what: str, made: Any, version: int, *, memory: b
     client.send(raw)
     size = client.skip()
     took_s = time.monotonic() - began
-    time.sleep(0.05)
+    time.sleep(rig.size.pause_s)
+    for _ in range(2):  # the turn that sent the response has ended then
+        rig.thread.call(int)
     turn_s = rig.thread.turns.longest_s
     peak = left = 0
     if memory:
@@ -1062,28 +1066,75 @@ def collecting_as_brokers_do() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
+def row(costs: list[Cost]) -> str:
+    """Return an API's row of the table: its worst requests, each for its own reason."""
+    key = costs[0].key
+    slow = max(costs, key=lambda c: c.turn_ms)
+    large = max(costs, key=lambda c: c.memory_mib)
+    long = max(costs, key=lambda c: c.response_bytes or 0)
+    left = max(costs, key=lambda c: c.left_mib)
+    sent = max(c.request_bytes for c in costs)
+    return (
+        f"| {APIS[key].name} | {len(costs)} | {sent:,} | {long.response_bytes or 0:,} | "
+        f"{slow.turn_ms:.1f} ({slow.what}) | {large.memory_mib:.1f} ({large.what}) | "
+        f"{max(left.left_mib, 0.0):.2f} |\n"
+    )
+
+
+HEAD = """\
+| request | tried | most bytes of one | most bytes of a response | longest turn (ms) | most memory (MiB) | left behind (MiB) |
+|---|---:|---:|---:|---|---|---:|
+"""
+
+
+def rows_of(page: str) -> dict[str, tuple[float, float]]:
+    """Return (longest turn in ms, most memory in MiB) of each API in a page with the table."""
+    table = page.partition(BEGIN)[2].partition(END)[0]
+    found = {}
+    for line in table.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 7 and cells[1].isdigit():
+            found[cells[0]] = (float(cells[4].split()[0]), float(cells[5].split()[0]))
+    return found
+
+
+def order(keys: Iterable[int]) -> list[int]:
+    return sorted(keys, key=lambda key: (LAST.index(key) if key in LAST else -1, key))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--only", nargs="*", default=[], metavar="API")
+    parser.add_argument("--small", action="store_true", help="as the test does")
+    parser.add_argument("--no-memory", action="store_true", help="turns only")
+    parser.add_argument("--write", action="store_true", help=f"into {PAGE.name}")
     arguments = parser.parse_args()
     began = time.monotonic()
-    with Rig(SMALL if arguments.small else LARGE) as rig:
+    rows: dict[int, str] = {}
+    faults = 0
+    with Rig(SMALL if arguments.small else LARGE) as rig, collecting_as_brokers_do():
         print(f"filled in {time.monotonic() - began:.1f} s", flush=True)
-        with collecting_as_brokers_do():
-            for key in sorted(ROUTES, key=lambda k: (LAST.index(k) if k in LAST else -1, k)):
-                if arguments.only and APIS[key].name not in arguments.only:
-                    continue
-                for cost in costs_of(rig, key, memory=not arguments.no_memory):
-                    print(
-                        f"{APIS[key].name:28} {cost.what[:34]:34} {cost.request_bytes:>10,} "
-                        f"{cost.response_bytes or -1:>11,} {cost.turn_ms:7.1f} ms "
-                        f"{cost.memory_mib:7.1f} MiB left {cost.left_mib:6.2f} "
-                        f"{cost.took_s:6.2f} s {'; '.join(cost.faults)}",
-                        flush=True,
-                    )
-    return 0
+        for key in order(ROUTES):
+            if arguments.only and APIS[key].name not in arguments.only:
+                continue
+            costs = []
+            for cost in costs_of(rig, key, memory=not arguments.no_memory):
+                costs.append(cost)
+                faults += bool(cost.faults)
+                print(
+                    f"{APIS[key].name:28} {cost.what[:34]:34} {cost.request_bytes:>10,} "
+                    f"{cost.response_bytes or -1:>11,} {cost.turn_ms:7.1f} ms "
+                    f"{cost.memory_mib:7.1f} MiB left {cost.left_mib:6.2f} "
+                    f"{cost.took_s:6.2f} s {'; '.join(cost.faults)}",
+                    flush=True,
+                )
+            rows[key] = row(costs)
+    table = HEAD + "".join(rows[key] for key in sorted(rows))
+    print(table)
+    if arguments.write:
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}\n{table}{END}{rest.partition(END)[2]}", encoding="utf-8")
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ together, so that they are refused as before; a joined response has one entry fo
 group), as a response to the whole request has.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -30,8 +30,9 @@ class Shape(NamedTuple):
     """the number of fields that two elements must not both have alike, 0 if it may be all"""
     many: int
     """a request about more things than this is cut"""
-    once: bool = False
-    """Whether what is named again is left out: it would be answered once in a portion, too."""
+    once: Callable[[Any], object] | None = None
+    """What an element is known by, if what is named again is left out: it would be answered once
+    in a portion, too."""
 
 
 MANY = 256
@@ -59,7 +60,7 @@ def in_portions(
     *,
     unique: int = 0,
     many: int = MANY,
-    once: bool = False,
+    once: Callable[[Any], object] | None = None,
     since: int = 0,
     older: InPortions | None = None,
 ) -> InPortions:
@@ -121,17 +122,22 @@ def _weight(element: Any) -> int:
     return 1 + inside
 
 
-def _identity(element: _Element, count: int | None) -> object:
-    """Return what must not be the same of two elements: their first fields, and where they lie.
+def _outer(chain: tuple[Any, ...]) -> tuple[object, ...]:
+    return tuple(getattr(parent, _key_field(parent)) for parent in chain)
 
-    None: all their fields.
-    """
+
+def _identity(element: _Element, count: int) -> object:
+    """Return what must not be the same of two elements: their first fields, and where they lie."""
     chain, what = element
-    outer = tuple(getattr(parent, _key_field(parent)) for parent in chain)
     fields = getattr(what, "__struct_fields__", None)
     if fields is None:
-        return outer, what
-    return outer, tuple(getattr(what, f) for f in fields[:count])
+        return _outer(chain), what
+    return _outer(chain), tuple(getattr(what, f) for f in fields[:count])
+
+
+def itself(element: Any) -> object:
+    """What a number or a name is known by. For `Shape.once`."""
+    return element
 
 
 def cut(request: Any, shape: Shape, size: list[int]) -> Generator[Any, None, None]:
@@ -149,8 +155,9 @@ def cut(request: Any, shape: Shape, size: list[int]) -> Generator[Any, None, Non
         seen += 1
         if not seen % STEP:
             yield None
-        if shape.once:
-            identity = _identity(element, None)
+        if shape.once is not None:
+            chain, what = element
+            identity = _outer(chain), shape.once(what)
             if identity in named:
                 continue
             named.add(identity)
