@@ -41,8 +41,8 @@ def member_bytes(
 class GroupMemory:
     """What counts for all groups that are served.
 
-    `owner` is whose it is: the principal, the address of one that is not authenticated, or nobody
-    (empty) for what was loaded from the log.
+    `owner` is whose it is: the principal, the address of a client that is not authenticated, or
+    empty for what was loaded from the log.
     """
 
     def __init__(self) -> None:

@@ -4,8 +4,8 @@ import asyncio
 import random
 from types import SimpleNamespace
 
-from ottla.broker.configs.notifications import PURGE_AFTER_MS
 from ottla.broker.configs.topic_configs import TopicConfigs
+from ottla.broker.notifications import PURGE_AFTER_MS
 from ottla.broker.tasks import Tasks
 from ottla.model.config import BrokerConfig
 from ottla.zookeeper.errors import SessionExpiredError

@@ -25,8 +25,17 @@ def served():
     return Groups(GroupSettings(6000, 1_800_000, 3000))
 
 
-def join(served, group="g", *, member="", client="c", protocols=(("p", b""),), known_id=True, n=0,
-         owner=""):
+def join(
+    served,
+    group="g",
+    *,
+    member="",
+    client="c",
+    protocols=(("p", b""),),
+    known_id=True,
+    n=0,
+    owner="",
+):
     request = Join(
         group, member, None, client, "/h", 1_800_000, 1_800_000, "x", tuple(protocols),
         member_id_suffix=f"s{n}", requires_known_member_id=known_id, owner=owner,

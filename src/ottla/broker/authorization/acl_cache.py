@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from ottla.broker.configs.notifications import Notifications
+from ottla.broker.notifications import Notifications
 from ottla.broker.tasks import Tasks
 from ottla.model.errors import OttlaError
 from ottla.model.ports import World

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ottla.broker.configs.notifications import Notifications
+from ottla.broker.notifications import Notifications
 from ottla.broker.tasks import Tasks
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import OttlaError

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.configs.delegation_tokens import DelegationTokens
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
-from ottla.broker.configs.notifications import Notifications
 from ottla.broker.configs.scram_users import ScramUsers
+from ottla.broker.notifications import Notifications
 from ottla.broker.quotas import quota_settings
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.tasks import Tasks

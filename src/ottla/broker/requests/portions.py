@@ -66,8 +66,8 @@ def in_portions(
 ) -> InPortions:
     """Say where the elements of a request and of its response are: lists of lists, by their names.
 
-    `unique`, `many`, `once`: as in `Shape`. `since`: the first version that is cut so; `older`: those
-    before it.
+    `unique`, `many`, `once`: as in `Shape`. `since`: the first version that is cut so; `older`:
+    those before it.
     """
     shape = Shape(tuple(asked.split(".")), tuple(responded.split(".")), unique, many, once)
     return InPortions(((since, shape), *(older.shapes if older is not None else ())))
@@ -136,7 +136,7 @@ def _identity(element: _Element, count: int) -> object:
 
 
 def itself(element: Any) -> object:
-    """What a number or a name is known by. For `Shape.once`."""
+    """Return what a number or a name is known by: for `Shape.once`."""
     return element
 
 
