@@ -5,11 +5,12 @@ everything (`fill_broker`). Each API of the router's table gets, in its newest v
 as many elements as one may have: one thing with many parts, many things, one thing named again and
 again, long names (`shapes`), and whatever else is worse (`SPECIAL`). A turn is what one iteration
 of the broker's event loop takes of the processor; memory is what is allocated at most until the
-response is sent, and what is left 0.2 s later (tracemalloc).
+response is sent, and what is left 0.1 s later (tracemalloc).
 
     PYTHONPATH=src:tests python -m support.request_costs [--only Metadata …] [--write]
 
-prints the table of docs/SECURITY.md; `--write` puts these rows there. Exit status 1 if a limit is exceeded.
+prints the table of docs/SECURITY.md; `--write` puts these rows there. Exit status 1 if a limit is
+exceeded.
 """
 
 import argparse
@@ -1054,7 +1055,7 @@ def measure(rig: Rig, key: int, what: str, made: Any, version: int, *, memory: b
     peak = left = 0
     if memory:
         peak = tracemalloc.get_traced_memory()[1] - before
-        time.sleep(0.2)
+        time.sleep(0.05)
         gc.collect()
         left = tracemalloc.get_traced_memory()[0] - before
         tracemalloc.stop()
