@@ -80,7 +80,7 @@ class Size:
 
 
 LARGE = Size()
-SMALL = Size(100, 50, 5000, 100, 20, 100, 500, 50, 20, 10, 50, 200, 1000, 30.0, 0.0)
+SMALL = Size(100, 20, 5000, 50, 10, 100, 500, 20, 10, 5, 20, 100, 600, 60.0, 0.0)
 EMPTY = Size(1, 1, 1, 1, 0, 1, 1, 0, 0, 1, 1, 1, 100, 30.0, 0.0)
 
 
@@ -1126,6 +1126,16 @@ def order(keys: Iterable[int]) -> list[int]:
     return sorted(keys, key=lambda key: (LAST.index(key) if key in LAST else -1, key))
 
 
+def write(rows: dict[int, str]) -> None:
+    """Put rows into the page; those of other APIs stay."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    table, _, after = rest.partition(END)
+    kept = {line.split(" | ")[0][2:]: f"{line}\n" for line in table.splitlines()[3:]}
+    kept |= {APIS[key].name: text for key, text in rows.items()}
+    table = HEAD + "".join(kept[APIS[k].name] for k in sorted(ROUTES) if APIS[k].name in kept)
+    PAGE.write_text(f"{before}{BEGIN}\n{table}{END}{after}", encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", nargs="*", default=[], metavar="API")
@@ -1156,14 +1166,9 @@ def main() -> int:
                     flush=True,
                 )
             rows[key] = row(costs)
-    if arguments.write:
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        table, _, after = rest.partition(END)
-        kept = {line.split(" | ")[0][2:]: f"{line}\n" for line in table.splitlines()[3:]}
-        kept |= {APIS[key].name: text for key, text in rows.items()}
-        table = HEAD + "".join(kept[APIS[k].name] for k in sorted(ROUTES) if APIS[k].name in kept)
-        PAGE.write_text(f"{before}{BEGIN}\n{table}{END}{after}", encoding="utf-8")
-    else:
+            if arguments.write:
+                write(rows)
+    if not arguments.write:
         print(HEAD + "".join(rows[key] for key in sorted(rows)))
     return 1 if faults else 0
 
