@@ -56,24 +56,12 @@ async def handle(
 def _all_described(
     server: ConfigsServer, request: DescribeConfigsRequest, overrides: _Overrides
 ) -> Steps:
-    """Describe each resource once, however often it is named."""
     results = []
-    named = set()
     for resource in request.resources:
-        what = _known_by(resource)
-        if what in named:
-            yield 0
-            continue
-        named.add(what)
         result = _describe(server, resource, request, overrides)
         results.append(result)
         yield sum((2 + len(c.synonyms)) * ELEMENT_BYTES for c in result.configs) + ELEMENT_BYTES
     return DescribeConfigsResponse(results=results)
-
-
-def _known_by(resource: DescribeConfigsRequest.DescribeConfigsResource) -> object:
-    keys = resource.configuration_keys
-    return resource.resource_type, resource.resource_name, None if keys is None else (*keys,)
 
 
 async def _overrides_of_topics(
@@ -196,6 +184,6 @@ DESCRIBE_CONFIGS = Api(
             message=True,
         ),
     ),
-    large=in_portions("resources", "results", once=_known_by),
+    large=in_portions("resources", "results"),
     large_response=True,
 )
