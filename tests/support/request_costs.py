@@ -894,9 +894,12 @@ def _create_partitions(rig: Rig) -> Iterator[tuple[str, Any]]:
 
 
 def _create_token(rig: Rig) -> Iterator[tuple[str, Any]]:
-    renewers = [element(38, "renewers", principal_type="User", principal_name=f"u{n}")
-                for n in range(10_000)]  # fmt: skip
-    yield "many renewers", request(38, renewers=renewers, max_lifetime_ms=-1)
+    for count in (1000, 10_000):
+        renewers = [
+            element(38, "renewers", principal_type="User", principal_name=f"u{n}".ljust(90, "x"))
+            for n in range(count)
+        ]
+        yield f"{count} renewers", request(38, renewers=renewers, max_lifetime_ms=-1)
 
 
 def _tokens(rig: Rig) -> Iterator[tuple[str, Any]]:

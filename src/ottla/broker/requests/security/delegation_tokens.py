@@ -49,6 +49,8 @@ from ottla.wire.messages.renew_delegation_token import (
 logger = logging.getLogger(__name__)
 
 NO_TIME = -1
+MOST_RENEWERS, MOST_RENEWER_CHARACTERS = 1_000, 100_000
+"""Of one token. Each broker reads all of them with the token, and keeps them until it expires."""
 FIRST_WITH_REQUESTER = 3
 """The first version of Create and Describe that tells who asked for a token."""
 
@@ -99,6 +101,9 @@ async def create(
         ):
             raise TokenError("of others", ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
         renewers = [Principal(r.principal_type, r.principal_name) for r in request.renewers]
+        characters = sum(len(r.type) + len(r.name) for r in renewers)
+        if len(renewers) > MOST_RENEWERS or characters > MOST_RENEWER_CHARACTERS:
+            raise TokenError("too many renewers", ErrorCode.INVALID_REQUEST)
         if any(renewer.type != USER_TYPE for renewer in renewers):
             raise TokenError("renewers must be users", ErrorCode.INVALID_PRINCIPAL_TYPE)
         _check_enabled(server)
