@@ -572,7 +572,7 @@ class Filler:
         return {name: value for name, value in own.items() if name in names}
 
 
-CHANGES = {19, 20, 30, 37, 49, 51}
+CHANGES = {19, 20, 30, 31, 37, 49, 51}
 """Each of their elements is written to ZooKeeper."""
 CONTROL = {4, 5, 6, 7, 56, 67}
 INDEXES = {
