@@ -25,6 +25,15 @@ MAY_READ = Entry("User:alice", "*", READ, ALLOW)
 MAY_NOT = Entry("User:alice", "10.0.0.9", READ, DENY)
 
 
+def becomes(new):
+    """Return a change of entries as the cache takes it: one that may let others run."""
+
+    async def change(known):
+        return new(known)
+
+    return change
+
+
 class Side:
     """One broker's cache with a session of its own."""
 
@@ -50,14 +59,14 @@ class Side:
 def test_a_change_at_one_broker_is_obeyed_by_all_and_read_by_those_that_come(play):
     async def scenario(z):
         one, other = await Side().start(z), await Side().start(z)
-        await one.cache.change(one.store, ORDERS, lambda known: known | {MAY_READ})
+        await one.cache.change(one.store, ORDERS, becomes(lambda known: known | {MAY_READ}))
         assert one.may_read(), "the broker that changed it obeys at once"
         await other.until(True)
-        await other.cache.change(other.store, ORDERS, lambda known: known | {MAY_NOT})
+        await other.cache.change(other.store, ORDERS, becomes(lambda known: known | {MAY_NOT}))
         await one.until(False, "10.0.0.9")
         assert one.may_read()
-        await one.cache.change(one.store, PREFIX, lambda known: known | {MAY_READ})
-        await one.cache.change(one.store, ORDERS, lambda known: frozenset())
+        await one.cache.change(one.store, PREFIX, becomes(lambda known: known | {MAY_READ}))
+        await one.cache.change(one.store, ORDERS, becomes(lambda known: frozenset()))
         await other.until(True, "10.0.0.9")
         assert (await one.store.get_acls(ORDERS)).version == UNKNOWN_VERSION, (
             "the znode of none is gone"
@@ -90,7 +99,7 @@ def test_two_brokers_that_change_the_same_lose_neither_change(play):
 
         async def add(side, number):
             entry = Entry(f"User:u{number}", "*", WRITE, ALLOW)
-            await side.cache.change(side.store, ORDERS, lambda known: known | {entry})
+            await side.cache.change(side.store, ORDERS, becomes(lambda known: known | {entry}))
 
         await asyncio.gather(*(add(side, n) for n, side in enumerate(sides)))
         found = await sides[0].store.get_acls(ORDERS)
@@ -122,7 +131,7 @@ def test_what_cannot_be_read_ends_a_start_and_changes_nothing_later(play, caplog
 
     async def scenario(z):
         side = await Side().start(z)
-        await side.cache.change(side.store, ORDERS, lambda known: known | {MAY_READ})
+        await side.cache.change(side.store, ORDERS, becomes(lambda known: known | {MAY_READ}))
         await side.store.write(Set("/kafka-acl/Topic/orders", b'{"version":1,"acls":'))
         with caplog.at_level(logging.ERROR):
             await side.store.create_acl_change_notification(ORDERS)
@@ -133,7 +142,7 @@ def test_what_cannot_be_read_ends_a_start_and_changes_nothing_later(play, caplog
         with pytest.raises(MalformedZnodeError):
             await Side().start(z)
         with pytest.raises(OttlaError):
-            await side.cache.change(side.store, ORDERS, lambda known: known)
+            await side.cache.change(side.store, ORDERS, becomes(lambda known: known))
         # A notification that says nothing hides none that follow.
         await side.store.write(Create("/kafka-acl-changes/acl_changes_0000000998", b"nonsense"))
         await side.store.write(Set("/kafka-acl/Topic/orders", b'{"version":1,"acls":[]}'))

@@ -6,10 +6,10 @@ instance id belongs to one member. A request that waits for its response is know
 its member's `join_request` or `sync_request`. Kafka: `GroupMetadata` and `MemberMetadata`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.coordinators.group_memory import GroupMemory, member_bytes
+from ottla.coordinators.group_memory import GroupMemory, member_bytes, text_bytes
 from ottla.coordinators.group_states import GROUP_TRANSITIONS, GroupState, check_group_transition
 from ottla.coordinators.offsets import GroupOffsets
 from ottla.coordinators.timers import Now
@@ -50,6 +50,7 @@ class Member:
         "is_new",
         "join_request",
         "member_id",
+        "owner",
         "protocols",
         "rebalance_timeout_ms",
         "session_due_ms",
@@ -68,6 +69,7 @@ class Member:
         session_timeout_ms: int,
         protocols: Protocols,
         assignment: bytes = b"",
+        owner: str = "",
     ) -> None:
         self.member_id = member_id
         self.instance_id = instance_id
@@ -77,11 +79,17 @@ class Member:
         self.session_timeout_ms = session_timeout_ms
         self.protocols = tuple(protocols)
         self.assignment = assignment
+        self.owner = owner
         self.is_new = False
         self.join_request: int | None = None
         self.sync_request: int | None = None
         self.session_due_ms = 0.0
         self.session_timer_ms: float | None = None
+
+    @property
+    def size(self) -> int:
+        """Return about what it takes, in bytes."""
+        return member_bytes(self.member_id, self.client_id, self.protocols, self.assignment)
 
     @property
     def awaits_response(self) -> bool:
@@ -144,8 +152,9 @@ class Group:
         self.new_member_added = False
         self.bytes = 0
         """about what the members take"""
-        self.memory = memory
+        self.memory: GroupMemory | None = None
         """where that counts, while the group is served"""
+        self.count_in(memory)
 
     def __repr__(self) -> str:
         return f"Group({self.group_id} {self.state.value} generation={self.generation})"
@@ -215,15 +224,30 @@ class Group:
         member.session_timeout_ms = session_timeout_ms
         self.set_join_request(member, join_request)
 
-    def has_room(self, member_id: str, client_id: str, protocols: Protocols) -> bool:
+    def assign(self, member: Member, assignment: bytes) -> None:
+        """Give a member its assignment."""
+        self._count(member, -1)
+        member.assignment = assignment
+        self._count(member, 1)
+
+    def has_room(self, owner: str, member_id: str, client_id: str, protocols: Protocols) -> bool:
         """Return whether a member may leave so much here as it asks for."""
         if self.memory is None:
             return True
         more = member_bytes(member_id, client_id, protocols)
         member = self.members.get(member_id)
         if member is not None:
+            owner = member.owner
             more -= member_bytes(member.member_id, member.client_id, member.protocols)
-        return self.memory.has_room(self.bytes, more, len(protocols))
+        return self.memory.has_room(owner, self.bytes, more, len(protocols))
+
+    def has_room_for(self, owner: str, assignment: Mapping[str, bytes]) -> bool:
+        """Return whether the members may be given so much."""
+        if self.memory is None:
+            return True
+        more = sum(map(len, assignment.values()))
+        more -= sum(len(member.assignment) for member in self.members.values())
+        return self.memory.has_room(owner, self.bytes, more, 0)
 
     @property
     def is_unused(self) -> bool:
@@ -238,18 +262,23 @@ class Group:
                 self.memory.taken(self.group_id, member_id)
 
     def count_in(self, memory: GroupMemory | None) -> None:
-        """Have the members counted there from now on; None: nowhere any more."""
+        """Have the group counted there from now on; None: nowhere any more."""
         if self.memory is not None:
-            self.memory.bytes -= self.bytes
-        self.memory = memory
+            self._count_all(self.memory, -1)
+        self.memory = self.offsets.memory = memory
         if memory is not None:
-            memory.bytes += self.bytes
+            self._count_all(memory, 1)
+
+    def _count_all(self, memory: GroupMemory, change: int) -> None:
+        memory.texts += change * (text_bytes(len(self.group_id)) + self.offsets.text_bytes)
+        for member in self.members.values():
+            memory.count(member.owner, change * member.size)
 
     def _count(self, member: Member, change: int) -> None:
-        size = change * member_bytes(member.member_id, member.client_id, member.protocols)
+        size = change * member.size
         self.bytes += size
         if self.memory is not None:
-            self.memory.bytes += size
+            self.memory.count(member.owner, size)
         for name in {name for name, _ in member.protocols}:
             self._supported[name] = self._supported.get(name, 0) + change
 

@@ -47,6 +47,7 @@ from ottla.coordinators.group_events import (
     TimerExpired,
     TimerKey,
 )
+from ottla.coordinators.group_memory import text_bytes
 from ottla.coordinators.group_records import GroupRecordReader, group_key, offset_key, offset_value
 from ottla.coordinators.group_states import GroupState
 from ottla.coordinators.groups import Groups
@@ -442,7 +443,9 @@ class GroupCoordinator:
             request.on_result(dict.fromkeys(commits, error))
             return
         group = self.groups.groups[group_id]
-        kept = {tp: c for tp, c in commits.items() if len(c.metadata) <= self._metadata_max}
+        texts = text_bytes(sum(len(c.metadata) for c in commits.values()))
+        most = self._metadata_max if self.groups.memory.has_room_for_texts(texts) else 0
+        kept = {tp: c for tp, c in commits.items() if len(c.metadata) <= most}
         results = dict.fromkeys(commits, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         if not kept:
             request.on_result(results)

@@ -58,6 +58,8 @@ class Join(msgspec.Struct, frozen=True):
     supports_skipping_assignment: bool = False
     """whether the client understands `skip_assignment` (JoinGroup 9, KIP-814)"""
     reason: str | None = None
+    owner: str = ""
+    """for whose share of the memory it counts, as in `GroupMemory`"""
 
 
 class Sync(msgspec.Struct, frozen=True):

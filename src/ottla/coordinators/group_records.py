@@ -204,7 +204,7 @@ class GroupRecordReader:
                 yield decoded
                 continue
             name, tp, commit = decoded
-            _group(found, name, wall_ms).offsets.committed[tp] = commit
+            _group(found, name, wall_ms).offsets.keep(tp, commit)
             yield None
         for producer_id, waiting in self._in_transactions.items():
             for key, raw_offset in waiting.items():

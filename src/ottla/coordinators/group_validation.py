@@ -15,7 +15,7 @@ S = GroupState
 def accepts_joining_member(group: Group, join: Join, max_size: int) -> bool:
     """Return whether there is room for this member: group.max.size (KIP-389), and memory."""
     member_id = join.member_id
-    if not group.has_room(member_id, join.client_id, join.protocols):
+    if not group.has_room(join.owner, member_id, join.client_id, join.protocols):
         return False
     if group.state in (S.EMPTY, S.DEAD):
         return True

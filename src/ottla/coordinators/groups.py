@@ -48,7 +48,7 @@ from ottla.coordinators.group_events import (
     join_result,
     sync_result,
 )
-from ottla.coordinators.group_memory import GroupMemory
+from ottla.coordinators.group_memory import GroupMemory, text_bytes
 from ottla.coordinators.group_records import group_value
 from ottla.coordinators.group_states import GroupState
 from ottla.coordinators.group_validation import (
@@ -132,6 +132,9 @@ class Groups:
                     request_id, ErrorCode.UNKNOWN_MEMBER_ID, join.member_id
                 )
                 return
+            if not self.memory.has_room_for_texts(text_bytes(len(join.group_id))):
+                self._effects.reply_join_error(request_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
+                return
             group = self.groups[join.group_id] = Group(join.group_id, now.wall_ms, self.memory)
         if not accepts_joining_member(group, join, settings.max_size):
             self._remove(group, join.member_id)
@@ -168,7 +171,7 @@ class Groups:
                 return
         elif join.requires_known_member_id:
             group.pending_members[member_id] = None
-            for oldest in self.memory.give(group.group_id, member_id):
+            for oldest in self.memory.give(join.owner, group.group_id, member_id):
                 self._forget_pending(*oldest, now)
             self._effects.set_timer(
                 GroupTimer.PENDING_MEMBER, group, now, join.session_timeout_ms, member_id
@@ -225,6 +228,7 @@ class Groups:
             join.rebalance_timeout_ms,
             join.session_timeout_ms,
             join.protocols,
+            owner=join.owner,
         )
         member.is_new = True
         if group.state is S.PREPARING_REBALANCE and group.generation == 0:
@@ -337,7 +341,7 @@ class Groups:
             return
         if group.state is S.COMPLETING_REBALANCE:
             for member in group.members.values():
-                member.assignment = b""
+                group.assign(member, b"")
             self._reply_all_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, now)
         self._stop_sync_timer(group)
         was_empty = group.state is S.EMPTY
@@ -474,6 +478,9 @@ class Groups:
                 self._effects.warn(
                     f"members without assignment group={group.group_id} members={missing}"
                 )
+            if not group.has_room_for(member.owner, everyone):
+                self._assignment_failed(group, ErrorCode.UNKNOWN_SERVER_ERROR, now)
+                return
             self._store(group, StoreReason.ASSIGNMENT, everyone)
 
     def _reply_all_syncs(self, group: Group, error: ErrorCode, now: Now) -> None:
@@ -516,16 +523,18 @@ class Groups:
                 self._effects.warn(f"empty group not stored group={group} error={error.name}")
         elif group.state is S.COMPLETING_REBALANCE and group.generation == store.generation:
             if error is not ErrorCode.NONE:
-                for member in group.members.values():
-                    member.assignment = b""
-                self._reply_all_syncs(group, error, now)
-                reason = f"{error.name} when its assignment was stored"
-                self._prepare_rebalance(group, now, reason)
+                self._assignment_failed(group, error, now)
             else:
                 for member in group.members.values():
-                    member.assignment = store.assignment[member.member_id]
+                    group.assign(member, store.assignment[member.member_id])
                 group.transition_to(S.STABLE, now)
                 self._reply_all_syncs(group, ErrorCode.NONE, now)
+
+    def _assignment_failed(self, group: Group, error: ErrorCode, now: Now) -> None:
+        for member in group.members.values():
+            group.assign(member, b"")
+        self._reply_all_syncs(group, error, now)
+        self._prepare_rebalance(group, now, f"{error.name} when its assignment was stored")
 
     def _stop_sync_timer(self, group: Group) -> None:
         group.pending_sync.clear()
@@ -633,6 +642,8 @@ class Groups:
         if group is None:
             if event.generation >= 0 and not event.transactional:
                 return ErrorCode.ILLEGAL_GENERATION
+            if not self.memory.has_room_for_texts(text_bytes(len(event.group_id))):
+                return ErrorCode.GROUP_MAX_SIZE_REACHED
             group = self.groups[event.group_id] = Group(event.group_id, now.wall_ms, self.memory)
         error = validate_offset_commit(group, event)
         self._effects.fenced(error, group, event.member_id, event.instance_id)

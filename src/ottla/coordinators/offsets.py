@@ -10,6 +10,7 @@ expiry, KIP-447 for `require_stable`).
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from ottla.coordinators.group_memory import GroupMemory, text_bytes
 from ottla.model.ids import TopicPartition
 
 
@@ -47,13 +48,17 @@ class TransactionOffsets:
 class GroupOffsets:
     """The offsets of one group."""
 
-    __slots__ = ("committed", "in_transactions", "pending")
+    __slots__ = ("committed", "in_transactions", "memory", "pending", "text_bytes")
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, AppendedCommit] = {}
         self.pending: Pending = {}
         self.in_transactions: dict[int, TransactionOffsets] = {}
         """by producer id"""
+        self.text_bytes = 0
+        """of the metadata of what is committed"""
+        self.memory: GroupMemory | None = None
+        """where that counts, while the group is served"""
 
     def __len__(self) -> int:
         return len(self.committed)
@@ -92,7 +97,21 @@ class GroupOffsets:
     def _make_visible(self, tp: TopicPartition, commit: AppendedCommit) -> None:
         known = self.committed.get(tp)
         if known is None or known.base_offset < commit.base_offset:
-            self.committed[tp] = commit
+            self.keep(tp, commit)
+
+    def keep(self, tp: TopicPartition, commit: AppendedCommit) -> None:
+        """Make a commit that is in the log the partition's, whatever was there."""
+        self._count(tp, -1)
+        self.committed[tp] = commit
+        self._count(tp, 1)
+
+    def _count(self, tp: TopicPartition, change: int) -> None:
+        commit = self.get(tp)
+        if commit is not None and commit.metadata:
+            size = change * text_bytes(len(commit.metadata))
+            self.text_bytes += size
+            if self.memory is not None:
+                self.memory.texts += size
 
     # --- commits of a transaction -----------------------------------------------------------------
 
@@ -153,6 +172,7 @@ class GroupOffsets:
             for found in self.in_transactions.values():
                 found.appended.pop(tp, None)
                 found.pending.pop(tp, None)
+            self._count(tp, -1)
             if self.committed.pop(tp, None) is not None or pending is not None:
                 removed.append(tp)
         return removed

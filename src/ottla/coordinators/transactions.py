@@ -69,6 +69,16 @@ class StoreReason(Enum):
 FENCING = frozenset({StoreReason.FENCE, StoreReason.TIMEOUT})
 
 
+MOST_ID_BYTES = 256 << 20
+"""What all transactional ids may take: they stay for transactional.id.expiration.ms. Beyond it no
+new one is taken."""
+
+
+def id_bytes(transactional_id: str) -> int:
+    """Return what an id takes at most: Python has up to four bytes for a character."""
+    return 4 * len(transactional_id)
+
+
 @dataclass(slots=True, eq=False)
 class Shard:
     """The transactional ids of one partition in one leadership; `epoch` is the coordinator's.
@@ -80,6 +90,8 @@ class Shard:
     epoch: int
     transactions: dict[str, Transaction] = field(default_factory=dict)
     resigned: bool = False
+    id_bytes: int = 0
+    """about what the ids take, once they are loaded"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,6 +202,7 @@ class Transactions:
         shard = self.shards.get(partition)
         if shard is None or shard.epoch != epoch:
             return
+        shard.id_bytes = sum(map(id_bytes, shard.transactions))
         for transaction in list(shard.transactions.values()):
             if transaction.state in ENDING and transaction.pending is None:
                 self._send_markers(shard, transaction, now)
@@ -219,8 +232,13 @@ class Transactions:
             if new_id is None:
                 self._effects.append(AllocateProducerId(request))
                 return
+            more = id_bytes(request.transactional_id)
+            if sum(s.id_bytes for s in self.shards.values()) + more > MOST_ID_BYTES:
+                self._effects.append(Reply(request_id, InitResult(ErrorCode.POLICY_VIOLATION)))
+                return
             transaction = Transaction(request.transactional_id, new_id, update_ms=now.wall_ms)
             shard.transactions[request.transactional_id] = transaction
+            shard.id_bytes += more
         error = self._validate_init(transaction, expected)
         if error is not ErrorCode.NONE:
             self._effects.append(Reply(request_id, InitResult(error)))
@@ -521,7 +539,8 @@ class Transactions:
             return
         for transaction in pending.transactions:
             if event.error is ErrorCode.NONE:
-                shard.transactions.pop(transaction.transactional_id, None)
+                if shard.transactions.pop(transaction.transactional_id, None) is not None:
+                    shard.id_bytes -= id_bytes(transaction.transactional_id)
             else:
                 transaction.pending = None
 

@@ -67,7 +67,7 @@ _part_writers: dict[tuple[type[WireStruct], int], Writer] = {}
 _VERSION = struct.Struct(">h")
 
 LARGE_BYTES = 1 << 15
-MAX_ELEMENTS = 200_000
+MAX_ELEMENTS = 100_000
 """What the arrays of a request may hold, all together.
 
 An element takes one to three bytes on the wire, a hundred and fifty in memory, and a microsecond to
@@ -78,7 +78,7 @@ has none; but it has more than one thread.
 MAX_ELEMENTS_AT_ONCE = 20_000
 """What a request above `LARGE_BYTES` may hold that is read in one go: ten milliseconds or so."""
 
-_MORE_AT_ONCE = {1: 100_000, 56: MAX_ELEMENTS}
+_MORE_AT_ONCE = {1: 100_000, 56: 200_000}
 """Fetch and AlterPartition of a broker that shares very many partitions with another."""
 
 _BAD_BYTES = (IndexError, struct.error, UnicodeDecodeError)

@@ -133,9 +133,12 @@ class AclStore(Topics):
             data = acl_znodes.encode_extended_acl_change(kind, pattern.name, pattern_type)
         await self.create_sequential(f"{parent}/{ACL_CHANGE_PREFIX}", data)
 
-    async def get_acl_changes(self, parent: str, watch: WatchCallback) -> list[AclChange]:
+    async def get_acl_change_names(self, parent: str, watch: WatchCallback) -> list[str]:
         """Return the notifications of one of `CHANGES` in order, and watch for further ones."""
-        names = await self.get_children(parent, watch)
+        return await self.get_children(parent, watch)
+
+    async def get_acl_changes(self, parent: str, names: Sequence[str]) -> list[AclChange]:
+        """Return those of these notifications that still exist."""
         replies = await self.get_many([f"{parent}/{name}" for name in names])
         found = []
         for name, reply in zip(names, replies, strict=True):

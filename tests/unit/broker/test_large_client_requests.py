@@ -158,6 +158,18 @@ def test_f46_what_is_named_twice_stays_together_however_far_apart():
     assert Counter(refused) == Counter(n for n in names if times[n] > 1)
 
 
+@pytest.mark.parametrize(
+    ("key", "version"), [(3, 12), (9, 9), (9, 7), (15, 5), (42, 2), (61, 0), (65, 0)]
+)
+def test_f46_what_is_described_once_is_in_one_portion_however_often_it_is_named(key, version):
+    request = about(key, version, counts_for(key, version, 300))
+    path = shape_of(key, version).asked
+    listed = getattr(request, path[0])
+    named_again = request.__class__(**{path[0]: [*listed, *listed, *listed]})
+    portions = [p for p in cut(named_again, shape_of(key, version), [50]) if p is not None]
+    assert sum(weigh(p, path) for p in portions) == weigh(request, path)
+
+
 class Client:
     """Stands for a connection: what a handler may ask of it, and the response that came."""
 

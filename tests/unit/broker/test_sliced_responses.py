@@ -19,7 +19,7 @@ from ottla.model.ids import TopicPartition
 from ottla.net.connection import CloseConnection
 from ottla.security.acls import Entry, Pattern
 from ottla.security.authorizer import AclAuthorizer
-from ottla.wire.codec import APIS, decode_response, encode_request, encode_response
+from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import RequestHeader, decode_response_header, encode_request_header
 from ottla.wire.messages.describe_acls import DescribeAclsRequest
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
@@ -310,29 +310,3 @@ def test_no_answer_keeps_the_loop_busy(case):
     longest = min(asyncio.run(main()) for _ in range(2))
     assert longest < LONGEST_TURN_S
     assert sliced_responses.MOST_RESPONSE_BYTES <= 64 << 20
-
-
-async def measured(case):
-    """Return (request bytes, response bytes or None where it is refused, longest turn in ms)."""
-    make, request, version, *_ = CASES[case]
-    best = float("inf")
-    for _ in range(3):
-        client, server = Client(), make()
-        response, longest = await server.ask(client, request, version)
-        best = min(best, longest)
-    sent = sum(map(len, encode_request(request, version)))
-    size = None if response is None else sum(map(len, encode_response(response, version)))
-    return sent, size, best * 1000
-
-
-def main():
-    """Print the table of docs/SECURITY.md."""
-    for case, (_, request, version, *_) in CASES.items():
-        sent, size, turn_ms = asyncio.run(measured(case))
-        name = APIS[request.API_KEY].name
-        answered = "none, closed at 32 MiB" if size is None else f"{size:,}"
-        print(f"| {name} {version}: {case} | {sent:,} | {answered} | {turn_ms:.1f} |")
-
-
-if __name__ == "__main__":
-    main()

@@ -4,7 +4,8 @@ import asyncio
 import random
 from types import SimpleNamespace
 
-from ottla.broker.configs.topic_configs import PURGE_AFTER_MS, TopicConfigs
+from ottla.broker.configs.topic_configs import TopicConfigs
+from ottla.broker.notifications import PURGE_AFTER_MS
 from ottla.broker.tasks import Tasks
 from ottla.model.config import BrokerConfig
 from ottla.zookeeper.errors import SessionExpiredError
@@ -126,6 +127,29 @@ def test_old_notifications_are_cleared_away_and_others_entities_left_alone():
         await configs.watch()
         assert store.deleted == ["config_change_0000000000"]
         assert list(store.changes) == ["config_change_0000000001"]
+
+    asyncio.run(go())
+
+
+def test_each_notification_is_read_once_however_many_there_are():
+    async def go():
+        configs, told = scene()
+        store, read = FakeStore(a={}), []
+        changes = store.get_config_changes
+
+        async def counted(names):
+            read.append(len(names))
+            return await changes(names)
+
+        store.get_config_changes = counted
+        await configs.load(store)
+        await configs.watch()
+        for number in range(20):
+            store.topics["a"] = {"retention.ms": str(number)}
+            store.notify("topics/a")
+            await settle()
+        assert len(told) == 20
+        assert sum(read) == 20, "or each change costs as much as there were changes before"
 
     asyncio.run(go())
 

@@ -3,10 +3,18 @@
 import pytest
 
 from ottla.coordinators import group_memory
-from ottla.coordinators.group_events import GroupSettings, Join, JoinRequested, Reply
+from ottla.coordinators.group_events import (
+    GroupSettings,
+    Join,
+    JoinRequested,
+    OffsetCommitRequested,
+    Reply,
+)
 from ottla.coordinators.groups import Groups
+from ottla.coordinators.offsets import AppendedCommit, Commit
 from ottla.coordinators.timers import Now
 from ottla.model.errors import ErrorCode
+from ottla.model.ids import TopicPartition
 
 NOW = Now(0.0, 0)
 LONG = "\U0001f600" + "x" * 32_700
@@ -17,10 +25,20 @@ def served():
     return Groups(GroupSettings(6000, 1_800_000, 3000))
 
 
-def join(served, group="g", *, member="", client="c", protocols=(("p", b""),), known_id=True, n=0):
+def join(
+    served,
+    group="g",
+    *,
+    member="",
+    client="c",
+    protocols=(("p", b""),),
+    known_id=True,
+    n=0,
+    owner="",
+):
     request = Join(
         group, member, None, client, "/h", 1_800_000, 1_800_000, "x", tuple(protocols),
-        member_id_suffix=f"s{n}", requires_known_member_id=known_id,
+        member_id_suffix=f"s{n}", requires_known_member_id=known_id, owner=owner,
     )  # fmt: skip
     effects = served.handle(JoinRequested(n, request), NOW)
     replies = [e.result for e in effects if isinstance(e, Reply) and e.request_id == n]
@@ -71,3 +89,57 @@ def test_what_leaves_is_given_back(served):
     assert served.memory.bytes == group.bytes > 5000
     group.remove(next(iter(group.members)))
     assert served.memory.bytes == group.bytes == 0
+
+
+def test_one_client_leaves_room_for_the_others(served):
+    def ask(owner, n):
+        return join(
+            served, f"{owner}{n}", protocols=[("p", bytes(1 << 20))], known_id=False, n=n,
+            owner=owner,
+        )  # fmt: skip
+
+    greedy = [ask("User:greedy", n) for n in range(100)]
+    refused = [n for n, result in enumerate(greedy) if result is not None]
+    assert 60 <= refused[0] < 64
+    assert greedy[refused[0]].error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert [ask("User:other", n) for n in range(50)] == [None] * 50
+
+
+def test_ids_are_forgotten_of_whom_has_most_of_them(served):
+    for n in range(10):
+        join(served, f"small{n}", n=n, owner="User:small")
+    for n in range(1000):
+        join(served, f"g{n}", client=LONG, n=n, owner="User:greedy")
+    assert {f"small{n}" for n in range(10)} <= served.groups.keys()
+
+
+def test_what_the_leader_assigns_counts_and_is_bounded(served):
+    join(served, known_id=False)
+    (group,) = served.groups.values()
+    (member,) = group.members
+    before = group.bytes
+    group.assign(group.members[member], bytes(5000))
+    assert served.memory.bytes == group.bytes == before + 5000
+    assert group.has_room_for("", {member: bytes(1 << 20)})
+    assert not group.has_room_for("", {member: bytes(65 << 20)})
+
+
+def test_names_of_groups_and_metadata_of_offsets_are_bounded(served):
+    tp = TopicPartition("t", 0)
+
+    def commit(group_id):
+        return served.respond(OffsetCommitRequested(group_id, -1, "", None, False), NOW)[0]
+
+    results = [commit(f"{n:05}" + LONG) for n in range(3000)]
+    assert ErrorCode.GROUP_MAX_SIZE_REACHED in results
+    assert served.memory.texts <= group_memory.MOST_TEXT_BYTES
+    assert not served.memory.has_room_for_texts(1 << 20)
+    group = next(iter(served.groups.values()))
+    before = served.memory.texts
+    group.offsets.keep(tp, AppendedCommit(Commit(1, 0, "m" * 1000, 0), 1))
+    group.offsets.keep(tp, AppendedCommit(Commit(2, 0, "m" * 500, 0), 2))
+    assert served.memory.texts == before + 2000
+    group.offsets.remove([tp])
+    assert served.memory.texts == before
+    group.count_in(None)
+    assert served.memory.texts == before - 4 * len(group.group_id)

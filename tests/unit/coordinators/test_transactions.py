@@ -4,6 +4,7 @@ from collections import deque
 
 import pytest
 
+from ottla.coordinators import transactions
 from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction import MAX_EPOCH, Transaction
 from ottla.coordinators.transaction_events import (
@@ -587,3 +588,19 @@ def test_listing_filters(bench):
     assert names(states=["Empty"]) == ([], [])
     assert names(duration=49) == ([ID], [])
     assert names(duration=50) == ([], [])
+
+
+def test_what_ids_leave_is_bounded_however_long_they_are(monkeypatch):
+    monkeypatch.setattr(transactions, "MOST_ID_BYTES", 4 * 10_000)
+    bench = Bench()
+
+    def init(name):
+        return bench.ask(lambda n: InitProducerIdRequested(n, 0, name, 60_000, None)).error
+
+    found = [init(f"{n}" * 1000) for n in range(10)] + [init("one more")]
+    assert found == [E.NONE] * 10 + [E.POLICY_VIOLATION]
+    assert init("0" * 1000) is E.NONE, "a known one goes on"
+    bench.handle(ExpirationCheckDue(NOW + JUMP_MS))
+    assert bench.shard.transactions == {}
+    assert bench.shard.id_bytes == 0
+    assert init("one more") is E.NONE

@@ -12,12 +12,14 @@ Kafka: the caches of `AclAuthorizer` and `ZkNodeChangeNotificationListener`.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from ottla.broker.notifications import Notifications
 from ottla.broker.tasks import Tasks
 from ottla.model.errors import OttlaError
 from ottla.model.ports import World
+from ottla.model.time_slices import yield_to_loop
 from ottla.security.acls import Entry, Pattern
 from ottla.security.authorizer import AclAuthorizer
 from ottla.zookeeper.acls import CHANGES
@@ -29,13 +31,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PURGE_AFTER_MS = 15 * 60 * 1000
 MOST_TRIES = 10
 BACKOFF_S = 0.1
 RETRY_S = 1.0
 """How long until changes are looked for again where ZooKeeper could not be read."""
 
-Change = Callable[[frozenset[Entry]], frozenset[Entry]]
+Change = Callable[[frozenset[Entry]], Awaitable[frozenset[Entry]]]
 """The entries of a pattern before a change -> those after it."""
 
 
@@ -48,6 +49,7 @@ class AclCache:
         self._tasks = tasks
         self._store: Store | None = None
         self._seen: dict[str, str] = {}
+        self._notifications: dict[str, Notifications] = {}
         self._handling: set[str] = set()
         self._again: set[str] = set()
         self._changing = asyncio.Lock()
@@ -58,8 +60,9 @@ class AclCache:
         await store.create_acl_paths()
         for parent in CHANGES:
             # What is there already is in what is read next.
-            changes = await store.get_acl_changes(parent, self._on_watch(store, parent))
-            self._seen[parent] = changes[-1].name if changes else ""
+            names = await store.get_acl_change_names(parent, self._on_watch(store, parent))
+            self._seen[parent] = names[-1] if names else ""
+            self._notifications[parent] = Notifications()
         self.authorizer.replace(await store.get_all_acls())
         logger.info("acls loaded count=%d", len(self.authorizer))
 
@@ -95,15 +98,16 @@ class AclCache:
             self._handling.discard(parent)
 
     async def _handle_pending(self, store: "Store", parent: str) -> None:
-        changes = await store.get_acl_changes(parent, self._on_watch(store, parent))
-        now_ms = self._world.clock.wall_ms()
+        names = await store.get_acl_change_names(parent, self._on_watch(store, parent))
+        notifications = self._notifications[parent]
         last = self._seen.get(parent, "")
-        for change in changes:
+        for change in await store.get_acl_changes(parent, notifications.unread(names)):
             if change.name > last and change.pattern is not None:
                 await self._refresh(store, change.pattern)
-        if changes:
-            self._seen[parent] = changes[-1].name
-        purge = [c.name for c in changes if now_ms - c.ctime_ms > PURGE_AFTER_MS]
+            notifications.read(change.name, change.ctime_ms)
+        if names:
+            self._seen[parent] = names[-1]
+        purge = notifications.old(self._world.clock.wall_ms())
         if purge:
             await store.delete_acl_changes(parent, purge)
 
@@ -129,7 +133,8 @@ class AclCache:
         async with self._changing:
             for _ in range(MOST_TRIES):
                 entries, version = await store.get_acls(pattern)
-                changed = new(entries)
+                await yield_to_loop()  # ten thousand entries take a moment each time
+                changed = await new(entries)
                 if changed == entries or await store.set_acls(pattern, changed, version):
                     break
                 await asyncio.sleep(BACKOFF_S * (1 + self._world.random.random() / 2))
@@ -138,6 +143,7 @@ class AclCache:
                     f"Failed to update ACLs for {pattern} after trying a maximum of {MOST_TRIES} "
                     "times"
                 )
+            await yield_to_loop()
             self.authorizer.set(pattern, changed)
         if changed != entries:
             await store.create_acl_change_notification(pattern)

@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from ottla.broker.notifications import Notifications
 from ottla.broker.tasks import Tasks
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import OttlaError
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ID = re.compile(r"[\w.-]{1,200}", re.ASCII)
-PURGE_AFTER_MS = 15 * 60 * 1000
 
 
 def token_key(config: BrokerConfig) -> str:
@@ -56,6 +56,7 @@ class DelegationTokens:
         self._credentials: dict[tuple[str, ScramMechanism], ScramCredential] = {}
         self._store: Store | None = None
         self._last_change = -1
+        self._notifications = Notifications()
         self._lock = asyncio.Lock()
 
     @property
@@ -90,6 +91,7 @@ class DelegationTokens:
             return
         self._store = store
         self._last_change = -1
+        self._notifications = Notifications()
         await store.create_delegation_token_paths()
         found = await store.get_delegation_tokens(await store.get_delegation_token_ids())
         for token_id in set(self._tokens) - set(found):
@@ -158,9 +160,8 @@ class DelegationTokens:
 
     async def _handle_pending(self, store: "Store") -> None:
         names = await store.get_token_change_notifications(lambda e: self._on_watch(store, e))
-        now_ms = self._world.clock.wall_ms()
-        purge = []
-        for name, token_id, ctime_ms in await store.get_token_changes(names):
+        notifications = self._notifications
+        for name, token_id, ctime_ms in await store.get_token_changes(notifications.unread(names)):
             digits = name.removeprefix(CHANGE_PREFIX)
             if not (digits.isascii() and digits.isdigit() and _ID.fullmatch(token_id)):
                 logger.error("malformed znode ignored path=%s/%s reason=no id", TOKEN_CHANGES, name)
@@ -171,7 +172,7 @@ class DelegationTokens:
                     self._take(found[token_id])
                 else:
                     self._forget(token_id)
-            if now_ms - ctime_ms > PURGE_AFTER_MS:
-                purge.append(name)
+            notifications.read(name, ctime_ms)
+        purge = notifications.old(self._world.clock.wall_ms())
         if purge:
             await store.delete_token_change_notifications(purge)

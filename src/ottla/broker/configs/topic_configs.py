@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.configs.delegation_tokens import DelegationTokens
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
 from ottla.broker.configs.scram_users import ScramUsers
+from ottla.broker.notifications import Notifications
 from ottla.broker.quotas import quota_settings
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.tasks import Tasks
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from ottla.zookeeper.watches import WatchEvent
 
 logger = logging.getLogger(__name__)
-
-PURGE_AFTER_MS = 15 * 60 * 1000
 
 
 class TopicConfigs:
@@ -62,6 +61,7 @@ class TopicConfigs:
         self._configs: dict[str, TopicConfig] = {}
         self._store: Store | None = None
         self._last_change = -1
+        self._notifications = Notifications()
         self._handling = False
         self._again = False
 
@@ -73,6 +73,7 @@ class TopicConfigs:
         """Read every topic's overrides through a new session and tell of those that changed."""
         self._store = store
         self._last_change = -1
+        self._notifications = Notifications()
         if self._dynamic is not None:
             await self._dynamic.load(store)
         if self._quotas is not None:
@@ -172,10 +173,10 @@ class TopicConfigs:
         names = await store.get_all_config_change_notifications(
             lambda event: self._on_watch(store, event)
         )
-        now_ms = self._world.clock.wall_ms()
-        purge = []
+        notifications = self._notifications
         last = self._last_change
-        for name, entity_path, ctime_ms in await store.get_config_changes(names):
+        unread = notifications.unread(names)
+        for name, entity_path, ctime_ms in await store.get_config_changes(unread):
             number = _number(name)
             if number is None:
                 logger.error(
@@ -186,8 +187,8 @@ class TopicConfigs:
             elif number > last:
                 await self._handle_one(store, entity_path)
                 self._last_change = max(self._last_change, number)
-            if now_ms - ctime_ms > PURGE_AFTER_MS:
-                purge.append(name)
+            notifications.read(name, ctime_ms)
+        purge = notifications.old(self._world.clock.wall_ms())
         if purge:
             await store.delete_config_change_notifications(purge)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar, cast
 
 from ottla.broker.requests.api import Api, Response
-from ottla.broker.requests.portions import Joined, Shape, cut, is_to_be_cut
+from ottla.broker.requests.portions import Joined, Shape, cut, forget, is_to_be_cut
 from ottla.broker.requests.responses import TaskOwner, respond_later, respond_steps
 from ottla.broker.requests.sliced_responses import (
     AT_ONCE_BYTES,
@@ -40,7 +40,7 @@ Serve = Callable[[Connection, RequestHeader, Any], Response]
 NOTICEABLE_BYTES = 1024
 """Smaller frames are never looked at: what they hold is handled at once."""
 
-LEAST, MOST = 1, 512
+LEAST, MOST = 1, 256
 """elements in a portion"""
 
 FIRST = 16
@@ -161,11 +161,19 @@ class LargeRequests:
         serve: Serve,
     ) -> Sequence[Buffer]:
         self.total += 1
-        async with contextlib.AsyncExitStack() as builds:
-            return await self._joined(api, conn, header, request, shape, serve, builds)
+        joined = Joined(shape)
+        try:
+            async with contextlib.AsyncExitStack() as builds:
+                await self._join(joined, api, conn, header, request, shape, serve, builds)
+                written = await self._in_slices(respond_steps(header, joined.response))
+            await self._in_slices(forget(request, shape.asked))
+        finally:
+            await self._in_slices(joined.forget())
+        return written
 
-    async def _joined(
+    async def _join(
         self,
+        joined: Joined,
         api: Api[Any, Any],
         conn: Connection,
         header: RequestHeader,
@@ -173,9 +181,8 @@ class LargeRequests:
         shape: Shape,
         serve: Serve,
         builds: contextlib.AsyncExitStack,
-    ) -> Sequence[Buffer]:
+    ) -> None:
         """Do so; once the response is a large one, no other is built meanwhile."""
-        joined = Joined(shape)
         size = [FIRST]
         responded, alone = 0, False
         reads = api.large_response  # what else there is may wait long for others
@@ -211,9 +218,6 @@ class LargeRequests:
                 size[0] = min(size[0] * 2, most)
             elif took > SLICE_S / 2:
                 size[0] = max(size[0] // 2, LEAST)
-        written = await self._in_slices(respond_steps(header, joined.response))
-        await self._in_slices(joined.forget())
-        return written
 
     async def _next(self, portions: Generator[Any, None, None]) -> Any:
         """Return the next portion, None after the last."""

@@ -7,7 +7,7 @@ together, so that they are refused as before; a joined response has one entry fo
 group), as a response to the whole request has.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -30,6 +30,9 @@ class Shape(NamedTuple):
     """the number of fields that two elements must not both have alike, 0 if it may be all"""
     many: int
     """a request about more things than this is cut"""
+    once: Callable[[Any], object] | None = None
+    """What an element is known by, if what is named again is left out: it would be answered once
+    in a portion, too."""
 
 
 MANY = 256
@@ -57,15 +60,16 @@ def in_portions(
     *,
     unique: int = 0,
     many: int = MANY,
+    once: Callable[[Any], object] | None = None,
     since: int = 0,
     older: InPortions | None = None,
 ) -> InPortions:
     """Say where the elements of a request and of its response are: lists of lists, by their names.
 
-    `unique`, `many`: as in `Shape`. `since`: the first version that is cut so; `older`: those
-    before it.
+    `unique`, `many`, `once`: as in `Shape`. `since`: the first version that is cut so; `older`:
+    those before it.
     """
-    shape = Shape(tuple(asked.split(".")), tuple(responded.split(".")), unique, many)
+    shape = Shape(tuple(asked.split(".")), tuple(responded.split(".")), unique, many, once)
     return InPortions(((since, shape), *(older.shapes if older is not None else ())))
 
 
@@ -118,14 +122,22 @@ def _weight(element: Any) -> int:
     return 1 + inside
 
 
+def _outer(chain: tuple[Any, ...]) -> tuple[object, ...]:
+    return tuple(getattr(parent, _key_field(parent)) for parent in chain)
+
+
 def _identity(element: _Element, count: int) -> object:
     """Return what must not be the same of two elements: their first fields, and where they lie."""
     chain, what = element
-    outer = tuple(getattr(parent, _key_field(parent)) for parent in chain)
     fields = getattr(what, "__struct_fields__", None)
     if fields is None:
-        return outer, what
-    return outer, tuple(getattr(what, f) for f in fields[:count])
+        return _outer(chain), what
+    return _outer(chain), tuple(getattr(what, f) for f in fields[:count])
+
+
+def itself(element: Any) -> object:
+    """Return what a number or a name is known by: for `Shape.once`."""
+    return element
 
 
 def cut(request: Any, shape: Shape, size: list[int]) -> Generator[Any, None, None]:
@@ -138,10 +150,17 @@ def cut(request: Any, shape: Shape, size: list[int]) -> Generator[Any, None, Non
         twice = yield from _named_twice(request, shape)
     some: list[_Element] = []
     weight = seen = 0
+    named: set[object] = set()
     for element in _elements(request, shape.asked):
         seen += 1
         if not seen % STEP:
             yield None
+        if shape.once is not None:
+            chain, what = element
+            identity = _outer(chain), shape.once(what)
+            if identity in named:
+                continue
+            named.add(identity)
         if twice and _identity(element, shape.unique) in twice:
             continue
         some.append(element)
@@ -218,10 +237,11 @@ class Joined:
         self._take(self.response, response, (), self._path)
 
     def forget(self) -> Generator[None, None, None]:
-        """Let the response go, a little at a time: to free a million objects takes long, too."""
+        """Let the response go as `forget` does."""
         self._entries.clear()
         response, self.response = self.response, None
-        yield from _forgotten(response, self._path)
+        if response is not None:
+            yield from forget(response, self._path)
 
     def _take(
         self, whole: Any, part: Any, where: tuple[object, ...], path: tuple[str, ...]
@@ -242,11 +262,15 @@ class Joined:
             self._take(entry, item, place, path[1:])
 
 
-def _forgotten(holder: Any, path: tuple[str, ...]) -> Generator[None, None, None]:
+def forget(holder: Any, path: tuple[str, ...]) -> Generator[None, None, None]:
+    """Empty the lists at a path, a little at a time: to free a million objects takes long, too.
+
+    Not what lies in their elements: handlers and the state may share that.
+    """
     items = getattr(holder, path[0])
     while items:
         if len(path) > 1:
-            yield from _forgotten(items[-1], path[1:])
+            yield from forget(items[-1], path[1:])
         items.pop()
         if not len(items) % 32:
             yield

@@ -284,6 +284,11 @@ def _head(
     )
 
 
+def _known_by(topic: MetadataRequest.MetadataRequestTopic) -> object:
+    """Return what a topic is looked for by: its id, if there is one."""
+    return topic.topic_id if topic.topic_id != ZERO_UUID else topic.name
+
+
 def _error(
     request: MetadataRequest, _version: int, code: int, _message: str | None
 ) -> MetadataResponse:
@@ -309,6 +314,6 @@ METADATA = Api(
         )
     ),
     error=_error,
-    large=in_portions("topics", "topics"),
+    large=in_portions("topics", "topics", once=_known_by),
     large_response=True,
 )

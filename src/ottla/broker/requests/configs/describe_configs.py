@@ -7,6 +7,8 @@ whoever altered them sees it at once; all of a request together. Kafka:
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from types import CoroutineType
+from typing import cast
 
 from ottla.broker.configs import config_entries
 from ottla.broker.configs.config_entries import Entry, Source
@@ -15,7 +17,7 @@ from ottla.broker.requests.configs.config_access import DESCRIBING
 from ottla.broker.requests.configs.server import ConfigsServer
 from ottla.broker.requests.error_bodies import RESOURCE, Each, for_each
 from ottla.broker.requests.portions import in_portions
-from ottla.broker.requests.responses import respond_in_slices
+from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, Steps, respond_in_steps
 from ottla.model.errors import (
     InvalidRequestError,
     InvalidTopicError,
@@ -23,7 +25,6 @@ from ottla.model.errors import (
     UnknownTopicError,
 )
 from ottla.model.ids import topic_name_problem
-from ottla.model.time_slices import InTimeSlices
 from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -38,7 +39,7 @@ _JAVA_LEVELS = {50: "FATAL", 40: "ERROR", 30: "WARN", 20: "INFO", 10: "DEBUG", 5
 
 async def handle(
     server: ConfigsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: DescribeConfigsRequest,
 ) -> Parts:
@@ -46,13 +47,21 @@ async def handle(
         if resource.resource_type not in (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS):
             raise InvalidRequestError(f"Unexpected resource type {resource.resource_type}")
 
-    clock = server.world.clock
     overrides = await _overrides_of_topics(server, request.resources)
-    results = [
-        _describe(server, resource, request, overrides)
-        async for resource in InTimeSlices(request.resources, clock)
-    ]
-    return await respond_in_slices(header, DescribeConfigsResponse(results=results), clock)
+    steps = _all_described(server, request, overrides)
+    outcome = respond_in_steps(server, conn, header, steps)
+    return await outcome if isinstance(outcome, CoroutineType) else cast("Parts", outcome)
+
+
+def _all_described(
+    server: ConfigsServer, request: DescribeConfigsRequest, overrides: _Overrides
+) -> Steps:
+    results = []
+    for resource in request.resources:
+        result = _describe(server, resource, request, overrides)
+        results.append(result)
+        yield sum((2 + len(c.synonyms)) * ELEMENT_BYTES for c in result.configs) + ELEMENT_BYTES
+    return DescribeConfigsResponse(results=results)
 
 
 async def _overrides_of_topics(

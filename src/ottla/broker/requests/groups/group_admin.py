@@ -8,7 +8,7 @@ from ottla.broker.requests.access import Access, Need, each_named
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, code_only, for_each
 from ottla.broker.requests.groups.server import GroupsServer
-from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.portions import MANY_CHANGES, in_portions, itself
 from ottla.broker.requests.responses import respond
 from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
 from ottla.model.errors import ErrorCode
@@ -124,7 +124,7 @@ DESCRIBE_GROUPS = Api(
         DescribeGroupsResponse,
         Each("groups", DescribeGroupsResponse.DescribedGroup, "groups", {"group_id": ""}),
     ),
-    large=in_portions("groups", "groups"),
+    large=in_portions("groups", "groups", once=itself),
     large_response=True,
 )
 LIST_GROUPS = Api(
@@ -149,5 +149,5 @@ DELETE_GROUPS = Api(
             "results", DeleteGroupsResponse.DeletableGroupResult, "groups_names", {"group_id": ""}
         ),
     ),
-    large=in_portions("groups_names", "results", many=MANY_CHANGES),
+    large=in_portions("groups_names", "results", many=MANY_CHANGES, once=itself),
 )

@@ -26,6 +26,7 @@ from ottla.coordinators.group_events import (
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection, Pending
 from ottla.security.acls import READ
+from ottla.security.principals import ANONYMOUS
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -73,6 +74,7 @@ def join_group(
         requires_known_member_id=version >= FIRST_JOIN_WITH_KNOWN_IDS,
         supports_skipping_assignment=version >= FIRST_JOIN_WITH_SKIPPING,
         reason=request.reason,
+        owner=conn.peer[0] if conn.principal == ANONYMOUS else str(conn.principal),
     )
 
     pending = PendingJoin(conn, header)

@@ -22,7 +22,7 @@ from ottla.broker.requests.error_bodies import (
     for_each_partition,
 )
 from ottla.broker.requests.groups.server import GroupsServer
-from ottla.broker.requests.portions import CHANGES_BY_PARTITION, in_portions
+from ottla.broker.requests.portions import CHANGES_BY_PARTITION, in_portions, itself
 from ottla.broker.requests.responses import PendingResult, by_topic, respond
 from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
 from ottla.coordinators.offsets import Commit
@@ -432,8 +432,9 @@ OFFSET_FETCH = Api(
     large=in_portions(
         "groups.topics.partition_indexes",
         "groups.topics.partitions",
+        once=itself,
         since=FIRST_FETCH_OF_MANY,
-        older=in_portions("topics.partition_indexes", "topics.partitions"),
+        older=in_portions("topics.partition_indexes", "topics.partitions", once=itself),
     ),
     large_response=True,
 )

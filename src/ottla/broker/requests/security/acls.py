@@ -18,6 +18,7 @@ from ottla.broker.requests.responses import respond
 from ottla.broker.requests.security.server import AclsServer
 from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
 from ottla.model.errors import ErrorCode, InvalidRequestError, OttlaError
+from ottla.model.time_slices import TimeSlice
 from ottla.net.connection import CloseConnection, Connection
 from ottla.security.acls import (
     ALTER,
@@ -218,7 +219,11 @@ async def _add(
             raise OttlaError(
                 f"expected a string in format principalType:principalName but got {entry.principal}"
             )
-    await cache.change(server.store, pattern, lambda known: known | frozenset(entries))
+
+    async def with_them(known: frozenset[Entry]) -> frozenset[Entry]:
+        return known | frozenset(entries)
+
+    await cache.change(server.store, pattern, with_them)
 
 
 # --- Delete -------------------------------------------------------------------------------------
@@ -234,10 +239,26 @@ async def delete(
     filters = [_filter(asked) for asked in request.filters]
     cache = _cache(server)
     results = [r.DeleteAclsFilterResult(matching_acls=[]) for _ in filters]
+    first: dict[AclFilter, int] = {}
+    by_pattern: dict[Pattern, list[int]] = {}
+    broad: list[tuple[int, AclFilter]] = []
+    for number, wanted in enumerate(filters):
+        if first.setdefault(wanted, number) != number:
+            continue  # what it selects is deleted by the one before
+        patterns = wanted.patterns
+        for pattern in patterns:
+            by_pattern.setdefault(pattern, []).append(number)
+        if not patterns:
+            broad.append((number, wanted))
+    time_slice = TimeSlice(server.world.clock)
     known = cache.authorizer.patterns()
-    named = [pattern for f in filters for pattern in f.patterns]
-    for pattern in dict.fromkeys([*known, *named]):
-        selecting = [number for number, f in enumerate(filters) if f.selects(pattern)]
+    for pattern in dict.fromkeys([*known, *by_pattern]):
+        selecting = list(by_pattern.get(pattern, ()))
+        for number, wanted in broad:
+            if wanted.selects(pattern):
+                selecting.append(number)
+            await time_slice.checkpoint()
+        selecting.sort()
         if not selecting:
             continue
         deleted: dict[Entry, int] = {}
@@ -272,13 +293,15 @@ async def _remove(
 ) -> None:
     """Delete what the filters select; note in `deleted` by which of them."""
 
-    def rest(entries: frozenset[Entry]) -> frozenset[Entry]:
+    async def rest(entries: frozenset[Entry]) -> frozenset[Entry]:
         deleted.clear()
+        time_slice = TimeSlice(server.world.clock)
         for entry in entries:
             for number, selected in filters:
                 if selected.matches(Acl(pattern, entry)):
                     deleted[entry] = number
                     break
+                await time_slice.checkpoint()
         return entries - deleted.keys()
 
     await cache.change(server.store, pattern, rest)

@@ -13,9 +13,10 @@ from typing import Any
 
 from ottla.broker.authorization.request_authorizer import allowed
 from ottla.broker.requests.access import Access, Need
-from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.responses import respond
 from ottla.broker.requests.security.server import SecurityServer
+from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, Steps, respond_in_steps
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.net.connection import Connection
 from ottla.security.acls import (
@@ -48,6 +49,8 @@ from ottla.wire.messages.renew_delegation_token import (
 logger = logging.getLogger(__name__)
 
 NO_TIME = -1
+MOST_RENEWERS, MOST_RENEWER_CHARACTERS = 1_000, 100_000
+"""Of one token. Each broker reads all of them with the token, and keeps them until it expires."""
 FIRST_WITH_REQUESTER = 3
 """The first version of Create and Describe that tells who asked for a token."""
 
@@ -98,6 +101,9 @@ async def create(
         ):
             raise TokenError("of others", ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
         renewers = [Principal(r.principal_type, r.principal_name) for r in request.renewers]
+        characters = sum(len(r.type) + len(r.name) for r in renewers)
+        if len(renewers) > MOST_RENEWERS or characters > MOST_RENEWER_CHARACTERS:
+            raise TokenError("too many renewers", ErrorCode.INVALID_REQUEST)
         if any(renewer.type != USER_TYPE for renewer in renewers):
             raise TokenError("renewers must be users", ErrorCode.INVALID_PRINCIPAL_TYPE)
         _check_enabled(server)
@@ -196,21 +202,33 @@ def describe(
     conn: Connection,
     header: RequestHeader,
     request: DescribeDelegationTokenRequest,
-) -> Parts:
+) -> Parts | Later:
     """Handle DescribeDelegationToken: the tokens of the owners that are named, or of all."""
     _check_allowed(server, conn)
     _check_enabled(server)
-    owners = request.owners
-    wanted = None if owners is None else [Principal(o.principal_type, o.principal_name)
-                                          for o in owners]  # fmt: skip
+    return respond_in_steps(server, conn, header, _all_described(server, conn, header, request))
+
+
+def _all_described(
+    server: SecurityServer,
+    conn: Connection,
+    header: RequestHeader,
+    request: DescribeDelegationTokenRequest,
+) -> Steps:
+    wanted: set[Principal] | None = None
+    if request.owners is not None:
+        wanted = {Principal(o.principal_type, o.principal_name) for o in request.owners}
+        yield 0
     named = header.api_version >= FIRST_WITH_REQUESTER
-    tokens = [
-        _described(server, token, with_requester=named)
-        for token in server.delegation_tokens
-        if wanted is None or any(token.owner_or_renewer(owner) for owner in wanted)
-        if _is_shown(server, conn, header, token)
-    ]
-    return respond(header, DescribeDelegationTokenResponse(tokens=tokens))
+    tokens = []
+    for token in list(server.delegation_tokens):
+        asked_for = wanted is None or not wanted.isdisjoint((token.owner, *token.renewers))
+        if asked_for and _is_shown(server, conn, header, token):
+            tokens.append(_described(server, token, with_requester=named))
+            yield 5 * ELEMENT_BYTES + ELEMENT_BYTES * len(token.renewers)
+        else:
+            yield 0
+    return DescribeDelegationTokenResponse(tokens=tokens)
 
 
 def _is_shown(

@@ -18,7 +18,7 @@ from ottla.broker.requests.error_bodies import (
     for_each,
     for_each_partition,
 )
-from ottla.broker.requests.portions import CHANGES_BY_PARTITION
+from ottla.broker.requests.portions import CHANGES_BY_PARTITION, in_portions
 from ottla.broker.requests.responses import PendingResult, by_topic, respond
 from ottla.broker.requests.transactions.server import ProducerTransactionsServer
 from ottla.coordinators.coordinator_log import Producer
@@ -477,6 +477,9 @@ ADD_PARTITIONS_TO_TXN = Api(
                 ),
             ),
         ),
+    ),
+    large=in_portions(
+        "transactions", "results_by_transaction", unique=1, since=FIRST_VERSION_OF_BROKERS
     ),
 )
 ADD_OFFSETS_TO_TXN = Api(

@@ -10,7 +10,7 @@ from ottla.broker.authorization.request_authorizer import allowed
 from ottla.broker.requests.access import Access, ForEach, Need, each_named
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, code_only, for_each, for_each_partition
-from ottla.broker.requests.portions import in_portions
+from ottla.broker.requests.portions import in_portions, itself
 from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
 from ottla.broker.requests.transactions.server import TransactionsServer
 from ottla.log.log import Log
@@ -196,7 +196,7 @@ DESCRIBE_PRODUCERS = Api(
         partitions="partition_indexes",
         message=True,
     ),
-    large=in_portions("topics.partition_indexes", "topics.partitions"),
+    large=in_portions("topics.partition_indexes", "topics.partitions", once=itself),
     large_response=True,
 )
 DESCRIBE_TRANSACTIONS = Api(
@@ -217,7 +217,7 @@ DESCRIBE_TRANSACTIONS = Api(
             {"transactional_id": ""},
         ),
     ),
-    large=in_portions("transactional_ids", "transaction_states"),
+    large=in_portions("transactional_ids", "transaction_states", once=itself),
     large_response=True,
 )
 LIST_TRANSACTIONS = Api(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Quota, Response
 from ottla.broker.requests.error_bodies import Each, for_each
-from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.portions import in_portions
 from ottla.broker.requests.responses import respond
 from ottla.broker.requests.transactions.server import TransactionsServer
 from ottla.log.validate import COORDINATOR
@@ -183,7 +183,5 @@ WRITE_TXN_MARKERS = Api(
         ),
     ),
     quota=Quota.NONE,
-    large=in_portions(
-        "markers.topics.partition_indexes", "markers.topics.partitions", many=MANY_CHANGES
-    ),
+    large=in_portions("markers.topics.partition_indexes", "markers.topics.partitions"),
 )
