@@ -42,18 +42,20 @@ __tracebackhide__ = True
 
 
 class Chaos:
-    """Nemeses for one cluster, and what was acknowledged to the application."""
+    """Nemeses for one cluster, and what was acknowledged to the application.
+
+    `pending`: the names given to `during` that have not happened yet; let the application work
+    until it is empty. `happened`: how often each nemesis happened and was undone, by name; `late`:
+    how many of those began when the block had nothing more to do. `seed`: of the random choices.
+    """
 
     def __init__(self, cluster: SyncCluster | Cluster, seed: int | None = None) -> None:
         """`seed`: of the random choices; by default another one each time."""
         self.cluster = cluster.sync if isinstance(cluster, Cluster) else cluster
         self.seed = secrets.randbelow(1_000_000) if seed is None else seed
         self.happened: Counter[str] = Counter()
-        """How often each nemesis happened and was undone, by name."""
         self.late: Counter[str] = Counter()
-        """How many of those began when the block of `during` had nothing more to do."""
         self.pending: list[str] = []
-        """What `during` named and has not happened yet: let the application work until then."""
         self._chance = random.Random(self.seed)  # noqa: S311 - nothing secret
         self._acknowledged: list[Acknowledged] = []
         self._compared = 0

@@ -74,7 +74,8 @@ class SyncCluster:
     `in_process`: brokers are threads of this process, not processes; they start faster. `dir`:
     where the data is, a temporary folder by default, which is removed at the end unless `keep`.
     `zookeeper`: `host:port` of one that runs. OttlaError where something cannot be. `events` has
-    what was done to it: seconds since its start, and what.
+    what was done to it: seconds since its start, and what. `faults` has how often brokers were
+    killed, stopped, paused, …, by the name of the method.
     """
 
     def __init__(
@@ -94,9 +95,7 @@ class SyncCluster:
         self.in_process = in_process
         self.session_timeout_ms = session_timeout_ms
         self.events: list[tuple[float, str]] = []
-        """What was done to the cluster: seconds since its start, and what."""
         self.faults: Counter[str] = Counter()
-        """How often a broker was killed, stopped, paused, …, by the name of the method."""
         self._count = brokers
         self._settings = checked_settings(settings or {})
         self._dir = None if dir is None else Path(dir).absolute()
