@@ -140,6 +140,17 @@ def test_each_nemesis_that_is_named_happens_though_the_application_is_done_at_on
         )
 
 
+def test_an_application_that_is_done_at_once_meets_the_first_fault():
+    """All that a leader acknowledged alone is lost, though the block takes only a moment."""
+    with SyncCluster(3, in_process=True) as cluster:
+        cluster.create_topic("orders")
+        chaos = Chaos(cluster)
+        with chaos.during("kill_isolated_leader", longest_s=0.1):
+            write(cluster.bootstrap, chaos, "1", [f"{n}" for n in range(500)])
+        with pytest.raises(AssertionError, match="500 records acknowledged, 0 found\nlost: 500"):
+            chaos.check()
+
+
 def test_in_asyncio_the_loop_runs_while_faults_happen():
     async def main():
         async with ottla.Cluster(3, in_process=True) as cluster:
