@@ -93,9 +93,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
     config.stash[_kept_key] = []
     _number(config, "brokers")
-    # Workers of pytest-xdist are given the options of this process, so all have one seed.
     seed = _number(config, "seed") if _option(config, "seed") else secrets.randbelow(1_000_000)
-    config.option.ottla_seed = str(seed)
+    config.option.ottla_seed = getattr(config, "workerinput", {}).get("ottla_seed", str(seed))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Give the session's seed to a worker of pytest-xdist."""
+    node.workerinput["ottla_seed"] = node.config.option.ottla_seed
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
