@@ -30,6 +30,7 @@ FIXTURES = (
     "ottla_cluster_module",
     "ottla_cluster_session",
     "kafka_bootstrap",
+    "ottla_cluster_async",
     "chaos",
 )
 

@@ -26,3 +26,36 @@ def test_benchmarks_proofs_and_suites_can_be_imported():
             check=False,
         )
         assert done.returncode == 0, done.stderr
+
+
+ZERO = """
+import contextlib, io, runpy, sys
+folder, *commands = sys.argv[1:]
+sys.path.insert(0, folder)
+for command in commands:
+    program, option = command.split()
+    sys.argv = [program, option, "0"]
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        try:
+            runpy.run_path(f"{folder}/{program}", run_name="__main__")
+        except SystemExit as end:
+            assert end.code == 2, (command, end.code)
+        else:
+            raise AssertionError(command)
+    assert "0 proves nothing" in said.getvalue(), said.getvalue()
+"""
+
+
+def test_a_proof_of_nothing_is_refused():
+    commands = [
+        "kill_proof.py --rounds", "controller_kill_proof.py --rounds",
+        "transaction_proof.py --rounds", "secured_kill_proof.py --rounds",
+        "crash_proof.py --kills", "lake_proof.py --rounds", "lake_proof.py --records",
+        "replay_proof.py --rounds", "replay_proof.py --records",
+    ]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", ZERO, str(ROOT / "tests/proofs"), *commands],
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -946,7 +946,7 @@ def main() -> int:
         print(f"DOES NOT HOLD: {row.part}: {row.what}: {'; '.join(row.wrong)}")
     print(f"{len(proof.rows)} things done, {len(failed)} do not hold, "
           f"{time.monotonic() - began:.0f} s")  # fmt: skip
-    return 1 if failed else 0
+    return 1 if failed or not proof.rows else 0
 
 
 if __name__ == "__main__":

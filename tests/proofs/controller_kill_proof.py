@@ -37,7 +37,7 @@ from kafka.errors import KafkaError
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from proofs.kill_proof import Writer, longest_silence, problems, read_back
 from support.clients import create_topics  # tests are no package
-from support.cluster import OttlaCluster, add_zookeeper_option
+from support.cluster import OttlaCluster, add_zookeeper_option, at_least_one
 from support.seen import REASSIGN_ZNODE, Znodes, disagreements
 from support.waiting import until
 
@@ -299,7 +299,7 @@ def run(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rounds", type=at_least_one, default=10)
     parser.add_argument("--seed", type=int, default=None, help="where the kills come; printed")
     parser.add_argument("--partitions", type=int, default=150)
     parser.add_argument("--rate", type=int, default=200, help="records a second")
@@ -313,8 +313,10 @@ def main() -> int:
             args.dir or Path(folder), args.rounds, seed, args.partitions, args.rate,
             zookeeper_server=args.zookeeper,
         )  # fmt: skip
-    print(f"{args.rounds} rounds, {2 * args.rounds} kills, {amid} of them amid the work; all held")
-    return 0
+    print(
+        f"{args.rounds} rounds, {2 * args.rounds} kills, {amid} of them during the work; all held"
+    )
+    return 0 if amid else 1
 
 
 if __name__ == "__main__":

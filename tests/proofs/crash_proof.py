@@ -41,7 +41,7 @@ from proofs.kill_proof import (
     wait_for_full_isr,
 )
 from support.clients import admin_client  # tests are no package
-from support.cluster import OttlaCluster, add_zookeeper_option
+from support.cluster import OttlaCluster, add_zookeeper_option, at_least_one
 from support.seen import Znodes
 from support.waiting import until
 
@@ -210,7 +210,7 @@ def make_group_topic(bootstrap: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=10, help="of each kind")
+    parser.add_argument("--kills", type=at_least_one, default=10, help="of each kind")
     parser.add_argument("--minutes", type=float, default=10.0, help="of what is no death")
     parser.add_argument("--rate", type=int, default=200)
     add_zookeeper_option(parser)

@@ -30,7 +30,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.clients import Load, admin_client, create_topics  # tests are no package
-from support.cluster import OttlaCluster, add_zookeeper_option
+from support.cluster import OttlaCluster, add_zookeeper_option, at_least_one
 from support.waiting import until
 
 TOPIC = "proof"
@@ -243,7 +243,7 @@ def one_round(
     wrong += [f"after {broker} is back: {p}" for p in problems(everything, read_back(alive))]
     if writer.failed:
         wrong.append(f"{writer.failed} records were not acknowledged within 60 s")
-    if len(outage) * 10 < len(acks):
+    if len(outage) * 10 < max(1, len(acks)):
         wrong.append(f"only {len(outage)} of {len(acks)} acknowledgements fell into the outage")
     facts: dict[str, object] = {
         "round": number + 1,
@@ -261,7 +261,7 @@ def one_round(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=at_least_one, default=20)
     parser.add_argument("--rate", type=int, default=1000, help="records a second")
     parser.add_argument("--before", type=float, default=2.0, help="seconds before the kill")
     parser.add_argument("--down", type=float, default=10.0, help="seconds of producing after it")

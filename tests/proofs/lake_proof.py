@@ -27,7 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from ottla.wire.messages.metadata import MetadataRequest
-from support.cluster import OttlaCluster, add_zookeeper_option
+from support.cluster import OttlaCluster, add_zookeeper_option, at_least_one
 from support.delta_readers import by_delta_rs, by_protocol
 from support.landed import (
     Produced,
@@ -300,8 +300,8 @@ def create_topic(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--records", type=int, default=4_000, help="for each round")
+    parser.add_argument("--rounds", type=at_least_one, default=12)
+    parser.add_argument("--records", type=at_least_one, default=4_000, help="for each round")
     parser.add_argument("--format", choices=("parquet", "delta"), default="parquet")
     add_zookeeper_option(parser)
     args = parser.parse_args()

@@ -56,19 +56,22 @@ def main() -> int:
             for version in others:
                 tried(version, found(version, downloads=False), wheel, folder, brief)
             return 0
+        number = 0
         for version in PYTHONS:
             if not any(version in path for path in options.python):
-                tried(version, found(version), wheel, folder, one)
+                number += tried(version, found(version), wheel, folder, one)
         for path in options.python:
-            tried(Path(path).name, path, wheel, folder, one)
-    return 0
+            number += tried(Path(path).name, path, wheel, folder, one)
+    return 0 if number else 1
 
 
-def tried(version: str, python: str | None, wheel: Path, folder: Path, how: Callable) -> None:
+def tried(version: str, python: str | None, wheel: Path, folder: Path, how: Callable) -> bool:
+    """Try the wheel with one Python; return whether there is one."""
     if python is None:
         print(f"Python {version}: not found here; not tried", flush=True)
-    else:
-        how(wheel, python, folder / version)
+        return False
+    how(wheel, python, folder / version)
+    return True
 
 
 def found(version: str, *, downloads: bool = True) -> str | None:

@@ -25,7 +25,7 @@ from ottla.model.protocol import LATEST
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.options import parse_options
 from support.clients import named
-from support.cluster import OttlaCluster, add_zookeeper_option
+from support.cluster import OttlaCluster, add_zookeeper_option, at_least_one
 from support.replayed import command, differences, kill_when, origin, read_all, settings_of
 
 SOURCE, TARGET = "proof", "proof-copy"
@@ -115,8 +115,8 @@ def final(cluster, sets):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--records", type=int, default=3_000, help="for each round")
+    parser.add_argument("--rounds", type=at_least_one, default=8)
+    parser.add_argument("--records", type=at_least_one, default=3_000, help="for each round")
     parser.add_argument("--minutes", type=float, default=20, help="no round begins after that")
     add_zookeeper_option(parser)
     args = parser.parse_args()

@@ -36,6 +36,7 @@ from proofs.kill_proof import (  # tests are no package
     read_back,
 )
 from support.clients import create_topics
+from support.cluster import at_least_one
 from support.secured_mixed import DENIED, SecuredMixed
 from support.waiting import until
 
@@ -189,7 +190,7 @@ class Proof:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=at_least_one, default=8)
     parser.add_argument("--rate", type=int, default=1000, help="records a second")
     parser.add_argument("--before", type=float, default=2.0, help="seconds before the kill")
     parser.add_argument("--down", type=float, default=10.0, help="seconds of producing after it")

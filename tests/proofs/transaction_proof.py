@@ -37,7 +37,7 @@ from support.clients import (  # tests are no package
     named,
     read_ended,
 )
-from support.cluster import OttlaCluster, add_zookeeper_option
+from support.cluster import OttlaCluster, add_zookeeper_option, at_least_one
 from support.waiting import until
 
 SOURCE, TARGET, GROUP = "proof-in", "proof-out", "proof-copiers"
@@ -361,7 +361,7 @@ def one_round(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=at_least_one, default=4)
     parser.add_argument("--rate", type=int, default=1500, help="records a second")
     parser.add_argument("--copiers", type=int, default=2)
     parser.add_argument("--abort-every", type=int, default=7, help="each so many'th on purpose")

@@ -122,6 +122,13 @@ def add_zookeeper_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def at_least_one(text: str) -> int:
+    """Parse how often a proof does something: what is never done proves nothing."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} proves nothing")
+    return int(text)
+
+
 class BrokerProcesses:
     """Brokers as processes, on a ZooKeeper of their own or a given one, or without any (KRaft).
 

@@ -314,10 +314,10 @@ def test_the_asynchronous_one_lets_its_loop_run(in_process):
     assert asyncio.run(main()) > 5
 
 
-ASYNC_ONLY = {"sync"}
+ASYNC_ONLY = {"sync", "using"}
 SYNC_ONLY = {"open", "close", "age_s", "note", "in_process", "session_timeout_ms"}
 """What `async with` does; what it was made with; what the plugin and chaos use."""
-ATTRIBUTE_OF_ONE = "events"
+ATTRIBUTES_OF_ONE = {"events", "faults"}
 PROPERTY_OF_ONE = "controller"
 """It waits, so the asynchronous one has it as a method."""
 
@@ -338,7 +338,7 @@ def is_property(kind, name):
 def test_the_asynchronous_one_has_all_that_the_other_has():
     names = public(ottla.Cluster(1)) - ASYNC_ONLY
     assert names == public(SyncCluster(1)) - SYNC_ONLY
-    for name in ("__init__", *sorted(names - {ATTRIBUTE_OF_ONE})):
+    for name in ("__init__", *sorted(names - ATTRIBUTES_OF_ONE)):
         assert signature(ottla.Cluster, name) == signature(SyncCluster, name), name
         same = is_property(ottla.Cluster, name) == is_property(SyncCluster, name)
         assert same or name == PROPERTY_OF_ONE, name
@@ -378,6 +378,8 @@ async def check_what_is_asked(cluster):
     assert await cluster.leader_of("orders-1") in (1, 2)
     assert await cluster.controller() in (1, 2)
     assert "orders-1" in await cluster.why("orders-1")
+    await cluster.prepare_producer_ids()
+    assert await ottla.Cluster.using(cluster.sync).partitions() == ["orders-0", "orders-1"]
 
 
 async def check_what_happens_to_brokers(cluster):
@@ -400,6 +402,7 @@ async def check_what_happens_to_brokers(cluster):
     await cluster.kill(2)
     assert not cluster.running(2)
     assert await cluster.leader_of("orders-0") == 1
+    assert cluster.faults == {"pause": 1, "stop": 2, "kill": 1}
     await cluster.start(2)
     assert await cluster.add_broker() == 3
     assert cluster.broker_ids == [1, 2, 3]
@@ -448,7 +451,7 @@ def test_each_method_of_the_asynchronous_one_has_its_effect():
         assert not folder.exists()
         return cluster._used
 
-    assert public(ottla.Cluster) <= asyncio.run(main())
+    assert public(ottla.Cluster) - {"using"} <= asyncio.run(main())
 
 
 def test_mistakes_are_one_clear_line():
@@ -470,9 +473,23 @@ def test_mistakes_are_one_clear_line():
         with pytest.raises(OttlaError, match="was not created"):
             cluster.create_topic("orders", retention_mss=1)
         for _ in range(2):  # asking creates nothing
-            with pytest.raises(OttlaError, match="unknown to the brokers"):
+            with pytest.raises(OttlaError, match="know no partition orders-0; there are no topics"):
                 cluster.isr_of("orders-0")
         assert cluster.partitions() == []
+        cluster.create_topic("orders", 3)
+        cluster.create_topic("payments")
+        there = "does not exist; there are orders, payments$"
+        for wrong in ("oders-0", "orders-of-today-2", "or ders-0"):
+            topic = wrong.rpartition("-")[0]
+            for ask in (cluster.leader_of, cluster.why):
+                began = time.monotonic()
+                with pytest.raises(OttlaError, match=f"topic {topic} {there}"):
+                    ask(wrong)
+                assert time.monotonic() - began < 2
+        began = time.monotonic()
+        with pytest.raises(OttlaError, match="within 2 s: topic orders has a partition 3"):
+            cluster.leader_of("orders-3")
+        assert time.monotonic() - began < 5
         cluster.kill(1)
         with pytest.raises(OttlaError, match="does not run; start it first"):
             cluster.partition(1)
@@ -649,7 +666,7 @@ def test_two_clusters_at_once_have_ports_of_their_own():
     with SyncCluster(3) as one, SyncCluster(3) as other:
         assert not set(one.bootstrap.split(",")) & set(other.bootstrap.split(","))
         one.create_topic("orders")
-        with pytest.raises(OttlaError, match="unknown"):
+        with pytest.raises(OttlaError, match="know no partition"):
             other.isr_of("orders-0")
 
 
@@ -756,7 +773,7 @@ def test_a_zookeeper_that_runs_is_used_and_survives():
         with SyncCluster(2, in_process=True, zookeeper=address) as cluster:
             assert cluster.zookeeper == address
             cluster.create_topic("orders")
-            with pytest.raises(OttlaError, match="unknown"):
+            with pytest.raises(OttlaError, match="know no partition"):
                 first.isr_of("orders-0")
             follower = min({1, 2} - {cluster.controller})
             cluster.partition(follower, from_="zookeeper")

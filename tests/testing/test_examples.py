@@ -1,6 +1,7 @@
 """The examples: they pass as a user would run them, and their types are right."""
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -25,12 +26,12 @@ MARKS = {
 
 def test_there_are_examples():
     assert {path.stem for path in EXAMPLES} >= {
-        "test_aiokafka", "test_confluent_kafka", "test_fastapi", "test_java_client",
+        "test_aiokafka", "test_chaos", "test_confluent_kafka", "test_fastapi", "test_java_client",
         "test_kafka_python", "test_spark",
     }  # fmt: skip
 
 
-def run(path, folder, libs):
+def run(path, folder, libs, code=0):
     """Run an example as a user would; return what pytest prints, with the reasons of skips."""
     installed = bool(entry_points(group="pytest11", name="ottla"))
     plugin = [] if installed else ["-p", "ottla.testing.plugin"]
@@ -40,7 +41,7 @@ def run(path, folder, libs):
         command, cwd=folder, env={**os.environ, "KAFKA_LIBS": str(libs)},
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-1000:]
+    assert done.returncode == code, done.stdout[-5000:] + done.stderr[-1000:]
     return done.stdout
 
 
@@ -50,6 +51,24 @@ def run(path, folder, libs):
 def test_an_example_passes(path, tmp_path):
     printed = run(path, tmp_path, kafka_tools.libs())
     assert "skipped" not in printed, printed
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrong"),
+    [({"acks": "1"}, "lost"), ({"acks": "all"}, "doubled")],
+    ids=["acks=1", "no idempotence"],
+)
+def test_the_example_of_chaos_fails_with_settings_that_are_not_safe(settings, wrong, tmp_path):
+    """Not by chance: its faults make the loss, or the second copy, certain."""
+    text = (ROOT / "examples" / "test_chaos.py").read_text(encoding="utf-8")
+    safe = 'SETTINGS = {"acks": "all", "enable.idempotence": True}\n'
+    assert text.count(safe) == 1
+    path = tmp_path / "test_chaos.py"
+    path.write_text(text.replace(safe, f"SETTINGS = {settings}\n"), encoding="utf-8")
+    printed = run(path, tmp_path, tmp_path, code=1)
+    assert "1 failed" in printed, printed
+    assert re.search(rf"^E +{wrong}: [1-9]", printed, re.MULTILINE), printed
+    assert "faults: kill_isolated_leader" in printed
 
 
 def test_the_example_in_java_says_what_it_lacks(tmp_path):

@@ -38,6 +38,9 @@ def test_every_block_of_the_page_runs(tmp_path):
         (tmp_path / name).write_text(code)
     out = run(tmp_path, "--ottla-in-process")
     assert "7 passed" in out
+    # test_examples.py runs this one with settings that are not safe, too.
+    example = (ROOT / "examples" / "test_chaos.py").read_text(encoding="utf-8")
+    assert dict(blocks)["test_chaos.py"] == example
 
 
 def test_the_fixture_of_the_readme_has_eight_lines_and_runs(tmp_path):

@@ -1,6 +1,7 @@
 """The plugin of pytest, in projects that have nothing else."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import textwrap
@@ -160,13 +161,150 @@ def test_the_report_of_a_failure_tells_what_happened(project):
     assert "4 records acknowledged, 3 found" in text
     assert "lost: 1" in text
     assert "orders-0@99 key=b'k' value=b'never written'" in text
-    assert "again with --ottla-seed 4711" in text
+    assert re.search(
+        r"again with: pytest --ottla-seed 4711 "
+        r"test_the_report_of_a_failure_tells_what_happened.py::test_lost$", text, re.MULTILINE,
+    )  # fmt: skip
+    assert "faults: kill_leader 1" in text
     assert re.search(r"\d\.\d{3} s  nemesis kill_leader", text)
     assert re.search(r"\d\.\d{3} s  killed broker \d", text)
     assert re.search(r"orders-0  now: leader \d epoch [12] ", text)
-    # the first of the last lines may be a warning: how the one that was killed was seen
-    assert re.search(r"broker 1 runs; its last lines:\n.* (INFO|WARNING) ottla", text)
+    logged = text.partition("orders-0  now:")[2]
+    assert " INFO ottla" not in logged
+    folder = re.search(r"/tmp/ottla-\w+", text)
+    assert not folder, "a folder that is gone is named"
+    assert "sync_cluster.py" not in text, "the traceback shows the product's frames"
     assert "Captured log" not in text, "what brokers log is in the report twice"
+
+
+def test_a_failure_without_a_fault_says_one_line_of_the_cluster(project):
+    result = project(
+        """
+    import pytest
+
+    @pytest.mark.ottla(brokers=3, in_process=True)
+    def test_something_else(ottla_cluster):
+        ottla_cluster.create_topic("orders")
+        assert 1 == 2
+    """
+    )
+    result.assert_outcomes(failed=1)
+    _, _, section = result.stdout.str().partition("ottla: cluster ---")
+    assert section.splitlines()[1] == "nothing was done to it, and no broker logged a warning"
+    assert len(section.splitlines()) < 6, section
+    assert "ottla" not in section.splitlines()[2]
+
+
+def test_the_product_s_frames_are_hidden(project):
+    result = project(
+        """
+    import asyncio
+    import pytest
+
+    pytestmark = pytest.mark.ottla(brokers=1, in_process=True)
+
+    def test_unknown_broker(ottla_cluster):
+        ottla_cluster.kill(7)
+
+    def test_unknown_partition(ottla_cluster):
+        ottla_cluster.isr_of("orders-0")
+
+    def test_no_leader(ottla_cluster):
+        ottla_cluster.leader_of("orders-0")
+
+    def test_check(chaos):
+        chaos.acknowledged("orders", "k", "v")
+        chaos.cluster.restart(1)
+        chaos.check()
+
+    def test_async(ottla_cluster_async):
+        asyncio.run(ottla_cluster_async.leader_of("orders-0"))
+    """
+    )
+    result.assert_outcomes(failed=5)
+    text = result.stdout.str()
+    frames = set(re.findall(r"^(\S+\.py):\d+: ", text, re.MULTILINE))
+    ours = {name for name in frames if "ottla/testing" in name}
+    assert not ours, text
+    assert text.count("topic orders does not exist; there are no topics") == 2
+
+
+def test_a_test_that_does_not_check_fails(project):
+    result = project(
+        """
+    import pytest
+
+    pytestmark = pytest.mark.ottla(brokers=1, in_process=True)
+
+    def test_forgets(chaos):
+        chaos.acknowledged("orders", "k", "v")
+        chaos.once("kill_any", longest_s=0.1)
+
+    def test_fails_anyway(chaos):
+        chaos.acknowledged("orders", "k", "v")
+        assert False
+
+    def test_uses_no_checker(chaos):
+        chaos.once("kill_any", longest_s=0.1)
+    """
+    )
+    result.assert_outcomes(passed=2, failed=1, errors=1)
+    assert "1 acknowledged records were not compared: call chaos.check()" in result.stdout.str()
+
+
+SEEDS = """
+    import pytest
+
+    pytestmark = pytest.mark.ottla(brokers=1, in_process=True)
+
+    @pytest.mark.parametrize("n", ["a", "b", "c", "d"])
+    def test_seed(chaos, n, request):
+        with open({file!r}, "a") as file:
+            file.write(f"{{n}} {{chaos.seed}}\\n")
+        if n == "c":
+            assert False
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(400)
+def test_every_test_has_its_own_seed(project, pytester):
+    """The same in each order and in workers; the command of the report gives it again."""
+
+    def seeds(*arguments):
+        file = pytester.path / "seeds.txt"
+        file.unlink(missing_ok=True)
+        result = project(SEEDS.format(file=str(file)), *arguments)
+        found = dict(line.split() for line in file.read_text().splitlines())
+        return found, result.stdout.str()
+
+    alone, text = seeds()
+    assert len(set(alone.values())) == 4
+    command = re.search(r"again with: pytest (--ottla-seed \d+ '.*')$", text, re.MULTILINE)[1]
+    _, seed, test = shlex.split(command)
+    assert test.endswith("::test_seed[c]")
+    again, _ = seeds("--ottla-seed", seed, test)
+    assert again == {"c": alone["c"]}
+    assert seeds("--ottla-seed", seed, "-n2", "--dist", "loadgroup")[0] == alone
+    in_workers, text = seeds("-n2")
+    assert in_workers != alone
+    seed = re.search(r"again with: pytest --ottla-seed (\d+) ", text)[1]
+    assert seeds("-o", f"ottla_seed={seed}")[0] == in_workers, "workers had seeds of their own"
+
+
+def test_options_are_ini_options_too(project, pytester):
+    pytester.makeini("[pytest]\nottla_brokers = 2\nottla_in_process = true\nottla_keep = true\n")
+    text = """
+    def test_it(ottla_cluster):
+        assert ottla_cluster.in_process
+        assert len(ottla_cluster.broker_ids) == COUNT
+    """
+    for count, arguments in ((2, ()), (1, ("--ottla-brokers=1",))):
+        result = project(text.replace("COUNT", str(count)), *arguments)
+        result.assert_outcomes(passed=1)
+        shutil.rmtree(re.search(r"ottla: kept (\S+)", result.stdout.str())[1])
+    result = project(text, "-o", "ottla_brokers=many")
+    assert "ottla: brokers is not an integer: 'many'" in result.stderr.str()
 
 
 @pytest.mark.processes  # half a minute, where nothing else runs
@@ -181,7 +319,7 @@ def test_chaos_while_an_application_works(project):
     @pytest.mark.ottla(brokers=3, in_process=True, session_timeout_ms=1500)
     @pytest.mark.parametrize("nemesis", [
         "kill_leader", "kill_controller", "kill_any", "pause_leader", "partition_leader",
-        "rolling_restart", "slow_broker", "disk_full",
+        "rolling_restart", "slow_broker", "disk_full", "kill_isolated_leader", "lose_responses",
     ])
     def test_nothing_is_lost(ottla_cluster, chaos, nemesis):
         topic = nemesis.replace("_", "-")
@@ -201,19 +339,19 @@ def test_chaos_while_an_application_works(project):
         until = time.monotonic() + 2.5
         n = 0
         with chaos.during(nemesis, pause_s=(0.1, 0.3), longest_s=0.5):
-            while time.monotonic() < until:
+            while chaos.pending or time.monotonic() < until:
                 producer.produce(topic, str(n), key=str(n % 7), on_delivery=delivered)
                 producer.poll(0.001)
                 n += 1
             assert producer.flush(30) == 0
-        assert any(nemesis in what for _, what in ottla_cluster.events)
         checked = chaos.check()
+        assert checked.faults[nemesis] >= 1
         assert checked.acknowledged == n
         assert checked.found == n
     """,
         timeout_s=380,
     )
-    result.assert_outcomes(passed=8)
+    result.assert_outcomes(passed=10)
 
 
 def test_mistakes_are_clear(project):

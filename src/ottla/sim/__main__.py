@@ -65,6 +65,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--trace", action="store_true", help="print every event")
     parser.add_argument("--log-level", default="critical", help="what the product logs, to stderr")
     arguments = parser.parse_args(argv)
+    if arguments.seeds < 1:
+        parser.error(f"--seeds: {arguments.seeds} runs show nothing")
     chosen = tuple(f for f in arguments.faults.split(",") if f and f != "none")
     unknown = sorted(set(chosen) - set(ALL_NAMES))
     if unknown:

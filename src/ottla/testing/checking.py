@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 SHOWN = 5
 
+__tracebackhide__ = True
+
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
@@ -50,6 +52,10 @@ class Checked:
     lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
     reordered: list[str] = field(default_factory=list)
+    faults: dict[str, int] = field(default_factory=dict)
+    """How many of each kind happened."""
+    late: dict[str, int] = field(default_factory=dict)
+    """How many of these began when the application had finished."""
 
     @property
     def right(self) -> bool:
@@ -62,7 +68,14 @@ class Checked:
             lines += [f"{name}: {len(wrong)}"] if wrong else []
             lines += [f"  {one}" for one in wrong[:SHOWN]]
             lines += [f"  and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
+        if self.faults:
+            late = f" (after the block's work: {_counts(self.late)})" if self.late else ""
+            lines.append(f"faults: {_counts(self.faults)}{late}")
         return "\n".join(lines)
+
+
+def _counts(faults: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(faults.items()))
 
 
 _Content = tuple[str, bytes | None, bytes | None]

@@ -6,6 +6,7 @@ is a property, all else is awaited.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,8 @@ from ottla.testing.sync_cluster import FAULT_S, START_S, WAIT_S, SyncCluster
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+__tracebackhide__ = True
 
 
 class Cluster:
@@ -47,6 +50,13 @@ class Cluster:
             timeout_s=timeout_s,
         )
         self._turn = asyncio.Lock()
+
+    @classmethod
+    def using(cls, sync: SyncCluster) -> Self:
+        """Return an object for a cluster that a `SyncCluster` has started, and will end."""
+        self = cls.__new__(cls)
+        self.sync, self._turn = sync, asyncio.Lock()
+        return self
 
     async def __aenter__(self) -> Self:
         await self._run(self.sync.open)
@@ -91,6 +101,11 @@ class Cluster:
         """What was done to the cluster: seconds since its start, and what."""
         return self.sync.events
 
+    @property
+    def faults(self) -> Counter[str]:
+        """How often a broker was killed, stopped, paused, …, by the name of the method."""
+        return self.sync.faults
+
     def running(self, broker: int) -> bool:
         """Return whether a broker lives, paused or not."""
         return self.sync.running(broker)
@@ -120,7 +135,10 @@ class Cluster:
         return await self._run(lambda: self.sync.controller)
 
     async def leader_of(self, partition: str, timeout_s: float = WAIT_S) -> int:
-        """Return the broker that leads a partition, such as `orders-0`; waits for one that runs."""
+        """Return the broker that leads a partition, such as `orders-0`; waits for one that runs.
+
+        OttlaError at once if there is no such topic.
+        """
         return await self._run(self.sync.leader_of, partition, timeout_s)
 
     async def partitions(self) -> list[str]:
@@ -138,6 +156,10 @@ class Cluster:
     async def wait_until_in_sync(self, timeout_s: float = WAIT_S) -> None:
         """Wait until every partition has a leader and all its replicas are in sync."""
         await self._run(self.sync.wait_until_in_sync, timeout_s)
+
+    async def prepare_producer_ids(self, timeout_s: float = FAULT_S) -> None:
+        """Have every broker that serves fetch ids for idempotent producers from the controller."""
+        await self._run(self.sync.prepare_producer_ids, timeout_s)
 
     async def create_topic(
         self,

@@ -5,15 +5,18 @@ that uses it nothing but pytest is imported; a cluster that several tests share 
 begins; fixtures end what they started, also after Ctrl-C.
 """
 
+import hashlib
+import os
 import secrets
+import shlex
 from collections.abc import Generator, Iterator
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 if TYPE_CHECKING:
     from ottla.testing.chaos import Chaos
+    from ottla.testing.cluster import Cluster
     from ottla.testing.sync_cluster import SyncCluster
 
 BROKERS = 3
@@ -27,43 +30,77 @@ MARKER = (
 )
 _cluster_key = pytest.StashKey["tuple[SyncCluster, float]"]()
 _chaos_key = pytest.StashKey["Chaos"]()
-_seed_key = pytest.StashKey[int]()
+_passed_key = pytest.StashKey[bool]()
 _kept_key = pytest.StashKey[list[str]]()
+
+__tracebackhide__ = True
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("ottla", "clusters of Ottla")
-    group.addoption(
-        "--ottla-brokers",
-        type=int,
-        default=BROKERS,
+    group = parser.getgroup("ottla", "clusters of Ottla; each option is an ini option, too")
+
+    def add(
+        name: str, kind: Literal["string", "bool"], default: Any, text: str, **how: Any
+    ) -> None:
+        group.addoption(f"--ottla-{name}", default=None, help=text, **how)
+        parser.addini(f"ottla_{name.replace('-', '_')}", text, kind, default)
+
+    add(
+        "brokers",
+        "string",
+        str(BROKERS),
+        f"brokers of a cluster, where no marker says it [{BROKERS}]",
         metavar="N",
-        help=f"brokers of a cluster, where no marker says it [{BROKERS}]",
     )
-    group.addoption(
-        "--ottla-in-process",
+    add(
+        "in-process",
+        "bool",
+        False,
+        "brokers are threads, not processes, where no marker says it",
         action="store_true",
-        help="brokers are threads, not processes, where no marker says it",
     )
-    group.addoption(
-        "--ottla-keep",
+    add(
+        "keep",
+        "bool",
+        False,
+        "keep the folders of clusters, with data and logs, and say where they are",
         action="store_true",
-        help="keep the folders of clusters, with data and logs, and say where they are",
     )
-    group.addoption(
-        "--ottla-seed",
-        type=int,
-        default=None,
+    add(
+        "seed",
+        "string",
+        "",
+        "of the session: each test's own seed for chaos comes from it [another one each time]",
         metavar="N",
-        help="of the fixture chaos, as a report shows it [another one each time]",
     )
+
+
+def _option(config: pytest.Config, name: str) -> Any:
+    """Return an option of the command line, or else of the ini file."""
+    given = config.getoption(f"--ottla-{name}")
+    return config.getini(f"ottla_{name.replace('-', '_')}") if given is None else given
+
+
+def _number(config: pytest.Config, name: str) -> int:
+    text = _option(config, name)
+    try:
+        return int(text)
+    except ValueError:
+        raise pytest.UsageError(f"ottla: {name} is not an integer: {text!r}") from None
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
-    seed = config.getoption("--ottla-seed")
     config.stash[_kept_key] = []
-    config.stash[_seed_key] = secrets.randbelow(1_000_000) if seed is None else seed
+    _number(config, "brokers")
+    seed = _number(config, "seed") if _option(config, "seed") else secrets.randbelow(1_000_000)
+    config.option.ottla_seed = getattr(config, "workerinput", {}).get("ottla_seed", str(seed))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Give the session's seed to a worker of pytest-xdist."""
+    node.workerinput["ottla_seed"] = node.config.option.ottla_seed
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -94,14 +131,14 @@ class _Clusters:
                 for topic in {p.rpartition("-")[0] for p in cluster.partitions()}:
                     cluster.delete_topic(topic)
             return cluster
-        cluster = SyncCluster(**wanted, keep=self._config.getoption("--ottla-keep"))
+        cluster = SyncCluster(**wanted, keep=_option(self._config, "keep"))
         cluster.open()
         self._known[name] = cluster
         return cluster
 
     def close(self) -> None:
         for cluster in self._known.values():
-            if self._config.getoption("--ottla-keep"):
+            if _option(self._config, "keep"):
                 self._config.stash[_kept_key].append(str(cluster.dir))
             cluster.close()
 
@@ -131,8 +168,8 @@ def _ottla_function(pytestconfig: pytest.Config) -> Iterator[_Clusters]:
 
 def _by_options(config: pytest.Config) -> dict[str, Any]:
     return {
-        "brokers": config.getoption("--ottla-brokers"),
-        "in_process": config.getoption("--ottla-in-process"),
+        "brokers": _number(config, "brokers"),
+        "in_process": _option(config, "in-process"),
     }
 
 
@@ -180,13 +217,58 @@ def kafka_bootstrap(ottla_cluster: "SyncCluster") -> str:
 
 
 @pytest.fixture
-def chaos(request: pytest.FixtureRequest, ottla_cluster: "SyncCluster") -> "Chaos":
-    """Give nemeses for `ottla_cluster`, and a checker of what was acknowledged."""
+def ottla_cluster_async(ottla_cluster: "SyncCluster") -> "Cluster":
+    """Give `ottla_cluster` to an asynchronous test: a `Cluster`, whose methods it awaits."""
+    from ottla.testing.cluster import Cluster  # noqa: PLC0415 - only when a test uses it
+
+    return Cluster.using(ottla_cluster)
+
+
+@pytest.fixture
+def chaos(request: pytest.FixtureRequest, ottla_cluster: "SyncCluster") -> Iterator["Chaos"]:
+    """Give nemeses for `ottla_cluster`, and a checker of what was acknowledged.
+
+    Its seed comes from the session's (`--ottla-seed`) and the test's id. A test that reports
+    acknowledgements and does not check them fails.
+    """
     from ottla.testing.chaos import Chaos  # noqa: PLC0415 - only when a test uses it
 
-    found = Chaos(ottla_cluster, request.config.stash[_seed_key])
+    found = Chaos(ottla_cluster, _seed_of(request.node))
     request.node.stash[_chaos_key] = found
-    return found
+    yield found
+    if found.unchecked and request.node.stash.get(_passed_key, False):
+        pytest.fail(
+            f"{found.unchecked} acknowledged records were not compared: call chaos.check()", False
+        )
+
+
+def _seed_of(item: pytest.Item) -> int:
+    """Return a test's own seed, the same in whichever order and worker the tests run."""
+    text = f"{item.config.option.ottla_seed} {_id_of(item)}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
+
+
+def _id_of(item: pytest.Item) -> str:
+    # Not item.nodeid: pytest-xdist adds to it with --dist loadgroup.
+    return f"{item.parent.nodeid}::{item.name}" if item.parent else item.nodeid
+
+
+def _command(item: pytest.Item) -> str:
+    """Return what a user types to have a test's chaos again."""
+    config = item.config
+    words = ["pytest"]
+    if config.option.inifilename:
+        words += ["-c", config.option.inifilename]
+    if config.option.rootdir:
+        words += ["--rootdir", config.option.rootdir]
+    if config.option.ottla_brokers is not None:
+        words += ["--ottla-brokers", config.option.ottla_brokers]
+    if config.option.ottla_in_process:
+        words.append("--ottla-in-process")
+    file = os.path.relpath(item.path, config.invocation_params.dir)
+    name = _id_of(item).partition("::")[2]
+    words += ["--ottla-seed", config.option.ottla_seed, f"{file}::{name}"]
+    return shlex.join(words)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -194,7 +276,9 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.failed and call.when in ("setup", "call"):
+    if call.when == "call":
+        item.stash[_passed_key] = report.passed
+    if report.failed:
         report.sections += _sections(item)
     return report
 
@@ -209,9 +293,12 @@ def _sections(item: pytest.Item) -> list[tuple[str, str]]:
 
     cluster, since_s = found
     chaos = item.stash.get(_chaos_key, None)
-    text = "the cluster is over"
-    with suppress(OttlaError):
+    try:
         text = story(cluster, since_s, []) if chaos is None else chaos.story()
+    except OttlaError:
+        return []  # the cluster is over
     if chaos is not None:
-        text = f"again with --ottla-seed {chaos.seed}\n{text}"
-    return [(f"ottla: cluster in {cluster.dir}", text)]
+        text = f"again with: {_command(item)}\n{text}"
+    # The folder of one that is not kept is gone when the report is read.
+    where = f" in {cluster.dir}" if _option(item.config, "keep") else ""
+    return [(f"ottla: cluster{where}", text)]

@@ -23,6 +23,8 @@ from ottla.testing.fork_server import COMMAND_BYTES, Cluster, Command, Reply
 REPLY_S = 30.0
 END_S = 10.0
 
+__tracebackhide__ = True
+
 
 class _Child:
     """A process, and our end of its control socket."""

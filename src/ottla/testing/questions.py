@@ -19,6 +19,8 @@ CLIENT_ID = "ottla-testing"
 GRACE_S = 1.0
 END_S = 5.0
 
+__tracebackhide__ = True
+
 
 class Questions:
     """See the module. Close it once; it may not be used afterwards."""

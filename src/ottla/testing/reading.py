@@ -18,6 +18,8 @@ from ottla.net.runtime import real_world
 from ottla.testing.checking import Found
 from ottla.wire.records import Record
 
+__tracebackhide__ = True
+
 
 def read_back(
     bootstrap: str, topics: Sequence[str], *, committed: bool, timeout_s: float

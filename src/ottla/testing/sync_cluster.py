@@ -20,7 +20,7 @@ from typing import Any, Literal, Self, TypeVar
 from ottla.admin.local.cluster_dir import HOST, ClusterDir, last_line
 from ottla.admin.operations.configs import reason
 from ottla.model.errors import ConfigError, ConnectionLostError, ErrorCode, OttlaError, StartupError
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import TopicPartition, topic_name_problem
 from ottla.model.journal_schema import partition_of
 from ottla.model.printable import plural
 from ottla.model.properties import as_properties
@@ -33,15 +33,20 @@ from ottla.testing.questions import Questions
 from ottla.testing.settings import checked_settings, defaults
 from ottla.testing.thread_host import ThreadHost
 from ottla.testing.topics import about, creation, deletion, sync_problem
+from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.metadata import MetadataResponse
 
 T = TypeVar("T")
+
+__tracebackhide__ = True
 
 START_S = 60.0
 WAIT_S = 30.0
 ASK_S = 2.0
 FAULT_S = 5.0
 POLL_S = 0.005
+ADDED_WITHIN_S = 2.0
+SHOWN_TOPICS = 10
 MAX_BROKERS = 50
 PORT_ATTEMPTS = 3
 RETRIED = {
@@ -70,7 +75,8 @@ class SyncCluster:
     `in_process`: brokers are threads of this process, not processes; they start faster. `dir`:
     where the data is, a temporary folder by default, which is removed at the end unless `keep`.
     `zookeeper`: `host:port` of one that runs. OttlaError where something cannot be. `events` has
-    what was done to it: seconds since its start, and what.
+    what was done to it: seconds since its start, and what. `faults` has how often brokers were
+    killed, stopped, paused, …, by the name of the method.
     """
 
     def __init__(
@@ -90,7 +96,7 @@ class SyncCluster:
         self.in_process = in_process
         self.session_timeout_ms = session_timeout_ms
         self.events: list[tuple[float, str]] = []
-        """What was done to the cluster: seconds since its start, and what."""
+        self.faults: Counter[str] = Counter()
         self._count = brokers
         self._settings = checked_settings(settings or {})
         self._dir = None if dir is None else Path(dir).absolute()
@@ -257,7 +263,15 @@ class SyncCluster:
         """
         tp = _partition(partition)
         deadline = time.monotonic() + timeout_s
-        self._until(lambda: reasons.why(self.dir, tp), timeout_s, f"a journal knows {tp}")
+
+        def known() -> bool:
+            try:
+                return bool(reasons.why(self.dir, tp))
+            except OttlaError:
+                self._refuse_unknown(tp, deadline)
+                raise
+
+        self._until(known, timeout_s, f"a journal knows {tp}")
         while True:
             text, state = reasons.why(self.dir, tp)
             with contextlib.suppress(OttlaError):
@@ -281,11 +295,19 @@ class SyncCluster:
         return self._until(find, WAIT_S, "there is a controller")
 
     def leader_of(self, partition: str, timeout_s: float = WAIT_S) -> int:
-        """Return the broker that leads a partition, such as `orders-0`; waits for one that runs."""
+        """Return the broker that leads a partition, such as `orders-0`; waits for one that runs.
+
+        OttlaError at once if there is no such topic.
+        """
         tp = _partition(partition)
+        deadline = time.monotonic() + timeout_s
 
         def find() -> int:
-            leader = int(self._partition(tp).leader_id)
+            try:
+                leader = int(self._partition(tp).leader_id)
+            except _UnknownPartitionError:
+                self._refuse_unknown(tp, deadline)
+                raise
             return leader if leader in self._nodes and self.running(leader) else 0
 
         return self._until(find, timeout_s, f"{tp} has a leader")
@@ -324,6 +346,19 @@ class SyncCluster:
             return True
 
         self._until(whole, timeout_s, lambda: f"all is in sync: {problem}")
+
+    def prepare_producer_ids(self, timeout_s: float = FAULT_S) -> None:
+        """Have every broker that serves fetch ids for idempotent producers from the controller.
+
+        A broker that has run for a while has them. One that has not, and is then separated from the
+        controller, keeps new producers waiting.
+        """
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+
+        def prepared() -> bool:
+            return not any(self._ask(b, request, timeout_s).error_code for b in self._serving())
+
+        self._until(prepared, timeout_s, "brokers have producer ids")
 
     # --- topics -----------------------------------------------------------------------------
 
@@ -421,14 +456,14 @@ class SyncCluster:
         """End a broker as kill -9 does (SIGKILL)."""
         host = self._must_run(broker)
         host.kill(broker, timeout_s)
-        self.note(f"killed broker {broker}")
+        self._note_fault("kill", f"killed broker {broker}")
 
     def stop(self, broker: int, timeout_s: float = WAIT_S) -> None:
         """Stop a broker well (SIGTERM): it hands its leaders over first."""
         host = self._must_run(broker)
         host.terminate(broker)
         host.wait_ended(broker, timeout_s)
-        self.note(f"stopped broker {broker}")
+        self._note_fault("stop", f"stopped broker {broker}")
 
     def start(self, broker: int, timeout_s: float = START_S) -> None:
         """Start a broker that is down; return when it serves and the others know it."""
@@ -448,7 +483,7 @@ class SyncCluster:
         host = self._must_run(broker)
         if not host.paused(broker):
             host.pause(broker, timeout_s)
-        self.note(f"paused broker {broker}")
+        self._note_fault("pause", f"paused broker {broker}")
 
     def resume(self, broker: int, timeout_s: float = FAULT_S) -> None:
         """Let a paused broker go on (SIGCONT)."""
@@ -484,7 +519,7 @@ class SyncCluster:
         lets nothing through, as a network that has lost its way; `cut` ends the connections.
         """
         self._fault(broker, from_, Link(how), timeout_s)
-        self.note(f"partitioned broker {broker} from {names(from_)} ({how})")
+        self._note_fault("partition", f"partitioned broker {broker} from {names(from_)} ({how})")
 
     def slow(
         self,
@@ -498,7 +533,7 @@ class SyncCluster:
         if delay_s <= 0:
             raise ConfigError(f"delay_s={delay_s}: a delay is more than 0 s")
         self._fault(broker, from_, Link("slow", delay_s), timeout_s)
-        self.note(f"slowed broker {broker} by {delay_s:g} s for {names(from_)}")
+        self._note_fault("slow", f"slowed broker {broker} by {delay_s:g} s for {names(from_)}")
 
     def disk_full(self, broker: int, timeout_s: float = FAULT_S) -> None:
         """Have no file of a broker grow (ENOSPC) until `heal`.
@@ -508,7 +543,7 @@ class SyncCluster:
         self._must_run(broker)
         self._faults.full.add(broker)
         self._apply({broker}, timeout_s)
-        self.note(f"filled the disk of broker {broker}")
+        self._note_fault("disk_full", f"filled the disk of broker {broker}")
 
     def heal(self, timeout_s: float = FAULT_S) -> None:
         """End all partitions, delays and full disks. Paused and dead brokers stay as they are."""
@@ -582,15 +617,17 @@ class SyncCluster:
     def _wait_serving(self, brokers: list[int], timeout_s: float) -> None:
         """Wait until these brokers and all others that serve list each other and a controller."""
         missing = ""
+        asked = 0
 
         def all_known() -> bool:
-            nonlocal missing
+            nonlocal asked, missing
             host = self._running_host()
             for broker in brokers:
                 if not host.running(broker):
                     raise StartupError(f"broker {broker} ended at once: {self._last_words(broker)}")
             wanted = set(self._serving()) | set(brokers)
             for broker in sorted(wanted):
+                asked = broker
                 missing = f"broker {broker} responds"
                 found = self._ask(broker, about([]))
                 listed = {int(b.node_id) for b in found.brokers}
@@ -599,7 +636,11 @@ class SyncCluster:
                     return False
             return True
 
-        self._until(all_known, timeout_s, lambda: f"{missing}; see {self.dir}")
+        self._until(
+            all_known,
+            timeout_s,
+            lambda: f"{missing}; the last line of its log: {self._last_words(asked)}",
+        )
 
     def _last_words(self, broker: int) -> str:
         assert self._folder is not None
@@ -643,8 +684,26 @@ class SyncCluster:
             if part.partition_index == tp.partition
         ]
         if not found:
-            raise OttlaError(f"{tp} is unknown to the brokers")
+            raise _UnknownPartitionError(f"brokers know no partition {tp}; {self._topics_there()}")
         return max(found, key=lambda part: int(part.leader_epoch))
+
+    def _refuse_unknown(self, tp: TopicPartition, deadline: float) -> None:
+        """Raise an error for which waiting is no use if there is no such topic or partition."""
+        if topic_name_problem(tp.topic) or self._forgotten(tp.topic):
+            raise _RefusedError(f"topic {tp.topic} does not exist; {self._topics_there()}")
+        # A broker may not know yet of partitions that were just added.
+        self._until(
+            lambda: f"{tp}" in self.partitions(),
+            max(0.0, min(ADDED_WITHIN_S, deadline - time.monotonic())),
+            f"topic {tp.topic} has a partition {tp.partition}",
+            refused=True,
+        )
+
+    def _topics_there(self) -> str:
+        """Return which topics there are, as the end of an error."""
+        topics = sorted({p.rpartition("-")[0] for p in self.partitions()})
+        more = f" and {len(topics) - SHOWN_TOPICS} more" if len(topics) > SHOWN_TOPICS else ""
+        return f"there are {', '.join(topics[:SHOWN_TOPICS]) or 'no topics'}{more}"
 
     def _known(self, broker: int) -> _Node:
         if broker not in self._nodes:
@@ -663,14 +722,26 @@ class SyncCluster:
             raise OttlaError("the cluster does not run; use it as a context manager")
         return self._host
 
+    def _note_fault(self, method: str, what: str) -> None:
+        self.faults[method] += 1
+        self.note(what)
+
     def note(self, what: str) -> None:
         """Add an entry to `events`."""
         self.events.append((self.age_s, what))
 
     def _until(
-        self, condition: Callable[[], T], timeout_s: float, what: str | Callable[[], str]
+        self,
+        condition: Callable[[], T],
+        timeout_s: float,
+        what: str | Callable[[], str],
+        *,
+        refused: bool = False,
     ) -> T:
-        """Call `condition` until it returns something; OttlaError with its last error if never."""
+        """Call `condition` until it returns something; OttlaError with its last error if never.
+
+        `refused`: an outer wait then ends, too.
+        """
         deadline = time.monotonic() + timeout_s
         wait_s = POLL_S
         while True:
@@ -685,13 +756,18 @@ class SyncCluster:
                 last = f": {error}"
             if time.monotonic() > deadline:
                 text = what if isinstance(what, str) else what()
-                raise OttlaError(f"not within {timeout_s:g} s: {text}{last}")
+                kind = _RefusedError if refused else OttlaError
+                raise kind(f"not within {timeout_s:g} s: {text}{last}")
             time.sleep(wait_s)
             wait_s = min(0.1, wait_s * 1.2)
 
 
 class _RefusedError(OttlaError):
     """The cluster refuses what was asked for; waiting does not help."""
+
+
+class _UnknownPartitionError(OttlaError):
+    """No broker that was asked knows the partition; one may be about to."""
 
 
 def _partition(text: str) -> TopicPartition:

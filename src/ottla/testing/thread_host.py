@@ -32,6 +32,8 @@ OPEN_FILES = 512
 END_S = 10.0
 LONGEST_PAUSE_S = 3600.0
 
+__tracebackhide__ = True
+
 
 class _Router(logging.Handler):
     """Sends records of our threads to their files, those of others where they would go.

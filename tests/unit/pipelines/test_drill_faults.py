@@ -214,6 +214,8 @@ def test_a_range_of_time(world):
     [
         (lambda w: w.write_lake("00000000-0000-0000-0000-000000000001"), [], "belongs to topic id"),
         (lambda w: w.write_acks("a,b,c"), [], "partition and offset"),
+        (lambda w: (w.acks.clear(), w.write_acks(tail="x,1,2\n")), [], "nothing can be compared"),
+        (lambda w: None, ["--from", "2030-01-01 00:00:00"], "nothing can be compared"),
         (lambda w: (w.folder / "acks.csv").unlink(), [], "acks.csv is no file"),
         (lambda _: None, ["--lake", "/nowhere"], "/nowhere does not exist"),
         (lambda _: None, ["--time-zone", "Mars/Base"], "no time zone Mars/Base"),

@@ -43,6 +43,14 @@ def test_unknown_faults_are_a_usage_error(capsys):
     assert "earthquake" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("seeds", ["0", "-1"])
+def test_no_run_is_a_usage_error(capsys, seeds):
+    with pytest.raises(SystemExit) as caught:
+        main(["--seeds", seeds])
+    assert caught.value.code == 2
+    assert f"--seeds: {seeds} runs show nothing" in capsys.readouterr().err
+
+
 def test_until_stops_early_and_trace_prints_events(capsys):
     assert main(["--seed", "1", "--until", "1", "--faults", "none", "--trace"]) == 0
     out = capsys.readouterr().out

@@ -132,9 +132,7 @@ def _acks(wanted: job.Wanted, general: dict[str, Any]) -> dict[Name, list[tuple[
             if in_time and _is_wanted(wanted, topic, partition):
                 found[topic, partition].append((offset, ms))
                 records += 1
-    general["acknowledgements"] = {
-        "path": wanted.acks, "records": records, "unreadable_lines": broken,
-    }  # fmt: skip
+    job.note_acks(wanted, records, broken, general)
     return found
 
 

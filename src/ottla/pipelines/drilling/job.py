@@ -158,10 +158,20 @@ def _acks(
     rows = _of_wanted(rows, wanted).persist()
     kept.append(rows)
     counts = {row["topic"]: row["count"] for row in rows.groupBy("topic").count().collect()}
-    general["acknowledgements"] = {
-        "path": wanted.acks, "records": sum(counts.values()), "unreadable_lines": broken,
-    }  # fmt: skip
+    note_acks(wanted, sum(counts.values()), broken, general)
     return rows, sorted(counts)
+
+
+def note_acks(wanted: Wanted, records: int, broken: int, general: dict[str, Any]) -> None:
+    """Note how many acknowledgements are compared; OttlaError if none is."""
+    if not records:
+        raise OttlaError(
+            f"acknowledgements: {wanted.acks} has none of the topics, partitions and times that "
+            f"are wanted ({broken} lines are unreadable), so nothing can be compared"
+        )
+    general["acknowledgements"] = {
+        "path": wanted.acks, "records": records, "unreadable_lines": broken,
+    }  # fmt: skip
 
 
 def landed_tables(wanted: Wanted) -> list[Landed]:
