@@ -127,7 +127,8 @@ def test_another_port_of_localhost_gets_no_cookie(console, browser):
             self.send_header("Content-Type", "text/html")
             self.end_headers()
             if self.path == "/":
-                self.wfile.write(b"<img src=/x><script>fetch('/s/guess/topics')</script>")
+                self.wfile.write(b"<link rel=icon href=data:,><img src=/x>")
+                self.wfile.write(b"<script>fetch('/s/guess/topics')</script>")
 
         def log_message(self, *_words):
             pass

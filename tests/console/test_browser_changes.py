@@ -136,7 +136,7 @@ def fill(browser, action, **fields):
     from selenium.webdriver.support.ui import Select
 
     form = browser.find_element(
-        "css selector", f"form[action='{action}']:has(input:not([type=hidden]), select)"
+        "css selector", f"form[action$='{action}']:has(input:not([type=hidden]), select)"
     )
     for name, value in fields.items():
         field = form.find_element("css selector", f"[name={name}]")

@@ -115,6 +115,12 @@ class ConnectionHost(Protocol):
     monotonic: Callable[[], float]
     unread: Unread
 
+    def judge(self, connection: "Connection", frame: memoryview) -> None:
+        """Raise CloseConnection for a frame on trial that is not a broker's."""
+
+    def end_trial(self, connection: "Connection") -> None:
+        """Close a connection on trial."""
+
     def admit(self, connection: "Connection") -> bool:
         """Return whether a new connection is within the limits."""
 
@@ -122,7 +128,7 @@ class ConnectionHost(Protocol):
         """Forget a connection that is lost."""
 
     def began(self, connection: "Connection") -> None:
-        """Note that something was read of a client, or that it was authenticated."""
+        """Note that a whole request came of a client, or that it was authenticated."""
 
     def touch(self, connection: "Connection") -> None:
         """Have `pump` called at the end of the loop's iteration."""
@@ -168,9 +174,12 @@ class Connection(asyncio.BufferedProtocol):
         "began",
         "closed",
         "dirty",
+        "established",
         "id",
+        "kept_place",
         "listener",
         "local",
+        "on_trial",
         "peer",
         "principal",
         "response_memory",
@@ -192,6 +201,12 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = False
         self.dirty = False
         self.began = False  # whether anything of it was read
+        self.established = False
+        """whether it has sent a request, and was authenticated where that is asked for"""
+        self.kept_place = False
+        """whether it has one of the places that are kept for brokers"""
+        self.on_trial = ""
+        """why only a broker may have its place, until it showed to be one"""
         self._transport: asyncio.Transport | None = None
         self.authentication: Authentication | None = None
         largest = limits.max_frame_bytes
@@ -247,6 +262,15 @@ class Connection(asyncio.BufferedProtocol):
         self.principal = principal
         self._server.began(self)
         self._reader.max_frame_bytes = self._server.limits.max_frame_bytes
+
+    def end_trial(self) -> None:
+        """Close it: a later connection may be a broker's."""
+        self._server.end_trial(self)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing came of the peer, nor waits to be read."""
+        return not (self.began or (self._transport and self._server.unread(self._transport)))
 
     def throttle(self, delay_ms: int) -> None:
         """Read nothing further for a while (quotas: Kafka's mute with a throttle time)."""
@@ -313,8 +337,10 @@ class Connection(asyncio.BufferedProtocol):
         reader = self._reader
         now = self._last_read = self._server.now
         frames = reader.advance(nbytes)
-        if not self.began:
-            self._server.began(self)
+        if not self.established:
+            self.began = True
+            if frames:
+                self._server.began(self)
         waiting = self._waiting
         for frame in frames:
             if waiting or not self._may_dispatch(frame):
@@ -376,6 +402,8 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed:
             return
         try:
+            if self.on_trial:
+                self._server.judge(self, frame)
             response = self._server.dispatch(self, frame)
         except (CloseConnection, WireError) as error:
             self.refuse(str(error))
