@@ -42,7 +42,6 @@ CLOSE_GRACE_S = 1.0
 SILENT_S, NEWCOMER_S = 0.2, 2.0
 """A client that sends nothing, or no whole request, for so long (or is not authenticated) may lose
 its place to one that comes later."""
-FOR_BROKERS = "; only brokers are let in"
 MOST_LOOKS = 32
 """At newcomers, to find one that gives way."""
 
@@ -226,13 +225,13 @@ class Server:
             if now - since < SILENT_S:
                 return False
             if now - since >= NEWCOMER_S or newcomer.is_silent:
-                self._abandon(newcomer, "nothing came of it, and others need its place")
+                self.note_refusal(newcomer, "nothing came of it, and others need its place")
+                self._abandon(newcomer)
                 return True
         return False
 
-    def _abandon(self, connection: Connection, reason: str) -> None:
+    def _abandon(self, connection: Connection) -> None:
         """Close a connection whose place another one gets."""
-        self.note_refusal(connection, reason)
         connection.abort()
         self.dismiss(connection)  # a transport tells later that it is gone
 
@@ -248,11 +247,12 @@ class Server:
             connection.on_trial = ""
             self._connection_quotas.passed(connection)
         elif found is False:
-            raise CloseConnection(f"{connection.on_trial}{FOR_BROKERS}")
+            raise CloseConnection(f"{connection.on_trial}; only brokers are let in")
 
     def end_trial(self, connection: Connection) -> None:
         """Close a connection on trial. It calls this."""
-        self._abandon(connection, f"{connection.on_trial}{FOR_BROKERS}")
+        self._log_refused_connection(connection, connection.on_trial)
+        self._abandon(connection)
 
     def began(self, connection: Connection) -> None:
         """Note that a request of it came, or that it was authenticated. It calls this."""
