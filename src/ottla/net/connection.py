@@ -12,15 +12,14 @@ import asyncio
 import logging
 from asyncio.events import _get_running_loop as get_running_loop
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from collections.abc import Sequence
+from typing import cast
 
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.ports import Buffer
-from ottla.net.frame_memory import SMALL_FRAME_BYTES, FrameMemory
+from ottla.net.connection_host import ConnectionHost
+from ottla.net.frame_memory import SMALL_FRAME_BYTES
 from ottla.net.framing import JOIN_BYTES, SCRATCH_BYTES, FrameReader, scratch_of, size_prefix
-from ottla.net.limits import DispatchTimeSlice, FrameRules, ServerLimits
-from ottla.net.response_memory import ResponseMemory
 from ottla.net.timed import Timed
 from ottla.security.principals import ANONYMOUS, Principal
 from ottla.security.sasl.authentication import Authentication
@@ -83,61 +82,6 @@ class Pending:
     def drop(self) -> None:
         """Note that the connection is gone. The connection calls it, even if this is done."""
         self.done = True
-
-
-OnSent = Callable[["Connection", Sequence[Timed]], None]
-"""Called with the requests that are measured when their responses were handed to the system."""
-
-
-Unread = Callable[[asyncio.BaseTransport], int | None]
-"""Returns how many received bytes of a transport were not read yet; None if unknown."""
-
-
-class ConnectionHost(Protocol):
-    """What a connection needs of the server that made it."""
-
-    limits: ServerLimits
-    rules: FrameRules
-    listener: str
-    between_brokers: bool
-    held: bool
-    """whether connections are accepted and not yet served"""
-    budget: FrameMemory
-    responses: ResponseMemory
-    broker_responses: ResponseMemory
-    turn: DispatchTimeSlice
-    now: float
-    """the monotonic clock at the last sweep, in seconds"""
-    dispatch: Callable[["Connection", memoryview], Sequence[Buffer] | Pending | None]
-    authentication: Callable[[float], Authentication] | None
-    """makes a connection's authentication, at a monotonic time; None: clients are anonymous"""
-    sent: OnSent
-    monotonic: Callable[[], float]
-    unread: Unread
-
-    def judge(self, connection: "Connection", frame: memoryview) -> None:
-        """Raise CloseConnection for a frame on trial that is not a broker's."""
-
-    def end_trial(self, connection: "Connection") -> None:
-        """Close a connection on trial."""
-
-    def admit(self, connection: "Connection") -> bool:
-        """Return whether a new connection is within the limits."""
-
-    def dismiss(self, connection: "Connection") -> None:
-        """Forget a connection that is lost."""
-
-    def began(self, connection: "Connection") -> None:
-        """Note that a whole request came of a client, or that it was authenticated."""
-
-    def touch(self, connection: "Connection") -> None:
-        """Have `pump` called at the end of the loop's iteration."""
-
-    def note_refusal(self, connection: "Connection", reason: str) -> None:
-        """Count and log why a connection is closed."""
-
-    def watch_memory(self) -> None:
-        """Have slow frames found while others wait for their memory."""
 
 
 class Connection(asyncio.BufferedProtocol):

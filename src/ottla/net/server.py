@@ -12,7 +12,8 @@ from itertools import islice
 
 from ottla.model.ports import Buffer, Listener, World
 from ottla.net import runtime
-from ottla.net.connection import CloseConnection, Connection, OnSent, Pending, Unread
+from ottla.net.connection import CloseConnection, Connection, Pending
+from ottla.net.connection_host import OnSent, Unread
 from ottla.net.frame_memory import FrameMemory
 from ottla.net.handshakes import Handshakes, ListenerTls
 from ottla.net.limits import (

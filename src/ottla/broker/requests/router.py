@@ -319,8 +319,8 @@ def _may_be_of_broker(api: Api[Any, Any], frame: memoryview) -> bool:
     if api.key not in OF_FOLLOWERS or len(frame) > MOST_TRIED_BYTES:
         return False
     request = decode_request(header.api_key, header.api_version, frame, pos, rest_ok=True)
-    told: int = getattr(request, "replica_id", -1)
-    return told >= 0 or (api.is_from_broker is not None and api.is_from_broker(header, request))
+    replica: int = getattr(request, "replica_id", -1)
+    return replica >= 0 or (api.is_from_broker is not None and api.is_from_broker(header, request))
 
 
 def _frame_rules(apis: Sequence[Api[Any, Any]]) -> FrameRules:
