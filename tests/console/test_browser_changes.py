@@ -67,11 +67,12 @@ def browser(console):
     with chromium() as driver:
         driver.get(console.link)
         until(lambda: driver.current_url.endswith("/"), 10)
+        console.base = driver.current_url.removesuffix("/")
         yield driver
 
 
 def open_page(browser, console, path):
-    browser.get(f"http://{console.address}{path}")
+    browser.get(f"{console.base}{path}")
     until(lambda: browser.execute_script("return document.readyState") == "complete", 20)
 
 
@@ -87,7 +88,7 @@ def open_preview(browser, console, path, fields):
         "  field.type = 'hidden'; field.name = name; field.value = value; form.append(field);"
         "}"
         "document.body.append(form); form.submit();",
-        path, fields,
+        f"{console.base}{path}", fields,
     )  # fmt: skip
     until(lambda: browser.find_elements("css selector", "main button.do"), 20)
 
@@ -135,7 +136,7 @@ def fill(browser, action, **fields):
     from selenium.webdriver.support.ui import Select
 
     form = browser.find_element(
-        "css selector", f"form[action='{action}']:has(input:not([type=hidden]), select)"
+        "css selector", f"form[action$='{action}']:has(input:not([type=hidden]), select)"
     )
     for name, value in fields.items():
         field = form.find_element("css selector", f"[name={name}]")
@@ -288,5 +289,5 @@ def test_all_sessions_are_ended(console, browser):
     open_page(browser, console, "/doctor")
     browser.find_element("xpath", "//footer//button").click()
     until(lambda: "All sessions have ended" in browser.page_source, 20)
-    browser.get(f"http://{console.address}/")
+    browser.get(f"{console.base}/")
     assert re.search("No session", browser.page_source)

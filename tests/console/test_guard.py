@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 from ottla.console.guard import FORM_TYPE, HEADERS, MAX_FORM_BYTES, MOST_FIELDS, Guard
 from ottla.console.hosts import host_name, is_allowed
 from ottla.console.sessions import MOST_SESSIONS, SESSION_S, Sessions
+from support.console import let_in_as_a_program
 
 
 async def inner(scope, receive, send):
@@ -33,6 +34,7 @@ def let_in(**more):
     assert http.get("/login", params={"token": http.sessions.token}).status_code == 200
     (session,) = http.sessions._sessions.values()
     http.form_token = session.form_token
+    let_in_as_a_program(http)
     return http
 
 
@@ -56,28 +58,43 @@ def test_a_link_lets_in_once():
     token = http.sessions.token
     response = http.get("/login", params={"token": token})
     cookie = response.headers["set-cookie"]
-    assert re.fullmatch(r"ottla-console=\S{40,}; HttpOnly; Path=/; SameSite=strict", cookie)
+    assert re.fullmatch(r"ottla-console=\S{40,}; HttpOnly; Path=/s/\S+; SameSite=strict", cookie)
+    let_in_as_a_program(http)
     assert http.get("/").text == "inside / []"
     assert browser(http.sessions).get("/login", params={"token": token}).status_code == 401
     assert browser(http.sessions).get("/").status_code == 401
 
 
-def test_there_is_a_session_under_the_name_of_the_link_only():
-    """A cookie of localhost would go to each of its ports, to other users' servers, too."""
-    own = "c0123456789abcdef.localhost"
-    http = let_in(host=f"{own}:8090", own_name=own)
-    assert http.get("/").status_code == 200
+def test_a_browser_sends_the_cookie_below_a_secret_path_only():
+    """A cookie of localhost goes to each of its ports, to other users' servers, too."""
+    http = browser()
+    entered = http.get("/login", params={"token": http.sessions.token})
+    (session,) = http.sessions._sessions.values()
+    assert re.search(r"; Path=(/s/[\w-]{20,}); ", entered.headers["set-cookie"])[1] == session.place
+    assert f'url={session.place}/"' in entered.text
+    assert http.get("/").status_code == 401, "nothing was sent"
+    assert http.get(f"{session.place}/topics").text == "inside /topics []"
+    assert http.get(f"{session.place}/static/x").text == "inside /static/x []"
     (cookie,) = http.cookies.jar
-    assert not cookie.domain_specified, "of this name alone, not of those below it"
-    for host in ("localhost:8090", "127.0.0.1:8090", f"x.{own}:8090", "other.localhost:8090"):
-        stolen = browser(http.sessions, host=host, own_name=own)
-        token = http.sessions.token
-        headers = {"cookie": f"{cookie.name}={cookie.value}"}
-        refused = {stolen.get(path, headers=headers).status_code for path in ("/", "/topics")}
-        refused.add(stolen.get("/login", params={"token": token}).status_code)
-        refused.add(post(stolen, headers, form_token=http.form_token).status_code)
-        assert refused <= {401, 421}
-        assert http.sessions.token == token, "the link still lets in"
+    headers = {"cookie": f"{cookie.name}={cookie.value}"}
+    for path in ("/s/x/", "/s//", f"{session.place}x/", "/s/"):
+        assert browser(http.sessions).get(path, headers=headers).status_code == 401, path
+    for theirs in (
+        f"{cookie.name}=; ",
+        f"{cookie.name}=theirs;",
+    ):  # set by a server of another port
+        both = {"cookie": theirs + headers["cookie"]}
+        assert browser(http.sessions).get("/", headers=both).is_success
+        both = {"cookie": headers["cookie"] + "; " + theirs}
+        assert browser(http.sessions).get("/", headers=both).is_success
+
+
+def test_places_are_of_their_sessions():
+    sessions = Sessions()
+    first, second = (sessions.enter(sessions.token) for _ in range(2))
+    assert sessions.find(first.key, first.place) is first
+    assert sessions.find(first.key, second.place) is None
+    assert sessions.find(first.key) is first
 
 
 def test_whoever_prints_links_hears_that_one_was_used():
@@ -168,12 +185,12 @@ def test_a_form_that_another_site_sends_is_refused(header):
 
 
 def test_by_https_the_cookie_is_secure_and_forms_come_from_https():
-    http = browser(secure=True, cookie="__Host-x")
+    http = browser(secure=True, cookie="__Secure-x")
     response = http.get("/login", params={"token": http.sessions.token})
     cookie = response.headers["set-cookie"]
-    assert re.fullmatch(r"__Host-x=\S{40,}; HttpOnly; Path=/; SameSite=strict; Secure", cookie), (
-        cookie
-    )
+    form = r"__Secure-x=\S{40,}; HttpOnly; Path=/s/\S+; SameSite=strict; Secure"
+    assert re.fullmatch(form, cookie), cookie
+    let_in_as_a_program(http)
     (session,) = http.sessions._sessions.values()
     token = session.form_token
     host = "127.0.0.1:8090"

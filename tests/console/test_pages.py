@@ -14,10 +14,10 @@ from starlette.testclient import TestClient
 from ottla.admin.operations import configs, groups, status, topics
 from ottla.admin.session import connected
 from ottla.admin.top.changes import Broker, Look, Partition
-from ottla.console.application import application
+from ottla.console.application import GETS, application
 from ottla.console.state import console_for
 from ottla.model.ids import TopicPartition
-from support.console import live_parts, until_text
+from support.console import let_in_as_a_program, live_parts, until_text
 
 HOSTILE = "<script>alert('x')</script>\x1b[31m\u202e\"'&{{7*7}}"
 SHOWN = "<script>alert('x')</script>\\x1b[31m\\u202e\"'&{{7*7}}"
@@ -50,6 +50,26 @@ def contents(cluster):
     consumer.commit(asynchronous=False)
     yield
     consumer.close()
+
+
+def test_every_url_of_a_page_is_below_the_place_of_its_session(page):
+    """Where a browser went elsewhere, it would send no cookie."""
+    (session,) = page.console.sessions._sessions.values()
+    own = re.compile(r'\b(?:href|src|action|data-live|formaction|poster)="(/[^"]*)"')
+    hostile = {"name": HOSTILE, "topic": "orders", "partition": "0", "offset": "0", "kind": "topic"}
+    seen = set()
+    for path in [*GETS, "/nothing", "/topic", "/messages", "/group"]:
+        for fields in ({}, hostile, {"topic": "orders", "name": "orders", "from": "beginning"}):
+            found = own.findall(page.http.get(session.place + path, params=fields).text)
+            assert found or path == "/nothing", path
+            assert not [url for url in found if not url.startswith(f"{session.place}/")], path
+            seen.update(unescape(url).removeprefix(session.place) for url in found)
+    assert {"/", "/topics", "/live?of=overview", "/static/console.js", "/topics/create"} <= seen
+    live = live_parts(page.http, "of=overview", len, path=f"{session.place}/live")
+    assert f'href="{session.place}/topics"' in "".join(html for _, html in live)
+    data = {"form_token": session.form_token}
+    ended = page.http.post(f"{session.place}/chaos/probe", data=data, follow_redirects=False)
+    assert ended.headers.get("location", session.place).startswith(session.place)
 
 
 def test_the_overview_agrees_with_ottla_status(cluster, page):
@@ -220,6 +240,7 @@ def test_a_thousand_topics_of_ten_partitions_take_a_page_no_200_ms():
     console.watcher._looking = Looking(fixed_look())
     with TestClient(application(console), base_url="http://127.0.0.1:8090") as http:
         http.get("/login", params={"token": console.sessions.token})
+        let_in_as_a_program(http)
         assert http.get("/topics").is_success
         times = []
         for number in range(1, 11):

@@ -28,7 +28,14 @@ def console_on(bootstrap, folder=None, **more):
     with TestClient(application(console), base_url=ADDRESS) as http:
         http.console = console
         http.get("/login", params={"token": console.sessions.token})
+        let_in_as_a_program(http)
         yield http
+
+
+def let_in_as_a_program(http):
+    """Have the session's cookie sent for any path, as programs do that have its value."""
+    for cookie in http.cookies.jar:
+        http.cookies.set(cookie.name, cookie.value, path="/")
 
 
 def form_token(http):
@@ -56,7 +63,7 @@ def until_text(get, wanted, path, timeout_s=40.0, **fields):
     return text
 
 
-def live_parts(http, query, until, timeout_s=60):
+def live_parts(http, query, until, timeout_s=60, path="/live"):
     """Read a live stream as a server drives it, until `until(parts)` is true; return the parts.
 
     `parts` are pairs of an element's id and its HTML, in the order in which they were sent.
@@ -64,7 +71,7 @@ def live_parts(http, query, until, timeout_s=60):
     parts = []
     cookie = "; ".join(f"{c.name}={c.value}" for c in http.cookies.jar)
     scope = {
-        "type": "http", "method": "GET", "path": "/live", "raw_path": b"/live",
+        "type": "http", "method": "GET", "path": path, "raw_path": path.encode(),
         "query_string": query.encode(), "root_path": "", "scheme": "http",
         "http_version": "1.1", "server": ("127.0.0.1", 8090), "client": ("127.0.0.1", 1),
         "headers": [(b"host", b"127.0.0.1:8090"), (b"cookie", cookie.encode())],

@@ -65,15 +65,13 @@ class Served:
 
     def request(self, method, path, fields=None, timeout_s=20, headers=()):
         """Send a request as a browser that was let in; return (status, text, headers)."""
-        # A browser takes names below localhost for this machine; a resolver may not know them.
-        address = f"localhost:{self.address.rpartition(':')[2]}"
         if self.scheme == "https":
             connection = http.client.HTTPSConnection(
-                address, timeout=timeout_s, context=self.trusting
+                self.address, timeout=timeout_s, context=self.trusting
             )
         else:
-            connection = http.client.HTTPConnection(address, timeout=timeout_s)
-        headers = {"Host": self.address, **dict(headers)}
+            connection = http.client.HTTPConnection(self.address, timeout=timeout_s)
+        headers = dict(headers)
         if self.cookie:
             headers["Cookie"] = self.cookie
         body = None

@@ -82,13 +82,18 @@ def _profile(file: Path, name: str, fields: dict[str, object]) -> Profile:
     return Profile(**texts)
 
 
+def _as_toml(value: str) -> str:
+    """Return a text as TOML writes it: as JSON, but for DEL, and no character in two halves."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def save(profiles: Profiles) -> None:
     """Write the file anew."""
-    lines = [] if profiles.current is None else [f"current = {json.dumps(profiles.current)}", ""]
+    lines = [] if profiles.current is None else [f"current = {_as_toml(profiles.current)}", ""]
     for name, profile in sorted(profiles.by_name.items()):
         lines.append(f"[profiles.{name}]")
         lines += [
-            f"{key} = {json.dumps(value)}"
+            f"{key} = {_as_toml(value)}"
             for key, value in zip(_KEYS, profile, strict=True)
             if value is not None
         ]
@@ -96,7 +101,11 @@ def save(profiles: Profiles) -> None:
     file = path()
     file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_name(file.name + ".new")
-    beside.write_text("\n".join(lines), encoding="utf-8")
+    try:
+        data = "\n".join(lines).encode()
+    except UnicodeEncodeError:
+        raise OttlaError(f"{file}: a profile cannot name a file that is not UTF-8") from None
+    beside.write_bytes(data)
     beside.replace(file)
 
 

@@ -82,6 +82,8 @@ logger = logging.getLogger(__name__)
 
 MOST_BROKER_CONNECTIONS = 1000
 """Of the listeners that only brokers use; of all brokers together, and of one address."""
+MOST_KEPT_PLACES = 256
+"""Above the limits of a listener that clients use, too: only brokers get these."""
 
 
 NEVER_MS = 2**40
@@ -519,6 +521,7 @@ class Broker:
             limits.max_connections,
             limits.max_connections_per_ip,
             None if sockets is None else max(8, sockets - of_brokers),
+            MOST_KEPT_PLACES if sockets is None else min(MOST_KEPT_PLACES, of_brokers // 2),
         )
         # As with Kafka, brokers are let in however many clients there are.
         broker_connection_quotas = ConnectionQuotas(
@@ -553,6 +556,7 @@ class Broker:
                 connection_quotas=broker_connection_quotas
                 if endpoint.listener in between_brokers
                 else connection_quotas,
+                is_of_broker=self.router.is_of_broker,
                 budget=budget,
                 responses=responses,
                 broker_responses=broker_responses,

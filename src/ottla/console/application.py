@@ -42,7 +42,7 @@ from ottla.console.pages import (
     whatif,
     why,
 )
-from ottla.console.rendering import environment
+from ottla.console.rendering import environment, placed
 from ottla.console.state import Console
 
 GETS: dict[str, Handler] = {
@@ -89,7 +89,6 @@ def application(
     console: Console,
     *,
     names: Collection[str] = (),
-    own_name: str | None = None,
     cookie: str = "ottla-console",
     secure: bool = False,
     entered: Callable[[], None] = lambda: None,
@@ -121,7 +120,7 @@ def application(
             title="Not found", error="there is no such page; the links above lead to all pages",
             form_token="" if session is None else session.form_token, console=console, here="",
         )  # fmt: skip
-        return HTMLResponse(text, 404)
+        return HTMLResponse(placed(text, request.state.place), 404)
 
     app = Starlette(
         routes=[
@@ -140,7 +139,6 @@ def application(
         app,
         console.sessions,
         names=names,
-        own_name=own_name,
         cookie=cookie,
         secure=secure,
         read_only=console.read_only,

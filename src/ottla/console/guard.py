@@ -3,11 +3,11 @@
 Who may call: `application`. Invariants: no request gets to a page without a session, under a
 foreign Host, or with more than MAX_FORM_BYTES; a POST has the token of a form that was made for its
 session, comes from a page of ours, and is refused where the console is read-only; every response
-has the headers that keep scripts, frames and caches out.
+has the headers that keep scripts, frames and caches out; the cookie of a session is
+sent for paths below a secret one only (`Session.place`), which no server of another port knows.
 """
 
 from collections.abc import Callable, Collection
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import Headers
@@ -15,12 +15,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ottla.console.hosts import host_name, is_allowed
-from ottla.console.sessions import Sessions, form_is_of
+from ottla.console.hosts import is_allowed
+from ottla.console.sessions import PLACES, Sessions, form_is_of
 
 MAX_FORM_BYTES = 4_194_304
 """A record of 1 MiB in hexadecimal, and what is around it."""
 MOST_FIELDS = 2000
+MOST_COOKIES = 8
 FORM_TYPE = "application/x-www-form-urlencoded"
 TOKEN_FIELD = "form_token"  # noqa: S105  # a name, no secret  # nosec B105
 LOGIN = "/login"
@@ -42,8 +43,8 @@ HEADERS = (
 """No Strict-Transport-Security: it would hold for every port of the name, localhost's, too."""
 
 ENTERED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ottla console</title>
-<link rel="icon" href="data:,"><meta http-equiv="refresh" content="0;url=/">
-<p><a href="/">Go on to the console</a></p></html>
+<link rel="icon" href="data:,"><meta http-equiv="refresh" content="0;url={place}/">
+<p><a href="{place}/">Go on to the console</a></p></html>
 """
 NO_SESSION = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ottla console</title>
 <link rel="icon" href="data:,"><h1>No session</h1>
@@ -69,7 +70,6 @@ class Guard:
         sessions: Sessions,
         *,
         names: Collection[str] = (),
-        own_name: str | None = None,
         cookie: str = "ottla-console",
         secure: bool = False,
         read_only: bool = False,
@@ -77,16 +77,11 @@ class Guard:
     ) -> None:
         """`names`: host names besides localhost; `entered` is called after a link was used.
 
-        `own_name`: the only one under which there are sessions: a cookie goes to all ports of its
-        host name, and other users' servers may listen on those of localhost.
         `secure`: the page is served by https: the cookie is sent, and forms come, by it alone.
         """
         self._app = app
         self._sessions = sessions
         self._names = {name.lower() for name in names}
-        self._own_name = own_name
-        if own_name is not None:
-            self._names.add(own_name)
         self._cookie = cookie
         self._secure = secure
         self._read_only = read_only
@@ -120,19 +115,22 @@ class Guard:
             raise NotServedError(
                 421, "this Host is not served; start the console with --allow-host NAME"
             )
-        method, path = scope["method"], scope["path"]
+        place, path = _split_place(scope["path"])
+        scope["path"] = path
+        state = scope.setdefault("state", {})
+        state["place"] = ""
+        method = scope["method"]
         if method not in ("GET", "HEAD", "POST"):
             raise NotServedError(405, "only GET, HEAD and POST are served")
         if path.startswith(STATIC) and method != "POST":
             return None
-        if self._own_name is not None and host_name(hosts[0]) != self._own_name:
-            return HTMLResponse(NO_SESSION, 401)
         if path == LOGIN and method == "GET":
             return self._log_in(Request(scope))
-        session = self._sessions.find(_cookie_of(headers, self._cookie))
+        keys = _cookies_of(headers, self._cookie)
+        session = next(filter(None, (self._sessions.find(key, place) for key in keys)), None)
         if session is None:
             return HTMLResponse(NO_SESSION, 401)
-        state = scope.setdefault("state", {})
+        state["place"] = place
         state["session"] = session
         if method == "POST":
             if self._read_only:
@@ -150,21 +148,27 @@ class Guard:
         if session is None:
             return HTMLResponse(NO_SESSION, 401)
         # A redirect would be of whoever linked here, and a strict cookie not sent with it.
-        response = HTMLResponse(ENTERED)
+        response = HTMLResponse(ENTERED.format(place=session.place))
         response.set_cookie(
-            self._cookie, session.key, httponly=True, samesite="strict", path="/",
-            secure=self._secure,
+            self._cookie, session.key, httponly=True, samesite="strict",
+            path=session.place, secure=self._secure,
         )  # fmt: skip
         self._entered()
         return response
 
 
-def _cookie_of(headers: Headers, name: str) -> str:
-    try:
-        cookies = SimpleCookie(headers.get("cookie", ""))
-    except CookieError:
-        return ""
-    return cookies[name].value if name in cookies else ""
+def _split_place(path: str) -> tuple[str, str]:
+    """Return a session's place, empty if none is named, and the path of the page in it."""
+    if not path.startswith(PLACES):
+        return "", path
+    name, _, page = path.removeprefix(PLACES).partition("/")
+    return PLACES + name, "/" + page
+
+
+def _cookies_of(headers: Headers, name: str) -> list[str]:
+    """Return the values of all cookies of a name: servers of other ports may have set some."""
+    pairs = (pair.partition("=") for pair in headers.get("cookie", "").split(";"))
+    return [value.strip() for key, _, value in pairs if key.strip() == name][:MOST_COOKIES]
 
 
 def _check_origin(headers: Headers, host: str, *, https_only: bool) -> None:

@@ -20,6 +20,7 @@ from ottla.console.asked import Asked, BadRequestError
 from ottla.console.changes import reassigning, transactions
 from ottla.console.page import Page
 from ottla.console.pages import chaos, doctor, groups, messages, overview, searching, topics
+from ottla.console.rendering import placed
 from ottla.console.state import Console, console_of
 from ottla.model.errors import OttlaError
 
@@ -68,6 +69,7 @@ def stream(made_by: Environment) -> Callable[[Request], Awaitable[Response]]:
     async def serve(request: Request) -> Response:
         console = console_of(request)
         asked = Asked(request.query_params.multi_items())
+        place = request.state.place
         try:
             of = asked.choice("of", (*PARTS, *COURSES), "overview")
             course = COURSES[of](console, asked) if of in COURSES else None
@@ -78,15 +80,15 @@ def stream(made_by: Environment) -> Callable[[Request], Awaitable[Response]]:
         if console.subscribers >= MOST_SUBSCRIBERS:
             return PlainTextResponse(f"{MOST_SUBSCRIBERS} pages are being updated already\n", 503)
         if course is not None:
-            return _Stream(_until_end(console, course, made_by))
+            return _Stream(_until_end(console, course, made_by, place))
         token = request.state.session.form_token
-        return _Stream(_events(console, asked, PARTS[of], made_by, token))
+        return _Stream(_events(console, asked, PARTS[of], made_by, token, place))
 
     return serve
 
 
 async def _events(
-    console: Console, asked: Asked, parts: Parts, made_by: Environment, form_token: str
+    console: Console, asked: Asked, parts: Parts, made_by: Environment, form_token: str, place: str
 ) -> AsyncGenerator[str, None]:
     common = {"console": console, "form_token": form_token}
     sent: dict[str, str] = {}
@@ -96,7 +98,7 @@ async def _events(
             console.watcher.want()
             version = console.watcher.version
             for element, page in (await _parts(console, asked, parts)).items():
-                html = _html(made_by, page, common)
+                html = placed(_html(made_by, page, common), place)
                 if sent.get(element) != html:
                     sent[element] = html
                     yield _event("part", element, html)
@@ -115,7 +117,7 @@ async def _parts(console: Console, asked: Asked, parts: Parts) -> dict[str, Page
 
 
 async def _until_end(
-    console: Console, course: Course, made_by: Environment
+    console: Console, course: Course, made_by: Environment, place: str
 ) -> AsyncGenerator[str, None]:
     """Yield events with an id, by which a browser that comes again is known, and the last one."""
     sent: dict[str, str] = {}
@@ -124,7 +126,7 @@ async def _until_end(
         async with contextlib.aclosing(course):
             async for changes in course:
                 for element, page, adds in changes:
-                    html = _html(made_by, page)
+                    html = placed(_html(made_by, page), place)
                     if adds or sent.get(element) != html:
                         sent[element] = html
                         yield "id: 1\n" + _event("more" if adds else "part", element, html)

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ottla.console.asked import Asked, BadRequestError
+from ottla.console.rendering import placed
 from ottla.console.state import Console, console_of
 from ottla.model.errors import ErrorCode, OttlaError
 
@@ -63,7 +64,10 @@ def endpoint(made_by: Environment, handler: Handler) -> Callable[[Request], Awai
             page = problem(*_status(error, posted=posted), error)
         except TimeoutError:
             page = problem(504, "No response", f"not complete within {PAGE_S:g} s")
+        place = request.state.place
         if isinstance(page, Response):
+            if page.headers.get("location", "").startswith("/"):
+                page.headers["location"] = place + page.headers["location"]
             return page
         text = made_by.get_template(page.template).render(
             {
@@ -73,7 +77,7 @@ def endpoint(made_by: Environment, handler: Handler) -> Callable[[Request], Awai
                 "here": request.url.path,
             }
         )
-        return HTMLResponse(text, page.status)
+        return HTMLResponse(placed(text, place), page.status)
 
     return serve
 

@@ -5,6 +5,7 @@ control and format characters (ESC, those that turn the direction of writing) ar
 variable that is missing is an error of ours.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -16,6 +17,7 @@ from ottla.model.printable import plural, printable
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 KIB = 1024
+OWN_URL = re.compile(r'( (?:href|src|action|data-live)=")/')
 
 
 class Pages(NamedTuple):
@@ -84,6 +86,14 @@ def path(*parts: object, **query: object) -> str:
     url = "/" + "/".join(quote(str(part), safe="") for part in parts)
     given = {k: v for k, v in query.items() if v not in (None, "")}
     return f"{url}?{urlencode(given, errors='replace')}" if given else url
+
+
+def placed(html: str, place: str) -> str:
+    """Return a page with all its own URLs below a session's place.
+
+    Values are escaped, and have no quotation marks: what is found is the templates'.
+    """
+    return OWN_URL.sub(lambda found: f"{found[1]}{place}/", html) if place else html
 
 
 def ids(brokers: Sequence[int]) -> str:

@@ -4,7 +4,6 @@ Who may call: `ottla console`. Invariants: connections, requests and headers are
 ends streams first, then the server.
 """
 
-import secrets
 import socket
 import ssl
 from collections.abc import Callable
@@ -25,8 +24,6 @@ BACKLOG = 64
 MAX_HEADER_BYTES = 16_384
 KEEP_ALIVE_S = 30
 END_S = 3
-NAME_BYTES = 8
-"""Of the host name that no other server of this machine has: browsers take it for this machine."""
 
 
 class Listening(NamedTuple):
@@ -54,13 +51,9 @@ async def serve(
     listener = _listen(listening.host, listening.port)
     host, port = listener.getsockname()[:2]
     scheme, cookie = "http", f"ottla-console-{port}"
-    name, own_name = host, None
-    if host in ("127.0.0.1", "::1"):
-        name = "localhost"
-        if listening.tls is None and not listening.names:  # a certificate is for known names
-            name = own_name = f"c{secrets.token_hex(NAME_BYTES)}.localhost"
+    name = "localhost" if host in ("127.0.0.1", "::1") else host
     if listening.tls is not None:
-        scheme, cookie = "https", f"__Host-{cookie}"  # no other host, and no http, may set it
+        scheme, cookie = "https", f"__Secure-{cookie}"  # no http may set it
         name = next(iter(listening.names), name)  # a certificate is for names
     shown = address_text(name, port)
     console = console_for(client, another, folder, read_only=listening.read_only, schemas=schemas)
@@ -75,7 +68,6 @@ async def serve(
     app = application(
         console,
         names=listening.names,
-        own_name=own_name,
         cookie=cookie,
         secure=listening.tls is not None,
         entered=entered,

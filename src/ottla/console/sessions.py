@@ -14,13 +14,20 @@ from typing import NamedTuple
 SESSION_S = 12 * 3600.0
 MOST_SESSIONS = 16
 SECRET_BYTES = 32
+PLACE_BYTES = 16
+PLACES = "/s/"
 
 
 class Session(NamedTuple):
-    """One browser that was let in. `form_token` stands in each form that it may send."""
+    """One browser that was let in. `form_token` stands in each form that it may send.
+
+    `place`: the path of the only pages that the browser sends the cookie for. Cookies know no
+    ports: to a page of any other server of localhost the browser sends those of its path, too.
+    """
 
     key: str
     form_token: str
+    place: str
     ends_s: float
 
 
@@ -41,6 +48,7 @@ class Sessions:
         session = Session(
             secrets.token_urlsafe(SECRET_BYTES),
             secrets.token_urlsafe(SECRET_BYTES),
+            PLACES + secrets.token_urlsafe(PLACE_BYTES),
             self._now_s() + SESSION_S,
         )
         self._sessions[session.key] = session
@@ -48,8 +56,8 @@ class Sessions:
             self._sessions.popitem(last=False)
         return session
 
-    def find(self, key: str) -> Session | None:
-        """Return the session of a cookie, None if there is none or it is over."""
+    def find(self, key: str, place: str = "") -> Session | None:
+        """Return the session of a cookie, None if there is none, it is over or elsewhere."""
         found = None
         for session in self._sessions.values():  # all of them: no time tells how much was right
             if hmac.compare_digest(session.key.encode(), key.encode(errors="replace")):
@@ -57,7 +65,7 @@ class Sessions:
         if found is not None and self._now_s() >= found.ends_s:
             del self._sessions[found.key]
             return None
-        return found
+        return found if found is None or place in ("", found.place) else None
 
     def leave_all(self) -> None:
         """End all sessions."""

@@ -12,15 +12,14 @@ import asyncio
 import logging
 from asyncio.events import _get_running_loop as get_running_loop
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from collections.abc import Sequence
+from typing import cast
 
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.ports import Buffer
-from ottla.net.frame_memory import SMALL_FRAME_BYTES, FrameMemory
+from ottla.net.connection_host import ConnectionHost
+from ottla.net.frame_memory import SMALL_FRAME_BYTES
 from ottla.net.framing import JOIN_BYTES, SCRATCH_BYTES, FrameReader, scratch_of, size_prefix
-from ottla.net.limits import DispatchTimeSlice, FrameRules, ServerLimits
-from ottla.net.response_memory import ResponseMemory
 from ottla.net.timed import Timed
 from ottla.security.principals import ANONYMOUS, Principal
 from ottla.security.sasl.authentication import Authentication
@@ -85,55 +84,6 @@ class Pending:
         self.done = True
 
 
-OnSent = Callable[["Connection", Sequence[Timed]], None]
-"""Called with the requests that are measured when their responses were handed to the system."""
-
-
-Unread = Callable[[asyncio.BaseTransport], int | None]
-"""Returns how many received bytes of a transport were not read yet; None if unknown."""
-
-
-class ConnectionHost(Protocol):
-    """What a connection needs of the server that made it."""
-
-    limits: ServerLimits
-    rules: FrameRules
-    listener: str
-    between_brokers: bool
-    held: bool
-    """whether connections are accepted and not yet served"""
-    budget: FrameMemory
-    responses: ResponseMemory
-    broker_responses: ResponseMemory
-    turn: DispatchTimeSlice
-    now: float
-    """the monotonic clock at the last sweep, in seconds"""
-    dispatch: Callable[["Connection", memoryview], Sequence[Buffer] | Pending | None]
-    authentication: Callable[[float], Authentication] | None
-    """makes a connection's authentication, at a monotonic time; None: clients are anonymous"""
-    sent: OnSent
-    monotonic: Callable[[], float]
-    unread: Unread
-
-    def admit(self, connection: "Connection") -> bool:
-        """Return whether a new connection is within the limits."""
-
-    def dismiss(self, connection: "Connection") -> None:
-        """Forget a connection that is lost."""
-
-    def began(self, connection: "Connection") -> None:
-        """Note that something was read of a client, or that it was authenticated."""
-
-    def touch(self, connection: "Connection") -> None:
-        """Have `pump` called at the end of the loop's iteration."""
-
-    def note_refusal(self, connection: "Connection", reason: str) -> None:
-        """Count and log why a connection is closed."""
-
-    def watch_memory(self) -> None:
-        """Have slow frames found while others wait for their memory."""
-
-
 class Connection(asyncio.BufferedProtocol):
     """The server's end of a connection."""
 
@@ -168,9 +118,12 @@ class Connection(asyncio.BufferedProtocol):
         "began",
         "closed",
         "dirty",
+        "established",
         "id",
+        "kept_place",
         "listener",
         "local",
+        "on_trial",
         "peer",
         "principal",
         "response_memory",
@@ -192,6 +145,12 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = False
         self.dirty = False
         self.began = False  # whether anything of it was read
+        self.established = False
+        """whether it has sent a request, and was authenticated where that is asked for"""
+        self.kept_place = False
+        """whether it has one of the places that are kept for brokers"""
+        self.on_trial = ""
+        """why only a broker may have its place, until it showed to be one"""
         self._transport: asyncio.Transport | None = None
         self.authentication: Authentication | None = None
         largest = limits.max_frame_bytes
@@ -247,6 +206,15 @@ class Connection(asyncio.BufferedProtocol):
         self.principal = principal
         self._server.began(self)
         self._reader.max_frame_bytes = self._server.limits.max_frame_bytes
+
+    def end_trial(self) -> None:
+        """Close it: a later connection may be a broker's."""
+        self._server.end_trial(self)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing came of the peer, nor waits to be read."""
+        return not (self.began or (self._transport and self._server.unread(self._transport)))
 
     def throttle(self, delay_ms: int) -> None:
         """Read nothing further for a while (quotas: Kafka's mute with a throttle time)."""
@@ -313,8 +281,10 @@ class Connection(asyncio.BufferedProtocol):
         reader = self._reader
         now = self._last_read = self._server.now
         frames = reader.advance(nbytes)
-        if not self.began:
-            self._server.began(self)
+        if not self.established:
+            self.began = True
+            if frames:
+                self._server.began(self)
         waiting = self._waiting
         for frame in frames:
             if waiting or not self._may_dispatch(frame):
@@ -376,6 +346,8 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed:
             return
         try:
+            if self.on_trial:
+                self._server.judge(self, frame)
             response = self._server.dispatch(self, frame)
         except (CloseConnection, WireError) as error:
             self.refuse(str(error))

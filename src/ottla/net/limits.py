@@ -7,6 +7,7 @@ servers of one broker may share `ConnectionQuotas`. Kafka: `ConnectionQuotas`.
 import asyncio
 from collections.abc import Callable
 from math import inf
+from typing import Protocol
 
 import msgspec
 
@@ -77,10 +78,27 @@ class DispatchTimeSlice:
         self._ends_s = self._monotonic() + DISPATCH_SLICE_S
 
 
+class Trial(Protocol):
+    """A connection in a place that is kept for brokers."""
+
+    def end_trial(self) -> None:
+        """Close it, and free its place at once."""
+
+
 class ConnectionQuotas:
     """Counts open connections, in all and per address (F45: also against the descriptors)."""
 
-    def __init__(self, max_connections: int, max_per_ip: int, sockets: int | None = None) -> None:
+    def __init__(
+        self,
+        max_connections: int,
+        max_per_ip: int,
+        sockets: int | None = None,
+        broker_places: int = 0,
+    ) -> None:
+        """Begin to count. `broker_places`: kept above the limits, for other brokers alone."""
+        self._broker_places = broker_places
+        self._brokers = 0
+        self._on_trial: dict[Trial, None] = {}
         self.sockets = sockets
         """descriptors for connections; None: not limited"""
         self.limit(max_connections, max_per_ip)
@@ -111,6 +129,30 @@ class ConnectionQuotas:
         self.total += 1
         self.per_ip[ip] = count + 1
         return None
+
+    def admit_on_trial(self, connection: "Trial") -> bool:
+        """Give a connection above the limits a place kept for brokers; return whether it has one.
+
+        Who it is, its first request tells. Until then it is the first to give way to a later one.
+        """
+        if self._brokers + len(self._on_trial) >= self._broker_places:
+            if not self._on_trial:
+                return False
+            next(iter(self._on_trial)).end_trial()
+        self._on_trial[connection] = None
+        return True
+
+    def passed(self, connection: "Trial") -> None:
+        """Note that a connection on trial is a broker's: it keeps its place."""
+        del self._on_trial[connection]
+        self._brokers += 1
+
+    def leave_kept(self, connection: "Trial") -> None:
+        """Free the place of a connection that was on trial, or is."""
+        if connection in self._on_trial:
+            del self._on_trial[connection]
+        else:
+            self._brokers -= 1
 
     def is_full_for(self, ip: str) -> bool:
         """Return whether an address has all the connections that it may have."""

@@ -8,10 +8,12 @@ refusal costs at most one log line a second. Kafka: `SocketServer`.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from ottla.model.ports import Buffer, Listener, World
 from ottla.net import runtime
-from ottla.net.connection import CloseConnection, Connection, OnSent, Pending, Unread
+from ottla.net.connection import CloseConnection, Connection, Pending
+from ottla.net.connection_host import OnSent, Unread
 from ottla.net.frame_memory import FrameMemory
 from ottla.net.handshakes import Handshakes, ListenerTls
 from ottla.net.limits import (
@@ -38,8 +40,11 @@ SWEEP_S, LEAST_SWEEP_S = 1.0, 0.01
 REFUSED_LOG_INTERVAL_S = 60.0
 MEMORY_SWEEP_S = 0.3
 CLOSE_GRACE_S = 1.0
-NEWCOMER_S = 2.0
-"""A client that shows nothing for so long may lose its place to one that comes later."""
+SILENT_S, NEWCOMER_S = 0.2, 2.0
+"""A client that sends nothing, or no whole request, for so long (or is not authenticated) may lose
+its place to one that comes later."""
+MOST_LOOKS = 32
+"""At newcomers, to find one that gives way."""
 
 
 class Server:
@@ -56,6 +61,7 @@ class Server:
         rules: FrameRules | None = None,
         listener: str = "PLAINTEXT",
         connection_quotas: ConnectionQuotas | None = None,
+        is_of_broker: Callable[[Connection, memoryview], bool | None] = lambda *_: False,
         budget: FrameMemory | None = None,
         responses: ResponseMemory | None = None,
         broker_responses: ResponseMemory | None = None,
@@ -68,8 +74,9 @@ class Server:
     ) -> None:
         """Prepare to listen. `between_brokers`: no client is given this listener's address.
 
-        `tls`: its connections are encrypted; None: in the clear. `authentication` begins that of a
-        connection, by SASL; None: there is none.
+        `is_of_broker` tells whether a broker sent a frame, None where that is not known yet: then
+        it may have a place above the limits. `tls`: its connections are encrypted; None: in the
+        clear. `authentication` begins that of a connection, by SASL; None: there is none.
         """
         self.authentication = authentication
         self.limits = limits or ServerLimits()
@@ -91,6 +98,7 @@ class Server:
         self.now = world.clock.monotonic()
         self.accepted_count = 0
         self.refused_count = 0
+        self._is_of_broker = is_of_broker
         self._world = world
         self._host = host
         self._wanted_port = port
@@ -100,7 +108,9 @@ class Server:
         self._paces: dict[str, RateLimiter] = {}
         """by address: a flood delays no other one's"""
         self._newcomers: dict[Connection, float] = {}
-        """connections that have shown nothing yet, and since when: the oldest first"""
+        """connections that are not established yet, and since when: the oldest first"""
+        self._newcomers_of: dict[str, dict[Connection, float]] = {}
+        """the same by address"""
         self._listener: Listener | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._sweep_s = max(
@@ -178,10 +188,15 @@ class Server:
         if refusal is not None and self._make_room(ip, now):
             refusal = self._connection_quotas.admit(ip)
         if refusal is not None:
+            if self._connection_quotas.admit_on_trial(connection):
+                connection.kept_place, connection.on_trial = True, refusal
+                self.connections[connection.id] = connection
+                return True
             self._log_refused_connection(connection, refusal)
             return False
         self.connections[connection.id] = connection
         self._newcomers[connection] = now
+        self._newcomers_of.setdefault(ip, {})[connection] = now
         delay_s = 0.0 if quota is None else quota.delay_s(now)
         if not self.between_brokers:
             delay_s = max(delay_s, self._pace(ip).delay_s(now))
@@ -206,30 +221,68 @@ class Server:
         Where all places of an address are taken, it is one of that address.
         """
         crowded = self._connection_quotas.is_full_for(ip)
-        for newcomer, since in self._newcomers.items():
-            if now - since < NEWCOMER_S:
+        newcomers = self._newcomers_of.get(ip, {}) if crowded else self._newcomers
+        for newcomer, since in islice(newcomers.items(), MOST_LOOKS):
+            if now - since < SILENT_S:
                 return False
-            if not crowded or newcomer.peer[0] == ip:
+            if now - since >= NEWCOMER_S or newcomer.is_silent:
                 self.note_refusal(newcomer, "nothing came of it, and others need its place")
-                newcomer.abort()
-                self.dismiss(newcomer)  # a transport tells later that it is gone
+                self._abandon(newcomer)
                 return True
         return False
 
+    def _abandon(self, connection: Connection) -> None:
+        """Close a connection whose place another one gets."""
+        connection.abort()
+        self.dismiss(connection)  # a transport tells later that it is gone
+
+    def judge(self, connection: Connection, frame: memoryview) -> None:
+        """Let a connection on trial keep its place if a broker sent a frame. It calls this.
+
+        CloseConnection if anybody else did, WireError for what is no request.
+        """
+        if connection.authentication is not None and connection.principal is ANONYMOUS:
+            return
+        found = self._is_of_broker(connection, frame)
+        if found:
+            connection.on_trial = ""
+            self._connection_quotas.passed(connection)
+        elif found is False:
+            raise CloseConnection(f"{connection.on_trial}; only brokers are let in")
+
+    def end_trial(self, connection: Connection) -> None:
+        """Close a connection on trial. It calls this."""
+        self._log_refused_connection(connection, connection.on_trial)
+        self._abandon(connection)
+
     def began(self, connection: Connection) -> None:
-        """Note that something was read of it, or that it was authenticated. It calls this."""
-        connection.began = True
+        """Note that a request of it came, or that it was authenticated. It calls this."""
         if connection.authentication is None or connection.principal is not ANONYMOUS:
-            self._newcomers.pop(connection, None)
+            connection.established = True
+            self._forget_newcomer(connection)
+
+    def _forget_newcomer(self, connection: Connection) -> None:
+        if self._newcomers.pop(connection, None) is not None:
+            ip = connection.peer[0]
+            of_address = self._newcomers_of[ip]
+            del of_address[connection]
+            if not of_address:
+                del self._newcomers_of[ip]
 
     def dismiss(self, connection: Connection) -> None:
         """Remove a connection. Connections call it when they are lost."""
         if self.connections.pop(connection.id, None) is None:
             return
-        self._newcomers.pop(connection, None)
+        self._forget_newcomer(connection)
         ip = connection.peer[0]
-        self._connection_quotas.leave(ip)
-        if not connection.began and (pace := self._paces.get(ip)) is not None:
+        if connection.kept_place:
+            self._connection_quotas.leave_kept(connection)
+        else:
+            self._connection_quotas.leave(ip)
+        if (
+            not (connection.began or connection.kept_place)
+            and (pace := self._paces.get(ip)) is not None
+        ):
             pace.give_back()
         if not self.connections and self._drained is not None:
             self._drained.set()

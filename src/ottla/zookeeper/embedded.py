@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ottla.model.errors import StartupError, WireError
+from ottla.model.properties import as_properties
 from ottla.zookeeper import jute
 from ottla.zookeeper.jars import find_jars, find_java
 
@@ -127,7 +128,7 @@ def start_zookeeper(
     }
     config = folder / "zoo.cfg"
     config.unlink(missing_ok=True)  # it may be a link
-    config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    config.write_text(as_properties({key: str(value) for key, value in settings.items()}), "ascii")
     command = [
         str(java),
         f"-Xmx{heap_mb}m",

@@ -122,6 +122,74 @@ def test_what_another_user_made_is_refused(tmp_path, monkeypatch, planted):
             use()
 
 
+@pytest.fixture
+def owner(monkeypatch):
+    """Return what gives paths to another user, as root alone could."""
+    theirs = {}
+    real = os.stat
+
+    def other(path, *arguments, **keywords):
+        found = real(path, *arguments, **keywords)
+        fields = list(found)
+        fields[4] += theirs.get(os.fspath(path), 0)
+        return os.stat_result(fields)
+
+    monkeypatch.setattr(os, "stat", other)
+    return lambda path: theirs.update({os.fspath(path): 12345})
+
+
+def test_a_folder_that_another_user_planted_is_put_aside(tmp_path, owner):
+    victim = tmp_path / "bashrc"
+    victim.write_text("export IMPORTANT=1\n")
+    folder = ClusterDir(tmp_path / "data")
+    for number in range(3):
+        folder.broker_dir(0).mkdir(parents=True)
+        folder.properties_file(0).symlink_to(victim)
+        owner(folder.path)
+        aside = tmp_path / f"data.of-uid-{os.geteuid() + 12345}{number or ''}"
+        assert folder.put_aside() == aside
+        assert not folder.path.exists()
+        assert (aside / "broker-0" / "server.properties").readlink() == victim
+    assert victim.read_text() == "export IMPORTANT=1\n"
+    folder.path.symlink_to(tmp_path)
+    assert folder.put_aside().readlink() == tmp_path, "a link of theirs, not what it leads to"
+
+
+@pytest.mark.parametrize("why", ["ours", "none", "a cluster", "their parent", "a damaged link"])
+def test_a_folder_that_is_ours_or_may_have_a_cluster_is_not_put_aside(tmp_path, owner, why):
+    folder = ClusterDir(tmp_path / "data")
+    if why != "none":
+        folder.path.mkdir()
+    if why != "ours":
+        owner(folder.path)
+    if why == "a cluster":
+        folder.save(cluster())
+    if why == "their parent":
+        owner(tmp_path)
+    if why == "a damaged link":
+        (folder.path / "cluster.json").symlink_to("nowhere")
+    before = sorted(tmp_path.rglob("*"))
+    assert folder.put_aside() is None
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("refusal", [PermissionError, OSError])
+def test_a_folder_that_cannot_be_looked_into_stays(tmp_path, owner, monkeypatch, refusal):
+    folder = ClusterDir(tmp_path / "data")
+    folder.path.mkdir()
+    owner(folder.path)
+    real = Path.lstat
+
+    def lstat(path):
+        if path.name == "cluster.json":
+            raise refusal
+        return real(path)
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    assert folder.put_aside() is None
+    assert folder.path.exists()
+
+
 def test_settings_are_not_written_through_a_link(tmp_path):
     victim = tmp_path / "bashrc"
     victim.write_text("export IMPORTANT=1\n")

@@ -2,7 +2,6 @@
 
 import pytest
 
-from ottla.admin.local import client_files
 from ottla.model.errors import ConfigError
 from ottla.model.properties import as_properties, load_properties, load_settings, parse_properties
 
@@ -46,11 +45,3 @@ def test_clients_do_not_see_blanks_around_values():
 def test_what_is_written_reads_back(value):
     settings = {f"k{value}": value}
     assert load_properties(as_properties(settings).encode("ascii")) == settings
-
-
-def test_the_files_of_a_secured_clusters_users_read_back_whatever_the_folder(tmp_path):
-    ca = tmp_path / "clü ster" / "ca.pem"
-    client_files.write(tmp_path / "clients", "admin", 'p"w', "127.0.0.1:1", ca)
-    found = load_settings((tmp_path / "clients" / "admin.properties").read_bytes(), "f")
-    assert found["ssl.truststore.location"] == str(ca)
-    assert found["sasl.jaas.config"].endswith('username="admin" password="p"w";')

@@ -7,8 +7,8 @@ import pytest
 
 from ottla.model.errors import WireError
 from ottla.net.connection import CloseConnection, Pending
-from ottla.net.limits import MOST_AHEAD_S
-from ottla.net.server import NEWCOMER_S
+from ottla.net.limits import MOST_AHEAD_S, ConnectionQuotas
+from ottla.net.server import NEWCOMER_S, SILENT_S
 
 PRODUCE = b"\x00\x00\x00\x09"
 FETCH = b"\x00\x01\x00\x0c"
@@ -392,16 +392,121 @@ def test_who_shows_nothing_loses_the_place_to_a_later_client(bench, run):
 
     async def main():
         at = await bench(echo, max_connections_per_ip=3).start()
-        works, silent, late = (at.connect(("1.1.1.1", i)) for i in range(3))
+        works, silent, partial = (at.connect(("1.1.1.1", i)) for i in range(3))
         works.receive(framed(b"x"))
-        assert at.connect(("1.1.1.1", 4)).aborted, "they get two seconds"
-        late.receive(framed(b"x"))
-        at.later(NEWCOMER_S)
-        assert not at.connect(("1.1.1.1", 5)).closing
+        partial.receive(framed(b"x")[:3])
+        assert at.connect(("1.1.1.1", 4)).aborted, "they get a moment"
+        at.later(SILENT_S)
+        late = at.connect(("1.1.1.1", 5))
+        assert not late.closing
         assert silent.aborted
+        late.receive(framed(b"x"))
+        assert at.connect(("1.1.1.1", 6)).aborted, "a part of a request came"
+        at.later(NEWCOMER_S)
+        assert not at.connect(("1.1.1.1", 7)).closing
+        assert partial.aborted
         assert not works.closing
         assert not late.closing
         assert at.server.statistics()["connections"] == 3
+
+    run(main)
+
+
+def test_who_waits_to_be_read_is_not_silent(bench, run):
+    async def main():
+        at = await bench(echo, max_connections_per_ip=2, max_connection_rate=1.0).start()
+        waits, silent = at.connect(), at.connect()
+        at.server.unread = lambda transport: 9 * (transport is waits)
+        at.later(SILENT_S)
+        assert not at.connect().closing
+        assert silent.aborted
+        assert not waits.closing
+
+    run(main)
+
+
+def test_newcomers_of_an_address_are_found_behind_those_of_others(bench, run):
+    async def main():
+        at = await bench(echo, max_connections_per_ip=200).start()
+        others = [at.connect(("2.2.2.2", i)) for i in range(150)]
+        ours = [at.connect(("1.1.1.1", i)) for i in range(200)]
+        at.later(SILENT_S)
+        assert not at.connect(("1.1.1.1", 999)).closing
+        assert [tap.aborted for tap in ours] == [True] + [False] * 199
+        assert not any(tap.closing for tap in others)
+        for tap in ours[1:]:
+            tap.close()
+        for tap in others:
+            tap.receive(framed(b"x"))
+        assert len(at.server._newcomers) == 1
+        assert list(at.server._newcomers_of) == ["1.1.1.1"]
+
+    run(main)
+
+
+BROKERS, FIRST = b"broker", b"first"
+
+
+def kept(bench, places, **limits):
+    """Return a bench whose server keeps places; BROKERS is what brokers send."""
+    at = bench(echo, **limits)
+    quotas = at.server._connection_quotas
+    at.server._connection_quotas = ConnectionQuotas(
+        quotas.max_connections, quotas.max_per_ip, broker_places=places
+    )
+    at.server._is_of_broker = lambda _, frame: {BROKERS: True, FIRST: None}.get(bytes(frame), False)
+    return at
+
+
+@pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_ip"])
+def test_brokers_get_a_place_where_clients_have_them_all(bench, run, limit):
+    async def main():
+        at = await kept(bench, 2, **{limit: 3}).start()
+        clients = [at.connect() for _ in range(3)]
+        for tap in clients:
+            tap.receive(framed(b"x"))
+        broker, client = at.connect(), at.connect()
+        broker.receive(framed(FIRST))
+        broker.receive(framed(BROKERS))
+        broker.receive(framed(b"anything"))
+        client.receive(framed(b"x"))
+        await asyncio.sleep(0)
+        assert frames_of(broker.output()) == [FIRST, BROKERS, b"anything"]
+        assert not broker.closing
+        assert client.closing
+        assert frames_of(client.output()) == []
+        client.close()
+        waits, second = at.connect(), at.connect()
+        assert waits.aborted, "the oldest on trial gives way"
+        second.receive(framed(BROKERS))
+        assert at.connect().aborted, "both places are taken by brokers"
+        assert not any(tap.closing for tap in (*clients, broker, second))
+        broker.close()
+        again = at.connect()
+        again.receive(framed(BROKERS))
+        assert not again.closing
+        for tap in (*clients, second, again):
+            tap.close()
+        quotas = at.server._connection_quotas
+        assert (quotas.total, quotas._brokers, quotas._on_trial) == (0, 0, {})
+        assert at.server.statistics()["connections"] == 0
+
+    run(main)
+
+
+def test_a_flood_of_trials_leaves_nothing_behind(bench, run):
+    async def main():
+        at = await kept(bench, 4, max_connections=1).start()
+        at.connect().receive(framed(b"x"))
+        for _ in range(1000):
+            at.connect()
+        assert len(at.server.connections) == 5
+        broker = at.connect()
+        broker.receive(framed(BROKERS))
+        for _ in range(1000):
+            at.connect()
+        assert not broker.closing
+        assert len(at.server.connections) == 5
 
     run(main)
 

@@ -15,10 +15,10 @@ PROPERTIES, LIBRDKAFKA, PYTHON = ".properties", ".librdkafka.properties", ".py"
 MECHANISM = "SCRAM-SHA-512"
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _PYTHON = """{head}
-'''How Python programs connect as {user}.
+\"\"\"How Python programs connect as {user}.
 
     Producer(CONFLUENT_KAFKA), KafkaProducer(**KAFKA_PYTHON), AIOKafkaProducer(**AIOKAFKA)
-'''
+\"\"\"
 
 import ssl
 
@@ -48,7 +48,8 @@ KAFKA_PYTHON = AIOKAFKA
 
 def jaas_text(user: str, password: str) -> str:
     """Return the login module of a SCRAM user, as `sasl.jaas.config` has it."""
-    return f'{MODULE} required username="{user}" password="{password}";'
+    quoted = (text.replace("\\", r"\\").replace('"', r"\"") for text in (user, password))
+    return '{} required username="{}" password="{}";'.format(MODULE, *quoted)
 
 
 def write(folder: Path, user: str, password: str, servers: str, ca: Path) -> None:
@@ -79,8 +80,8 @@ def write(folder: Path, user: str, password: str, servers: str, ca: Path) -> Non
     )  # fmt: skip
     for end, lines in ((PROPERTIES, java), (LIBRDKAFKA, librdkafka)):
         text = "".join(f"{line}\n" for line in (head, *lines))
-        replace_file(folder / f"{user}{end}", text.encode())
-    replace_file(folder / f"{user}{PYTHON}", python.replace("'''", '"""').encode())
+        replace_file(folder / f"{user}{end}", text.encode(errors="surrogateescape"))
+    replace_file(folder / f"{user}{PYTHON}", python.encode())
 
 
 def described(folder: Path, user: str) -> Iterator[str]:

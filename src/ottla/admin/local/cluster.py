@@ -333,6 +333,9 @@ def up(
     """Start what does not run of a cluster; return it and how many processes were started."""
     if wanted.brokers is not None and not 0 < wanted.brokers <= MAX_BROKERS:
         raise OttlaError(f"-n {wanted.brokers}: a cluster here has 1 to {MAX_BROKERS} brokers")
+    aside = folder.put_aside()
+    if aside is not None:
+        tell(f"{folder} was another user's: nothing in it is used; it is {aside} now")
     folder.make()
     problem = disk_space.problem(folder.path)
     if problem is not None:

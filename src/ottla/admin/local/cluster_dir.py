@@ -24,6 +24,7 @@ never controls the processes of the original.
 
 import contextlib
 import errno
+import itertools
 import os
 import socket
 import stat
@@ -240,6 +241,25 @@ class ClusterDir:
         from ottla.security.client_properties import client_security  # noqa: PLC0415 - lazy
 
         return client_security(load_settings(file.read_bytes(), file))
+
+    def put_aside(self) -> Path | None:
+        """Rename a folder that another user made in one of ours; return its new path.
+
+        None where it is ours or is none, and where it has to stay, as a cluster is in it or may be:
+        `make` refuses that one. Nothing in it is used, nor is it lost.
+        """
+        try:
+            owner, ours = self.path.lstat().st_uid, os.geteuid()
+            if owner == ours or self.path.parent.stat().st_uid != ours:
+                return None
+            with contextlib.suppress(FileNotFoundError):
+                (self.path / CLUSTER_FILE).lstat()
+                return None
+            names = (f"{self.path.name}.of-uid-{owner}{n or ''}" for n in itertools.count())
+            aside = next(p for p in map(self.path.with_name, names) if not os.path.lexists(p))
+            return self.path.rename(aside)
+        except OSError:  # not ours to look into, a mount
+            return None
 
     def make(self) -> None:
         """Make the folder, its user's alone; one of a cluster that is there becomes so."""

@@ -6,6 +6,7 @@ changed yet. Kafka: `--reset-offsets` of Kafka's `ConsumerGroupCommand`, whose f
 """
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,7 +34,7 @@ def parse_file(data: bytes, where: str, group: str) -> dict[TopicPartition, int]
         raise OttlaError(f"{where}: more than {MAX_FILE_BYTES:,} bytes are no list of offsets")
     found: dict[TopicPartition, int] = {}
     try:
-        rows = list(csv.reader(data.decode().splitlines()))
+        rows = list(csv.reader(io.StringIO(data.decode(), newline="")))
     except (UnicodeDecodeError, csv.Error) as error:
         raise OttlaError(f"{where}: {error}") from None
     for number, row in enumerate(rows, 1):

@@ -5,6 +5,7 @@ salted password, as from Kafka's AdminClient.
 Kafka: the SCRAM half of `ConfigCommand` (KIP-554).
 """
 
+import re
 import secrets
 from collections.abc import Collection
 
@@ -40,10 +41,12 @@ def parse_password(data: bytes, where: str) -> str:
     if len(data) > MAX_PASSWORD_BYTES:
         raise OttlaError(f"{where}: more than {MAX_PASSWORD_BYTES} bytes are no password")
     try:
-        lines = data.decode().splitlines()
+        lines = re.split(r"\r\n|\r|\n", data.decode())
     except UnicodeDecodeError:
         raise OttlaError(f"{where}: a password must be UTF-8") from None
-    if not lines or not lines[0]:
+    if len(lines) > 1 and not lines[-1]:
+        lines.pop()
+    if not lines[0]:
         raise OttlaError(f"{where}: the password is empty")
     if len(lines) > 1:
         raise OttlaError(f"{where}: a password is one line")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import CoroutineType
 from typing import Any, Generic, Protocol, TypeVar
 
-from ottla.broker.authorization.request_authorizer import RequestAuthorizer
+from ottla.broker.authorization.request_authorizer import RequestAuthorizer, allowed
 from ottla.broker.metrics.error_counts import ErrorCounts
 from ottla.broker.metrics.request_times import MASK, VERSION_BITS, RequestTimes
 from ottla.broker.quotas.client_quotas import (
@@ -46,11 +46,19 @@ from ottla.model.steps import Driven
 from ottla.model.time_slices import yield_to_loop
 from ottla.net.connection import CloseConnection, Connection
 from ottla.net.limits import FrameRules
+from ottla.security.acls import CLUSTER_ACTION
+from ottla.security.principals import ANONYMOUS
+from ottla.wire.api_keys import ApiKey
 from ottla.wire.codec import decode_request, decode_request_in_slices
 from ottla.wire.headers import RequestHeader, decode_request_header
 
 logger = logging.getLogger(__name__)
 
+BEFORE_ANY_REQUEST = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+OF_FOLLOWERS = (ApiKey.FETCH, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+OF_BROKERS = 4
+"""Versions of AddPartitionsToTxn from here on are sent by brokers."""
+MOST_TRIED_BYTES = 262_144
 LARGE_FRAME_BYTES = 32 * 1024
 """From here on a frame is read in slices: about a thousand partitions."""
 _PREFIX = struct.Struct(">hhi")
@@ -156,6 +164,21 @@ class Router(Generic[ServerT]):
             return None
         request = decode_request(header.api_key, header.api_version, frame, pos, rest_ok=True)
         return error_response(route.api, header, request, error)
+
+    def is_of_broker(self, conn: Connection, frame: memoryview) -> bool | None:
+        """Return whether a broker sent a frame, by its sender and its API; None: not known yet.
+
+        WireError for what is none.
+        """
+        api_key, version, _ = _PREFIX.unpack_from(frame)
+        route = self._routes.get(api_key)
+        if route is None or not route.min_version <= version <= route.max_version:
+            return False
+        if api_key in BEFORE_ANY_REQUEST:
+            return None
+        if not allowed(self._server.authorizer, conn, api_key, CLUSTER_ACTION, log_denied=False):
+            return False
+        return conn.principal is not ANONYMOUS or _may_be_of_broker(route.api, frame)
 
     def _handle(self, route: _Route[ServerT], conn: Connection, frame: memoryview) -> Response:
         """Read a frame and hand it to its handler."""
@@ -284,6 +307,20 @@ class Router(Generic[ServerT]):
         except Exception as error:
             logger.exception("handler failed api_key=%d in slices", header.api_key)
             return _failed(api, header, request, error)
+
+
+def _may_be_of_broker(api: Api[Any, Any], frame: memoryview) -> bool:
+    """Return whether a request looks as if a broker had sent it; WireError."""
+    if api.between_brokers:
+        return True
+    header, pos = decode_request_header(frame)
+    if api.key == ApiKey.ADD_PARTITIONS_TO_TXN:
+        return header.api_version >= OF_BROKERS
+    if api.key not in OF_FOLLOWERS or len(frame) > MOST_TRIED_BYTES:
+        return False
+    request = decode_request(header.api_key, header.api_version, frame, pos, rest_ok=True)
+    replica: int = getattr(request, "replica_id", -1)
+    return replica >= 0 or (api.is_from_broker is not None and api.is_from_broker(header, request))
 
 
 def _frame_rules(apis: Sequence[Api[Any, Any]]) -> FrameRules:
