@@ -1,10 +1,11 @@
 # The two commands for a newcomer: `make demo` and `make test`. Both set everything up first.
-.PHONY: demo test check setup docs package bench-quick bench-failover bench-crash kill-proof secured-kill-proof crash-proof controller-kill-proof transaction-proof lake-proof replay-proof fault-proof hostile-proof command-line-proof fuzz auth-fuzz clean help
+.PHONY: demo test check quick setup docs package bench-quick bench-failover bench-crash kill-proof secured-kill-proof crash-proof controller-kill-proof transaction-proof lake-proof replay-proof fault-proof hostile-proof command-line-proof fuzz auth-fuzz clean help
 
 help:
 	@echo "make demo         three brokers, two kills, 336,776 flights, into Spark"
 	@echo "make test         everything CI runs: lint, types, contracts, tests, real clients, demo --fast"
 	@echo "make check        the quick part of it: no Java, no processes"
+	@echo "make quick ROOM=controller   the unit tests of one room of src/ottla"
 	@echo "make docs         the documents as a site in build/site, links and anchors checked"
 	@echo "make package      wheel and sdist in dist, checked, installed and used on every Python there is"
 	@echo "make bench-quick  side by side with Apache Kafka 3.9"
@@ -31,6 +32,9 @@ test: setup
 
 check: setup
 	scripts/run scripts/test quick
+
+quick: setup
+	scripts/run scripts/test quick $(ROOM)
 
 docs: setup
 	scripts/run scripts/docs

@@ -8,7 +8,7 @@ modules, test items and Hypothesis alone made that 0.13 s of CPU, about 400 time
 frozen once they are all there, and what later modules leave behind is frozen after each of them
 (some tests call `gc.unfreeze()` at their end).
 
-Files with slow tests come first where several processes share the files (scripts/test).
+The files that take longest come first where several processes share them (scripts/test).
 """
 
 import gc
@@ -21,11 +21,14 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 
+from support import spark_java
+
 # Where reassignments keep the way back: not among those of whoever runs the tests.
 STATE_HOME = os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="ottla-state-")
 
-# Brokers of Kafka compile less: most of them run for a few seconds (`support/kafka39.py`).
+# JVMs of Kafka and Spark compile less: most of them run for seconds.
 os.environ.setdefault("OTTLA_QUICK_JAVA", "yes")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_java.options())
 
 # A busy machine makes any example slow; each test has a timeout of its own.
 settings.register_profile("ottla", deadline=None)
@@ -33,6 +36,10 @@ settings.load_profile("ottla")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# What a test with this mark takes on two cores that others use, too.
+SECONDS = {"slow": 25, "spark": 7, "java": 4, "processes": 2}
 
 
 def pytest_unconfigure(config):
@@ -52,18 +59,18 @@ def pytest_collection(session):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """With --no-loadscope-reorder put files with slow tests first, then those with many tests.
+    """With --no-loadscope-reorder put the files that take longest first.
 
-    A worker takes the next files while two tests are left to it: if these took a minute each at the
-    end, the other worker would have nothing to do meanwhile.
+    A worker that began the longest file last would go on for a minute after the others. A file's
+    tests take as many seconds as their marks say, about.
     """
     if getattr(config.option, "loadscopereorder", True):
         return
-    count = Counter(item.path for item in items)
-    slow = {
-        item.path for item in items for mark in ("slow", "spark") if item.get_closest_marker(mark)
-    }
-    items.sort(key=lambda item: (item.path not in slow, -count[item.path]))
+    seconds = Counter()
+    for item in items:
+        marks = [mark.name for mark in item.iter_markers() if mark.name in SECONDS]
+        seconds[item.path] += max((SECONDS[mark] for mark in marks), default=1)
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 @pytest.hookimpl(trylast=True)

@@ -163,7 +163,7 @@ def test_idle_and_trickling_connections_are_closed(run):
         began = world.clock.monotonic()
         await trickle.until(lambda: trickle.lost)
         await idle.until(lambda: idle.lost)
-        assert world.clock.monotonic() - began < 3
+        assert world.clock.monotonic() - began < 20
         assert not server.connections
         await server.close()
 

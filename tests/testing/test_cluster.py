@@ -724,7 +724,7 @@ def test_a_fork_of_the_test_process_does_not_keep_a_cluster_alive():
         fork.start()
         began = time.monotonic()
     try:
-        assert time.monotonic() - began < 8, "it was waited for in vain"
+        assert time.monotonic() - began < 20, "it was waited for in vain"
         assert not alive(pid)
         assert fork.is_alive()
     finally:

@@ -47,7 +47,9 @@ def at(path, run):
 
 async def connected(network, port, timeout_s=0.3):
     _, peer = await network.connect("127.0.0.1", port, Peer, timeout_s=timeout_s)
-    await asyncio.sleep(0.05)
+    async with asyncio.timeout(10):
+        while not peer.got:
+            await asyncio.sleep(0.01)
     return peer.got
 
 
@@ -61,9 +63,9 @@ def test_what_is_cut_is_cut_and_heals_by_itself(tmp_path):
         other = await real.listen("127.0.0.1", 0, lambda: Peer(b"hello"))
         assert (await ask_it(FaultRequest())).links == {}
         links = {f"127.0.0.1:{one.port}": DROP}
-        told = await ask_it(FaultRequest(links, 0.6))
+        told = await ask_it(FaultRequest(links, 2.0))
         assert told.links == links
-        assert 0 < told.left_s <= 0.6
+        assert 0 < told.left_s <= 2
         with pytest.raises(TimeoutError):
             await connected(network, one.port)
         assert await connected(network, other.port) == b"hello"

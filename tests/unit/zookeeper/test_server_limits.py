@@ -248,7 +248,7 @@ def test_acls_are_short():
         peer = Peer(server).hello()
         create = lambda path, acl: jute.create_body(path, b"", 0, acl)  # noqa: E731
         assert (await peer.ask(jute.CREATE, create("/a", entries(300))))[0] == 0
-        began = time.perf_counter()
+        began = time.process_time()
         for acl in (entries(30_000), jute.INT.pack(1 << 30) + bytes(900_000)):
             assert (await peer.ask(jute.CREATE, create("/b", acl)))[0] == INVALID_ACL
             body = jute.string("/a") + acl + jute.INT.pack(-1)
@@ -260,7 +260,7 @@ def test_acls_are_short():
         assert (await peer.ask(jute.MULTI, b"".join(ops) + jute.MULTI_END))[0] == INVALID_ACL
         peer.send(*[(jute.GET_DATA, get("/a"))] * 5000)
         await asyncio.sleep(0.05)
-        assert time.perf_counter() - began < 3, "an ACL is decoded once"
+        assert time.process_time() - began < 3, "an ACL is decoded once"
 
     serve(scenario)
 
@@ -282,9 +282,9 @@ def test_a_multi_has_a_bounded_number_of_operations():
 def test_deletions_of_a_multi_copy_the_children_of_a_znode_once():
     tree = Tree()
     tree.transact([Create(f"/{i:06d}") for i in range(50_000)], 1, 0)
-    began = time.perf_counter()
+    began = time.process_time()
     tree.transact([Delete(f"/{i:06d}") for i in range(2000)], 1, 0)
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_a_session_has_a_bounded_number_of_ephemerals():

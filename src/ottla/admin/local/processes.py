@@ -309,7 +309,6 @@ def stop(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessId]:
         send_signal(process, signal.SIGCONT)
         send_signal(process, signal.SIGTERM)
     stubborn = wait_gone(processes, timeout_s)
-    for process in stubborn:
-        send_signal(process, signal.SIGKILL)
-    wait_gone(stubborn, 10)
+    # One that is not ours gets no signal, and would be waited for in vain.
+    wait_gone([process for process in stubborn if send_signal(process, signal.SIGKILL)], 10)
     return stubborn

@@ -134,7 +134,7 @@ def test_a_search_finds_shrinks_and_says_what_helps():
     assert 1 <= len(small.faults) < len(hours.first["kept"].faults)
     again = run(scenario, Job(small.seed, tuple(f.number for f in small.faults)))
     assert any(b.promise == "kept" for b in again.broken), "its faults alone break it again"
-    remedy = search.helping(scenario, {"kept"}, 600.0, 2, 1, said.append)
+    remedy = search.helping(scenario, {"kept"}, 250.0, 2, 1, said.append)
     assert remedy.changes == {"acks": "all"}
     assert remedy.helps
     found_all = report.Findings(scenario, hours, {}, remedy)
