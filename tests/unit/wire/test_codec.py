@@ -264,7 +264,7 @@ def test_f46_numbers_and_small_arrays_of_them_count_for_the_bound(size):
     ]
     raw = request_bytes(OffsetFetchRequest(group_id="g", topics=topics), 5)
     count_slices(9, 5, raw)
-    with pytest.raises(WireError, match="more than 200000 elements"):
+    with pytest.raises(WireError, match="more than 100000 elements"):
         count_slices(9, 5, raw, codec.MAX_ELEMENTS)
 
 
