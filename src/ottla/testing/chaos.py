@@ -294,7 +294,7 @@ class During:
         except Exception as error:  # noqa: BLE001 - raised where the block ends
             self._failure = error
         finally:
-            self._chaos.pending.clear()  # after a failure too: nobody waits for what never comes
+            self._chaos.pending.clear()  # after a failure, too: an application waits for it
             self.ready.set()
 
     def _happen_for_sure(self, name: str) -> None:

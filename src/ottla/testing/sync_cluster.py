@@ -12,13 +12,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 from ottla.admin.local.cluster_dir import HOST, ClusterDir, last_line
-from ottla.admin.operations.configs import reason
 from ottla.model.errors import ConfigError, ConnectionLostError, ErrorCode, OttlaError, StartupError
 from ottla.model.ids import TopicPartition, topic_name_problem
 from ottla.model.journal_schema import partition_of
@@ -32,11 +31,10 @@ from ottla.testing.process_host import ProcessHost
 from ottla.testing.questions import Questions
 from ottla.testing.settings import checked_settings, defaults
 from ottla.testing.thread_host import ThreadHost
-from ottla.testing.topics import about, creation, deletion, sync_problem
+from ottla.testing.topics import about, change, creation, deletion, sync_problem
+from ottla.testing.waiting import POLL_S, NotKnownYetError, RefusedError, until
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.metadata import MetadataResponse
-
-T = TypeVar("T")
 
 __tracebackhide__ = True
 
@@ -44,17 +42,10 @@ START_S = 60.0
 WAIT_S = 30.0
 ASK_S = 2.0
 FAULT_S = 5.0
-POLL_S = 0.005
 ADDED_WITHIN_S = 2.0
 SHOWN_TOPICS = 10
 MAX_BROKERS = 50
 PORT_ATTEMPTS = 3
-RETRIED = {
-    ErrorCode.NOT_CONTROLLER,
-    ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.INVALID_REPLICATION_FACTOR,
-}
-"""Of CreateTopics, while the cluster changes: a broker that has just started may not count yet."""
 
 
 class _Node:
@@ -271,7 +262,7 @@ class SyncCluster:
                 self._refuse_unknown(tp, deadline)
                 raise
 
-        self._until(known, timeout_s, f"a journal knows {tp}")
+        until(known, timeout_s, f"a journal knows {tp}")
         while True:
             text, state = reasons.why(self.dir, tp)
             with contextlib.suppress(OttlaError):
@@ -292,7 +283,7 @@ class SyncCluster:
             found = named.most_common(1)[0][0]
             return found if found in self._nodes and self.running(found) else 0
 
-        return self._until(find, WAIT_S, "there is a controller")
+        return until(find, WAIT_S, "there is a controller")
 
     def leader_of(self, partition: str, timeout_s: float = WAIT_S) -> int:
         """Return the broker that leads a partition, such as `orders-0`; waits for one that runs.
@@ -305,12 +296,12 @@ class SyncCluster:
         def find() -> int:
             try:
                 leader = int(self._partition(tp).leader_id)
-            except _UnknownPartitionError:
+            except NotKnownYetError:
                 self._refuse_unknown(tp, deadline)
                 raise
             return leader if leader in self._nodes and self.running(leader) else 0
 
-        return self._until(find, timeout_s, f"{tp} has a leader")
+        return until(find, timeout_s, f"{tp} has a leader")
 
     def partitions(self) -> list[str]:
         """Return all partitions, such as `orders-0`, but those of Kafka's internal topics."""
@@ -345,7 +336,7 @@ class SyncCluster:
                     return False
             return True
 
-        self._until(whole, timeout_s, lambda: f"all is in sync: {problem}")
+        until(whole, timeout_s, lambda: f"all is in sync: {problem}")
 
     def prepare_producer_ids(self, timeout_s: float = FAULT_S) -> None:
         """Have every broker that serves fetch ids for idempotent producers from the controller.
@@ -358,7 +349,7 @@ class SyncCluster:
         def prepared() -> bool:
             return not any(self._ask(b, request, timeout_s).error_code for b in self._serving())
 
-        self._until(prepared, timeout_s, "brokers have producer ids")
+        until(prepared, timeout_s, "brokers have producer ids")
 
     # --- topics -----------------------------------------------------------------------------
 
@@ -383,8 +374,8 @@ class SyncCluster:
             return self._ask(self.controller, request, left_s).topics[0]
 
         made = ErrorCode.TOPIC_ALREADY_EXISTS
-        self._change(create, made, timeout_s, f"topic {name}", "created")
-        self._until(lambda: self._known_to_all(name, partitions), timeout_s, f"all know {name}")
+        change(create, made, timeout_s, f"topic {name}", "created")
+        until(lambda: self._known_to_all(name, partitions), timeout_s, f"all know {name}")
 
     def delete_topic(self, name: str, timeout_s: float = WAIT_S) -> None:
         """Delete a topic and wait until no broker knows it; OttlaError if it is refused."""
@@ -393,44 +384,8 @@ class SyncCluster:
             return self._ask(self.controller, deletion(name, timeout_s), left_s).responses[0]
 
         gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        self._change(delete, gone, timeout_s, f"topic {name}", "deleted")
-        self._until(lambda: self._forgotten(name), timeout_s, f"no broker knows {name}")
-
-    def _change(
-        self, ask: Callable[[float], Any], done: ErrorCode, timeout_s: float, what: str, how: str
-    ) -> None:
-        """Ask for a change until it is made; the last refusal is raised if it never is.
-
-        `ask` takes how many seconds are left. `done`: what is refused where the change was made by
-        an attempt that got no response, or one that was to be repeated.
-        """
-        deadline = time.monotonic() + timeout_s
-        maybe_made = False
-        refusal: _RefusedError | None = None
-
-        def attempt() -> bool:
-            nonlocal maybe_made, refusal
-            try:
-                result = ask(max(0.1, deadline - time.monotonic()))
-            except OttlaError:
-                maybe_made = True
-                raise
-            code = result.error_code
-            if not code or (maybe_made and code == done):
-                return True
-            why = reason(code, result.error_message)
-            refusal = _RefusedError(f"{what} was not {how}: {why}", ErrorCode(code))
-            maybe_made = maybe_made or code in RETRIED
-            if code in RETRIED and time.monotonic() < deadline:
-                return False
-            raise refusal
-
-        try:
-            self._until(attempt, timeout_s, f"{what} is {how}")
-        except OttlaError:
-            if refusal is None:
-                raise
-            raise refusal from None
+        change(delete, gone, timeout_s, f"topic {name}", "deleted")
+        until(lambda: self._forgotten(name), timeout_s, f"no broker knows {name}")
 
     def _forgotten(self, topic: str) -> bool:
         """Return whether no broker knows a topic, and its name is free."""
@@ -636,7 +591,7 @@ class SyncCluster:
                     return False
             return True
 
-        self._until(
+        until(
             all_known,
             timeout_s,
             lambda: f"{missing}; the last line of its log: {self._last_words(asked)}",
@@ -684,15 +639,15 @@ class SyncCluster:
             if part.partition_index == tp.partition
         ]
         if not found:
-            raise _UnknownPartitionError(f"brokers know no partition {tp}; {self._topics_there()}")
+            raise NotKnownYetError(f"brokers know no partition {tp}; {self._topics_there()}")
         return max(found, key=lambda part: int(part.leader_epoch))
 
     def _refuse_unknown(self, tp: TopicPartition, deadline: float) -> None:
         """Raise an error for which waiting is no use if there is no such topic or partition."""
         if topic_name_problem(tp.topic) or self._forgotten(tp.topic):
-            raise _RefusedError(f"topic {tp.topic} does not exist; {self._topics_there()}")
+            raise RefusedError(f"topic {tp.topic} does not exist; {self._topics_there()}")
         # A broker may not know yet of partitions that were just added.
-        self._until(
+        until(
             lambda: f"{tp}" in self.partitions(),
             max(0.0, min(ADDED_WITHIN_S, deadline - time.monotonic())),
             f"topic {tp.topic} has a partition {tp.partition}",
@@ -729,45 +684,6 @@ class SyncCluster:
     def note(self, what: str) -> None:
         """Add an entry to `events`."""
         self.events.append((self.age_s, what))
-
-    def _until(
-        self,
-        condition: Callable[[], T],
-        timeout_s: float,
-        what: str | Callable[[], str],
-        *,
-        refused: bool = False,
-    ) -> T:
-        """Call `condition` until it returns something; OttlaError with its last error if never.
-
-        `refused`: an outer wait then ends, too.
-        """
-        deadline = time.monotonic() + timeout_s
-        wait_s = POLL_S
-        while True:
-            last = ""
-            try:
-                found = condition()
-                if found:
-                    return found
-            except (_RefusedError, StartupError):
-                raise
-            except OttlaError as error:
-                last = f": {error}"
-            if time.monotonic() > deadline:
-                text = what if isinstance(what, str) else what()
-                kind = _RefusedError if refused else OttlaError
-                raise kind(f"not within {timeout_s:g} s: {text}{last}")
-            time.sleep(wait_s)
-            wait_s = min(0.1, wait_s * 1.2)
-
-
-class _RefusedError(OttlaError):
-    """The cluster refuses what was asked for; waiting does not help."""
-
-
-class _UnknownPartitionError(OttlaError):
-    """No broker that was asked knows the partition; one may be about to."""
 
 
 def _partition(text: str) -> TopicPartition:

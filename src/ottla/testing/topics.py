@@ -1,16 +1,29 @@
 """Topics: the requests that create and delete them, and ask for them.
 
-Who may call: `sync_cluster`. Pure.
+Who may call: `sync_cluster`. Pure, but for `change`, which waits.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from ottla.model.errors import OttlaError
+from ottla.admin.operations.configs import reason
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import topic_name_problem
 from ottla.testing.settings import as_text
+from ottla.testing.waiting import RefusedError, until
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+RETRIED = {
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.INVALID_REPLICATION_FACTOR,
+}
+"""Of CreateTopics, while the cluster changes: a broker that has just started may not count yet."""
+
+__tracebackhide__ = True
 
 
 def creation(
@@ -65,3 +78,40 @@ def sync_problem(response: MetadataResponse) -> str:
             if missing:
                 return f"{name} lacks the replicas {missing}"
     return ""
+
+
+def change(
+    ask: Callable[[float], Any], done: ErrorCode, timeout_s: float, what: str, how: str
+) -> None:
+    """Ask for a change until it is made; the last refusal is raised if it never is.
+
+    `ask` takes how many seconds are left. `done`: what is refused where the change was made by
+    an attempt that got no response, or one that was to be repeated.
+    """
+    deadline = time.monotonic() + timeout_s
+    maybe_made = False
+    refusal: RefusedError | None = None
+
+    def attempt() -> bool:
+        nonlocal maybe_made, refusal
+        try:
+            result = ask(max(0.1, deadline - time.monotonic()))
+        except OttlaError:
+            maybe_made = True
+            raise
+        code = result.error_code
+        if not code or (maybe_made and code == done):
+            return True
+        why = reason(code, result.error_message)
+        refusal = RefusedError(f"{what} was not {how}: {why}", ErrorCode(code))
+        maybe_made = maybe_made or code in RETRIED
+        if code in RETRIED and time.monotonic() < deadline:
+            return False
+        raise refusal
+
+    try:
+        until(attempt, timeout_s, f"{what} is {how}")
+    except OttlaError:
+        if refusal is None:
+            raise
+        raise refusal from None
