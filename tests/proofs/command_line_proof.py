@@ -597,7 +597,7 @@ def others(proof: Proof, here: Watched) -> None:
         for command in ("topics list", "status"):
             proof.refused(f"{command} with client settings that ask for TLS",
                           ottla(*command.split(), "-b", here.bootstrap, "--command-config", bad),
-                          1, str(bad), "only PLAINTEXT", state=here.state)  # fmt: skip
+                          1, "no TLS", "--bootstrap-server", state=here.state)  # fmt: skip
         bad.write_text("request.timeout.ms=soon\n")
         proof.refused("client settings with a time that is none",
                       ottla("topics", "list", "-b", here.bootstrap, "--command-config", bad),
@@ -619,7 +619,7 @@ def others(proof: Proof, here: Watched) -> None:
                 "belongs to root", "use the account", state=lambda: files(folder),
                 cwd="/")  # fmt: skip
         proof.refused("up in a folder of root", [*nobody, *ottla("up", "--dir", folder)], 1,
-                      str(folder), "Permission denied", "use the account",
+                      str(folder), "belongs to root", "use the account",
                       state=lambda: files(folder), cwd="/")  # fmt: skip
         proof.refused("up --dir below a folder of root",
                       [*nobody, *ottla("up", "--dir", folder / "mine")], 1, str(folder / "mine"),

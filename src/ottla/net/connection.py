@@ -131,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         "timed",
     )
 
-    def __init__(self, server: ConnectionHost, connection_id: int) -> None:
+    def __init__(self, server: ConnectionHost["Connection"], connection_id: int) -> None:
         limits = server.limits
         self._server = server
         self.id = connection_id
@@ -345,6 +345,7 @@ class Connection(asyncio.BufferedProtocol):
         """Hand a frame to the dispatch function; `arrived_s`: since when it waited, if it did."""
         if self.closed:
             return
+        response: Sequence[Buffer] | Pending | None
         try:
             if self.on_trial:
                 self._server.judge(self, frame)

@@ -5,19 +5,16 @@ Who may call: `net.connection`, `net.server`.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol, TypeVar
 
-from ottla.model.ports import Buffer
 from ottla.net.frame_memory import FrameMemory
 from ottla.net.limits import DispatchTimeSlice, FrameRules, ServerLimits
 from ottla.net.response_memory import ResponseMemory
 from ottla.net.timed import Timed
 from ottla.security.sasl.authentication import Authentication
 
-if TYPE_CHECKING:
-    from ottla.net.connection import Connection, Pending
-
-OnSent = Callable[["Connection", Sequence[Timed]], None]
+ConnectionT = TypeVar("ConnectionT")
+OnSent = Callable[[ConnectionT, Sequence[Timed]], None]
 """Called with the requests that are measured when their responses were handed to the system."""
 
 
@@ -25,7 +22,7 @@ Unread = Callable[[asyncio.BaseTransport], int | None]
 """Returns how many received bytes of a transport were not read yet; None if unknown."""
 
 
-class ConnectionHost(Protocol):
+class ConnectionHost(Protocol[ConnectionT]):
     """What a connection needs of the server that made it."""
 
     limits: ServerLimits
@@ -40,32 +37,33 @@ class ConnectionHost(Protocol):
     turn: DispatchTimeSlice
     now: float
     """the monotonic clock at the last sweep, in seconds"""
-    dispatch: Callable[["Connection", memoryview], "Sequence[Buffer] | Pending | None"]
+    dispatch: Callable[[ConnectionT, memoryview], Any]
+    """returns parts of a response, a Pending, or None"""
     authentication: Callable[[float], Authentication] | None
     """makes a connection's authentication, at a monotonic time; None: clients are anonymous"""
-    sent: OnSent
+    sent: OnSent[ConnectionT]
     monotonic: Callable[[], float]
     unread: Unread
 
-    def judge(self, connection: "Connection", frame: memoryview) -> None:
+    def judge(self, connection: ConnectionT, frame: memoryview) -> None:
         """Raise CloseConnection for a frame on trial that is not a broker's."""
 
-    def end_trial(self, connection: "Connection") -> None:
+    def end_trial(self, connection: ConnectionT) -> None:
         """Close a connection on trial."""
 
-    def admit(self, connection: "Connection") -> bool:
+    def admit(self, connection: ConnectionT) -> bool:
         """Return whether a new connection is within the limits."""
 
-    def dismiss(self, connection: "Connection") -> None:
+    def dismiss(self, connection: ConnectionT) -> None:
         """Forget a connection that is lost."""
 
-    def began(self, connection: "Connection") -> None:
+    def began(self, connection: ConnectionT) -> None:
         """Note that a whole request came of a client, or that it was authenticated."""
 
-    def touch(self, connection: "Connection") -> None:
+    def touch(self, connection: ConnectionT) -> None:
         """Have `pump` called at the end of the loop's iteration."""
 
-    def note_refusal(self, connection: "Connection", reason: str) -> None:
+    def note_refusal(self, connection: ConnectionT, reason: str) -> None:
         """Count and log why a connection is closed."""
 
     def watch_memory(self) -> None:

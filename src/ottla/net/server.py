@@ -66,7 +66,7 @@ class Server:
         responses: ResponseMemory | None = None,
         broker_responses: ResponseMemory | None = None,
         turn: DispatchTimeSlice | None = None,
-        sent: OnSent = lambda *_: None,
+        sent: OnSent[Connection] = lambda *_: None,
         between_brokers: bool = False,
         held: bool = False,
         tls: ListenerTls | None = None,
