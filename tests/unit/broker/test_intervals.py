@@ -14,7 +14,7 @@ from ottla.wire.messages.create_topics import CreateTopicsRequest
 
 SECONDS = 5.0
 MOST = 1000
-"""Steps in a second: a loop goes round 20 times at most. Without a pause they were 5,000 and more."""
+"""Steps in a second: a loop goes round 20 times at most. Without a pause: 5,000 or more."""
 
 
 def config(**settings):
