@@ -1,20 +1,20 @@
 """F46: intervals that Kafka takes although they are 0 or less make no loop spin."""
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 
 from ottla.broker.broker import server_limits
-from ottla.coordinators.transaction_coordinator import TransactionCoordinator
 from ottla.model.config import BrokerConfig
 from ottla.net.limits import ServerLimits
 from ottla.net.server import Server
 from ottla.replication.inter_broker import FetcherSettings
-from ottla.replication.replica_manager import ReplicaManager
-from support.logs import SystemClock
+from ottla.sim.world import Simulation
+from ottla.wire.messages.create_topics import CreateTopicsRequest
 
-SECONDS, MOST = 0.3, 10
+SECONDS = 5.0
+MOST = 1000
+"""Steps in a second: a loop goes round 20 times at most. Without a pause: 5,000 or more."""
 
 
 def config(**settings):
@@ -22,58 +22,28 @@ def config(**settings):
     return BrokerConfig({"zookeeper.connect": "z:1", "broker.id": "1", **dotted})
 
 
-def rounds_of(loop):
-    """Return how often a loop went round within a moment; `loop` gets what counts."""
-    count = 0
-
-    def one(*_args):
-        nonlocal count
-        count += 1
-
-    async def go():
-        task = asyncio.ensure_future(loop(one))
-        await asyncio.sleep(SECONDS)
-        task.cancel()
-
-    asyncio.run(go())
-    return count
+def steps_in_a_second(simulation):
+    before = simulation.scheduler.steps
+    simulation.run_for(SECONDS)
+    return (simulation.scheduler.steps - before) / SECONDS
 
 
-@pytest.mark.parametrize("value", [0, -1])
-def test_f46_high_watermarks_are_not_written_without_a_pause(value):
-    async def checkpoint(one):
-        async def write(_workers):
-            one()
-
-        await ReplicaManager._checkpoint(
-            SimpleNamespace(
-                config=config(replica_high_watermark_checkpoint_interval_ms=value),
-                logs=SimpleNamespace(write_high_watermarks=write),
-                world=SimpleNamespace(workers=None),
-            )
-        )
-
-    assert 0 < rounds_of(checkpoint) <= MOST
-
-
-def test_f46_the_isr_is_not_looked_at_without_a_pause():
-    async def expire(one):
-        async def once():
-            one()
-
-        await ReplicaManager._expire_isr(SimpleNamespace(lag_ms=0.0, expire_isr_once=once))
-
-    assert 0 < rounds_of(expire) <= MOST
-
-
-def test_f46_transactions_are_not_looked_after_without_a_pause():
-    settings = config(transaction_abort_timed_out_transaction_cleanup_interval_ms=1)
-    every = settings.interval_s("transaction.abort.timed.out.transaction.cleanup.interval.ms")
-
-    async def abort(one):
-        await TransactionCoordinator._every(None, every, one)
-
-    assert 0 < rounds_of(abort) <= MOST
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"replica_high_watermark_checkpoint_interval_ms": "0"},
+        {"replica_high_watermark_checkpoint_interval_ms": "-1"},
+        {"replica_lag_time_max_ms": "0", "replica_fetch_wait_max_ms": "0"},
+        {"transaction_abort_timed_out_transaction_cleanup_interval_ms": "1"},
+        {"transaction_remove_expired_transaction_cleanup_interval_ms": "1"},
+    ],
+    ids=lambda settings: "-".join(settings) + "-" + next(iter(settings.values())),
+)
+def test_f46_no_loop_of_a_broker_goes_on_without_a_pause(scene, settings):
+    scene.up(1, **settings)
+    topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    scene.ask(1, CreateTopicsRequest(topics=[topic], timeout_ms=9000), 5)
+    assert 1 < steps_in_a_second(scene.simulation) < MOST
 
 
 def test_f46_followers_do_not_ask_without_a_pause():
@@ -84,17 +54,13 @@ def test_f46_followers_do_not_ask_without_a_pause():
 
 @pytest.mark.parametrize("value", [0, 1])
 def test_f46_connections_are_not_swept_without_a_pause(value):
-    async def sweep(one):
-        world = SimpleNamespace(clock=SystemClock())
-        server = Server(world, "", 0, one, ServerLimits(idle_ms=value))
-        server.responses = SimpleNamespace(sweep=one)
-        server._sweep()
-        try:
-            await asyncio.sleep(60)
-        finally:
-            server._sweep_timer.cancel()
+    async def serve(world):
+        await Server(world, "b", 9092, None, ServerLimits(idle_ms=value)).start()
+        await asyncio.Event().wait()
 
-    assert 0 < rounds_of(sweep) <= 100
+    with Simulation(1) as simulation:
+        simulation.node("b").boot(serve)
+        assert 1 < steps_in_a_second(simulation) < MOST
 
 
 def test_idle_connections_stay_where_the_limit_is_less_than_nothing():
