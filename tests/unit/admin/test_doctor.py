@@ -193,6 +193,11 @@ def test_a_controller_that_does_not_respond_is_none():
     assert "broker 1 is named as the controller" in found[0].evidence
 
 
+def test_a_full_disk_is_found_though_its_broker_has_just_died():
+    (found,) = judged(changed(disk="0 bytes free on /d"))
+    assert (found.name, found.evidence) == ("disk-full", "0 bytes free on /d")
+
+
 def test_one_zookeeper_is_no_risk_where_ottla_up_made_the_cluster():
     facts = changed(zookeepers={1: "127.0.0.1:2181"})
     assert [f.name for f in judged(facts)] == ["few-zookeepers"]

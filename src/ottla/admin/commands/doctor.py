@@ -100,6 +100,7 @@ def doctor(
         return await asking.ask(client, asked)
 
     facts = ask(directory, bootstrap_server, question, timeout_s=watch_ms / 1000 + EXTRA_S)
+    facts.disk = _disk(directory, bootstrap_server)
     found = judged(facts)
     if structured(output):
         print_structured(output, _as_json(found, facts.not_asked))
@@ -142,6 +143,16 @@ def _made_here(directory: Path | None, bootstrap_server: str | None) -> bool:
 
     found = where(bootstrap_server, directory)
     return found.address is None and not found.folder.existing().zookeeper.external
+
+
+def _disk(directory: Path | None, bootstrap_server: str | None) -> str:
+    """Return why nothing can be written in the folder of the cluster, empty if it can."""
+    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
+
+    found = where(bootstrap_server, directory)
+    if found.address is not None:
+        return ""
+    return found.folder.disk_problem(found.folder.existing()) or ""
 
 
 def judged(facts: Any) -> "list[Finding]":

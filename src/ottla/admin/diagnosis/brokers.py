@@ -65,11 +65,10 @@ def _log_dirs(facts: Facts) -> Iterator[Finding]:
             "replace or repair the disk, then restart the broker",
         )  # fmt: skip
     none = [d for d in facts.log_dirs if d.shortage and not d.problem]
-    if none:
-        first = none[0]
+    if none or (facts.disk and not failed):
         yield Finding(
             "disk-full", Severity.error, [f"broker {d.broker}: {d.path}" for d in none],
-            f"broker {first.broker}: {first.shortage}",
+            f"broker {none[0].broker}: {none[0].shortage}" if none else facts.disk,
             "the next write fails and takes the log dir offline, with all replicas in it",
             "free some space there, or mount it writable, and restart brokers whose log dir failed",
         )  # fmt: skip

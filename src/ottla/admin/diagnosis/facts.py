@@ -167,6 +167,8 @@ class Facts:
     Metadata names a dead one until its session ends, and as long as there is no controller."""
     not_asked: list[str] = field(default_factory=list)
     """What could not be found out, and why."""
+    disk: str = ""
+    """Why the processes of a folder of `ottla up` cannot write, whether they run or not."""
     made_here: bool = False
     """Whether `ottla up` made the cluster on one machine, for trying it."""
 
