@@ -150,8 +150,12 @@ def fill(browser, action, **fields):
 
 def press(browser, text):
     """Press the button that says so."""
-    until(lambda: browser.find_elements("xpath", f"//main//button[contains(., '{text}')]"), 20)
-    browser.find_element("xpath", f"//main//button[contains(., '{text}')]").click()
+    pressed = (  # in one step: a part that is live may be replaced between finding and pressing
+        "const all = [...document.querySelectorAll('main button')];"
+        "const found = all.find(b => b.textContent.includes(arguments[0]));"
+        "if (found) found.click(); return Boolean(found)"
+    )
+    until(lambda: browser.execute_script(pressed, text), 20)
 
 
 def main(browser):
