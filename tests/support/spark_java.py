@@ -9,7 +9,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import distributions
 from pathlib import Path
 
 from support import kafka_tools
@@ -36,7 +36,8 @@ java.wait(200)
 
 def archive() -> Path:
     """Return where the classes of this Spark on this Java are; Java checks that they fit."""
-    of = f"{Path(kafka_tools.java() or 'java').resolve()} {version('pyspark')}"
+    found = next((d.version for d in distributions(name="pyspark")), "none")
+    of = f"{Path(kafka_tools.java() or 'java').resolve()} {found}"
     return Path(sys.prefix) / f"spark-classes-{hashlib.sha256(of.encode()).hexdigest()[:16]}.jsa"
 
 
