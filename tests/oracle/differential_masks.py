@@ -59,8 +59,6 @@ MASKS: tuple[Mask, ...] = (
     Mask("groups", NAMED_TWICE, key=9, scenario="the same twice"),
     Mask("groups", NAMED_TWICE, key=15, scenario="twice"),
     Mask("*", "Kafka never answers it", key=33, scenario="the same twice"),
-    Mask("groups", "a group is described once: COMPATIBILITY", key=9, scenario="the same twice"),
-    Mask("groups", "a group is described once: COMPATIBILITY", key=15, scenario="twice"),
     Mask("*", "Kafka fails within and answers without brokers", key=3, scenario="by zero id"),
     Mask("*", "Kafka fails within; ours says INVALID_REQUEST", key=44, scenario="operation 9"),
     Mask("*", "Kafka fails within; ours says INVALID_REQUEST", key=44, scenario="operation -1"),
