@@ -2,7 +2,6 @@
 
 import re
 import threading
-from collections import Counter
 from contextlib import contextmanager
 from html import escape, unescape
 
@@ -257,6 +256,11 @@ def followed(http, query, until):
     assert failed == [], parts
 
 
+def in_bytes(text):
+    number, unit = text.split()
+    return float(number.replace(",", "")) * 1024 ** ("B", "KiB", "MiB").index(unit)
+
+
 def newest(parts, element):
     return next((html for name, html in reversed(parts) if name == element), "")
 
@@ -289,27 +293,24 @@ def test_moves_are_live_with_bytes_and_eta_and_are_cancelled(secured, http):
         until(lambda: re.search("about [0-9,]+ s left", newest(parts, "moves")), 40, "an ETA")
 
         def expected(copied_on):
-            """Return bytes as the page is to show them, and seconds by the throttle, each way."""
-            left = Counter()
+            """Return bytes as the page is to show them."""
             copied = of = 0
             for tp, move in moves.items():
                 for broker in move.adding:
-                    have = copied_on(broker, tp.partition)
-                    left["to", broker] += whole[tp.partition] - have
-                    left["from", leaders[tp.partition]] += whole[tp.partition] - have
-                    copied, of = copied + have, of + whole[tp.partition]
-            return f": {size(copied)} of {size(of)}", max(left.values()) / 1000
+                    copied += copied_on(broker, tp.partition)
+                    of += whole[tp.partition]
+            return f": {size(copied)} of {size(of)}"
 
-        # A throttle lets pass what a fetch brings, then nothing for ten seconds: until the page
-        # has seen the first of it, the time left is that of all bytes.
+        # By the throttle, of what the page says is left: most of it, or all, is one broker's.
         shown = next(html for name, html in parts if name == "moves" and "s left" in html)
         left_s = int(re.search("about ([0-9,]+) s left", shown)[1].replace(",", ""))
-        times = [s for text, s in (expected(lambda *_: 0), expected(on_disk)) if text in shown]
-        assert [s for s in times if left_s == pytest.approx(s, rel=0.05)], (shown, times)
-        none = expected(lambda *_: 0)[0]
+        copied, of = (in_bytes(text) for text in re.findall("[0-9.,]+ [KM]?i?B", shown)[:2])
+        assert of == pytest.approx(sum(whole), rel=0.02)
+        assert (of - copied) / 2 * 0.95 <= left_s * 1000 <= (of - copied) * 1.05, shown
+        none = expected(lambda *_: 0)
 
         def as_on_disk():
-            wanted = expected(on_disk)[0]
+            wanted = expected(on_disk)
             return wanted != none and wanted in newest(parts, "moves")
 
         until(as_on_disk, 20, lambda: newest(parts, "moves"))

@@ -54,7 +54,7 @@ def endpoint(made_by: Environment, handler: Handler) -> Callable[[Request], Awai
         posted = request.method == "POST"
         fields = request.state.form if posted else request.query_params.multi_items()
         if not posted and not fields and request.url.path in LISTS:
-            return redirect(LISTS[request.url.path])
+            return redirect(request.state.place + LISTS[request.url.path])
         try:
             async with asyncio.timeout(PAGE_S):
                 page = await handler(console, Asked(fields))

@@ -188,7 +188,7 @@ class Writer:
                 return
             if self._world.clock.monotonic() > deadline:
                 raise OttlaError(
-                    f"{plural(len(records), 'record')} for {self._topic}-{partition} were not "
+                    f"{plural(len(records), 'record')} for {self._topic}-{partition} not "
                     f"acknowledged within {self._timeout_s:g} s: {reason}"
                     + (f"; {waits.in_sync}" if waits.in_sync else "")
                 )
