@@ -15,11 +15,10 @@ from msgspec.structs import replace
 
 from ottla.controller.context import Context
 from ottla.controller.elections import Election, ElectionKind, LogEnd, elect, initial
+from ottla.controller.found import States
 from ottla.controller.plan import Decision, Failure, Plan
-from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, ReplicaAssignment
+from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
 from ottla.model.ids import NO_LEADER, TopicPartition
-
-States = Mapping[TopicPartition, LeaderIsrAndControllerEpoch]
 
 
 class BeyondIsr(msgspec.Struct, frozen=True):

@@ -38,7 +38,8 @@ from ottla.controller.states import (
     ReplicaState,
 )
 from ottla.explain.lines import Entry
-from ottla.explain.procedures import Procedures, failure
+from ottla.explain.procedures import Procedures
+from ottla.explain.replayed_term import failure
 from ottla.explain.rules import PASSED
 from ottla.model.cluster import (
     BrokerInfo,

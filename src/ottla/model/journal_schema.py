@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
+from ottla.model.cluster import BrokerInfo, LeaderAndIsr, ReplicaAssignment, TopicIdNote
 from ottla.model.ids import TopicPartition
 
 JOURNAL_NAME = "ottla-controller-journal.jsonl"
@@ -504,6 +504,9 @@ class ClusterFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     delete_topics: bool | None = None
     """Settings of the procedures; None in journals that do not hold the procedures' inputs."""
     eligible_replicas: bool = False
+    registered: list[BrokerInfo] | None = None
+    """The registrations as a whole; None in journals in which only procedures are recorded and not
+    all that their callers read and write (before 0.42)."""
 
 
 class PartitionFacts(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -520,6 +523,8 @@ class PartitionFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     recovery_state: int = 0
     state: str | None = None
     zxid: int | None = None
+    created: int | None = None
+    """The zxid at which the state was created, as a failover read it, where the leader is gone."""
     eligible: tuple[tuple[int, int], ...] = ()
     eligible_at: int = -1
     eligible_by: tuple[int, ...] | None = None
@@ -550,6 +555,8 @@ class TopicFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     topic: str
     id: str
     partitions: dict[int, PartitionFacts]
+    note: TopicIdNote | None = None
+    """What /ottla/topic_ids says of the topic, or is to say."""
 
 
 EVENTS: Mapping[str, type[Event]] = {kind.__name__: kind for kind in Event.__subclasses__()}

@@ -140,9 +140,8 @@ def test_rules_that_fail_are_one_line_on_stderr(told, ottla, monkeypatch):
     """Also where a controller died before the first line after its snapshot."""
     journal = told("controller_failover")
 
-    def fails(*_arguments):
+    async def fails(*_arguments):
         raise KeyError("no such broker")
-        yield
 
     monkeypatch.setattr(failover, "on_controller_failover", fails)
     for file in (f for files in journal.files for f in files):
