@@ -426,18 +426,18 @@ def test_a_failed_failover_gives_the_office_up(monkeypatch):
     monkeypatch.setattr("ottla.controller.loop.RESIGNATION_BACKOFF_S", 0.0)
 
     async def scene(cluster):
-        from ottla.controller import loop
+        from ottla.controller import failover
 
-        right = loop.on_controller_failover
+        right = failover.on_controller_failover
         failed = []
 
-        async def fail_once(term, cause):
+        async def fail_once(changes):
             if not failed:
-                failed.append(term.settings.controller_id)
+                failed.append(changes.settings.controller_id)
                 raise RuntimeError("planted")
-            await right(term, cause)
+            await right(changes)
 
-        monkeypatch.setattr(loop, "on_controller_failover", fail_once)
+        monkeypatch.setattr(failover, "on_controller_failover", fail_once)
         await cluster.kill(1)
         await cluster.settle()
         assert failed

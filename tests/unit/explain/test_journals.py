@@ -199,7 +199,7 @@ def test_a_rotated_journal_is_whole_again(tmp_path, told):
                 OsFiles(),
                 str(tmp_path / JOURNAL_NAME),
                 Clock().wall_ms,
-                Keep(file_bytes=8000, total_bytes=16_000, compress=False),
+                Keep(file_bytes=10000, total_bytes=20000, compress=False),
                 rotated=controller._journal_rotated,
             )
             controller._term.journal._write = file.write
