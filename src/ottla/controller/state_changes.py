@@ -29,8 +29,6 @@ from ottla.controller.eligible import record_behind
 from ottla.controller.found import States
 from ottla.controller.journal import CHANGES_A_LINE, Change
 from ottla.controller.leadership import (
-    FOR_ASSIGNMENT,
-    FOR_RETURNED_REPLICA,
     needs_unclean_config,
     plan_election,
     plan_epoch_bump,
@@ -44,6 +42,7 @@ from ottla.model import journal_schema as journaled
 from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, ReplicaAssignment
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
+from ottla.model.rules import Rule
 from ottla.model.state_machine import Machine, State, Subject
 from ottla.model.steps import SLICE, slices, yield_to_loop
 
@@ -259,7 +258,7 @@ class StateChanges:
         self, assignments: Mapping[TopicPartition, ReplicaAssignment]
     ) -> None:
         """Raise partitions' leader epochs and send their replicas the new assignments."""
-        outcomes = await self._bump(list(assignments), FOR_ASSIGNMENT)
+        outcomes = await self._bump(list(assignments), Rule.EPOCH_FOR_ASSIGNMENT)
         batch = self.batch()
         for some in slices(list(assignments)):
             for tp in some:
@@ -273,7 +272,7 @@ class StateChanges:
 
     async def renew_leader_epochs(self, partitions: Sequence[TopicPartition]) -> None:
         """Raise leader epochs, so that nothing counts which leaders learned in the old ones."""
-        outcomes = await self._bump(partitions, FOR_RETURNED_REPLICA)
+        outcomes = await self._bump(partitions, Rule.EPOCH_FOR_RETURNED_REPLICA)
         batch = self.batch()
         for tp, outcome in outcomes.items():
             if not isinstance(outcome, Failure):
@@ -282,7 +281,7 @@ class StateChanges:
         await self.send(batch)
 
     async def _bump(
-        self, partitions: Sequence[TopicPartition], rule: str
+        self, partitions: Sequence[TopicPartition], rule: Rule
     ) -> dict[TopicPartition, Outcome]:
         """Raise partitions' leader epochs; nothing is sent yet."""
         if not partitions:

@@ -28,6 +28,7 @@ from ottla.model.cluster import (
 )
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.model.rules import words_of
 
 T = TypeVar("T")
 
@@ -368,7 +369,9 @@ def text_of(entry: Entry) -> str:
         case journaled.StateChangeLine():
             return f"{line.before} -> {line.after}: {', '.join(line.subjects)}"[:SHOWN]
         case journaled.DecisionLine():
-            return f"{line.partition} {line.election}: {line.rule} [{line.outcome}]"[:SHOWN]
+            return f"{line.partition} {line.election}: {words_of(line.rule)} [{line.outcome}]"[
+                :SHOWN
+            ]
         case journaled.RequestLine():
             return f"request of API {line.api} to broker {line.broker}: {line.what}"[:SHOWN]
     return type(line).__name__

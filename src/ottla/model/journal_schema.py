@@ -20,6 +20,7 @@ import msgspec
 
 from ottla.model.cluster import BrokerInfo, LeaderAndIsr, ReplicaAssignment, TopicIdNote
 from ottla.model.ids import TopicPartition
+from ottla.model.rules import Rule, rule_named
 
 JOURNAL_NAME = "ottla-controller-journal.jsonl"
 """The file's name, in the first log directory of each broker."""
@@ -85,6 +86,7 @@ class DecisionLine(Line, frozen=True, kw_only=True, tag="decision", omit_default
     partition: str
     election: str
     rule: str
+    """The value of a `Rule`, or why a leader's proposal was refused."""
     before: LeaderAndIsr | None
     after: LeaderAndIsr | None
     replicas: Replicas
@@ -106,6 +108,10 @@ class DecisionLine(Line, frozen=True, kw_only=True, tag="decision", omit_default
     @property
     def assignment(self) -> ReplicaAssignment:
         return ReplicaAssignment(self.replicas, self.adding, self.removing)
+
+    @property
+    def decided_by(self) -> Rule | None:
+        return rule_named(self.rule)
 
     @property
     def written(self) -> bool:

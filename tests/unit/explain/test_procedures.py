@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ottla.controller import brokers as broker_procedures
-from ottla.controller import deletion, eligible, reassignment
+from ottla.controller import deletion, eligible, failover, reassignment, topic_ids
+from ottla.controller.cluster_state import ClusterState
 from ottla.controller.context import Context
 from ottla.controller.snapshot import ELECTED
 from ottla.controller.state_changes import StateChanges
@@ -161,6 +162,16 @@ MUTANTS = {
     ),
     "deletions are not resumed": (deletion, "resume", _nothing, "deletion_guards"),
     "nobody is eligible": (eligible, "next_eligible", lambda *_: None, "eligible_replicas"),
+    "nobody asks for features": (failover, "_set_up_features", _nothing, "controller_failover"),
+    "nothing is known of logs": (failover, "_read_eligible", _nothing, "controller_failover"),
+    "topic ids are not noted": (topic_ids, "write_notes", _nothing, "topic_creation"),
+    "a preferred election is not deleted": (
+        ClusterState,
+        "delete_preferred_election",
+        _nothing,
+        "eight_brokers",
+    ),
+    "notifications of ISRs stay": (ClusterState, "delete_isr_changes", _nothing, "isr_change"),
     "new brokers get no replicas": (
         broker_procedures,
         "on_broker_startup",
