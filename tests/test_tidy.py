@@ -27,7 +27,7 @@ TABLES = {"model/config_keys.py"}
 DECIDERS = {
     "model/descriptors.py",
     "model/transitions.py",
-    "model/state_machine.py",
+    "model/rules.py",
     "net/framing.py",
     "security/acls.py",
     "security/authorizer.py",

@@ -18,8 +18,8 @@ from ottla.controller.plan import Decision
 from ottla.controller.state_change_logger import StateChangeLogger
 from ottla.model.cluster import RECOVERING, BrokerInfo
 from ottla.model.journal_schema import ClusterFacts, Event, TopicFacts
-from ottla.model.state_machine import InvalidTransition
 from ottla.model.steps import slices, yield_to_loop
+from ottla.model.transitions import IllegalTransitionError
 
 if TYPE_CHECKING:
     from ottla.controller.term import ControllerTerm
@@ -130,7 +130,7 @@ class Outbox:
         """Let the journal have room for several snapshots of this size: one is complete."""
         self._term.journal.snapshot_ended(size)
 
-    def log_refusals(self, refusals: Sequence[InvalidTransition]) -> None:
+    def log_refusals(self, refusals: Sequence[IllegalTransitionError]) -> None:
         """Log state changes that are not legal, in state-change.log, too."""
         for refused in refusals:
             logger.error(

@@ -43,8 +43,8 @@ from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, Repli
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.rules import Rule
-from ottla.model.state_machine import Machine, State, Subject
 from ottla.model.steps import SLICE, slices, yield_to_loop
+from ottla.model.transitions import Machine, State, Subject
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
