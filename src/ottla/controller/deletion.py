@@ -163,7 +163,8 @@ async def on_replicas_deleted(
 async def _complete(changes: StateChanges, topic: str, deleted: Sequence[PartitionReplica]) -> None:
     """Step 5: nothing of the topic is left but its znodes."""
     await changes.replicas(deleted, ReplicaState.NON_EXISTENT)
-    await changes.cluster.delete_topic(topic)
+    await changes.cluster.delete_topic_znode(topic)
+    await changes.cluster.delete_topic_config(topic)
     await changes.cluster.delete_topic_deletions([topic])
     await changes.eligibility.delete_topic(topic)
     changes.context.remove_topic(topic)

@@ -26,10 +26,8 @@ READ_SLICE = 1000
 async def on_topics_changed(changes: StateChanges) -> None:
     """Take topics that are new, and forget those that are gone."""
     context = changes.context
-    known = context.assignments.keys()
-    present = await changes.cluster.read_topic_names(known)
-    gone = sorted(known - set(present))
-    new = await read(changes, [topic for topic in present if topic not in known])
+    names, gone = await changes.cluster.read_topic_changes(context.assignments.keys())
+    new = await read(changes, names)
     for topic in gone:
         context.remove_topic(topic)
     changes.outbox.record(

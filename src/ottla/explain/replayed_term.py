@@ -5,12 +5,12 @@ answers what was read and written with what the journal says; each line that is 
 with the journal's next one; no request is delivered.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
-from ottla.controller.cluster_state import PLAIN, ClusterState, Form
+from ottla.controller.cluster_state import ClusterState
 from ottla.controller.context import Context, Settings
 from ottla.controller.eligibility import Eligibility
 from ottla.controller.found import States, Zxids
@@ -207,18 +207,19 @@ class RecordedState(ClusterState):
         self._unrecorded: list[tuple[Decision, str]] = []
         self._noted = 0
 
-    async def _record(
+    async def note(
         self,
         name: str,
+        arguments: dict[str, Any] | None,
         call: Callable[[], Awaitable[T]],  # noqa: ARG002 - not made again
-        form: Form[T] = PLAIN,
-        **arguments: Any,
+        read: Callable[[Any], T],
     ) -> T:
+        """Return what the journal says of a call."""
         lines = self._replayed.lines
-        performed = lines.performed(name, arguments or None)
+        performed = lines.performed(name, arguments)
         if performed is None:
-            raise lines.difference(f"{name} {_encode(arguments or None).decode()}"[:SHOWN])
-        return form.read(performed.result)
+            raise lines.difference(f"{name} {_encode(arguments).decode()}"[:SHOWN])
+        return read(performed.result)
 
     # --- states of partitions ---------------------------------------------------------------
 
@@ -233,7 +234,7 @@ class RecordedState(ClusterState):
         lines.performed(name, None)
         return lines
 
-    async def watch_registrations(self, brokers: Sequence[int]) -> None:  # noqa: ARG002
+    async def watch_registrations(self, brokers: Iterable[int]) -> None:  # noqa: ARG002
         """Leave no watch."""
         self._lines("WatchRegistrations")
 

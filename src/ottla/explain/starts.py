@@ -36,7 +36,7 @@ _BY_READ: Mapping[str, Procedure] = {
     "ReadPreferredElection": requested_elections.on_znode,
     "ReadReassignments": reassignment.on_znode_changed,
     "ReadTopicDeletions": deletion.on_requests,
-    "ReadTopicNames": topics.on_topics_changed,
+    "ReadTopicChanges": topics.on_topics_changed,
 }
 
 

@@ -512,7 +512,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     eligible_replicas: bool = False
     registered: list[BrokerInfo] | None = None
     """The registrations as a whole; None in journals in which only procedures are recorded and not
-    all that their callers read and write (before 0.42)."""
+    all that their callers read and write."""
 
 
 class PartitionFacts(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,7 +1,7 @@
 """Rules: by which rule a partition got, kept or lost its leader and ISR.
 
 A decider's vocabulary. A rule's value is how the journal names it, its `words` how logs, errors and
-reports do. Journals from before 0.42 have the words, or older ones, in place of the value.
+reports do. Journals of older versions have the words, or older ones, in place of the value.
 """
 
 from enum import StrEnum
