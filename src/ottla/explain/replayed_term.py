@@ -1,7 +1,7 @@
 """Replayed term: what a controller's procedures work with where all answers come from a journal.
 
 A decider. The procedures, the journal and the outbox are the controller's own. `RecordedState`
-answers what was read and written with what the journal says; each line that is written is compared
+returns for what was read and written with what the journal says; each line that is written is compared
 with the journal's next one; no request is delivered.
 """
 
@@ -199,7 +199,7 @@ class ReplayedTerm:
 
 
 class RecordedState(ClusterState):
-    """Answers with what the journal says."""
+    """Returns what the journal says."""
 
     def __init__(self, term: ReplayedTerm) -> None:
         super().__init__(term)  # type: ignore[arg-type]

@@ -6,6 +6,9 @@ import pytest
 from ottla.model.journal_schema import DecisionLine, read_line
 from ottla.model.rules import Rule, rule_named, words_of
 
+ONCE = "leader asks"
+"""How the rules of AlterPartition began."""
+
 
 @pytest.mark.parametrize("rule", Rule)
 def test_a_rule_is_read_by_its_value_and_by_its_words(rule):
@@ -20,8 +23,8 @@ def test_a_rule_is_read_by_its_value_and_by_its_words(rule):
     [
         ("first live ISR member", Rule.FIRST_LIVE_ISR_MEMBER),
         ("leader requests: ISR expands", Rule.ISR_EXPANDS),
-        ("leader asks: ISR shrinks", Rule.ISR_SHRINKS),
-        ("leader asks: recovered", Rule.RECOVERED),
+        (f"{ONCE}: ISR shrinks", Rule.ISR_SHRINKS),
+        (f"{ONCE}: recovered", Rule.RECOVERED),
         ("unclean: longest log", Rule.UNCLEAN_LONGEST_LOG),
     ],
 )
