@@ -1,8 +1,8 @@
-"""Replayed term: what a controller's procedures work with where all answers come from a journal.
+"""Replayed term: what a controller's procedures work with where all results come from a journal.
 
 A decider. The procedures, the journal and the outbox are the controller's own. `RecordedState`
-returns for what was read and written with what the journal says; each line that is written is compared
-with the journal's next one; no request is delivered.
+returns what the journal says was read and written; each line that is written is compared with the
+journal's next one; no request is delivered.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
