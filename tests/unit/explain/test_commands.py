@@ -1,6 +1,7 @@
 """`ottla why` and `ottla replay` as typed: what stdout, stderr and the exit code say."""
 
 import json
+import logging
 import re
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from support.schemas import problems
 def test_why_tells_the_story_of_all_brokers_journals(told, ottla):
     folder = told("controller_failover").folder
     code, out, err = ottla("why", "t-0", "--dir", folder)
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err.endswith("no difference\n")
+    assert len(err.splitlines()) == 1
     text = re.sub(r"\s+", " ", out)
     assert "2, epoch 2" in text
     assert "1 → none" in text
@@ -181,3 +184,16 @@ def test_moments():
         with pytest.raises(UnknownTimeError, match="is no time"):
             parse_time(text, exact)
     assert time_text(-1) == "-"
+
+
+def test_a_replay_logs_nothing(told, ottla, caplog):
+    """The procedures are the controller's own, which log what they do."""
+    journal = told("topic_deletion")
+    caplog.clear()
+    level = logging.getLogger("ottla.controller").level
+    code, _, err = ottla("replay", journal.folder, "--diff")
+    assert code == 0
+    assert err.endswith("no difference\n")
+    assert len(err.splitlines()) == 1
+    assert [r for r in caplog.records if r.name.startswith("ottla.controller")] == []
+    assert logging.getLogger("ottla.controller").level == level
