@@ -22,7 +22,6 @@ from ottla.controller.isr_changes import EPOCHS_FROM, TOPIC_IDS_FROM
 from ottla.controller.state_changes import StateChanges
 from ottla.explain.lines import Entry
 from ottla.model import journal_schema as journaled
-from ottla.model.cluster import BrokerInfo
 from ottla.model.journal_schema import partition_of
 from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
@@ -45,7 +44,7 @@ def start_of(context: Context, entry: Entry) -> Procedure | None:
     facts = entry.facts
     if isinstance(facts, journaled.EffectPerformed):
         return _start_by_read(facts)
-    return _start_by_request(context, facts) or _start_by_response(facts)
+    return _start_by_request(context, facts) or _start_by_response(context, facts)
 
 
 def _start_by_read(facts: journaled.EffectPerformed) -> Procedure | None:
@@ -80,10 +79,10 @@ def _start_by_request(context: Context, facts: object) -> Procedure | None:
     return None
 
 
-def _start_by_response(facts: object) -> Procedure | None:
+def _start_by_response(context: Context, facts: object) -> Procedure | None:
     match facts:
-        case journaled.ProcessGone(broker=gone, broker_epoch=epoch, evidence=evidence):
-            registered = BrokerInfo(gone, (), epoch=epoch)
+        case journaled.ProcessGone(broker=gone, evidence=evidence) if gone in context.brokers:
+            registered = context.brokers[gone]
             return lambda c: brokers.remove_registration(c, registered, evidence)
         case journaled.LeaderAndIsrAnswered(broker=broker, offline=offline, online=online):
             failed, returned = list(map(partition_of, offline)), list(map(partition_of, online))

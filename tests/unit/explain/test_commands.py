@@ -17,9 +17,7 @@ from support.schemas import problems
 def test_why_tells_the_story_of_all_brokers_journals(told, ottla):
     folder = told("controller_failover").folder
     code, out, err = ottla("why", "t-0", "--dir", folder)
-    assert code == 0
-    assert err.endswith("no difference\n")
-    assert len(err.splitlines()) == 1
+    assert (code, err) == (0, "")
     text = re.sub(r"\s+", " ", out)
     assert "2, epoch 2" in text
     assert "1 → none" in text
@@ -191,9 +189,7 @@ def test_a_replay_logs_nothing(told, ottla, caplog):
     journal = told("topic_deletion")
     caplog.clear()
     level = logging.getLogger("ottla.controller").level
-    code, _, err = ottla("replay", journal.folder, "--diff")
+    code, _, _ = ottla("replay", journal.folder, "--diff")
     assert code == 0
-    assert err.endswith("no difference\n")
-    assert len(err.splitlines()) == 1
     assert [r for r in caplog.records if r.name.startswith("ottla.controller")] == []
     assert logging.getLogger("ottla.controller").level == level
