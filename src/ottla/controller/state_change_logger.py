@@ -1,8 +1,6 @@
 """State change logger: the controller's lines of state-change.log.
 
-Who may call: `driver`. Invariants: written after the requests were queued, a slice of lines at a
-time.
-Kafka: the log statements of `ZkPartitionStateMachine`, `ZkReplicaStateMachine` and
+Invariants: written after the requests were queued, a slice of lines at a time. Kafka: the log statements of `ZkPartitionStateMachine`, `ZkReplicaStateMachine` and
 `AbstractControllerBrokerRequestBatch`.
 """
 

@@ -8,8 +8,8 @@ reader ignores unknown events and unknown keys, so keys may be added and none ma
 meaning; a key that is left out has its default.
 
 An event's class carries the event's name. The procedures' inputs are the events together with the
-`EffectPerformed` records: what an effect of a procedure (see `effects`) was answered. From these
-`ottla replay --diff` runs whole procedures again.
+`EffectPerformed` records: what was read or written (`controller.cluster_state`) and what came of
+it. From these `ottla replay --diff` runs whole terms again.
 """
 
 import re
@@ -461,9 +461,9 @@ class Undecided(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EffectPerformed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """An effect of a procedure (see `effects`), and its result or its error.
+    """A read or write of the controller (`controller.cluster_state`), its result or its error.
 
-    Effects whose results are in other lines are recorded only where they failed.
+    Those whose results are in other lines are recorded only where they failed.
     """
 
     effect: str
