@@ -1,6 +1,7 @@
 """State change logger: the controller's lines of state-change.log.
 
-Invariants: written after the requests were queued, a slice of lines at a time. Kafka: the log statements of `ZkPartitionStateMachine`, `ZkReplicaStateMachine` and
+Invariants: written after the requests were queued, a slice of lines at a time.
+Kafka: the log statements of `ZkPartitionStateMachine`, `ZkReplicaStateMachine` and
 `AbstractControllerBrokerRequestBatch`.
 """
 
