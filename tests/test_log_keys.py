@@ -61,7 +61,7 @@ KEYS = {
 
 LOGGERS = {"log", "_log", "logger", "_logger"}
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
-EFFECTS = {"info", "warning", "error", "Log", "LogLine"}
+EFFECTS = {"info", "warning", "error", "LogLine"}
 # A file without any of these has no log call and no effect; it is not parsed.
 CALLS = rf"\b({'|'.join(LOGGERS)})\s*\.\s*({'|'.join(LEVELS)})\s*\("
 SAYS = re.compile(rf"{CALLS}|\b({'|'.join(EFFECTS)})\s*\(|\bLogLine\b")

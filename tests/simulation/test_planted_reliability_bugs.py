@@ -158,9 +158,8 @@ def r14_a_replaced_move_drops_whoever_is_in_sync(patch):
     patch.setattr(reassignment, "_min_isr_where_dropped", reads_nothing)
 
 
-def reads_nothing(_context, _wanted):
+async def reads_nothing(_changes, _wanted):
     return {}
-    yield
 
 
 LOST = ("acked record lost: ", "read not repeatable: ", "in sync without all: ", "replicas differ")

@@ -26,6 +26,7 @@ from ottla.controller.elections import ElectionKind
 from ottla.controller.events import LeaderBalanceDue
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
+from ottla.model.rules import words_of
 from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
@@ -407,7 +408,7 @@ def journal_lines(entry: dict[str, Any]) -> list[str]:
         rejected = "; ".join(f"not {r} ({why})" for r, why in entry["rejected"])
         outcome = "" if entry["outcome"] == "written" else f" [{entry['outcome']}]"
         return [
-            f"why {entry['partition']} {entry['election']}: {entry['rule']}"
+            f"why {entry['partition']} {entry['election']}: {words_of(entry['rule'])}"
             f" {state(entry['before'])} -> {state(entry['after'])}"
             + (f"; {rejected}" if rejected else "")
             + outcome

@@ -426,18 +426,18 @@ def test_a_failed_failover_gives_the_office_up(monkeypatch):
     monkeypatch.setattr("ottla.controller.loop.RESIGNATION_BACKOFF_S", 0.0)
 
     async def scene(cluster):
-        from ottla.controller import loop
+        from ottla.controller import failover
 
-        right = loop.on_controller_failover
+        right = failover.on_controller_failover
         failed = []
 
-        async def fail_once(term, cause):
+        async def fail_once(changes):
             if not failed:
-                failed.append(term.settings.controller_id)
+                failed.append(changes.settings.controller_id)
                 raise RuntimeError("planted")
-            await right(term, cause)
+            await right(changes)
 
-        monkeypatch.setattr(loop, "on_controller_failover", fail_once)
+        monkeypatch.setattr(failover, "on_controller_failover", fail_once)
         await cluster.kill(1)
         await cluster.settle()
         assert failed
@@ -476,24 +476,24 @@ def test_partitions_added_to_a_topic_on_its_way_out_are_undone():
 
 
 def test_an_event_that_fails_takes_no_other_with_it(monkeypatch, caplog):
-    from ottla.controller import loop
+    from ottla.controller.handlers import Handlers
 
-    right = loop.handle
+    right = Handlers.handle
     failed = []
 
-    async def fail_once(term, cause, event):
-        result = await right(term, cause, event)
+    async def fail_once(handlers, cause, event):
+        result = await right(handlers, cause, event)
         if type(event).__name__ == "TopicsChanged" and not failed:
             failed.append(event)
             raise RuntimeError("planted")
         return result
 
     async def scene(cluster):
-        monkeypatch.setattr(loop, "handle", fail_once)
+        monkeypatch.setattr(Handlers, "handle", fail_once)
         await topic(cluster, (1, 2))
         assert failed
         assert "event failed event=TopicsChanged" in caplog.text
-        monkeypatch.setattr(loop, "handle", right)
+        monkeypatch.setattr(Handlers, "handle", right)
         await topic(cluster, (2, 1), name="u")
         assert cluster.active.epoch == 1
         assert known(cluster, partition("u-0")).leader == 2

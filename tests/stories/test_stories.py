@@ -10,6 +10,7 @@ from story_broker_script import is_broker_story
 from story_script import Story
 
 from ottla.controller import elections, log_ends
+from ottla.model.rules import Rule
 
 STORIES = [p for p in sorted(Path(__file__).parent.glob("*.txt")) if not is_broker_story(p)]
 
@@ -36,7 +37,7 @@ def _ignores_isr(assignment, state, online, *, unclean):
     live = tuple(r for r in assignment.replicas if online(r))
     leader = live[0] if live else None
     new = None if leader is None else state.with_leader(leader, live)
-    return elections.Election(new, "first live replica", (), live)
+    return elections.Election(new, Rule.FIRST_LIVE_REPLICA, (), live)
 
 
 def _keeps_dead_isr(assignment, state, online, *, unclean):

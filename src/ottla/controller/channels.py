@@ -1,10 +1,10 @@
 """Channels: one ordered queue of requests to each broker.
 
-Who may call: `term` and `driver`. Invariants: one request in flight per
-broker; each is sent again until it is answered or the broker is gone (its registration, not its
-responses, decides that); a response becomes an event, nothing is handled here. A broker that cannot
-be reached while thousands of requests pile up loses them all but its deletions, and gets a
-full resync once it responds: the queue has a bound and no request is ever merely lost. A broker
+Invariants: one request in flight per broker; each is sent again until it is answered or the broker
+is gone (its registration, not its responses, decides that); a response becomes an event, nothing is
+handled here. A broker that cannot be reached while thousands of requests pile up loses them all but
+its deletions, and gets a full resync once it responds: the queue has a bound and no request is ever
+merely lost. A broker
 that takes a request and closes the connection instead of answering gets it again more and more
 rarely, so that what it cannot digest does not keep it busy. A connection that ends is opened again
 though nothing is queued, so that the end of the broker's process is noticed (`crash_detection`).

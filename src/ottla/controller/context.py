@@ -10,6 +10,8 @@ set's order decides anything. Dropped whole at resignation. Kafka:
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+import msgspec
+
 from ottla.controller.states import (
     PartitionReplica,
     PartitionState,
@@ -22,12 +24,24 @@ from ottla.model.cluster import (
     Eligible,
     LeaderIsrAndControllerEpoch,
     ReplicaAssignment,
+    TopicIdNote,
     TopicInfo,
 )
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
 from ottla.model.protocol import EPOCH_DURING_DELETE
 
 NO_ASSIGNMENT = ReplicaAssignment(())
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What a controller's procedures need to know of its broker's configuration."""
+
+    controller_id: int
+    listener: str
+    """The listener brokers use among themselves."""
+    delete_topics: bool = True
+    eligible_replicas: bool = False
+    """Whether replicas outside the ISR may be eligible to lead (adr/0007)."""
 
 
 class Context:
@@ -41,6 +55,9 @@ class Context:
         self.shutting_down: set[int] = set()
         self.topic_ids: dict[str, bytes] = {}
         self.topic_names: dict[bytes, str] = {}
+        self.topic_id_notes: dict[str, TopicIdNote] = {}
+        """What /ottla/topic_ids says of the topics read so far, or is to say."""
+        self.unwritten_topic_id_notes: dict[str, None] = {}
         self.assignments: dict[str, dict[int, ReplicaAssignment]] = {}
         self.leadership: dict[TopicPartition, LeaderIsrAndControllerEpoch] = {}
         self.reassigning: dict[TopicPartition, None] = {}

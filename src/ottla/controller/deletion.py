@@ -13,35 +13,29 @@ touches ZooKeeper, so that a new controller starts over from the request. Kafka:
 `TopicDeletionManager`.
 """
 
+import logging
 from collections.abc import Collection, Iterable, Sequence
 
-from ottla.controller.effects import (
-    DeleteTopicConfig,
-    DeleteTopicDeletions,
-    DeleteTopicZnode,
-    Logger,
-    Record,
-    Steps,
-)
 from ottla.controller.state_changes import StateChanges
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.model import journal_schema as journaled
 from ottla.model.ids import TopicPartition
 
-_log = Logger("deletion")
+logger = logging.getLogger(__name__)
 
 
 # --- step 1 -------------------------------------------------------------------------------------
 
 
-def on_controller_failover(changes: StateChanges, requested: Sequence[str]) -> Steps[None]:
+async def on_controller_failover(changes: StateChanges) -> None:
     """Take over what is requested, without acting on it yet."""
     context = changes.context
+    requested = await changes.cluster.read_topic_deletions()
     if requested and not changes.settings.delete_topics:
-        yield DeleteTopicDeletions(requested)
+        await changes.cluster.delete_topic_deletions(requested)
         return
     if requested:
-        yield Record(journaled.TopicDeletionsRequested(topics=list(requested)))
+        changes.outbox.record(journaled.TopicDeletionsRequested(topics=list(requested)))
     reassigning = {tp.topic for tp in context.reassigning}
     for topic in requested:
         context.deleting[topic] = None
@@ -52,48 +46,49 @@ def on_controller_failover(changes: StateChanges, requested: Sequence[str]) -> S
             context.deletion_ineligible.add(topic)
 
 
-def on_requests(changes: StateChanges, requested: Sequence[str]) -> Steps[None]:
+async def on_requests(changes: StateChanges) -> None:
     """Queue the topics whose deletion is requested."""
     context = changes.context
-    yield Record(journaled.TopicDeletionsRequested(topics=list(requested)))
+    requested = await changes.cluster.read_topic_deletions()
+    changes.outbox.record(journaled.TopicDeletionsRequested(topics=list(requested)))
     unknown = [topic for topic in requested if topic not in context.assignments]
     if unknown:
-        yield _log.warning("deletion of unknown topics ignored topics=%s", unknown)
-        yield DeleteTopicDeletions(unknown)
+        logger.warning("deletion of unknown topics ignored topics=%s", unknown)
+        await changes.cluster.delete_topic_deletions(unknown)
     known = [topic for topic in requested if topic in context.assignments]
     if not known:
         return
     if not changes.settings.delete_topics:
-        yield _log.info("deletions removed topics=%s reason=topic deletion is disabled", known)
-        yield DeleteTopicDeletions(known)
+        logger.info("deletions removed topics=%s reason=topic deletion is disabled", known)
+        await changes.cluster.delete_topic_deletions(known)
         return
     being_reassigned = {tp.topic for tp in context.reassigning}
     for topic in known:
         if topic not in context.deleting:
-            yield _log.info("deletion queued topic=%s", topic)
+            logger.info("deletion queued topic=%s", topic)
         context.deleting[topic] = None
     halted = being_reassigned.intersection(known)
-    yield from make_ineligible(changes, halted, "topic reassignment in progress")
-    yield from proceed(changes)
+    make_ineligible(changes, halted, "topic reassignment in progress")
+    await proceed(changes)
 
 
 # --- the procedure ------------------------------------------------------------------------------
 
 
-def proceed(changes: StateChanges) -> Steps[None]:
+async def proceed(changes: StateChanges) -> None:
     """Take every queued deletion as far as it goes."""
     if not changes.settings.delete_topics:
         return
     context = changes.context
     reassigning = {tp.topic for tp in context.reassigning} - context.deletion_ineligible
-    yield from make_ineligible(changes, reassigning, "topic reassignment in progress")
+    make_ineligible(changes, reassigning, "topic reassignment in progress")
     retry: list[str] = []
     start: list[str] = []
     for topic in list(context.deleting):
         started = context.replicas_in(topic, ReplicaState.DELETION_STARTED)
         deleted = context.replicas_in(topic, ReplicaState.DELETION_SUCCESSFUL)
         if len(deleted) == len(context.replicas_of_topic(topic)):
-            yield from _complete(changes, topic, deleted)
+            await _complete(changes, topic, deleted)
             continue
         if not started and context.replicas_in(topic, ReplicaState.DELETION_INELIGIBLE):
             retry.append(topic)
@@ -101,25 +96,25 @@ def proceed(changes: StateChanges) -> Steps[None]:
             start.append(topic)
     for topic in retry:
         waiting = context.replicas_in(topic, ReplicaState.DELETION_INELIGIBLE)
-        yield from changes.replicas(waiting, ReplicaState.OFFLINE)
+        await changes.replicas(waiting, ReplicaState.OFFLINE)
     if start:
-        yield from _remove_partitions(changes, start)
-        yield from _remove_replicas(changes, start)
+        await _remove_partitions(changes, start)
+        await _remove_replicas(changes, start)
 
 
-def _remove_partitions(changes: StateChanges, topics: Sequence[str]) -> Steps[None]:
+async def _remove_partitions(changes: StateChanges, topics: Sequence[str]) -> None:
     """Step 2: the partitions go, and every broker is sent that they do."""
     context = changes.context
     fresh = [topic for topic in topics if topic not in context.deletion_started]
     partitions = [tp for topic in fresh for tp in context.partitions_of(topic)]
-    yield from changes.partitions(partitions, PartitionState.OFFLINE)
-    yield from changes.partitions(partitions, PartitionState.NON_EXISTENT)
+    await changes.partitions(partitions, PartitionState.OFFLINE)
+    await changes.partitions(partitions, PartitionState.NON_EXISTENT)
     context.deletion_started.update(fresh)
     everywhere = [tp for topic in topics for tp in context.partitions_of(topic)]
-    yield from changes.metadata(context.live_or_shutting_down, everywhere)
+    await changes.metadata(context.live_or_shutting_down, everywhere)
 
 
-def _remove_replicas(changes: StateChanges, topics: Sequence[str]) -> Steps[None]:
+async def _remove_replicas(changes: StateChanges, topics: Sequence[str]) -> None:
     """Step 3: live replicas are stopped and deleted, dead ones wait."""
     context, states = changes.context, changes.context.replica_states
     dead: list[PartitionReplica] = []
@@ -131,19 +126,19 @@ def _remove_replicas(changes: StateChanges, topics: Sequence[str]) -> Steps[None
             elif states[replica] is not ReplicaState.DELETION_SUCCESSFUL:
                 alive.append(replica)
     waiting = [r for r in dead if states.may(r, ReplicaState.DELETION_INELIGIBLE)]
-    yield from changes.replicas(waiting, ReplicaState.DELETION_INELIGIBLE)
-    yield from changes.replicas(alive, ReplicaState.OFFLINE)
-    yield from changes.replicas(alive, ReplicaState.DELETION_STARTED)
+    await changes.replicas(waiting, ReplicaState.DELETION_INELIGIBLE)
+    await changes.replicas(alive, ReplicaState.OFFLINE)
+    await changes.replicas(alive, ReplicaState.DELETION_STARTED)
     halted = {replica.partition.topic for replica in dead}
-    yield from make_ineligible(changes, halted, "offline replicas")
+    make_ineligible(changes, halted, "offline replicas")
 
 
-def on_replicas_deleted(
+async def on_replicas_deleted(
     changes: StateChanges,
     broker: int,
     deleted: Sequence[TopicPartition],
     failed: Sequence[TopicPartition],
-) -> Steps[None]:
+) -> None:
     """Step 4: a broker answered which replicas it deleted, and which it could not delete."""
     context = changes.context
     going = context.deletion_started
@@ -151,66 +146,64 @@ def on_replicas_deleted(
     done = [PartitionReplica(tp, broker) for tp in deleted if tp.topic in going]
     if not_deleted or done:
         names = [str(r.partition) for r in done], [str(r.partition) for r in not_deleted]
-        yield Record(
+        changes.outbox.record(
             journaled.StopReplicaResponse(broker=broker, deleted=names[0], failed=names[1])
         )
     if not_deleted:
-        yield _log.warning("deletion failed broker=%d replicas=%d", broker, len(not_deleted))
+        logger.warning("deletion failed broker=%d replicas=%d", broker, len(not_deleted))
         partitions = [str(r.partition) for r in not_deleted]
-        yield Record(journaled.ReplicaDeletionFailed(broker=broker, partitions=partitions))
-        yield from on_deletion_failed(changes, not_deleted)
+        changes.outbox.record(journaled.ReplicaDeletionFailed(broker=broker, partitions=partitions))
+        await on_deletion_failed(changes, not_deleted)
     if done:
         started = context.replica_states.among(done, ReplicaState.DELETION_STARTED)
-        yield from changes.replicas(started, ReplicaState.DELETION_SUCCESSFUL)
-        yield from proceed(changes)
+        await changes.replicas(started, ReplicaState.DELETION_SUCCESSFUL)
+        await proceed(changes)
 
 
-def _complete(
-    changes: StateChanges, topic: str, deleted: Sequence[PartitionReplica]
-) -> Steps[None]:
+async def _complete(changes: StateChanges, topic: str, deleted: Sequence[PartitionReplica]) -> None:
     """Step 5: nothing of the topic is left but its znodes."""
-    yield from changes.replicas(deleted, ReplicaState.NON_EXISTENT)
-    yield DeleteTopicZnode(topic)
-    yield DeleteTopicConfig(topic)
-    yield DeleteTopicDeletions([topic])
-    yield from changes.eligibility.delete_topic(topic)
+    await changes.replicas(deleted, ReplicaState.NON_EXISTENT)
+    await changes.cluster.delete_topic_znode(topic)
+    await changes.cluster.delete_topic_config(topic)
+    await changes.cluster.delete_topic_deletions([topic])
+    await changes.eligibility.delete_topic(topic)
     changes.context.remove_topic(topic)
-    yield Record(journaled.TopicDeleted(topic=topic))
-    yield _log.info("deleted topic=%s", topic)
+    changes.outbox.record(journaled.TopicDeleted(topic=topic))
+    logger.info("deleted topic=%s", topic)
 
 
 # --- what halts and resumes it ------------------------------------------------------------------
 
 
-def make_ineligible(changes: StateChanges, topics: Iterable[str], reason: str) -> Steps[None]:
+def make_ineligible(changes: StateChanges, topics: Iterable[str], reason: str) -> None:
     """Halt the deletion of topics for the time being."""
     halted = [topic for topic in sorted(topics) if topic in changes.context.deleting]
     for topic in halted:
-        yield _log.info("deletion halted topic=%s reason=%s", topic, reason)
+        logger.info("deletion halted topic=%s reason=%s", topic, reason)
         changes.context.deletion_ineligible.add(topic)
     if halted:
-        yield Record(journaled.DeletionHalted(topics=halted, reason=reason))
+        changes.outbox.record(journaled.DeletionHalted(topics=halted, reason=reason))
 
 
-def resume(changes: StateChanges, topics: Collection[str]) -> Steps[None]:
+async def resume(changes: StateChanges, topics: Collection[str]) -> None:
     """Something that halted these deletions may be over: try again."""
     halted = [topic for topic in sorted(topics) if topic in changes.context.deleting]
     if halted:
         changes.context.deletion_ineligible.difference_update(halted)
-        yield from proceed(changes)
+        await proceed(changes)
 
 
-def on_deletion_failed(changes: StateChanges, replicas: Sequence[PartitionReplica]) -> Steps[None]:
+async def on_deletion_failed(changes: StateChanges, replicas: Sequence[PartitionReplica]) -> None:
     """Replicas could not be deleted: their topics wait."""
     context = changes.context
     going = [r for r in replicas if r.partition.topic in context.deleting]
     if not going or not changes.settings.delete_topics:
         return
     may = context.replica_states.may
-    yield from changes.replicas(
+    await changes.replicas(
         [r for r in going if may(r, ReplicaState.DELETION_INELIGIBLE)],
         ReplicaState.DELETION_INELIGIBLE,
     )
     topics = {r.partition.topic for r in going}
-    yield from make_ineligible(changes, topics, "replica deletion failure")
-    yield from proceed(changes)
+    make_ineligible(changes, topics, "replica deletion failure")
+    await proceed(changes)

@@ -26,6 +26,7 @@ from ottla.model.cluster import (
     LeaderAndIsr,
     ReplicaAssignment,
 )
+from ottla.model.rules import Rule
 
 Online = Callable[[int], bool]
 LogEnd = tuple[int, int]
@@ -51,7 +52,7 @@ class Election(msgspec.Struct, frozen=True):
     """
 
     state: LeaderAndIsr | None
-    rule: str
+    rule: Rule
     rejected: tuple[tuple[int, str], ...]
     recipients: tuple[int, ...]
 
@@ -61,10 +62,10 @@ def initial(assignment: ReplicaAssignment, online: Online) -> Election:
     live = tuple(r for r in assignment.replicas if online(r))
     rejected = tuple((r, "offline") for r in assignment.replicas if r not in live)
     if not live:
-        return Election(None, "no live replica", rejected, ())
+        return Election(None, Rule.NO_LIVE_REPLICA, rejected, ())
     state = LeaderAndIsr(live[0], INITIAL_LEADER_EPOCH, live)
     later = tuple((r, "later in the assignment") for r in live[1:])
-    return Election(state, "first live replica", rejected + later, live)
+    return Election(state, Rule.FIRST_LIVE_REPLICA, rejected + later, live)
 
 
 def elect(
@@ -147,7 +148,7 @@ def _eligible(
     leader, rejected = _first(assignment.replicas, objection)
     if leader is not None:
         isr = tuple(r for r in state.isr if online(r) and r not in crashed)
-        return Election(state.with_leader(leader, isr), "first live ISR member", rejected, live)
+        return Election(state.with_leader(leader, isr), Rule.FIRST_LIVE_ISR_MEMBER, rejected, live)
 
     def not_eligible(replica: int) -> str | None:
         if replica in eligible:
@@ -157,8 +158,8 @@ def _eligible(
     leader, rejected = _first(assignment.replicas, not_eligible)
     if leader is not None:
         new = state.with_leader(leader, (leader,))
-        return Election(new, "first live eligible replica", rejected, live)
-    return Election(None, "no live ISR member, nor an eligible replica", rejected, live)
+        return Election(new, Rule.FIRST_LIVE_ELIGIBLE_REPLICA, rejected, live)
+    return Election(None, Rule.NO_LIVE_ISR_MEMBER_NOR_ELIGIBLE, rejected, live)
 
 
 def _offline(
@@ -168,10 +169,10 @@ def _offline(
     leader, rejected = _first(assignment.replicas, _in_sync_and_live(state, online))
     if leader is not None:
         isr = tuple(r for r in state.isr if online(r))
-        return Election(state.with_leader(leader, isr), "first live ISR member", rejected, live)
+        return Election(state.with_leader(leader, isr), Rule.FIRST_LIVE_ISR_MEMBER, rejected, live)
     if unclean:
         return _longest_log(assignment, state, online, {})
-    return Election(None, "no live ISR member", rejected, live)
+    return Election(None, Rule.NO_LIVE_ISR_MEMBER, rejected, live)
 
 
 def _longest_log(
@@ -187,7 +188,7 @@ def _longest_log(
     live = tuple(r for r in assignment.replicas if online(r))
     if not live:
         rejected = tuple((r, "offline") for r in assignment.replicas)
-        return Election(None, "no live replica", rejected, live)
+        return Election(None, Rule.NO_LIVE_REPLICA, rejected, live)
     leader = max(live, key=lambda r: (ends.get(r, NO_LOG_END), -assignment.replicas.index(r)))
     others = []
     for replica in assignment.replicas:
@@ -198,7 +199,7 @@ def _longest_log(
             why = "later in the assignment" if end == ends.get(leader) else "its log ends before"
             others.append((replica, "did not tell its log end" if ends and end is None else why))
     new = replace(state.with_leader(leader, (leader,)), recovery_state=RECOVERING)
-    rule = "unclean: longest log" if ends else "unclean: first live replica"
+    rule = Rule.UNCLEAN_LONGEST_LOG if ends else Rule.UNCLEAN_FIRST_LIVE_REPLICA
     return Election(new, rule, tuple(others), live)
 
 
@@ -206,9 +207,9 @@ def _reassignment(assignment: ReplicaAssignment, state: LeaderAndIsr, online: On
     target = assignment.target
     leader, rejected = _first(target, _in_sync_and_live(state, online))
     if leader is None:
-        return Election(None, "no live ISR member among the target replicas", rejected, target)
+        return Election(None, Rule.NO_LIVE_ISR_MEMBER_OF_TARGET, rejected, target)
     new = state.with_leader(leader, state.isr)
-    return Election(new, "first live ISR member of the target", rejected, target)
+    return Election(new, Rule.FIRST_LIVE_ISR_MEMBER_OF_TARGET, rejected, target)
 
 
 def _preferred(assignment: ReplicaAssignment, state: LeaderAndIsr, online: Online) -> Election:
@@ -216,10 +217,10 @@ def _preferred(assignment: ReplicaAssignment, state: LeaderAndIsr, online: Onlin
     leader, rejected = _first(replicas[:1], _in_sync_and_live(state, online))
     others = tuple((r, "not the preferred replica") for r in replicas[1:])
     if leader is None:
-        reason = "the preferred replica is offline or not in the ISR"
-        return Election(None, reason, rejected + others, replicas)
+        rule = Rule.PREFERRED_REPLICA_NOT_IN_SYNC
+        return Election(None, rule, rejected + others, replicas)
     new = state.with_leader(leader, state.isr)
-    return Election(new, "preferred replica", others, replicas)
+    return Election(new, Rule.PREFERRED_REPLICA, others, replicas)
 
 
 def _controlled_shutdown(
@@ -235,8 +236,8 @@ def _controlled_shutdown(
         lambda r: eligible(r) or ("shutting down" if shutting_down(r) else None),
     )
     if leader is None:
-        reason = "no live ISR member that is not shutting down"
-        return Election(None, reason, rejected, recipients)
+        rule = Rule.NO_LIVE_ISR_MEMBER_THAT_STAYS
+        return Election(None, rule, rejected, recipients)
     isr = tuple(r for r in state.isr if not shutting_down(r))
     new = state.with_leader(leader, isr)
-    return Election(new, "first live ISR member that stays", rejected, recipients)
+    return Election(new, Rule.FIRST_LIVE_ISR_MEMBER_THAT_STAYS, rejected, recipients)

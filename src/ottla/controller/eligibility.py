@@ -8,30 +8,21 @@ out makes no replica eligible; a record is written before any leader is sent the
 to, and one that a leader deleted is not written again. Kafka has this only in KRaft mode (KIP-966).
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from ottla.controller import eligible
+from ottla.controller.cluster_state import ClusterState
 from ottla.controller.context import Context
-from ottla.controller.effects import (
-    DeleteEligible,
-    DeleteEligibleOfTopic,
-    Logger,
-    ReadLogEnds,
-    ReadMinIsr,
-    ReadStandingEligible,
-    States,
-    Steps,
-    WriteEligible,
-    perform,
-)
 from ottla.controller.elections import ElectionKind
+from ottla.controller.found import States
 from ottla.controller.leadership import BeyondIsr
 from ottla.model.cluster import Eligible, LeaderAndIsr
 from ottla.model.ids import TopicPartition
 
-_log = Logger("eligibility")
+logger = logging.getLogger(__name__)
 
 SLICE = 500
 
@@ -41,8 +32,9 @@ Changed = tuple[TopicPartition, LeaderAndIsr | None, LeaderAndIsr]
 class Eligibility:
     """One controller's eligible replicas. Where it is not `enabled` there are none."""
 
-    def __init__(self, context: Context, *, enabled: bool = False) -> None:
+    def __init__(self, context: Context, cluster: ClusterState, *, enabled: bool = False) -> None:
         self._context = context
+        self._cluster = cluster
         self._enabled = enabled
         self._changed: list[Changed] = []
 
@@ -55,15 +47,15 @@ class Eligibility:
         if before is None or before.isr != after.isr or tp in self._context.eligible:
             self._changed.append((tp, before, after))
 
-    def write(self) -> Steps[dict[TopicPartition, Eligible | None]]:
+    async def write(self) -> dict[TopicPartition, Eligible | None]:
         """Write the eligible replicas by the states written since; return what changed."""
         outcome: dict[TopicPartition, Eligible | None] = {}
         while self._changed:
             some, self._changed = self._changed[:SLICE], self._changed[SLICE:]
-            outcome |= yield from self._write(some)
+            outcome |= await self._write(some)
         return outcome
 
-    def _write(self, changed: Sequence[Changed]) -> Steps[dict[TopicPartition, Eligible | None]]:
+    async def _write(self, changed: Sequence[Changed]) -> dict[TopicPartition, Eligible | None]:
         context = self._context
         changed = [
             c
@@ -73,7 +65,7 @@ class Eligibility:
         smaller = {
             tp.topic: None for tp, before, after in changed if self._may_be(tp, before, after)
         }
-        settings = (yield from perform(ReadMinIsr(list(smaller)))) if smaller else {}
+        settings = await self._cluster.read_min_isr(list(smaller)) if smaller else {}
         records: dict[TopicPartition, Eligible] = {}
         gone: dict[TopicPartition, None] = {}
         for tp, before, after in changed:
@@ -91,12 +83,12 @@ class Eligibility:
                 gone[tp] = None
         for tp in records:
             context.eligible.pop(tp, None)
-        written = (yield from perform(WriteEligible(records))) if records else {}
+        written = await self._cluster.write_eligible(records) if records else {}
         context.eligible.update(written)
         if gone:
-            yield DeleteEligible(list(gone))
+            await self._cluster.delete_eligible(list(gone))
         if len(written) < len(records):
-            yield _log.warning(
+            logger.warning(
                 "eligible replicas not written partitions=%d", len(records) - len(written)
             )
         return {**written, **dict.fromkeys(gone)}
@@ -109,7 +101,7 @@ class Eligibility:
             and (tp in self._context.eligible or not set(before.isr) <= set(after.isr))
         )
 
-    def remove(self, broker: int, partitions: Sequence[TopicPartition]) -> Steps[None]:
+    async def remove(self, broker: int, partitions: Sequence[TopicPartition]) -> None:
         """Make a broker ineligible whose logs of partitions cannot be read, or begin anew."""
         context = self._context
         left: dict[TopicPartition, Eligible] = {}
@@ -125,28 +117,28 @@ class Eligibility:
             else:
                 gone.append(tp)
         if left:
-            context.eligible.update((yield from perform(WriteEligible(left))))
+            context.eligible.update(await self._cluster.write_eligible(left))
         if gone:
-            yield DeleteEligible(gone)
+            await self._cluster.delete_eligible(gone)
 
-    def delete_topic(self, topic: str) -> Steps[None]:
+    async def delete_topic(self, topic: str) -> None:
         """Delete what is kept of a topic that is deleted."""
         if any(tp.topic == topic for tp in self._context.eligible):
-            yield DeleteEligibleOfTopic(topic)
+            await self._cluster.delete_eligible_of_topic(topic)
 
     # --- asking -----------------------------------------------------------------------------
 
-    def look(
+    async def look(
         self,
         partitions: Sequence[TopicPartition],
         read: States,
         kind: ElectionKind,
         unclean: Mapping[str, bool],
-    ) -> Steps[dict[TopicPartition, BeyondIsr]]:
+    ) -> dict[TopicPartition, BeyondIsr]:
         """Find out what an election needs to know of replicas besides a live ISR."""
         if kind not in (ElectionKind.OFFLINE, ElectionKind.UNCLEAN):
             return {}
-        found = yield from self._beyond(partitions, read)
+        found = await self._beyond(partitions, read)
         asked: dict[int, list[TopicPartition]] = {}
         for tp in partitions:
             allowed = kind is ElectionKind.UNCLEAN or unclean.get(tp.topic, False)
@@ -156,14 +148,14 @@ class Eligibility:
                 for replica in online:
                     asked.setdefault(replica, []).append(tp)
         if asked:
-            ends_of = yield from perform(ReadLogEnds(asked))
+            ends_of = await self._cluster.read_log_ends(asked)
             for tp, ends in ends_of.items():
                 found[tp] = replace(found.get(tp, BeyondIsr()), ends=ends)
         return found
 
-    def _beyond(
+    async def _beyond(
         self, partitions: Sequence[TopicPartition], read: States
-    ) -> Steps[dict[TopicPartition, BeyondIsr]]:
+    ) -> dict[TopicPartition, BeyondIsr]:
         context = self._context
         found: dict[TopicPartition, BeyondIsr] = {}
         for tp in partitions:
@@ -178,8 +170,8 @@ class Eligibility:
                 found[tp] = BeyondIsr(others, crashed)
         if not found:
             return found
-        standing = yield from perform(
-            ReadStandingEligible({tp: context.eligible[tp] for tp in found})
+        standing = await self._cluster.read_standing_eligible(
+            {tp: context.eligible[tp] for tp in found}
         )
         for tp in [tp for tp in found if tp not in standing]:
             del found[tp], context.eligible[tp]

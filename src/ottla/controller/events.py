@@ -124,6 +124,11 @@ class RequestReceived(Event, frozen=True):
     request: Any
     result: Any
 
+    def answer(self, response: Any) -> None:
+        """Give the response, unless the session's end has given one."""
+        if not self.result.done():
+            self.result.set_result(response)
+
 
 class AlterPartitionReceived(RequestReceived, frozen=True):
     """A leader proposes ISRs (AlterPartition)."""

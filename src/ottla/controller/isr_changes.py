@@ -26,6 +26,7 @@ from ottla.model.cluster import RECOVERED, RECOVERING, LeaderAndIsr
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
+from ottla.model.rules import Rule
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 TOPIC_IDS_FROM = 2
@@ -219,14 +220,14 @@ def _note_epochs(
         found.unsure[tp] = unsure
 
 
-def rule_of(before: LeaderAndIsr | None, proposed: LeaderAndIsr) -> str:
+def rule_of(before: LeaderAndIsr | None, proposed: LeaderAndIsr) -> Rule:
     """Name what a leader asks for."""
     known = set(before.isr) if before is not None else set()
     if set(proposed.isr) - known:
-        return "leader requests: ISR expands"
+        return Rule.ISR_EXPANDS
     if known - set(proposed.isr):
-        return "leader requests: ISR shrinks"
-    return "leader requests: recovered"
+        return Rule.ISR_SHRINKS
+    return Rule.RECOVERED
 
 
 def _same_but_for_partition_epoch(a: LeaderAndIsr, b: LeaderAndIsr) -> bool:

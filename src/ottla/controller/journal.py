@@ -28,6 +28,9 @@ from ottla.model.journal_schema import (
 from ottla.model.ports import Clock
 
 Write = Callable[[bytes], None]
+Change = tuple[TopicPartition | PartitionReplica, str, str]
+"""A partition or replica, its state before and after."""
+CHANGES_A_LINE = 1000
 _encode = msgspec.json.encode
 
 
@@ -45,26 +48,28 @@ class Journal:
         """`snapshot_ended` takes the number of bytes of a snapshot."""
         self._write = write
         self.snapshot_ended = snapshot_ended
+        self.cause = 0
+        """The id of the event that is being handled."""
         self._clock = clock
         self._controller = controller
         self._epoch = epoch
         self._refused: dict[TopicPartition, tuple[LeaderAndIsr | None, str]] = {}
 
-    def _head(self, cause: int) -> dict[str, Any]:
+    def _head(self) -> dict[str, Any]:
         return {
             "ts": self._clock.wall_ms(),
             "controller": self._controller,
             "epoch": self._epoch,
-            "cause": cause,
+            "cause": self.cause,
         }
 
-    def event(self, cause: int, event: Event) -> None:
+    def event(self, event: Event) -> None:
         """Record that an event is handled, with the facts that were read for it."""
         if self._write is not None:
-            line = EventLine(**self._head(cause), event=type(event).__name__, inputs=event.inputs)
+            line = EventLine(**self._head(), event=type(event).__name__, inputs=event.inputs)
             self._write(_encode(line) + b"\n")
 
-    def decision(self, cause: int, decision: Decision, outcome: str) -> None:
+    def decision(self, decision: Decision, outcome: str) -> None:
         """Record one decision and what became of it: `written`, or why not.
 
         The same refusal of the same proposal is recorded once, however often it is requested.
@@ -83,7 +88,7 @@ class Journal:
             ts=self._clock.wall_ms(),
             controller=self._controller,
             epoch=self._epoch,
-            cause=cause,
+            cause=self.cause,
             partition=str(tp),
             election=decision.kind,
             rule=decision.rule,
@@ -107,9 +112,7 @@ class Journal:
         )
         self._write(_encode(line) + b"\n")
 
-    def state_changes(
-        self, cause: int, changes: Iterable[tuple[TopicPartition | PartitionReplica, str, str]]
-    ) -> None:
+    def state_changes(self, changes: Iterable[Change]) -> None:
         """Record (subject, state before, state after): a line per step, not per subject."""
         grouped: dict[tuple[str, str], list[str]] = {}
         if self._write is None:
@@ -117,21 +120,19 @@ class Journal:
         for subject, before, after in changes:
             grouped.setdefault((before, after), []).append(str(subject))
         for (before, after), subjects in grouped.items():
-            line = StateChangeLine(
-                **self._head(cause), before=before, after=after, subjects=subjects
-            )
+            line = StateChangeLine(**self._head(), before=before, after=after, subjects=subjects)
             self._write(_encode(line) + b"\n")
 
-    def request(self, cause: int, broker: int, api: int, what: str) -> None:
+    def request(self, broker: int, api: int, what: str) -> None:
         """Record a request that was queued for a broker."""
         if self._write is not None:
-            line = RequestLine(**self._head(cause), broker=broker, api=api, what=what)
+            line = RequestLine(**self._head(), broker=broker, api=api, what=what)
             self._write(_encode(line) + b"\n")
 
-    def snapshot(self, cause: int, part: str, facts: Any) -> int:
+    def snapshot(self, part: str, facts: Any) -> int:
         """Record a part of the context; return the bytes it takes."""
         if self._write is None:
             return 0
-        line = _encode(SnapshotLine(**self._head(cause), part=part, facts=facts)) + b"\n"
+        line = _encode(SnapshotLine(**self._head(), part=part, facts=facts)) + b"\n"
         self._write(line)
         return len(line)

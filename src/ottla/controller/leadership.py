@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from ottla.controller.context import Context
 from ottla.controller.elections import Election, ElectionKind, LogEnd, elect, initial
+from ottla.controller.found import States
 from ottla.controller.plan import Decision, Failure, Plan
-from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, ReplicaAssignment
+from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
 from ottla.model.ids import NO_LEADER, TopicPartition
-
-States = Mapping[TopicPartition, LeaderIsrAndControllerEpoch]
+from ottla.model.rules import Rule
 
 
 class BeyondIsr(msgspec.Struct, frozen=True):
@@ -32,9 +32,6 @@ class BeyondIsr(msgspec.Struct, frozen=True):
 
 NO_OTHERS = BeyondIsr()
 NOTHING_KNOWN: Mapping[TopicPartition, BeyondIsr] = {}
-FOR_ASSIGNMENT = "new leader epoch for a new assignment"
-FOR_RETURNED_REPLICA = "new leader epoch: a replica died since the last ISR change"
-EPOCH_RULES = (FOR_ASSIGNMENT, FOR_RETURNED_REPLICA)
 
 
 def plan_new(context: Context, partitions: Iterable[TopicPartition]) -> Plan:
@@ -131,7 +128,7 @@ def plan_isr_removal(
         after = state.with_leader(leader, isr)
         plan.writes[tp] = after
         assignment = context.assignment(tp)
-        rule = "last ISR member stays in the ISR" if last else "offline replica leaves the ISR"
+        rule = Rule.LAST_ISR_MEMBER_STAYS if last else Rule.OFFLINE_REPLICA_LEAVES_ISR
         plan.decisions[tp] = Decision(
             tp,
             "isr-removal",
@@ -152,7 +149,7 @@ def plan_epoch_bump(
     context: Context,
     partitions: Iterable[TopicPartition],
     read: States,
-    rule: str = FOR_ASSIGNMENT,
+    rule: Rule = Rule.EPOCH_FOR_ASSIGNMENT,
 ) -> Plan:
     """Plan a new leader epoch under the same leader; `rule` says what for."""
     plan = Plan()
@@ -247,7 +244,7 @@ def _note(
         ends=tuple((b, *end) for b, end in sorted(others.ends.items())),
     )
     if outcome.state is None:
-        plan.failures[tp] = Failure(outcome.rule)
+        plan.failures[tp] = Failure(outcome.rule.words)
     else:
         plan.writes[tp] = outcome.state
         plan.recipients[tp] = outcome.recipients

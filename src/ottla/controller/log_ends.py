@@ -1,9 +1,9 @@
 """Log ends: reads from live replicas where their logs end, before an unclean election.
 
-Who may call: `loop`, which gives `fetch` to the driver. Invariants: each broker gets one request,
-over a connection of its own, all at the same time; a broker without a response within `TIMEOUT_S`
-is left out. The request is ListOffsets with the replica id of the "debugging consumer", to which
-followers respond with their log end, JVM brokers too. In KRaft it is GetReplicaLogInfo (KIP-966).
+Invariants: each broker gets one request, over a connection of its own, all at the same time; a
+broker without a response within `TIMEOUT_S` is left out. The request is ListOffsets with the
+replica id of the "debugging consumer", to which followers respond with their log end, JVM brokers
+too. In KRaft it is GetReplicaLogInfo (KIP-966).
 """
 
 import asyncio

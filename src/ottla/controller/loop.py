@@ -17,15 +17,14 @@ from typing import Any
 from ottla.controller import events as happened
 from ottla.controller.batch import LEADER_AND_ISR, STOP_REPLICA, Outgoing
 from ottla.controller.channels import Channels, Connect
-from ottla.controller.context import Context
+from ottla.controller.context import Context, Settings
 from ottla.controller.crash_detection import CRASH_DETECTION, OFF, CrashDetector
 from ottla.controller.elections import ElectionKind
 from ottla.controller.event_times import EventTimes
 from ottla.controller.events import Event, RequestReceived
-from ottla.controller.handlers import handle, on_controller_failover
+from ottla.controller.handlers import Handlers
 from ottla.controller.journal import Journal
 from ottla.controller.log_ends import LogEndRequests
-from ottla.controller.state_changes import Settings
 from ottla.controller.term import ControllerTerm, KnownTopicIds
 from ottla.log.predecessors import keep_of
 from ottla.log.rolling_file import RollingFile
@@ -98,6 +97,8 @@ class Controller:
         self._journal_write = journal
         self._store: Store | None = None
         self._term: ControllerTerm | None = None
+        self._handlers: Handlers | None = None
+        """The same term's."""
         self._queue: deque[tuple[int, Event]] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -174,11 +175,10 @@ class Controller:
     def _totals(self) -> tuple[Counter[str], int, int]:
         """Return what this broker did as controller: elections, unclean ones, removals (R17)."""
         elections, unclean, removed = self._past_totals
-        if self._term is not None:
-            driver = self._term.driver
-            elections = elections + driver.elections
-            unclean += driver.unclean_total
-            removed += driver.removed_total
+        if self._handlers is not None:
+            elections = elections + self._handlers.outbox.elections
+            unclean += self._handlers.outbox.unclean_total
+            removed += self._handlers.cluster.removed_total
         return elections, unclean, removed
 
     # --- requests of brokers and clients ------------------------------------------------------
@@ -308,8 +308,8 @@ class Controller:
             logger.exception("event failed event=%s", type(event).__name__)
             self._fail(event, OttlaError(str(error)))
         else:
-            if isinstance(event, RequestReceived) and not event.result.done():
-                event.result.set_result(result)
+            if isinstance(event, RequestReceived):
+                event.answer(result)
 
     async def _after_move(self, cause: int) -> None:
         try:
@@ -352,9 +352,9 @@ class Controller:
                 return await self._check_and_elect(cause)
             case happened.ControllerChanged():
                 return await self._check_and_elect(cause)
-        if term is None or term.ended:
+        if term is None or term.ended or self._handlers is None:
             return self._refuse(event)
-        return await handle(term, cause, event)
+        return await self._handlers.handle(cause, event)
 
     # --- elections --------------------------------------------------------------------------
 
@@ -404,12 +404,14 @@ class Controller:
         logger.info("elected controller_epoch=%d epoch_zk_version=%d", epoch, version)
         self._last_epoch = epoch
         term = self._term = self._new_term(store, epoch, version)
+        handlers = self._handlers = Handlers(term)
         try:
             removed = {b: r.evidence for b, r in (await store.get_removals()).items()}
             elected = Elected(epoch=epoch, controller=self._id, removed=removed)
-            term.journal.event(cause, elected)
+            term.journal.cause = cause
+            term.journal.event(elected)
             with growing():
-                await on_controller_failover(term, cause)
+                await handlers.on_controller_failover(cause)
         except (ControllerMovedError, SessionExpiredError):
             raise
         except Exception:
@@ -487,10 +489,11 @@ class Controller:
 
     def _end_term(self, reason: str, cause: int) -> None:
         self._past_totals = self._totals()
-        term, self._term = self._term, None
+        term, self._term, self._handlers = self._term, None, None
         if term is not None:
             logger.info("resigned controller_epoch=%d reason=%s", term.context.epoch, reason)
-            term.journal.event(cause, Resigned(reason=reason))
+            term.journal.cause = cause
+            term.journal.event(Resigned(reason=reason))
             term.end()
 
     # --- channels ---------------------------------------------------------------------------

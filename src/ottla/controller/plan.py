@@ -26,6 +26,7 @@ class Decision(msgspec.Struct, frozen=True):
     partition: TopicPartition
     kind: str
     rule: str
+    """A `Rule`, or why a leader's proposal was refused."""
     before: LeaderAndIsr | None
     after: LeaderAndIsr | None
     replicas: tuple[int, ...]

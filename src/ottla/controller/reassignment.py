@@ -10,32 +10,22 @@ fails stops none of the others; a topic being reassigned is not deleted meanwhil
 Kafka: `KafkaController.onPartitionReassignment`, which takes one partition at a time.
 """
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ottla.controller import deletion
 from ottla.controller.context import Context
-from ottla.controller.effects import (
-    YIELD,
-    Logger,
-    ReadIsrs,
-    ReadMinIsr,
-    ReadReassignments,
-    Record,
-    Steps,
-    WriteAssignments,
-    WriteReassignments,
-    perform,
-)
 from ottla.controller.elections import ElectionKind
 from ottla.controller.reassignment_arithmetic import caught_up, goal_of, problem_with, reassign_to
-from ottla.controller.state_changes import StateChanges, slices
+from ottla.controller.state_changes import StateChanges
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.model import journal_schema as journaled
 from ottla.model.cluster import ReplicaAssignment
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import NO_LEADER, TopicPartition
+from ottla.model.steps import slices, yield_to_loop
 
-_log = Logger("reassignment")
+logger = logging.getLogger(__name__)
 
 CHUNK = 500
 """Partitions that take a step together: a multi of their states is a quarter of what may be."""
@@ -52,41 +42,41 @@ UNKNOWN: Result = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not
 # --- the procedure ------------------------------------------------------------------------------
 
 
-def reassign(changes: StateChanges, goals: Goals) -> Steps[set[TopicPartition]]:
+async def reassign(changes: StateChanges, goals: Goals) -> set[TopicPartition]:
     """Take reassignments as far as they go; return those whose goal could not be written."""
     unwritten: set[TopicPartition] = set()
     for some in slices(list(goals), CHUNK):
-        unwritten |= yield from _reassign(changes, {tp: goals[tp] for tp in some})
+        unwritten |= await _reassign(changes, {tp: goals[tp] for tp in some})
     return unwritten
 
 
-def _reassign(changes: StateChanges, goals: Goals) -> Steps[set[TopicPartition]]:
+async def _reassign(changes: StateChanges, goals: Goals) -> set[TopicPartition]:
     """Do the steps for one chunk of partitions."""
     halted = {tp.topic for tp in goals}
-    yield from deletion.make_ineligible(changes, halted, "topic reassignment in progress")
+    deletion.make_ineligible(changes, halted, "topic reassignment in progress")
     # U1: write RS = ORS + TRS, AR and RR into the topics' znodes.
     # U2: and into the context.
-    written, dropped = yield from _write_goals(changes, goals)
+    written, dropped = await _write_goals(changes, goals)
     # U3: a replaced or cancelled reassignment: stop and delete what only that one was adding.
-    yield from _remove(changes, dropped)
-    yield from _elect_where_dropped(changes, dropped)
-    waiting, ready, isrs = yield from _compare_with_isrs(written)
-    yield from _wait(changes, waiting)
-    yield from _complete(changes, ready, isrs)
+    await _remove(changes, dropped)
+    await _elect_where_dropped(changes, dropped)
+    waiting, ready, isrs = await _compare_with_isrs(changes, written)
+    await _wait(changes, waiting)
+    await _complete(changes, ready, isrs)
     return {tp for tp in goals if tp not in written}
 
 
-def _wait(changes: StateChanges, goals: Goals) -> Steps[None]:
+async def _wait(changes: StateChanges, goals: Goals) -> None:
     """Phase A, while the ISR does not hold all of TRS: start the new replicas."""
     # A1: raise the leader epochs and send LeaderAndIsr to RS.
-    yield from changes.bump_leader_epochs(goals)
+    await changes.bump_leader_epochs(goals)
     # A2: move the replicas in AR to NewReplica.
     adding = [PartitionReplica(tp, r) for tp, goal in goals.items() for r in goal.adding]
     fresh = changes.context.replica_states.among(adding, ReplicaState.NON_EXISTENT)
-    yield from changes.replicas(fresh, ReplicaState.NEW)
+    await changes.replicas(fresh, ReplicaState.NEW)
 
 
-def _complete(changes: StateChanges, goals: Goals, isrs: Isrs) -> Steps[None]:
+async def _complete(changes: StateChanges, goals: Goals, isrs: Isrs) -> None:
     """Phase B, once TRS is in sync: the target alone are the replicas."""
     if not goals:
         return
@@ -95,40 +85,40 @@ def _complete(changes: StateChanges, goals: Goals, isrs: Isrs) -> Steps[None]:
     removing = [PartitionReplica(tp, r) for tp, goal in goals.items() for r in goal.removing]
     targets = {tp: ReplicaAssignment(goal.target) for tp, goal in goals.items()}
     # B1: move the replicas in AR to OnlineReplica.
-    yield from changes.replicas(adding, ReplicaState.ONLINE)
+    await changes.replicas(adding, ReplicaState.ONLINE)
     # B2: RS = TRS, AR = [], RR = [] in the context.
     for tp, target in targets.items():
         context.set_assignment(tp, target)
     # B3: a leader within TRS: elect one, or raise the epoch of one that stays; send LeaderAndIsr.
-    yield from _lead_within(changes, targets)
+    await _lead_within(changes, targets)
     # B4: move the replicas in RR to OfflineReplica: out of the ISR, StopReplica.
     # B5: then to NonExistentReplica: StopReplica that deletes.
-    yield from _remove(changes, removing)
+    await _remove(changes, removing)
     # B6: write RS = TRS, AR = [], RR = [] into the topics' znodes.
     done: dict[TopicPartition, ReplicaAssignment] = {}
     for topic, assignments in _by_topic(targets).items():
-        if (yield from _write_assignments(changes, topic, assignments)):
+        if await _write_assignments(changes, topic, assignments):
             done.update(assignments)
     for tp in done:
         context.reassigning.pop(tp, None)
     # B7: take the requests off /admin/reassign_partitions.
-    yield from _clear_requests(lambda tp, target: tp in done and target == done[tp].replicas)
+    await _clear_requests(changes, lambda tp, target: tp in done and target == done[tp].replicas)
     # B8: send UpdateMetadata to every broker.
-    yield from changes.metadata(context.live_or_shutting_down, done)
+    await changes.metadata(context.live_or_shutting_down, done)
     for some in slices(list(done)):
         for tp in some:
-            yield _step(tp, "done", done[tp], isrs.get(tp))
-            yield _log.info("reassignment done partition=%s replicas=%s", tp, done[tp].replicas)
-        yield YIELD
-    yield from deletion.resume(changes, {tp.topic for tp in done})
+            changes.outbox.record(_step(tp, "done", done[tp], isrs.get(tp)))
+            logger.info("reassignment done partition=%s replicas=%s", tp, done[tp].replicas)
+        await yield_to_loop()
+    await deletion.resume(changes, {tp.topic for tp in done})
 
 
 # --- its steps ----------------------------------------------------------------------------------
 
 
-def _write_goals(
+async def _write_goals(
     changes: StateChanges, goals: Goals
-) -> Steps[tuple[Goals, Sequence[PartitionReplica]]]:
+) -> tuple[Goals, Sequence[PartitionReplica]]:
     """U1, U2: return the goals that stand, and the replicas that no longer belong to them."""
     context = changes.context
     before = {tp: context.assignment(tp) for tp in goals}
@@ -136,42 +126,42 @@ def _write_goals(
     unwritten: set[TopicPartition] = set()
     dropped: list[PartitionReplica] = []
     for topic, assignments in _by_topic(changed).items():
-        if not (yield from _write_assignments(changes, topic, assignments)):
+        if not (await _write_assignments(changes, topic, assignments)):
             unwritten.update(assignments)
             continue
         for tp, goal in assignments.items():
             context.set_assignment(tp, goal)
         for some in slices(list(assignments)):
             for tp in some:
-                yield _log.info(
+                logger.info(
                     "reassignment begins partition=%s from=%s to=%s",
                     tp,
                     before[tp].replicas,
                     goals[tp].target,
                 )
-                yield _begin(tp, before[tp], goals[tp])
+                changes.outbox.record(_begin(tp, before[tp], goals[tp]))
                 gone = [r for r in before[tp].replicas if r not in goals[tp].replicas]
                 dropped += [PartitionReplica(tp, r) for r in gone]
-            yield YIELD
+            await yield_to_loop()
     written = {tp: goal for tp, goal in goals.items() if tp not in unwritten}
     context.reassigning.update(dict.fromkeys(written))
     return written, dropped
 
 
-def _elect_where_dropped(changes: StateChanges, dropped: Sequence[PartitionReplica]) -> Steps[None]:
+async def _elect_where_dropped(changes: StateChanges, dropped: Sequence[PartitionReplica]) -> None:
     """Elect leaders where a replica led that only the last target wanted.
 
     Kafka, by its source, leaves such partitions without a leader until the next controller.
     """
     context = changes.context
     leaderless = sorted({tp for tp, _ in dropped if context.leader(tp) == NO_LEADER})
-    yield from changes.partitions(leaderless, PartitionState.OFFLINE)
-    yield from changes.partitions(leaderless, PartitionState.ONLINE, ElectionKind.OFFLINE)
+    await changes.partitions(leaderless, PartitionState.OFFLINE)
+    await changes.partitions(leaderless, PartitionState.ONLINE, ElectionKind.OFFLINE)
 
 
-def _compare_with_isrs(goals: Goals) -> Steps[tuple[Goals, Goals, Isrs]]:
+async def _compare_with_isrs(changes: StateChanges, goals: Goals) -> tuple[Goals, Goals, Isrs]:
     """Read the ISRs; return the goals to wait for, those that can be completed, and the ISRs."""
-    isrs = yield from perform(ReadIsrs(list(goals)))
+    isrs = await changes.cluster.read_isrs(list(goals))
     waiting: dict[TopicPartition, ReplicaAssignment] = {}
     ready: dict[TopicPartition, ReplicaAssignment] = {}
     for some in slices(list(goals)):
@@ -179,12 +169,12 @@ def _compare_with_isrs(goals: Goals) -> Steps[tuple[Goals, Goals, Isrs]]:
             goal, isr = goals[tp], isrs.get(tp)
             done = caught_up(goal, isr)
             (ready if done else waiting)[tp] = goal
-            yield _step(tp, "complete" if done else "wait", goal, isr)
-        yield YIELD
+            changes.outbox.record(_step(tp, "complete" if done else "wait", goal, isr))
+        await yield_to_loop()
     return waiting, ready, isrs
 
 
-def _lead_within(changes: StateChanges, targets: Goals) -> Steps[None]:
+async def _lead_within(changes: StateChanges, targets: Goals) -> None:
     """B3: live members of the targets lead, and all of them are sent the new replicas."""
     context = changes.context
     staying: dict[TopicPartition, ReplicaAssignment] = {}
@@ -192,12 +182,12 @@ def _lead_within(changes: StateChanges, targets: Goals) -> Steps[None]:
         leader = context.leader(tp)
         if leader is not None and leader in target.replicas and context.is_online(leader, tp):
             staying[tp] = target
-    yield from changes.bump_leader_epochs(staying)
+    await changes.bump_leader_epochs(staying)
     going = [tp for tp in targets if tp not in staying]
-    yield from changes.partitions(going, PartitionState.ONLINE, ElectionKind.REASSIGNMENT)
+    await changes.partitions(going, PartitionState.ONLINE, ElectionKind.REASSIGNMENT)
 
 
-def _remove(changes: StateChanges, replicas: Sequence[PartitionReplica]) -> Steps[None]:
+async def _remove(changes: StateChanges, replicas: Sequence[PartitionReplica]) -> None:
     """U3, B4, B5: take replicas out of the ISRs, stop them, delete them, forget them."""
     for state in (
         ReplicaState.OFFLINE,
@@ -205,7 +195,7 @@ def _remove(changes: StateChanges, replicas: Sequence[PartitionReplica]) -> Step
         ReplicaState.DELETION_SUCCESSFUL,
         ReplicaState.NON_EXISTENT,
     ):
-        yield from changes.replicas(replicas, state)
+        await changes.replicas(replicas, state)
 
 
 def _by_topic(goals: Goals) -> dict[str, dict[TopicPartition, ReplicaAssignment]]:
@@ -215,41 +205,41 @@ def _by_topic(goals: Goals) -> dict[str, dict[TopicPartition, ReplicaAssignment]
     return topics
 
 
-def _write_assignments(changes: StateChanges, topic: str, goals: Goals) -> Steps[bool]:
+async def _write_assignments(changes: StateChanges, topic: str, goals: Goals) -> bool:
     """Write partitions of one topic into its znode; False if it is gone or never holds still."""
     # Partitions that were added to the topic and are not known yet stay in its znode.
     news = {tp.partition: goal for tp, goal in goals.items()}
     known = changes.context.topic_info(topic)
-    written = yield from perform(WriteAssignments(topic, news, known))
-    return written
+    return await changes.cluster.write_assignments(topic, news, known)
 
 
-def _clear_requests(
+async def _clear_requests(
+    changes: StateChanges,
     finished: Callable[[TopicPartition, tuple[int, ...]], bool],
-) -> Steps[None]:
+) -> None:
     """B7: take requests off /admin/reassign_partitions; the last one takes the znode with it."""
-    requested = yield from perform(ReadReassignments())
+    requested = await changes.cluster.read_reassignments()
     if requested is None:
         return
     left = {tp: target for tp, target in requested.items() if not finished(tp, target)}
     if not left or len(left) != len(requested):
-        yield WriteReassignments(left)
+        await changes.cluster.write_reassignments(left)
 
 
 # --- who requests it ----------------------------------------------------------------------------
 
 
-def on_controller_failover(changes: StateChanges) -> Steps[None]:
+async def on_controller_failover(changes: StateChanges) -> None:
     """Take up what the znode requests, and go on with what was begun."""
-    accepted = yield from on_znode_changed(changes)
+    accepted = await on_znode_changed(changes)
     left = [tp for tp in changes.context.reassigning if tp not in accepted]
-    yield from reassign(changes, {tp: changes.context.assignment(tp) for tp in left})
+    await reassign(changes, {tp: changes.context.assignment(tp) for tp in left})
 
 
-def on_znode_changed(changes: StateChanges) -> Steps[set[TopicPartition]]:
+async def on_znode_changed(changes: StateChanges) -> set[TopicPartition]:
     """Take up what /admin/reassign_partitions requests; return what was accepted."""
     context = changes.context
-    requested = yield from perform(ReadReassignments(watch=True))
+    requested = await changes.cluster.read_reassignments(watch=True)
     if requested is None:
         return set()
     wanted: dict[TopicPartition, tuple[int, ...] | None] = {}
@@ -260,22 +250,22 @@ def on_znode_changed(changes: StateChanges) -> Steps[set[TopicPartition]]:
     if not wanted and requested:
         return set()
     targets = {str(tp): target for tp, target in wanted.items()}
-    yield Record(journaled.ReassignmentRequested(targets=targets))
-    results = yield from _refuse(changes, wanted, lambda _broker: True)
+    changes.outbox.record(journaled.ReassignmentRequested(targets=targets))
+    results = _refuse(changes, wanted, lambda _broker: True)
     accepted = {tp: target for tp, target in wanted.items() if tp not in results}
-    results |= yield from _start(changes, accepted)
+    results |= await _start(changes, accepted)
     refused = {tp for tp, (code, _) in results.items() if code != ErrorCode.NONE}
     for tp in sorted(refused):
-        yield _log.warning("reassignment refused partition=%s reason=%s", tp, results[tp][1])
-    yield from _clear_requests(lambda tp, _target: tp in refused)
+        logger.warning("reassignment refused partition=%s reason=%s", tp, results[tp][1])
+    await _clear_requests(changes, lambda tp, _target: tp in refused)
     return {tp for tp in results if tp not in refused}
 
 
-def on_request(changes: StateChanges, wanted: Wanted) -> Steps[dict[TopicPartition, Result]]:
+async def on_request(changes: StateChanges, wanted: Wanted) -> dict[TopicPartition, Result]:
     """Take up what AlterPartitionReassignments requests."""
     targets = {str(tp): target for tp, target in wanted.items()}
-    yield Record(journaled.ReassignmentsAsked(targets=targets))
-    results = yield from _refuse(changes, wanted, changes.context.is_live)
+    changes.outbox.record(journaled.ReassignmentsAsked(targets=targets))
+    results = _refuse(changes, wanted, changes.context.is_live)
     accepted = {tp: target for tp, target in wanted.items() if tp not in results}
     # The last request counts: the znode no longer requests these. A cancel of what has not begun
     # is refused, and what the znode requests meanwhile stands.
@@ -284,8 +274,8 @@ def on_request(changes: StateChanges, wanted: Wanted) -> Steps[dict[TopicPartiti
         for tp, target in accepted.items()
         if target is not None or changes.context.assignment(tp).being_reassigned
     }
-    yield from _clear_requests(lambda tp, _target: tp in counting)
-    results.update((yield from _start(changes, accepted)))
+    await _clear_requests(changes, lambda tp, _target: tp in counting)
+    results.update(await _start(changes, accepted))
     return {tp: results[tp] for tp in wanted}
 
 
@@ -297,32 +287,32 @@ def list_reassignments(
     return {tp: a for tp in chosen if (a := context.assignment(tp)).being_reassigned}
 
 
-def resume(changes: StateChanges, wanted: Callable[[ReplicaAssignment], bool]) -> Steps[None]:
+async def resume(changes: StateChanges, wanted: Callable[[ReplicaAssignment], bool]) -> None:
     """Go on with the reassignments that `wanted` picks."""
     known = {tp: changes.context.assignment(tp) for tp in changes.context.reassigning}
-    yield from reassign(changes, {tp: a for tp, a in known.items() if wanted(a)})
+    await reassign(changes, {tp: a for tp, a in known.items() if wanted(a)})
 
 
-def complete_if_caught_up(
+async def complete_if_caught_up(
     changes: StateChanges, partitions: Sequence[TopicPartition]
-) -> Steps[None]:
+) -> None:
     """Complete those reassignments whose target replicas are all in the ISR."""
-    isrs = yield from perform(ReadIsrs(partitions))
+    isrs = await changes.cluster.read_isrs(partitions)
     known = {tp: changes.context.assignment(tp) for tp in partitions}
     ready = {tp: a for tp, a in known.items() if caught_up(a, isrs.get(tp))}
     for some in slices(list(ready)):
         for tp in some:
-            yield _log.info("reassignment caught up partition=%s target=%s", tp, ready[tp].target)
-        yield YIELD
-    yield from reassign(changes, ready)
+            logger.info("reassignment caught up partition=%s target=%s", tp, ready[tp].target)
+        await yield_to_loop()
+    await reassign(changes, ready)
 
 
-def _start(changes: StateChanges, wanted: Wanted) -> Steps[dict[TopicPartition, Result]]:
+async def _start(changes: StateChanges, wanted: Wanted) -> dict[TopicPartition, Result]:
     """Begin, replace or cancel reassignments; return the result of each."""
     context = changes.context
     results: dict[TopicPartition, Result] = {}
     goals: dict[TopicPartition, ReplicaAssignment] = {}
-    min_isr = yield from _min_isr_where_dropped(context, wanted)
+    min_isr = await _min_isr_where_dropped(changes, wanted)
     for tp, target in wanted.items():
         assignment = context.assignment(tp)
         if target is None and not assignment.being_reassigned:
@@ -334,16 +324,17 @@ def _start(changes: StateChanges, wanted: Wanted) -> Steps[dict[TopicPartition, 
             goal = goal_of(assignment, target, _isr(context, tp), enough)
             if isinstance(goal, str):
                 results[tp] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, goal)
-                yield _refusal(changes, tp, target, goal, enough)
+                _record_refusal(changes, tp, target, goal, enough)
                 continue
             goals[tp] = goal
-    unwritten = yield from reassign(changes, goals)
+    unwritten = await reassign(changes, goals)
     results.update({tp: UNKNOWN if tp in unwritten else DONE for tp in goals})
     return results
 
 
-def _min_isr_where_dropped(context: Context, wanted: Wanted) -> Steps[Mapping[str, int]]:
+async def _min_isr_where_dropped(changes: StateChanges, wanted: Wanted) -> Mapping[str, int]:
     """Read min.insync.replicas of the topics where a replica in sync would be dropped."""
+    context = changes.context
     topics: dict[str, None] = {}
     for tp, target in wanted.items():
         if tp.topic in topics or tp not in context.reassigning:
@@ -354,8 +345,7 @@ def _min_isr_where_dropped(context: Context, wanted: Wanted) -> Steps[Mapping[st
             topics[tp.topic] = None
     if not topics:
         return {}
-    settings = yield from perform(ReadMinIsr(list(topics)))
-    return settings
+    return await changes.cluster.read_min_isr(list(topics))
 
 
 def _isr(context: Context, tp: TopicPartition) -> tuple[int, ...]:
@@ -365,7 +355,7 @@ def _isr(context: Context, tp: TopicPartition) -> tuple[int, ...]:
 
 def _refuse(
     changes: StateChanges, wanted: Wanted, is_live: Callable[[int], bool]
-) -> Steps[dict[TopicPartition, Result]]:
+) -> dict[TopicPartition, Result]:
     """Return what is wrong with targets in themselves (F42).
 
     Kafka checks this of requests only: by znode, an empty list of replicas deletes all there are.
@@ -379,52 +369,50 @@ def _refuse(
         problem = problem_with(context.assignment(tp), target, is_live)
         if problem is not None:
             results[tp] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
-            yield _refusal(changes, tp, target, problem)
+            _record_refusal(changes, tp, target, problem)
     return results
 
 
 # --- the journal --------------------------------------------------------------------------------
 
 
-def _begin(tp: TopicPartition, before: ReplicaAssignment, goal: ReplicaAssignment) -> Record:
-    return Record(
-        journaled.ReassignmentStep(
-            partition=str(tp),
-            step="begin",
-            original=before.replicas,
-            replicas=goal.replicas,
-            adding=goal.adding,
-            removing=goal.removing,
-        )
+def _begin(
+    tp: TopicPartition, before: ReplicaAssignment, goal: ReplicaAssignment
+) -> journaled.ReassignmentStep:
+    return journaled.ReassignmentStep(
+        partition=str(tp),
+        step="begin",
+        original=before.replicas,
+        replicas=goal.replicas,
+        adding=goal.adding,
+        removing=goal.removing,
     )
 
 
 def _step(
     tp: TopicPartition, step: str, assignment: ReplicaAssignment, isr: tuple[int, ...] | None
-) -> Record:
-    return Record(
-        journaled.ReassignmentStep(
-            partition=str(tp),
-            step=step,
-            replicas=assignment.replicas,
-            adding=assignment.adding,
-            removing=assignment.removing,
-            isr=isr,
-        )
+) -> journaled.ReassignmentStep:
+    return journaled.ReassignmentStep(
+        partition=str(tp),
+        step=step,
+        replicas=assignment.replicas,
+        adding=assignment.adding,
+        removing=assignment.removing,
+        isr=isr,
     )
 
 
-def _refusal(
+def _record_refusal(
     changes: StateChanges,
     tp: TopicPartition,
     target: tuple[int, ...] | None,
     reason: str,
     min_isr: int = 1,
-) -> Record:
+) -> None:
     """Record why a target was not acceptable, with all that was looked at."""
     context = changes.context
     assignment = context.assignment(tp)
-    return Record(
+    changes.outbox.record(
         journaled.ReassignmentRefused(
             partition=str(tp),
             target=target,

@@ -6,11 +6,11 @@ only ElectLeaders may request an unclean election; leadership is balanced where 
 `processReplicaLeaderElection` and `checkAndTriggerAutoLeaderRebalance`.
 """
 
+import logging
 from collections.abc import Sequence
 
 from ottla.controller.balance import too_much_elsewhere
 from ottla.controller.context import Context
-from ottla.controller.effects import YIELD, Logger, Record, Steps
 from ottla.controller.elections import ElectionKind, elect
 from ottla.controller.plan import Failure
 from ottla.controller.state_changes import Outcome, StateChanges
@@ -18,8 +18,9 @@ from ottla.controller.states import PartitionState
 from ottla.model import journal_schema as journaled
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
+from ottla.model.steps import yield_to_loop
 
-_log = Logger("requested_elections")
+logger = logging.getLogger(__name__)
 
 BALANCE_SLICE = 2000
 
@@ -31,11 +32,14 @@ _REFUSALS = {
 }
 
 
-def on_znode(changes: StateChanges, requested: Sequence[TopicPartition]) -> Steps[None]:
-    """Elect what /admin/preferred_replica_election requests."""
+async def on_znode(changes: StateChanges) -> None:
+    """Elect what /admin/preferred_replica_election requests, and delete it."""
     context = changes.context
+    requested = await changes.cluster.read_preferred_election()
+    if requested is None:
+        return
     partitions = [str(tp) for tp in requested]
-    yield Record(journaled.PreferredElectionRequested(partitions=partitions))
+    changes.outbox.record(journaled.PreferredElectionRequested(partitions=partitions))
     pending = [
         tp
         for tp in requested
@@ -43,12 +47,13 @@ def on_znode(changes: StateChanges, requested: Sequence[TopicPartition]) -> Step
         and tp.topic not in context.deleting
         and not _is_preferred(context, tp)
     ]
-    yield from _elect(changes, pending, ElectionKind.PREFERRED)
+    await _elect(changes, pending, ElectionKind.PREFERRED)
+    await changes.cluster.delete_preferred_election()
 
 
-def on_request(
+async def on_request(
     changes: StateChanges, kind: ElectionKind, partitions: Sequence[TopicPartition] | None
-) -> Steps[dict[TopicPartition, Result]]:
+) -> dict[TopicPartition, Result]:
     """Elect what ElectLeaders requests; None means all partitions that need an election."""
     context = changes.context
     chosen = list(context.partitions()) if partitions is None else list(partitions)
@@ -64,8 +69,8 @@ def on_request(
         else:
             electable.append(tp)
     names = [str(tp) for tp in electable]
-    yield Record(journaled.ElectionsAsked(kind=kind.value, partitions=names))
-    outcomes = yield from _elect(changes, electable, kind)
+    changes.outbox.record(journaled.ElectionsAsked(kind=kind.value, partitions=names))
+    outcomes = await _elect(changes, electable, kind)
     for tp, outcome in outcomes.items():
         if isinstance(outcome, Failure):
             results[tp] = (_REFUSALS[kind], f"Failed to elect leader for {tp}: {outcome}")
@@ -76,7 +81,7 @@ def on_request(
     return {tp: results[tp] for tp in chosen}
 
 
-def on_balance_due(changes: StateChanges, limit: float) -> Steps[None]:
+async def on_balance_due(changes: StateChanges, limit: float) -> None:
     """Move leadership back where more than `limit` (a fraction) of a share is led by others."""
     context = changes.context
     by_broker: dict[int, list[TopicPartition]] = {}
@@ -85,16 +90,16 @@ def on_balance_due(changes: StateChanges, limit: float) -> Steps[None]:
             replicas = context.assignment(tp).replicas
             if tp.topic not in context.deleting and replicas:
                 by_broker.setdefault(replicas[0], []).append(tp)
-        yield YIELD
+        await yield_to_loop()
     for broker, share in sorted(by_broker.items()):
-        yield YIELD
+        await yield_to_loop()
         elsewhere = [
             tp for tp in share if tp in context.leadership and context.leader(tp) != broker
         ]
         due = too_much_elsewhere(len(elsewhere), len(share), limit)
         able = [tp for tp in elsewhere if due and _preferred_could_lead(context, tp)]
         if elsewhere:
-            yield Record(
+            changes.outbox.record(
                 journaled.LeaderBalanceDue(
                     broker=broker,
                     elsewhere=len(elsewhere),
@@ -105,8 +110,8 @@ def on_balance_due(changes: StateChanges, limit: float) -> Steps[None]:
                 )
             )
         if able:
-            yield _log.info("leaders return broker=%d partitions=%d", broker, len(able))
-            yield from _elect(changes, able, ElectionKind.PREFERRED)
+            logger.info("leaders return broker=%d partitions=%d", broker, len(able))
+            await _elect(changes, able, ElectionKind.PREFERRED)
 
 
 def _is_preferred(context: Context, tp: TopicPartition) -> bool:
@@ -130,8 +135,7 @@ def _preferred_could_lead(context: Context, tp: TopicPartition) -> bool:
     return outcome.state is not None
 
 
-def _elect(
+async def _elect(
     changes: StateChanges, partitions: Sequence[TopicPartition], kind: ElectionKind
-) -> Steps[dict[TopicPartition, Outcome]]:
-    outcomes = yield from changes.partitions(partitions, PartitionState.ONLINE, kind)
-    return outcomes
+) -> dict[TopicPartition, Outcome]:
+    return await changes.partitions(partitions, PartitionState.ONLINE, kind)

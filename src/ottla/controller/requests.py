@@ -6,11 +6,11 @@ refused (R8). Kafka: `processAlterPartition`, `doControlledShutdown` and
 `processIsrChangeNotification`.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 
 from ottla.controller import reassignment
 from ottla.controller.context import Context
-from ottla.controller.effects import Logger, Record, Respond, States, Steps
 from ottla.controller.elections import ElectionKind
 from ottla.controller.isr_changes import (
     Result,
@@ -29,19 +29,27 @@ from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import is_stale_broker_epoch
-from ottla.wire.messages.alter_partition import AlterPartitionRequest
+from ottla.wire.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from ottla.wire.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
 )
 
-_log = Logger("requests")
+logger = logging.getLogger(__name__)
 
 
-def alter_partition(changes: StateChanges, request: AlterPartitionRequest) -> Steps[None]:
+async def alter_partition(
+    changes: StateChanges,
+    request: AlterPartitionRequest,
+    answer: Callable[[AlterPartitionResponse], None],
+) -> None:
     """Write the ISRs a leader proposes, as far as the rules and the znodes' versions allow.
 
-    The response is given before a reassignment that now is complete is finished.
+    `answer` takes the response, before a reassignment that now is complete is finished.
     """
     context = changes.context
     version = version_of(request)
@@ -49,14 +57,14 @@ def alter_partition(changes: StateChanges, request: AlterPartitionRequest) -> St
     # 1. A request of a broker that is not alive, or with the epoch of an earlier registration, is
     # refused.
     if found.error != ErrorCode.NONE:
-        yield from _refuse(changes, request, found.error)
-        yield Respond(respond(context, {}, version, found))
+        _refuse(changes, request, found.error)
+        answer(respond(context, {}, version, found))
         return
     # 2. So are proposals against the rules.
     if found.writes or found.renew:
-        yield _received(request, version, found)
+        changes.outbox.record(_received(request, version, found))
     for tp, reason in found.reasons.items():
-        yield _log.info(
+        logger.info(
             "AlterPartition refused broker=%d partition=%s reason=%s", request.broker_id, tp, reason
         )
         result = found.results[tp]
@@ -69,18 +77,18 @@ def alter_partition(changes: StateChanges, request: AlterPartitionRequest) -> St
     # Who registers anew meanwhile is not let in: we may hear of it only after the write.
     newcomers = {tp: _newcomers(context, tp, asked) for tp, asked in found.writes.items()}
     plan = Plan(writes=found.writes, decisions=decisions, newcomers=newcomers)
-    outcomes = yield from changes.write_proposals(plan)
+    outcomes = await changes.write_proposals(plan)
     results.update({tp: for_version(result, version) for tp, result in outcomes.items()})
     # 4. Every broker is sent UpdateMetadata, then the leader its response.
-    yield from changes.metadata(context.live_or_shutting_down, found.requested)
+    await changes.metadata(context.live_or_shutting_down, found.requested)
     given = {tp: results[tp] for tp in found.requested}
-    yield Respond(respond(context, given, version, found))
+    answer(respond(context, given, version, found))
     # 5. What follows from the new ISRs.
     if found.renew:
-        yield from changes.renew_leader_epochs(found.renew)
+        await changes.renew_leader_epochs(found.renew)
     moving = [tp for tp in found.requested if tp in context.reassigning]
     written = [tp for tp in moving if isinstance(results[tp], LeaderAndIsr)]
-    yield from reassignment.complete_if_caught_up(changes, written)
+    await reassignment.complete_if_caught_up(changes, written)
 
 
 def _newcomers(context: Context, tp: TopicPartition, proposed: LeaderAndIsr) -> dict[int, int]:
@@ -89,15 +97,15 @@ def _newcomers(context: Context, tp: TopicPartition, proposed: LeaderAndIsr) -> 
     return {b: context.brokers[b].epoch for b in proposed.isr if b not in members}
 
 
-def _refuse(changes: StateChanges, request: AlterPartitionRequest, error: ErrorCode) -> Steps[None]:
+def _refuse(changes: StateChanges, request: AlterPartitionRequest, error: ErrorCode) -> None:
     known = changes.context.brokers.get(request.broker_id)
-    yield _log.info(
+    logger.info(
         "AlterPartition refused broker=%d broker_epoch=%d error=%s",
         request.broker_id,
         request.broker_epoch,
         error.name,
     )
-    yield Record(
+    changes.outbox.record(
         journaled.PartitionChangeRefused(
             broker=request.broker_id,
             broker_epoch=request.broker_epoch,
@@ -107,16 +115,16 @@ def _refuse(changes: StateChanges, request: AlterPartitionRequest, error: ErrorC
     )
 
 
-def _received(request: AlterPartitionRequest, version: int, found: Validation) -> Record:
-    """Record a request as a whole: what follows from it can be decided again."""
-    return Record(
-        journaled.PartitionChangeAsked(
-            broker=request.broker_id,
-            broker_epoch=request.broker_epoch,
-            version=version,
-            partitions={str(tp): found.proposals[tp] for tp in found.requested},
-            epochs={str(tp): given for tp, given in found.epochs.items()},
-        )
+def _received(
+    request: AlterPartitionRequest, version: int, found: Validation
+) -> journaled.PartitionChangeAsked:
+    """Return a request as a whole for the journal: what follows can be decided again."""
+    return journaled.PartitionChangeAsked(
+        broker=request.broker_id,
+        broker_epoch=request.broker_epoch,
+        version=version,
+        partitions={str(tp): found.proposals[tp] for tp in found.requested},
+        epochs={str(tp): given for tp, given in found.epochs.items()},
     )
 
 
@@ -144,9 +152,9 @@ def _decision(context: Context, tp: TopicPartition, found: Validation, version: 
     )
 
 
-def controlled_shutdown(
+async def controlled_shutdown(
     changes: StateChanges, request: ControlledShutdownRequest
-) -> Steps[ControlledShutdownResponse]:
+) -> ControlledShutdownResponse:
     """Move leadership away from a broker; name what it still leads afterwards."""
     context = changes.context
     broker_id = request.broker_id
@@ -154,16 +162,14 @@ def controlled_shutdown(
     if known is None:
         return ControlledShutdownResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
     if is_stale_broker_epoch(request.broker_epoch, known.epoch):
-        yield _log.info(
-            "controlled shutdown refused broker=%d reason=stale broker epoch", broker_id
-        )
-        yield Record(
+        logger.info("controlled shutdown refused broker=%d reason=stale broker epoch", broker_id)
+        changes.outbox.record(
             journaled.ShutdownRefused(
                 broker=broker_id, broker_epoch=request.broker_epoch, known_epoch=known.epoch
             )
         )
         return ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-    remaining = yield from shut_down(changes, broker_id)
+    remaining = await shut_down(changes, broker_id)
     return ControlledShutdownResponse(
         remaining_partitions=[
             ControlledShutdownResponse.RemainingPartition(
@@ -174,11 +180,11 @@ def controlled_shutdown(
     )
 
 
-def shut_down(changes: StateChanges, broker_id: int) -> Steps[list[TopicPartition]]:
+async def shut_down(changes: StateChanges, broker_id: int) -> list[TopicPartition]:
     """Elect other leaders, stop the broker's followers; return what it still leads."""
     context = changes.context
-    yield _log.info("controlled shutdown broker=%d", broker_id)
-    yield Record(journaled.ShutdownAsked(broker=broker_id))
+    logger.info("controlled shutdown broker=%d", broker_id)
+    changes.outbox.record(journaled.ShutdownAsked(broker=broker_id))
     context.shutting_down.add(broker_id)
     concerned = [
         tp
@@ -192,21 +198,33 @@ def shut_down(changes: StateChanges, broker_id: int) -> Steps[list[TopicPartitio
     # From the first broker's LeaderAndIsr to the last one's UpdateMetadata producers wait for all
     # partitions of a request.
     changes.small_requests = True
-    yield from changes.partitions(led, PartitionState.ONLINE, ElectionKind.CONTROLLED_SHUTDOWN)
+    await changes.partitions(led, PartitionState.ONLINE, ElectionKind.CONTROLLED_SHUTDOWN)
     # Kafka sends StopReplica before and again with this. The followers go on here until no ISR
     # names them: else producers would wait for them as long as the ISRs are being written.
-    yield from changes.replicas(
+    await changes.replicas(
         [PartitionReplica(tp, broker_id) for tp in followed], ReplicaState.OFFLINE
     )
     return context.led_by(broker_id)
 
 
-def on_isr_changes(
-    changes: StateChanges, partitions: Sequence[TopicPartition], states: States
-) -> Steps[None]:
+async def on_isr_changes(changes: StateChanges) -> None:
+    """Take the notifications of changed ISRs, and delete them."""
+    names = await changes.cluster.read_isr_changes()
+    if not names:
+        return
+    try:
+        await _take_isrs(changes, names)
+    finally:
+        await changes.cluster.delete_isr_changes(names)
+
+
+async def _take_isrs(changes: StateChanges, names: Sequence[str]) -> None:
     """Take ISRs that leaders of older versions wrote by themselves, and send them to everybody."""
     context = changes.context
-    yield Record(
+    changed = await changes.cluster.read_changed_partitions(names)
+    partitions = [tp for tp in changed if context.assignment(tp).replicas]
+    states = await changes.cluster.read_changed_states(partitions)
+    changes.outbox.record(
         journaled.IsrChangesNotified(
             partitions=[str(tp) for tp in partitions],
             states={str(tp): s.leader_and_isr for tp, s in states.items()},
@@ -215,6 +233,19 @@ def on_isr_changes(
     if not partitions:
         return
     context.leadership.update(states)
-    yield from changes.metadata(context.live_or_shutting_down, partitions)
+    await changes.metadata(context.live_or_shutting_down, partitions)
     moving = [tp for tp in partitions if tp in context.reassigning]
-    yield from reassignment.complete_if_caught_up(changes, moving)
+    await reassignment.complete_if_caught_up(changes, moving)
+
+
+async def allocate_producer_ids(
+    changes: StateChanges, request: AllocateProducerIdsRequest
+) -> AllocateProducerIdsResponse:
+    """Give a broker its next block of producer ids (KIP-730)."""
+    broker = changes.context.brokers.get(request.broker_id)
+    if broker is None:
+        return AllocateProducerIdsResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED)
+    if broker.epoch != request.broker_epoch:
+        return AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    first, last = await changes.cluster.allocate_producer_ids(request.broker_id)
+    return AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=last - first + 1)

@@ -10,42 +10,40 @@ begins to read here comes to the same order of everything.
 from collections.abc import Mapping, Sequence
 
 from ottla.controller.brokers import registrations
-from ottla.controller.effects import YIELD, EndSnapshot, RecordSnapshot, Steps, perform
-from ottla.controller.state_changes import StateChanges, slices
+from ottla.controller.found import Zxids
+from ottla.controller.state_changes import StateChanges
 from ottla.controller.states import PartitionReplica, ReplicaState
 from ottla.model.ids import TopicPartition, uuid_to_text
 from ottla.model.journal_schema import ClusterFacts, PartitionFacts, TopicFacts
+from ottla.model.steps import slices, yield_to_loop
 
 ELECTED = "elected"
 ROTATED = "the journal goes on from here"
 
 
-def take(
-    changes: StateChanges, reason: str, written_at: Mapping[TopicPartition, int] | None = None
-) -> Steps[None]:
-    """Write down all that is known. `written_at`: the zxid each state was last written at."""
+async def take(changes: StateChanges, reason: str, zxids: Zxids | None = None) -> None:
+    """Write down all that is known. `zxids`: when the states were written, if just read."""
     context, settings = changes.context, changes.settings
     offline = {b: [str(tp) for tp in tps] for b, tps in context.offline_dirs.items() if tps}
-    size = yield from perform(
-        RecordSnapshot(
-            "cluster",
-            ClusterFacts(
-                brokers=registrations(context.brokers.values()),
-                reason=reason,
-                shutting_down=tuple(sorted(context.shutting_down)),
-                offline_dirs=offline,
-                deleting=list(context.deleting),
-                whole=tuple(sorted(context.clean_brokers)),
-                voiding=tuple(sorted(context.voiding_brokers)),
-                unstated=tuple(sorted(context.unstated)),
-                deletion_started=sorted(context.deletion_started),
-                deletion_ineligible=sorted(context.deletion_ineligible),
-                reassigning=[str(tp) for tp in context.reassigning],
-                broker_epochs=dict(context.broker_epochs),
-                delete_topics=settings.delete_topics,
-                eligible_replicas=settings.eligible_replicas,
-            ),
-        )
+    size = changes.outbox.record_snapshot(
+        "cluster",
+        ClusterFacts(
+            brokers=registrations(context.brokers.values()),
+            registered=list(context.brokers.values()),
+            reason=reason,
+            shutting_down=tuple(sorted(context.shutting_down)),
+            offline_dirs=offline,
+            deleting=list(context.deleting),
+            whole=tuple(sorted(context.clean_brokers)),
+            voiding=tuple(sorted(context.voiding_brokers)),
+            unstated=tuple(sorted(context.unstated)),
+            deletion_started=sorted(context.deletion_started),
+            deletion_ineligible=sorted(context.deletion_ineligible),
+            reassigning=[str(tp) for tp in context.reassigning],
+            broker_epochs=dict(context.broker_epochs),
+            delete_topics=settings.delete_topics,
+            eligible_replicas=settings.eligible_replicas,
+        ),
     )
     former = _former_lives(changes)
     for topic in context.topics:
@@ -54,14 +52,20 @@ def take(
         partitions: Sequence[Sequence[TopicPartition]]
         partitions = list(slices(context.partitions_of(topic))) or [()]
         for some in partitions:
-            facts = {tp.partition: _partition_facts(changes, tp, written_at, former) for tp in some}
+            facts = {tp.partition: _partition_facts(changes, tp, zxids, former) for tp in some}
             for tp in some:
                 context.reorder(tp)
-            size += yield from perform(
-                RecordSnapshot("topic", TopicFacts(topic=topic, id=topic_id, partitions=facts))
+            size += changes.outbox.record_snapshot(
+                "topic",
+                TopicFacts(
+                    topic=topic,
+                    id=topic_id,
+                    partitions=facts,
+                    note=context.topic_id_notes.get(topic),
+                ),
             )
-            yield YIELD
-    yield EndSnapshot(size)
+            await yield_to_loop()
+    changes.outbox.end_snapshot(size)
 
 
 def _former_lives(changes: StateChanges) -> dict[TopicPartition, dict[int, int]]:
@@ -75,7 +79,7 @@ def _former_lives(changes: StateChanges) -> dict[TopicPartition, dict[int, int]]
 def _partition_facts(
     changes: StateChanges,
     tp: TopicPartition,
-    written_at: Mapping[TopicPartition, int] | None,
+    zxids: Zxids | None,
     former: Mapping[TopicPartition, Mapping[int, int]],
 ) -> PartitionFacts:
     context = changes.context
@@ -83,7 +87,8 @@ def _partition_facts(
     known = context.leadership.get(tp)
     state = None if known is None else known.leader_and_isr
     eligible = context.eligible.get(tp)
-    found = written_at is None
+    found = zxids is None
+    leaderless = state is not None and state.leader not in context.brokers
     return PartitionFacts(
         replicas=assignment.replicas,
         adding=assignment.adding,
@@ -98,7 +103,8 @@ def _partition_facts(
         eligible_at=-1 if eligible is None else eligible.partition_epoch,
         eligible_by=None if eligible is None else (eligible.min_isr, eligible.znode_version),
         state=context.partition_states[tp].value if found else None,
-        zxid=None if written_at is None else written_at.get(tp),
+        zxid=None if zxids is None else zxids.written.get(tp),
+        created=zxids.created.get(tp) if zxids is not None and leaderless else None,
         joined=tuple(sorted(context.joined.get(tp, ()))),
         former_lives=dict(former.get(tp, {})),
         replica_states=_replica_states(changes, tp) if found else {},

@@ -1,7 +1,6 @@
 """State change logger: the controller's lines of state-change.log.
 
-Who may call: `driver`. Invariants: written after the requests were queued, a slice of lines at a
-time.
+Invariants: written after the requests were queued, a slice of lines at a time.
 Kafka: the log statements of `ZkPartitionStateMachine`, `ZkReplicaStateMachine` and
 `AbstractControllerBrokerRequestBatch`.
 """
@@ -11,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from ottla.controller.batch import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Outgoing
 from ottla.controller.context import Context
-from ottla.controller.effects import Change
+from ottla.controller.journal import Change
 from ottla.controller.states import PartitionReplica, PartitionState
 from ottla.model.ids import TopicPartition
 from ottla.model.state_changes import TRACE, log_lines, logger, state_text

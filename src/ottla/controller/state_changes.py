@@ -14,83 +14,52 @@ before it lets the loop go on; `cause` is the id of the event that all of it bel
 Kafka: `ZkPartitionStateMachine` and `ZkReplicaStateMachine`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from ottla.controller.batch import RequestBatch
-from ottla.controller.context import Context
-from ottla.controller.effects import (
-    YIELD,
-    Change,
-    CheckController,
-    CreateStates,
-    Logger,
-    LogRefusals,
-    ReadStates,
-    ReadUncleanTopics,
-    Record,
-    RecordChanges,
-    Send,
-    States,
-    Steps,
-    UpdateStates,
-    perform,
-)
+from ottla.controller.cluster_state import ClusterState
+from ottla.controller.context import Context, Settings
 from ottla.controller.elections import ElectionKind
 from ottla.controller.eligibility import Eligibility
 from ottla.controller.eligible import record_behind
+from ottla.controller.found import States
+from ottla.controller.journal import CHANGES_A_LINE, Change
 from ottla.controller.leadership import (
-    FOR_ASSIGNMENT,
-    FOR_RETURNED_REPLICA,
     needs_unclean_config,
     plan_election,
     plan_epoch_bump,
     plan_isr_removal,
     plan_new,
 )
+from ottla.controller.outbox import Outbox
 from ottla.controller.plan import Decision, Failure, Plan
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.model import journal_schema as journaled
 from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, ReplicaAssignment
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
-from ottla.model.state_machine import Machine, State, Subject
+from ottla.model.rules import Rule
+from ottla.model.steps import SLICE, slices, yield_to_loop
+from ottla.model.transitions import Machine, State, Subject
 
-_log = Logger("state_changes")
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-SLICE = 200
 WRITE_SLICE = 2000
 """Partitions that are read, decided, written and sent together.
 
 A broker that led more is replaced in several steps, one after the other: with 1000 the last one of
 1,001 partitions was led 0.1 s after the others.
 """
-CHANGES_A_LINE = 1000
 MAX_CONFLICTS = 50
 """How often one partition may be decided once more because its znode kept changing."""
 
 Outcome = LeaderAndIsr | Failure
 Recipients = Mapping[TopicPartition, tuple[int, ...]]
-
-
-def slices(items: Sequence[T], size: int = SLICE) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """What a controller's procedures need to know of its broker's configuration."""
-
-    controller_id: int
-    listener: str
-    """The listener brokers use among themselves."""
-    delete_topics: bool = True
-    eligible_replicas: bool = False
-    """Whether replicas outside the ISR may be eligible to lead (adr/0007)."""
 
 
 class StateChanges:
@@ -100,11 +69,15 @@ class StateChanges:
         self,
         context: Context,
         settings: Settings,
+        cluster: ClusterState,
+        outbox: Outbox,
         eligibility: Eligibility,
         cause: int,
     ) -> None:
         self.context = context
         self.settings = settings
+        self.cluster = cluster
+        self.outbox = outbox
         self.eligibility = eligibility
         self.cause = cause
         self.states_just_read = False
@@ -122,21 +95,21 @@ class StateChanges:
     def batch(self) -> RequestBatch:
         return RequestBatch(self.context, self.settings.controller_id, self.settings.listener)
 
-    def send(self, batch: RequestBatch) -> Steps[None]:
+    async def send(self, batch: RequestBatch) -> None:
         """Queue a batch's requests; then write down what changed and was decided.
 
         Before, the eligible replicas: a leader that is sent a state looks for the state's record.
         """
-        yield from self.write_eligible()
-        yield Send(batch, *self.take_unrecorded())
+        await self.write_eligible()
+        await self.outbox.send(batch, *self.take_unrecorded())
 
-    def metadata(
+    async def metadata(
         self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()
-    ) -> Steps[None]:
+    ) -> None:
         """Send brokers UpdateMetadata: the live brokers, and the state of some partitions."""
         batch = self.batch()
         batch.metadata(brokers, partitions)
-        yield from self.send(batch)
+        await self.send(batch)
 
     def take_unrecorded(self) -> tuple[list[Change], list[tuple[Decision, str]]]:
         """Return what the journal does not have yet, and forget it."""
@@ -144,78 +117,79 @@ class StateChanges:
         self.changes, self.decisions = [], []
         return unrecorded
 
-    def write_eligible(self) -> Steps[None]:
+    def record_at_once(self) -> None:
+        """Write down what the journal does not have yet: the procedure failed."""
+        self.outbox.record_at_once(*self.take_unrecorded())
+
+    async def write_eligible(self) -> None:
         """Write who may lead besides the ISR, by the states written since."""
-        changed = yield from self.eligibility.write()
+        changed = await self.eligibility.write()
         if changed:
             partitions = {
                 str(tp): [] if record is None else [b for b, _ in record.broker_epochs]
                 for tp, record in changed.items()
             }
-            yield Record(journaled.EligibleChanged(partitions=partitions))
+            self.outbox.record(journaled.EligibleChanged(partitions=partitions))
 
     # --- partitions -------------------------------------------------------------------------
 
-    def partitions(
+    async def partitions(
         self,
         partitions: Sequence[TopicPartition],
         target: PartitionState,
         kind: ElectionKind | None = None,
         to_send: RequestBatch | None = None,
-    ) -> Steps[dict[TopicPartition, Outcome]]:
+    ) -> dict[TopicPartition, Outcome]:
         """Change partitions' states; ONLINE elects by `kind` where there was a leader before.
 
         `to_send` takes what brokers are to be sent, and the caller sends it; without one it is
         sent here. Return the outcome of each election (new partitions have none).
         """
         states = self.context.partition_states
-        legal = yield from self._legal(states, partitions, target)
+        legal = await self._legal(states, partitions, target)
         if not legal:
             return {}
         if target is not PartitionState.ONLINE:
             for some in slices(legal):
                 for tp in some:
                     self._change_partition(tp, target)
-                yield YIELD
-            yield RecordChanges(*self.take_unrecorded())
+                await yield_to_loop()
+            await self.outbox.record_changes(*self.take_unrecorded())
             return {}
         new = states.among(legal, PartitionState.NEW)
         rest = states.among(legal, PartitionState.ONLINE, PartitionState.OFFLINE)
         for some in slices(new, WRITE_SLICE):
-            yield from self._new_online(some, to_send)
+            await self._new_online(some, to_send)
         if not rest:
             return {}
         assert kind is not None, "an election is of a kind"
         outcomes: dict[TopicPartition, Outcome] = {}
         for some in slices(rest, WRITE_SLICE):
-            outcomes.update((yield from self._elect(some, kind, to_send)))
+            outcomes.update(await self._elect(some, kind, to_send))
         return outcomes
 
-    def online_where_possible(
+    async def online_where_possible(
         self, topic: str | None = None
-    ) -> Steps[dict[TopicPartition, Outcome]]:
+    ) -> dict[TopicPartition, Outcome]:
         """Try to give every new or offline partition a leader."""
         waiting = self.context.waiting_for_leader(topic)
-        outcomes = yield from self.partitions(waiting, PartitionState.ONLINE, ElectionKind.OFFLINE)
-        return outcomes
+        return await self.partitions(waiting, PartitionState.ONLINE, ElectionKind.OFFLINE)
 
-    def _new_online(
+    async def _new_online(
         self, partitions: Sequence[TopicPartition], to_send: RequestBatch | None
-    ) -> Steps[None]:
+    ) -> None:
         """Give new partitions their first leader and ISR."""
         context = self.context
         plan = Plan()
         for some in slices(partitions):
             plan.merge(plan_new(context, some))
-            yield YIELD
+            await yield_to_loop()
         batch = to_send or self.batch()
-        results = yield from perform(
-            CreateStates(
-                {
-                    tp: LeaderIsrAndControllerEpoch(state, context.epoch)
-                    for tp, state in plan.writes.items()
-                }
-            )
+        results = await self.cluster.create_states(
+            {
+                tp: LeaderIsrAndControllerEpoch(state, context.epoch)
+                for tp, state in plan.writes.items()
+            }
         )
         for some in slices(list(results)):
             for tp in some:
@@ -227,29 +201,29 @@ class StateChanges:
                 assignment = context.assignment(tp)
                 batch.lead_or_follow(state.leader_and_isr.isr, tp, state, assignment, is_new=True)
                 self._change_partition(tp, PartitionState.ONLINE)
-            yield YIELD
-        yield from self._note(plan)
+            await yield_to_loop()
+        self._note(plan)
         if to_send is None:
-            yield from self.send(batch)
+            await self.send(batch)
 
-    def _elect(
+    async def _elect(
         self,
         partitions: Sequence[TopicPartition],
         kind: ElectionKind,
         to_send: RequestBatch | None,
-    ) -> Steps[dict[TopicPartition, Outcome]]:
+    ) -> dict[TopicPartition, Outcome]:
         batch = to_send or self.batch()
 
-        def decide(remaining: Sequence[TopicPartition], read: States) -> Steps[Plan]:
-            unclean = yield from self._unclean_topics(remaining, read, kind)
-            beyond = yield from self.eligibility.look(remaining, read, kind, unclean)
+        async def decide(remaining: Sequence[TopicPartition], read: States) -> Plan:
+            unclean = await self._unclean_topics(remaining, read, kind)
+            beyond = await self.eligibility.look(remaining, read, kind, unclean)
             plan = Plan()
             for some in slices(remaining):
                 plan.merge(plan_election(self.context, kind, some, read, unclean, beyond))
-                yield YIELD
+                await yield_to_loop()
             return plan
 
-        outcomes, recipients = yield from self._read_decide_write(partitions, decide)
+        outcomes, recipients = await self._read_decide_write(partitions, decide)
         for some in slices(list(outcomes)):
             for tp in some:
                 if isinstance(outcomes[tp], Failure):
@@ -262,30 +236,29 @@ class StateChanges:
                     self.context.assignment(tp),
                     is_new=False,
                 )
-            yield YIELD
+            await yield_to_loop()
             if self.small_requests and to_send is None:
-                yield from self.send(batch)
+                await self.send(batch)
         if to_send is None:
-            yield from self.send(batch)
+            await self.send(batch)
         return outcomes
 
-    def _unclean_topics(
+    async def _unclean_topics(
         self, partitions: Sequence[TopicPartition], read: States, kind: ElectionKind
-    ) -> Steps[Mapping[str, bool]]:
+    ) -> Mapping[str, bool]:
         """Read which topics allow to leave the ISR, but only where it matters."""
         if kind is not ElectionKind.OFFLINE:
             return {}
         topics = needs_unclean_config(self.context, partitions, read)
         if not topics:
             return {}
-        unclean = yield from perform(ReadUncleanTopics(topics))
-        return unclean
+        return await self.cluster.read_unclean_topics(topics)
 
-    def bump_leader_epochs(
+    async def bump_leader_epochs(
         self, assignments: Mapping[TopicPartition, ReplicaAssignment]
-    ) -> Steps[None]:
+    ) -> None:
         """Raise partitions' leader epochs and send their replicas the new assignments."""
-        outcomes = yield from self._bump(list(assignments), FOR_ASSIGNMENT)
+        outcomes = await self._bump(list(assignments), Rule.EPOCH_FOR_ASSIGNMENT)
         batch = self.batch()
         for some in slices(list(assignments)):
             for tp in some:
@@ -294,49 +267,49 @@ class StateChanges:
                 assignment, state = assignments[tp], self.context.leadership[tp]
                 batch.lead_or_follow(assignment.original, tp, state, assignment, is_new=False)
                 batch.lead_or_follow(assignment.adding, tp, state, assignment, is_new=True)
-            yield YIELD
-        yield from self.send(batch)
+            await yield_to_loop()
+        await self.send(batch)
 
-    def renew_leader_epochs(self, partitions: Sequence[TopicPartition]) -> Steps[None]:
+    async def renew_leader_epochs(self, partitions: Sequence[TopicPartition]) -> None:
         """Raise leader epochs, so that nothing counts which leaders learned in the old ones."""
-        outcomes = yield from self._bump(partitions, FOR_RETURNED_REPLICA)
+        outcomes = await self._bump(partitions, Rule.EPOCH_FOR_RETURNED_REPLICA)
         batch = self.batch()
         for tp, outcome in outcomes.items():
             if not isinstance(outcome, Failure):
                 assignment, state = self.context.assignment(tp), self.context.leadership[tp]
                 batch.lead_or_follow(assignment.replicas, tp, state, assignment, is_new=False)
-        yield from self.send(batch)
+        await self.send(batch)
 
-    def _bump(
-        self, partitions: Sequence[TopicPartition], rule: str
-    ) -> Steps[dict[TopicPartition, Outcome]]:
+    async def _bump(
+        self, partitions: Sequence[TopicPartition], rule: Rule
+    ) -> dict[TopicPartition, Outcome]:
         """Raise partitions' leader epochs; nothing is sent yet."""
         if not partitions:
             return {}
 
-        def decide(remaining: Sequence[TopicPartition], read: States) -> Steps[Plan]:
+        async def decide(remaining: Sequence[TopicPartition], read: States) -> Plan:
             plan = Plan()
             for some in slices(remaining):
                 plan.merge(plan_epoch_bump(self.context, some, read, rule))
-                yield YIELD
+                await yield_to_loop()
             return plan
 
-        outcomes, _ = yield from self._read_decide_write(partitions, decide)
+        outcomes, _ = await self._read_decide_write(partitions, decide)
         return outcomes
 
     # --- replicas ---------------------------------------------------------------------------
 
-    def replicas(
+    async def replicas(
         self,
         replicas: Sequence[PartitionReplica],
         target: ReplicaState,
         to_send: RequestBatch | None = None,
-    ) -> Steps[None]:
+    ) -> None:
         """Change replicas' states, broker by broker, with one batch of requests.
 
         `to_send` takes these, and the caller sends it; without one they are sent here.
         """
-        legal = yield from self._legal(self.context.replica_states, replicas, target)
+        legal = await self._legal(self.context.replica_states, replicas, target)
         if not legal:
             return
         batch = to_send or self.batch()
@@ -344,27 +317,27 @@ class StateChanges:
         for some in slices(legal, CHANGES_A_LINE):
             for replica in some:
                 by_broker.setdefault(replica.broker, []).append(replica)
-            yield YIELD
+            await yield_to_loop()
         for broker, group in by_broker.items():
             if target is ReplicaState.OFFLINE:
                 for part in slices(group, SLICE if self.small_requests else WRITE_SLICE):
-                    yield from self._replicas_offline(broker, part, batch)
+                    await self._replicas_offline(broker, part, batch)
                     if self.small_requests:
-                        yield from self.send(batch)
+                        await self.send(batch)
                 continue
             for some in slices(group):
                 if target is ReplicaState.ONLINE:
-                    yield from self._replicas_online(broker, some, batch)
+                    self._replicas_online(broker, some, batch)
                 else:
                     for replica in some:
-                        yield from self._change_one(replica, target, batch)
-                yield YIELD
+                        self._change_one(replica, target, batch)
+                await yield_to_loop()
         if to_send is None:
-            yield from self.send(batch)
+            await self.send(batch)
 
     def _replicas_online(
         self, broker: int, replicas: Sequence[PartitionReplica], batch: RequestBatch
-    ) -> Steps[None]:
+    ) -> None:
         """Bring one broker's replicas online: what a failover does most."""
         context, machine, cause = self.context, self.context.replica_states, self.cause
         online = ReplicaState.ONLINE
@@ -376,13 +349,13 @@ class StateChanges:
             assignment = context.assignment(tp)
             if before is ReplicaState.NEW:
                 if broker not in assignment.replicas:
-                    yield _log.error("replica %s is not in the assignment %s", replica, assignment)
+                    logger.error("replica %s is not in the assignment %s", replica, assignment)
             elif (known := context.leadership.get(tp)) is not None:
                 sent.append((tp, known, assignment))
         if sent:
             batch.follow(broker, sent)
 
-    def send_new(self, replicas: Sequence[PartitionReplica]) -> Steps[None]:
+    async def send_new(self, replicas: Sequence[PartitionReplica]) -> None:
         """Send brokers once more what their new replicas are to follow; these stay new."""
         context, batch = self.context, self.batch()
         for some in slices(replicas):
@@ -390,18 +363,18 @@ class StateChanges:
                 known = context.leadership.get(tp)
                 if known is not None:
                     batch.lead_or_follow([broker], tp, known, context.assignment(tp), is_new=True)
-            yield YIELD
-        yield from self.send(batch)
+            await yield_to_loop()
+        await self.send(batch)
 
     def _change_one(
         self, replica: PartitionReplica, target: ReplicaState, batch: RequestBatch
-    ) -> Steps[None]:
+    ) -> None:
         context = self.context
         tp, broker = replica
         known = context.leadership.get(tp)
         if target is ReplicaState.NEW and known is not None:
             if known.leader_and_isr.leader == broker:
-                yield _log.error("replica %s leads its partition and cannot be new", replica)
+                logger.error("replica %s leads its partition and cannot be new", replica)
                 return
             batch.lead_or_follow([broker], tp, known, context.assignment(tp), is_new=True)
         elif target is ReplicaState.DELETION_STARTED:
@@ -420,23 +393,23 @@ class StateChanges:
             )
             context.replica_states.forget(replica)
 
-    def _replicas_offline(
+    async def _replicas_offline(
         self, broker: int, replicas: Sequence[PartitionReplica], batch: RequestBatch
-    ) -> Steps[None]:
+    ) -> None:
         """Stop one broker's replicas and take them out of the ISRs."""
         context = self.context
         for replica in replicas:
             batch.stop([broker], replica.partition, delete=False)
         known = [r.partition for r in replicas if r.partition in context.leadership]
 
-        def decide(remaining: Sequence[TopicPartition], read: States) -> Steps[Plan]:
+        async def decide(remaining: Sequence[TopicPartition], read: States) -> Plan:
             plan = Plan()
             for some in slices(remaining):
                 plan.merge(plan_isr_removal(context, broker, some, read))
-                yield YIELD
+                await yield_to_loop()
             return plan
 
-        outcomes, _ = yield from self._read_decide_write(known, decide)
+        outcomes, _ = await self._read_decide_write(known, decide)
         for some in slices(replicas):
             for replica in some:
                 tp = replica.partition
@@ -452,15 +425,15 @@ class StateChanges:
                             others, tp, context.leadership[tp], assignment, is_new=False
                         )
                     self._change_replica(replica, ReplicaState.OFFLINE)
-            yield YIELD
+            await yield_to_loop()
 
     # --- read, decide, write, settle --------------------------------------------------------
 
-    def _read_decide_write(
+    async def _read_decide_write(
         self,
         partitions: Sequence[TopicPartition],
-        decide: Callable[[Sequence[TopicPartition], States], Steps[Plan]],
-    ) -> Steps[tuple[dict[TopicPartition, Outcome], Recipients]]:
+        decide: Callable[[Sequence[TopicPartition], States], Awaitable[Plan]],
+    ) -> tuple[dict[TopicPartition, Outcome], Recipients]:
         """Return each partition's outcome and the brokers to send it to; update the context."""
         outcomes: dict[TopicPartition, Outcome] = {}
         recipients: dict[TopicPartition, tuple[int, ...]] = {}
@@ -469,21 +442,21 @@ class StateChanges:
             if not remaining:
                 break
             known = self.states_just_read and not attempt
-            read = self._known(remaining) if known else (yield from perform(ReadStates(remaining)))
-            plan = yield from decide(remaining, read)
+            read = self._known(remaining) if known else await self.cluster.read_states(remaining)
+            plan = await decide(remaining, read)
             recipients.update(plan.recipients)
             if not known:
-                yield from self._record_read(remaining, read, plan)
+                self._record_read(remaining, read, plan)
             for tp, state in plan.unchanged.items():
                 self.context.leadership[tp] = LeaderIsrAndControllerEpoch(state, self.context.epoch)
                 outcomes[tp] = state
             before = {tp: read[tp].leader_and_isr for tp in plan.writes}
-            written, remaining = yield from self._write(plan, before)
+            written, remaining = await self._write(plan, before)
             outcomes.update(written)
-            yield from self._note(plan, once_more=remaining)
+            self._note(plan, once_more=remaining)
             outcomes.update(plan.failures)
             if remaining:
-                yield _log.info(
+                logger.info(
                     "elections repeated partitions=%d reason=their states changed", len(remaining)
                 )
         for tp in remaining:
@@ -495,9 +468,7 @@ class StateChanges:
         leadership = self.context.leadership
         return {tp: leadership[tp] for tp in partitions if tp in leadership}
 
-    def _record_read(
-        self, partitions: Sequence[TopicPartition], read: States, plan: Plan
-    ) -> Steps[None]:
+    def _record_read(self, partitions: Sequence[TopicPartition], read: States, plan: Plan) -> None:
         """Record what was read and is neither in a decision nor what was known."""
         states: dict[str, tuple[int, LeaderAndIsr] | None] = {}
         for tp in partitions:
@@ -513,11 +484,11 @@ class StateChanges:
             ):
                 states[str(tp)] = (found.controller_epoch, found.leader_and_isr)
         if states:
-            yield Record(journaled.StatesRead(states=states))
+            self.outbox.record(journaled.StatesRead(states=states))
 
-    def _write(
+    async def _write(
         self, plan: Plan, before: Mapping[TopicPartition, LeaderAndIsr]
-    ) -> Steps[tuple[dict[TopicPartition, LeaderAndIsr], list[TopicPartition]]]:
+    ) -> tuple[dict[TopicPartition, LeaderAndIsr], list[TopicPartition]]:
         """Write a plan and settle what was written; return that, and what is to be tried again.
 
         What cannot be written becomes a failure of the plan.
@@ -527,11 +498,11 @@ class StateChanges:
             version = record_behind(self.context, tp, before[tp], planned)
             if version is not None:
                 records[tp] = version
-        result = yield from perform(UpdateStates(plan.writes, plan.newcomers, records))
+        result = await self.cluster.update_states(plan.writes, plan.newcomers, records)
         written: dict[TopicPartition, LeaderAndIsr] = {}
         for some in slices(list(result.finished.items())):
             if written:
-                yield YIELD
+                await yield_to_loop()
             for tp, state in some:
                 if isinstance(state, LeaderAndIsr):
                     written[tp] = state
@@ -540,13 +511,13 @@ class StateChanges:
                     plan.failures[tp] = Failure(str(state), error=state.code)
         return written, result.retry
 
-    def write_proposals(self, plan: Plan) -> Steps[dict[TopicPartition, LeaderAndIsr | ErrorCode]]:
+    async def write_proposals(self, plan: Plan) -> dict[TopicPartition, LeaderAndIsr | ErrorCode]:
         """Write what leaders propose, as decided from the context; return the new state or why not.
 
         A proposal is not tried again: its leader has to see the state that changed meanwhile.
         """
         before = {tp: self.context.leadership[tp].leader_and_isr for tp in plan.writes}
-        written, changed = yield from self._write(plan, before)
+        written, changed = await self._write(plan, before)
         results: dict[TopicPartition, LeaderAndIsr | ErrorCode] = {}
         for tp in [*(tp for tp in plan.writes if tp not in changed), *changed]:
             decision = plan.decisions[tp]
@@ -556,17 +527,15 @@ class StateChanges:
                 continue
             if tp in changed:
                 code = ErrorCode.INVALID_UPDATE_VERSION
-                yield _log.info(
+                logger.info(
                     "AlterPartition refused partition=%s reason=its znode has another version", tp
                 )
             elif plan.failures[tp].error is ErrorCode.INELIGIBLE_REPLICA:
                 code = ErrorCode.INELIGIBLE_REPLICA
-                yield _log.info(
-                    "AlterPartition refused partition=%s reason=%s", tp, plan.failures[tp]
-                )
+                logger.info("AlterPartition refused partition=%s reason=%s", tp, plan.failures[tp])
             else:
                 code = plan.failures[tp].error or ErrorCode.UNKNOWN_SERVER_ERROR
-                yield _log.error(
+                logger.error(
                     "AlterPartition not written partition=%s error=%s", tp, plan.failures[tp]
                 )
             results[tp] = code
@@ -582,7 +551,7 @@ class StateChanges:
         self.context.leadership[tp] = state
         return state
 
-    def _note(self, plan: Plan, once_more: Iterable[TopicPartition] = ()) -> Steps[None]:
+    def _note(self, plan: Plan, once_more: Iterable[TopicPartition] = ()) -> None:
         """Keep decisions for the journal and log what failed."""
         repeated = set(once_more)
         for tp, decision in plan.decisions.items():
@@ -593,9 +562,9 @@ class StateChanges:
             return
         undecided = {str(tp): str(f) for tp, f in plan.failures.items() if tp not in plan.decisions}
         if undecided:
-            yield Record(journaled.Undecided(reasons=undecided))
+            self.outbox.record(journaled.Undecided(reasons=undecided))
         some = [f"{tp} ({failure})" for tp, failure in list(plan.failures.items())[:5]]
-        yield _log.warning(
+        logger.warning(
             "elections failed controller_epoch=%d partitions=%d reasons=%s%s",
             self.context.epoch,
             len(plan.failures),
@@ -603,21 +572,21 @@ class StateChanges:
             " ..." if len(plan.failures) > len(some) else "",
         )
         if any(f.superseded for f in plan.failures.values()):
-            yield CheckController()
+            self.outbox.check_controller()
 
     # --- states -----------------------------------------------------------------------------
 
-    def _legal(
+    async def _legal(
         self, machine: Machine[Subject, State], subjects: Sequence[Subject], target: State
-    ) -> Steps[list[Subject]]:
+    ) -> list[Subject]:
         """Return those whose change is legal; log why the others' is not."""
         legal: list[Subject] = []
         for some in slices(subjects, CHANGES_A_LINE):
             good, refusals = machine.legal(some, target)
             legal += good
             if refusals:
-                yield LogRefusals(refusals)
-            yield YIELD
+                self.outbox.log_refusals(refusals)
+            await yield_to_loop()
         return legal
 
     def _change_partition(self, tp: TopicPartition, target: PartitionState) -> None:

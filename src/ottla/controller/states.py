@@ -16,8 +16,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from ottla.model.ids import TopicPartition
-from ottla.model.state_machine import Machine
-from ottla.model.transitions import TransitionTable
+from ottla.model.transitions import Machine, TransitionTable
 
 
 class PartitionState(Enum):

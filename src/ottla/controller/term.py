@@ -7,26 +7,30 @@ cancelled, its context is dropped whole. Kafka: the state of `KafkaController` b
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from ottla.controller import events as happened
 from ottla.controller.channels import Channels
-from ottla.controller.context import Context
+from ottla.controller.context import Context, Settings
 from ottla.controller.crash_detection import ALL, CRASH_DETECTION, CrashDetector
-from ottla.controller.driver import Driver, FetchLogEnds
+from ottla.controller.elections import LogEnd
 from ottla.controller.events import Event
 from ottla.controller.journal import Journal
-from ottla.controller.state_changes import Settings
 from ottla.model.cluster import BrokerInfo
 from ottla.model.config import BrokerConfig
+from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.zookeeper.store import Store
-from ottla.zookeeper.topic_ids import TopicIdNote
 from ottla.zookeeper.watches import WatchCallback, WatchEvent, WatchType
 
 KnownTopicIds = Callable[[], Mapping[str, AbstractSet[bytes]]]
 """Returns the ids that this broker knows each topic by: on its disks, else from a controller."""
+FetchLogEnds = Callable[
+    [Mapping[int, Sequence[TopicPartition]]],
+    Awaitable[Mapping[TopicPartition, Mapping[int, LogEnd]]],
+]
 
 
 @dataclass(slots=True)
@@ -50,21 +54,6 @@ class ControllerTerm:
     timers: list[asyncio.TimerHandle] = field(default_factory=list)
     resync_scheduled: set[int] = field(default_factory=set)
     """Brokers that failed at a request: each gets a full resync after a while."""
-    topic_id_notes: dict[str, TopicIdNote] = field(default_factory=dict)
-    """What /ottla/topic_ids says of the topics read so far, or is to say."""
-    unwritten_topic_id_notes: dict[str, None] = field(default_factory=dict)
-    driver: Driver = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.driver = Driver(
-            self.context,
-            self.settings,
-            self.store,
-            self.journal,
-            self.channels,
-            self,
-            self.fetch_log_ends,
-        )
 
     @property
     def fence(self) -> int:
@@ -88,6 +77,37 @@ class ControllerTerm:
     def min_isr_by_default(self) -> int:
         """Return what counts where a topic has no min.insync.replicas of its own."""
         return self.config.integer("min.insync.replicas")
+
+    async def find_cluster(
+        self,
+    ) -> tuple[list[str], list[str], list[BrokerInfo], list[str]]:
+        """Read notifications of ISRs and of log dirs, brokers and topics; watch all of it."""
+        store = self.store
+        return await asyncio.gather(
+            store.get_all_isr_change_notifications(self.watcher(happened.IsrChangesNotified())),
+            store.get_all_log_dir_event_notifications(self.watcher(happened.LogDirsFailed())),
+            store.get_all_brokers_in_cluster(self.watcher(happened.BrokersChanged())),
+            store.get_all_topics_in_cluster(self.watcher(happened.TopicsChanged())),
+        )
+
+    async def find_statements(
+        self, brokers: Sequence[BrokerInfo]
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
+        """Read what brokers say of their logs, and which topics have eligible replicas.
+
+        Return the brokers whose logs are whole, who void records, and who state nothing.
+        """
+        (whole, voiding), topics, stated = await asyncio.gather(
+            self.store.get_stated(brokers),
+            self.store.get_eligible_topics(),
+            asyncio.gather(*map(self.store.stated, brokers)),
+        )
+        unstated = [b.id for b, said in zip(brokers, stated, strict=True) if not said]
+        return tuple(sorted(whole)), tuple(sorted(voiding)), tuple(unstated), tuple(topics)
+
+    def check_controller(self) -> None:
+        """Look who the controller is, before anything else."""
+        self.post_first(happened.ControllerChanged())
 
     def watcher(self, event: Event, *types: WatchType) -> WatchCallback:
         """Return a watch callback that queues `event` (for these types alone, if given)."""

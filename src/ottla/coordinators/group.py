@@ -13,7 +13,7 @@ from ottla.coordinators.group_memory import GroupMemory, member_bytes, text_byte
 from ottla.coordinators.group_states import GROUP_TRANSITIONS, GroupState, check_group_transition
 from ottla.coordinators.offsets import GroupOffsets
 from ottla.coordinators.timers import Now
-from ottla.model.effects import Log, warning
+from ottla.model.effects import LogLine, warning
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import NO_TIMESTAMP
@@ -377,7 +377,7 @@ class Group:
             topics.update(subscription.topics)
         self.subscribed_topics = frozenset(topics)
 
-    def subscription_warning(self) -> Log | None:
+    def subscription_warning(self) -> LogLine | None:
         """Return a warning if the subscription of a member could not be decoded."""
         if self.subscription_error is None:
             return None

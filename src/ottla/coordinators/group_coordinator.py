@@ -64,7 +64,7 @@ from ottla.coordinators.results import (
 from ottla.coordinators.timers import CancelTimer, Now, SetTimer, Timers
 from ottla.log.producers import TRUSTED
 from ottla.model.config import BrokerConfig
-from ottla.model.effects import Log
+from ottla.model.effects import LogLine
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
 from ottla.model.ports import World
@@ -168,7 +168,7 @@ class _GroupLoader:
             yield
 
 
-def _logged(steps: Iterator[Log | None]) -> Iterator[None]:
+def _logged(steps: Iterator[LogLine | None]) -> Iterator[None]:
     """Write the warnings of a reader to the log."""
     for log in steps:
         if log is not None:
@@ -311,8 +311,8 @@ class GroupCoordinator:
                 self._timers.cancel(effect.key)
             case StoreGroup():
                 self._write(effect)
-            case Log(level, text):
-                logger.log(level, "%s", text)
+            case LogLine(level, text, values):
+                logger.log(level, text, *values)
 
     def _number(self, request: AwaitsResult[Any]) -> int:
         """Return the number by which the decider knows a new request."""

@@ -18,7 +18,7 @@ from ottla.coordinators.group_events import (
     TimerKey,
 )
 from ottla.coordinators.timers import CancelTimer, Now, SetTimer
-from ottla.model.effects import Log, info, warning
+from ottla.model.effects import LogLine, info, warning
 from ottla.model.errors import ErrorCode
 
 
@@ -57,7 +57,7 @@ class GroupEffects:
     def store(self, store: StoreGroup) -> None:
         self._effects.append(store)
 
-    def log(self, log: Log | None) -> None:
+    def log(self, log: LogLine | None) -> None:
         if log is not None:
             self._effects.append(log)
 

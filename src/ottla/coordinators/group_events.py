@@ -14,7 +14,7 @@ import msgspec
 
 from ottla.coordinators.group import Group, Member, Protocols
 from ottla.coordinators.timers import CancelTimer, SetTimer
-from ottla.model.effects import Log
+from ottla.model.effects import LogLine
 from ottla.model.errors import ErrorCode
 from ottla.model.protocol import NO_GENERATION
 
@@ -278,4 +278,4 @@ class StoreGroup(NamedTuple):
     replacement: StaticMemberReplacement | None = None
 
 
-Effect = Reply | StoreGroup | SetTimer[TimerKey] | CancelTimer[TimerKey] | Log
+Effect = Reply | StoreGroup | SetTimer[TimerKey] | CancelTimer[TimerKey] | LogLine

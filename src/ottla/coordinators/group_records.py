@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ottla.coordinators.group import Group, Member
 from ottla.coordinators.group_states import GroupState
 from ottla.coordinators.offsets import AppendedCommit, Commit
-from ottla.model.effects import Log, warning
+from ottla.model.effects import LogLine, warning
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.wire.batch_header import BatchHeader
@@ -147,7 +147,9 @@ class GroupRecordReader:
         self._in_transactions: dict[int, dict[bytes, _Raw]] = {}
         self._groups: dict[bytes, bytes] = {}
 
-    def read_batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[Log | None]:
+    def read_batch(
+        self, header: BatchHeader, records: Iterator[Record]
+    ) -> Iterator[LogLine | None]:
         """Read one batch in steps."""
         if header.is_control:
             self._end_transaction(header, records)
@@ -188,7 +190,7 @@ class GroupRecordReader:
                 if known is None or known.base_offset < raw.base_offset:
                     self._offsets[key] = raw
 
-    def build(self, found: dict[str, Group], wall_ms: int) -> Iterator[Log | None]:
+    def build(self, found: dict[str, Group], wall_ms: int) -> Iterator[LogLine | None]:
         """Put the groups with their offsets into `found`, in steps."""
         for key, raw in self._groups.items():
             try:
@@ -200,7 +202,7 @@ class GroupRecordReader:
             yield group.subscription_warning()
         for key, raw_offset in self._offsets.items():
             decoded = _read_offset(key, raw_offset)
-            if isinstance(decoded, Log):
+            if isinstance(decoded, LogLine):
                 yield decoded
                 continue
             name, tp, commit = decoded
@@ -209,7 +211,7 @@ class GroupRecordReader:
         for producer_id, waiting in self._in_transactions.items():
             for key, raw_offset in waiting.items():
                 decoded = _read_offset(key, raw_offset)
-                if isinstance(decoded, Log):
+                if isinstance(decoded, LogLine):
                     yield decoded
                     continue
                 name, tp, commit = decoded
@@ -230,7 +232,7 @@ def _prefixed(version: int, key: bytes) -> bytes:
     return version.to_bytes(2, "big") + key
 
 
-def _read_offset(key: bytes, raw: _Raw) -> tuple[str, TopicPartition, AppendedCommit] | Log:
+def _read_offset(key: bytes, raw: _Raw) -> tuple[str, TopicPartition, AppendedCommit] | LogLine:
     try:
         named = decode_versioned(OffsetCommitKey, _prefixed(OFFSET_KEY_VERSION, key))
         commit = read_commit(raw.value)

@@ -47,7 +47,7 @@ from ottla.coordinators.transaction_records import (
 from ottla.coordinators.transaction_states import TransactionState
 from ottla.coordinators.transactions import Shard, Transactions
 from ottla.model.config import BrokerConfig
-from ottla.model.effects import Log
+from ottla.model.effects import LogLine
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TRANSACTION_STATE_TOPIC, TopicPartition
 from ottla.model.ports import World
@@ -139,7 +139,7 @@ class _TransactionLoader:
         known = self._shard.transactions
         for key, raw in self._records.found.items():
             decoded = self._records.decode(key, raw)
-            if isinstance(decoded, Log):
+            if isinstance(decoded, LogLine):
                 logger.log(decoded.level, "%s", decoded.text)
             else:
                 known[decoded.transactional_id] = decoded
@@ -297,8 +297,8 @@ class TransactionCoordinator:
                 loop.call_later(min(delay_s, MAX_RETRY_S), self._retry, token)
             case SendMarkers():
                 self.markers.send(effect)
-            case Log(level, text):
-                logger.log(level, "%s", text)
+            case LogLine(level, text, values):
+                logger.log(level, text, *values)
 
     def _number(self, request: AwaitsResult[Any]) -> int:
         """Return the number by which the decider knows a new request."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from ottla.coordinators.transaction import Transition
-from ottla.model.effects import Log
+from ottla.model.effects import LogLine
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 
@@ -183,5 +183,11 @@ class SendMarkers(msgspec.Struct, frozen=True):
 
 
 Effect = (
-    Reply | AllocateProducerId | StoreTransaction | StoreTombstones | RetryLater | SendMarkers | Log
+    Reply
+    | AllocateProducerId
+    | StoreTransaction
+    | StoreTombstones
+    | RetryLater
+    | SendMarkers
+    | LogLine
 )

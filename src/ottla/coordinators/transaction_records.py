@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ottla.coordinators.transaction import Transaction, Transition
 from ottla.coordinators.transaction_states import TransactionState
-from ottla.model.effects import Log, warning
+from ottla.model.effects import LogLine, warning
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.wire.batch_header import BatchHeader
@@ -92,7 +92,7 @@ class TransactionRecordReader:
                 self._values[key] = record.value
 
     @staticmethod
-    def decode(key: bytes, raw: bytes) -> Transaction | Log:
+    def decode(key: bytes, raw: bytes) -> Transaction | LogLine:
         """Decode one record; return a warning if that cannot be done."""
         try:
             name = decode_versioned(TransactionLogKey, key).transactional_id

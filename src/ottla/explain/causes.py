@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla.controller.leadership import FOR_RETURNED_REPLICA
 from ottla.explain.cluster_state import ClusterState
 from ottla.explain.lines import Entry
 from ottla.model.journal_schema import (
@@ -30,6 +29,7 @@ from ottla.model.journal_schema import (
     ShutdownAsked,
 )
 from ottla.model.printable import plural
+from ottla.model.rules import Rule
 
 MAX_EVENTS = 16
 """Events of one cause that are remembered: an event handler records few."""
@@ -57,7 +57,7 @@ class Causes:
         if isinstance(line, DecisionLine) and line.election == "alter-partition":
             leads = line.before is not None and line.before.leader == line.broker
             return f"broker {line.broker}{', its leader,' if leads else ''} asked (AlterPartition)"
-        if isinstance(line, DecisionLine) and line.rule == FOR_RETURNED_REPLICA:
+        if isinstance(line, DecisionLine) and line.decided_by is Rule.EPOCH_FOR_RETURNED_REPLICA:
             return (
                 f"broker {line.before.leader if line.before else -1}, its leader, asked for an ISR"
             )

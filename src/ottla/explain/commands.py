@@ -6,6 +6,9 @@ skipped is said on stderr; exit code 1 where the response is no: an unknown part
 a difference. Imports what it needs when it runs.
 """
 
+import contextlib
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -101,8 +104,9 @@ def replay(
         say_damage(damage)
         return
     replayed = Replay()
-    damage = take_all(journals, last, replayed.take, replayed.lines_missing)
-    replayed.finish()
+    with _without_log_lines():
+        damage = take_all(journals, last, replayed.take, replayed.lines_missing)
+        replayed.finish()
     if structured(output):
         print_structured(output, differences_as_json(replayed, damage))
     else:
@@ -110,6 +114,20 @@ def replay(
     say_damage(damage)
     if replayed.differences:
         raise Exit(EXIT_DIFFERENT)
+
+
+@contextlib.contextmanager
+def _without_log_lines() -> Iterator[None]:
+    """Leave out what the controller's procedures log: nothing happens, they only run again."""
+    loggers = [logging.getLogger(name) for name in ("ottla.controller", "state.change.logger")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def journals_of(

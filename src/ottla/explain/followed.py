@@ -1,19 +1,18 @@
 """Followed: a controller's context, as a snapshot in its journal has it and procedures change it.
 
-A decider. Who may call: `procedures`. Invariants: it is the controller's own context, in its own
+A decider. Invariants: it is the controller's own context, in its own
 order, so that a procedure that is run again iterates as it did the first time.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from ottla.controller import failover
 from ottla.controller.context import Context
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.explain.lines import Entry
-from ottla.explain.starts import Procedure, broker_of, start_of_failover
+from ottla.explain.replayed_term import eligible_of
 from ottla.model import journal_schema as journaled
-from ottla.model.cluster import Eligible, LeaderAndIsr, LeaderIsrAndControllerEpoch, TopicInfo
+from ottla.model.cluster import BrokerInfo, LeaderAndIsr, LeaderIsrAndControllerEpoch, TopicInfo
 from ottla.model.ids import ZERO_UUID, TopicPartition, uuid_from_text
 
 _PARTITION_STATES = {state.value: state for state in PartitionState}
@@ -22,10 +21,9 @@ _REPLICA_STATES = {state.value: state for state in ReplicaState}
 
 @dataclass(slots=True)
 class Followed:
-    """The context of a term; `written_at` is what a controller failover read beside it."""
+    """The context of a term."""
 
     context: Context
-    written_at: dict[TopicPartition, int] = field(default_factory=dict)
     loaded: bool = False
     """Whether the snapshot is complete; later ones only put the context into their order."""
 
@@ -33,7 +31,7 @@ class Followed:
     def begin(epoch: int, facts: journaled.ClusterFacts) -> "Followed":
         """Take a snapshot's part about brokers."""
         context = Context(epoch)
-        context.set_brokers(map(broker_of, facts.brokers))
+        context.set_brokers(facts.registered or ())
         context.shutting_down = set(facts.shutting_down)
         context.offline_dirs = {
             broker: {journaled.partition_of(tp) for tp in tps}
@@ -60,6 +58,8 @@ class Followed:
         assignment = {number: found.assignment for number, found in facts.partitions.items()}
         known_id = None if topic_id == ZERO_UUID else topic_id
         context.add_topic(TopicInfo(facts.topic, known_id, assignment))
+        if facts.note is not None:
+            context.topic_id_notes[facts.topic] = facts.note
         for number, found in facts.partitions.items():
             self._take_partition(TopicPartition(facts.topic, number), found, topic_id)
 
@@ -70,13 +70,9 @@ class Followed:
         state = found.leadership
         if state is not None:
             context.leadership[tp] = LeaderIsrAndControllerEpoch(state, found.controller_epoch)
-        if found.zxid is not None:
-            self.written_at[tp] = found.zxid
-        if found.eligible_by is not None:
-            min_isr, version = found.eligible_by[:2]
-            context.eligible[tp] = Eligible(
-                topic_id, found.eligible_at, min_isr, found.eligible, version
-            )
+        eligible = eligible_of(found, topic_id)
+        if eligible is not None:
+            context.eligible[tp] = eligible
         if found.joined:
             context.joined[tp] = set(found.joined)
         for broker, epoch in found.former_lives.items():
@@ -94,10 +90,6 @@ class Followed:
         else:
             self.context.replica_states.begin(replica, _REPLICA_STATES[name])
 
-    def failover(self, lines: Sequence[Entry]) -> Procedure:
-        """Return the procedure of a controller failover, whose lines these are."""
-        return start_of_failover(failover.on_controller_failover, self.written_at, lines)
-
     # --- what lines say, where a procedure would do something else --------------------------
 
     def follow(self, lines: Sequence[Entry]) -> None:
@@ -110,11 +102,18 @@ class Followed:
             elif isinstance(line, journaled.DecisionLine):
                 self._follow_decision(line)
             elif isinstance(facts, journaled.BrokersChanged):
-                self.context.set_brokers(map(broker_of, facts.present))
+                self._follow_brokers(facts)
             elif isinstance(facts, journaled.ReassignmentStep):
                 self._follow_step(facts)
             elif isinstance(facts, journaled.TopicDeleted):
                 self.context.remove_topic(facts.topic)
+
+    def _follow_brokers(self, facts: journaled.BrokersChanged) -> None:
+        known = self.context.brokers
+        self.context.set_brokers(
+            known[b] if b in known and known[b].epoch == epoch else BrokerInfo(b, (), rack, epoch)
+            for b, epoch, rack in facts.present
+        )
 
     def _follow_change(self, subject: str, after: str) -> None:
         partition, on, broker = subject.rpartition(" on ")

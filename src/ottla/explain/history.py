@@ -30,6 +30,7 @@ from ottla.model.journal_schema import (
     TopicsChanged,
     partition_of,
 )
+from ottla.model.rules import words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +224,7 @@ class PartitionHistory:
             how,
             () if decided is None else decided.rejected,
             "" if decided is None else decided.election,
-            "" if decided is None else decided.rule,
+            "" if decided is None else words_of(decided.rule),
             "" if decided is None else decided.outcome,
         )
         self.entries.append(added)

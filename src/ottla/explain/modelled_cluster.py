@@ -32,6 +32,7 @@ from ottla.model.cluster import (
     ReplicaAssignment,
 )
 from ottla.model.ids import TopicPartition
+from ottla.model.rules import rule_named
 
 
 class Facts(NamedTuple):
@@ -234,7 +235,8 @@ class ModelledCluster:
 
     def _write(self, plan: Plan) -> None:
         for tp, decision in plan.decisions.items():
-            if decision.rule.startswith("unclean") and decision.before and decision.after:
+            rule = rule_named(decision.rule)
+            if rule is not None and rule.unclean and decision.before and decision.after:
                 isr, leader = decision.before.isr, decision.after.leader
                 self._unclean += [(alike, isr, leader) for alike in self._alike[tp]]
         for tp, state in plan.writes.items():

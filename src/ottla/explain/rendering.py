@@ -13,8 +13,8 @@ from ottla.admin.output import print_table, say
 from ottla.explain.cluster_state import ClusterState, Part
 from ottla.explain.history import HistoryEntry, PartitionHistory
 from ottla.explain.journals import Damage
-from ottla.explain.procedures import FAILS
 from ottla.explain.replay import Replay
+from ottla.explain.replayed_term import FAILS
 from ottla.explain.timestamps import time_text
 from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import OttlaError

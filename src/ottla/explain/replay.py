@@ -20,8 +20,6 @@ from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind
 from ottla.controller.isr_changes import EPOCHS_FROM, TOPIC_IDS_FROM, rule_of, validate
 from ottla.controller.leadership import (
-    EPOCH_RULES,
-    FOR_ASSIGNMENT,
     BeyondIsr,
     plan_election,
     plan_epoch_bump,
@@ -38,8 +36,9 @@ from ottla.controller.states import (
     ReplicaState,
 )
 from ottla.explain.lines import Entry
-from ottla.explain.procedures import Procedures, failure
-from ottla.explain.rules import PASSED
+from ottla.explain.procedures import Procedures
+from ottla.explain.replayed_term import failure
+from ottla.explain.rules import REQUESTED
 from ottla.model.cluster import (
     BrokerInfo,
     Eligible,
@@ -65,6 +64,7 @@ from ottla.model.journal_schema import (
     partition_of,
 )
 from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
+from ottla.model.rules import Rule, words_of
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
 
 _KINDS = {kind.value for kind in ElectionKind}
@@ -248,7 +248,7 @@ def _elected(entry: Entry) -> str:
     elif line.election == "isr-removal":
         plan = plan_isr_removal(context, -1 if line.broker is None else line.broker, [tp], read)
     elif line.election == "epoch":
-        rule = line.rule if line.rule in EPOCH_RULES else FOR_ASSIGNMENT
+        rule = line.decided_by or Rule.EPOCH_FOR_ASSIGNMENT
         plan = plan_epoch_bump(context, [tp], read, rule)
     else:
         kind = ElectionKind(line.election)
@@ -266,7 +266,7 @@ def _elected(entry: Entry) -> str:
 def _outcome(rule: str, after: LeaderAndIsr | None, rejected: tuple[tuple[int, str], ...]) -> str:
     others = "; ".join(f"not {broker} ({why})" for broker, why in rejected)
     state = "no leader" if after is None else _state(after)
-    return f"{rule}: {state}" + (f"; {others}" if others else "")
+    return f"{words_of(rule)}: {state}" + (f"; {others}" if others else "")
 
 
 def _state(state: LeaderAndIsr) -> str:
@@ -279,8 +279,8 @@ def _state(state: LeaderAndIsr) -> str:
 
 def _journaled_answer(line: DecisionLine) -> str:
     """Return what the rules said, apart from what became of the write."""
-    if line.written or line.rule.startswith(PASSED):
-        return f"{line.rule}: written"
+    if line.written or line.decided_by in REQUESTED:
+        return f"{words_of(line.rule)}: written"
     return f"{line.rule}: {line.outcome.removeprefix('refused: ')}"
 
 
@@ -302,7 +302,7 @@ def _respond(entry: Entry) -> str:
     if tp in verdict.writes:
         before = None if line.before is None else line.before
         rule = rule_of(before, verdict.writes[tp])
-        return f"{rule}: written"
+        return f"{words_of(rule)}: written"
     response = verdict.results[tp]
     name = response.name if isinstance(response, ErrorCode) else "as it is"
     return f"{verdict.reasons.get(tp, 'asked before')}: {name}"

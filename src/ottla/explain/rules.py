@@ -6,24 +6,23 @@ this version does not know is named as it is written.
 
 from collections.abc import Callable, Mapping
 
-from ottla.model.journal_schema import (
-    DecisionLine,
-)
+from ottla.model.journal_schema import DecisionLine
+from ottla.model.rules import Rule, words_of
 
 
 def in_words(line: DecisionLine) -> str:
     """Say why a decision came out as it did."""
-    words = (_NO_LEADER if line.after is None else _RULES).get(line.rule)
-    text = line.rule if words is None else words(line)
+    words = _RULES.get(line.decided_by)
+    text = words_of(line.rule) if words is None else words(line)
     if line.election == "alter-partition":
         text = _asked(line, text)
     elif line.outcome != "written":
-        text += f" [{line.outcome}]" if line.outcome != f"failed: {line.rule}" else ""
+        text += f" [{line.outcome}]" if line.outcome != f"failed: {words_of(line.rule)}" else ""
     return text
 
 
-PASSED = ("leader requests: ", "leader asks")
-"""How the rules of proposals begin that were to be written; the second in older journals."""
+REQUESTED = frozenset({Rule.ISR_EXPANDS, Rule.ISR_SHRINKS, Rule.RECOVERED})
+"""The rules of proposals that were to be written."""
 
 
 def rejected_in_words(rejected: tuple[tuple[int, str], ...]) -> str:
@@ -36,9 +35,9 @@ def rejected_in_words(rejected: tuple[tuple[int, str], ...]) -> str:
 def _asked(line: DecisionLine, rule: str) -> str:
     proposed = [] if line.asked is None else list(line.asked.isr)
     if line.outcome == "written":
-        return f"{rule.removeprefix('leader requests: ')} to {proposed}"
+        return f"{rule.partition(': ')[2] or rule} to {proposed}"
     refusal = line.outcome.removeprefix("refused: ")
-    if rule.startswith(PASSED):
+    if line.decided_by in REQUESTED:
         ineligible = refusal == "INELIGIBLE_REPLICA"
         why = "a newcomer registered anew" if ineligible else "the state znode has another version"
         return f"ISR {proposed} refused with {refusal}: {why}"
@@ -81,60 +80,59 @@ def _lost(line: DecisionLine) -> str:
     return f"lost: {', '.join(lost)}" if lost else "no record is known to be lost"
 
 
-_RULES: Mapping[str, Callable[[DecisionLine], str]] = {
-    "first live replica": _new,
-    "first live ISR member": lambda d: (
+_RULES: Mapping[Rule | None, Callable[[DecisionLine], str]] = {
+    Rule.FIRST_LIVE_REPLICA: _new,
+    Rule.FIRST_LIVE_ISR_MEMBER: lambda d: (
         f"{_leader(d)} is the first live member of the ISR in the order of assignment "
         f"{list(d.replicas)}"
     ),
-    "unclean: first live replica": lambda d: (
+    Rule.UNCLEAN_FIRST_LIVE_REPLICA: lambda d: (
         f"no member of the ISR {_isr(d)} lives and unclean elections are allowed: {_leader(d)} is "
         f"the first live replica of {list(d.replicas)}; {_lost(d)}"
     ),
-    "unclean: longest log": lambda d: (
+    Rule.UNCLEAN_LONGEST_LOG: lambda d: (
         f"no member of the ISR {_isr(d)} lives and unclean elections are allowed: {_leader(d)} has "
         f"the longest log{_ends(d)}; {_lost(d)}"
     ),
-    "first live eligible replica": lambda d: (
+    Rule.FIRST_LIVE_ELIGIBLE_REPLICA: lambda d: (
         f"no member of the ISR {_isr(d)} lives with what it had, but {_leader(d)} left it below "
         "min.insync.replicas: it has every acknowledged record"
     ),
-    "first live ISR member of the target": lambda d: (
+    Rule.FIRST_LIVE_ISR_MEMBER_OF_TARGET: lambda d: (
         f"{_leader(d)} is the first live member of the ISR among the target replicas "
         f"{list(d.assignment.target)}"
     ),
-    "preferred replica": lambda d: f"{_leader(d)} is the preferred replica, lives and is in sync",
-    "first live ISR member that stays": lambda d: (
+    Rule.PREFERRED_REPLICA: lambda d: (
+        f"{_leader(d)} is the preferred replica, lives and is in sync"
+    ),
+    Rule.FIRST_LIVE_ISR_MEMBER_THAT_STAYS: lambda d: (
         f"{_leader(d)} is the first live member of the ISR in the order of assignment "
         f"{list(d.replicas)} that is not shutting down"
     ),
-    "offline replica leaves the ISR": lambda d: f"{_offline(d)} and leaves the ISR",
-    "last ISR member stays in the ISR": lambda d: (
+    Rule.OFFLINE_REPLICA_LEAVES_ISR: lambda d: f"{_offline(d)} and leaves the ISR",
+    Rule.LAST_ISR_MEMBER_STAYS: lambda d: (
         f"{_offline(d)}; as the last member it stays in the ISR: it alone has every acknowledged "
         "record"
     ),
-    "new leader epoch for a new assignment": lambda d: (
+    Rule.EPOCH_FOR_ASSIGNMENT: lambda d: (
         f"a new leader epoch goes to the replicas of the assignment {list(d.replicas)}"
     ),
-    "new leader epoch: a replica died since the last ISR change": lambda _: (
+    Rule.EPOCH_FOR_RETURNED_REPLICA: lambda _: (
         "a new leader epoch: the leader asked for a replica that has died since, and did not say "
         "by which of its lives"
     ),
-}
-
-_NO_LEADER: Mapping[str, Callable[[DecisionLine], str]] = {
-    "no live replica": lambda d: f"none of the replicas {list(d.replicas)} lives: no leader",
-    "no live ISR member": lambda d: (
+    Rule.NO_LIVE_REPLICA: lambda d: f"none of the replicas {list(d.replicas)} lives: no leader",
+    Rule.NO_LIVE_ISR_MEMBER: lambda d: (
         f"no member of the ISR {_isr(d)} lives, and unclean elections are not allowed: no leader"
     ),
-    "no live ISR member, nor an eligible replica": lambda d: (
+    Rule.NO_LIVE_ISR_MEMBER_NOR_ELIGIBLE: lambda d: (
         f"no member of the ISR {_isr(d)} lives with what it had, and of those who have every "
         f"acknowledged record, {list(d.eligible)}, none lives: no leader until one of them does"
     ),
-    "no live ISR member among the target replicas": lambda d: (
+    Rule.NO_LIVE_ISR_MEMBER_OF_TARGET: lambda d: (
         f"none of the target replicas {list(d.assignment.target)} is live and in sync"
     ),
-    "no live ISR member that is not shutting down": lambda d: (
+    Rule.NO_LIVE_ISR_MEMBER_THAT_STAYS: lambda d: (
         f"no other member of the ISR {_isr(d)} could lead: the leader stays until it is gone"
     ),
 }

@@ -43,7 +43,6 @@ from ottla.model.journal_schema import (
 MOST_CHANGES = 200_000
 MOST_EVENTS = 2_000
 OFFLINE = "OfflinePartition"
-UNCLEAN = "unclean:"
 UP, SHUTTING_DOWN, DOWN = "up", "shutting down", "down"
 
 
@@ -141,7 +140,12 @@ class Timeline:
             self._brokers(found=isinstance(facts, ClusterFacts))
         for tp in self._touched(entry):
             self._look(tp, entry)
-        if isinstance(line, DecisionLine) and line.written and line.rule.startswith(UNCLEAN):
+        if (
+            isinstance(line, DecisionLine)
+            and line.written
+            and line.decided_by is not None
+            and line.decided_by.unclean
+        ):
             leader = "-" if line.after is None else line.after.leader
             self._say(
                 f"unclean election of {line.partition}: broker {leader} leads",

@@ -4,11 +4,13 @@ Who may call: everyone; all are frozen values. Kafka: `Broker`, `EndPoint`,
 `LeaderAndIsr`, `LeaderIsrAndControllerEpoch` and `ReplicaAssignment`.
 """
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from ottla.model.errors import OttlaError
 from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
 from ottla.model.ports import address_text
 
@@ -149,3 +151,24 @@ class TopicInfo(msgspec.Struct, frozen=True):
     name: str
     topic_id: bytes | None
     assignment: dict[int, ReplicaAssignment]
+
+
+class TopicIdNote(msgspec.Struct, frozen=True):
+    """The id of the topic whose znode was created at `czxid`."""
+
+    topic_id: bytes
+    czxid: int
+    by_creation: bool
+    """whether the topic had this id from its creation on; else it may have been given later"""
+
+
+@dataclass(slots=True)
+class UpdateResult:
+    """The result of an update of partition states.
+
+    `finished` holds the new state (with its new partition epoch) or the error; `retry` names
+    those whose znode had another version: read them again and decide again.
+    """
+
+    finished: dict[TopicPartition, LeaderAndIsr | OttlaError] = field(default_factory=dict)
+    retry: list[TopicPartition] = field(default_factory=list)

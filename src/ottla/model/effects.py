@@ -1,7 +1,7 @@
 """The effect that deciders of every room return: a log line as a value.
 
-Deciders return `Log`, and the code around them, which has a logger, writes it. So a decision does
-not depend on the level of a logger, and a test can compare its lines.
+Deciders return `LogLine`, and the code around them, which has a logger, writes it. So a decision
+does not depend on the level of a logger, and a test can compare its lines.
 """
 
 from enum import IntEnum
@@ -17,16 +17,17 @@ class LogLevel(IntEnum):
     ERROR = 40
 
 
-class Log(NamedTuple):
-    """Write this line to the log; `text` is complete, without a format to fill in."""
+class LogLine(NamedTuple):
+    """Write this line to the log, in the form of `logging`: `values` fill in `text`, if any."""
 
     level: LogLevel
     text: str
+    values: tuple[object, ...] = ()
 
 
-def info(text: str) -> Log:
-    return Log(LogLevel.INFO, text)
+def info(text: str) -> LogLine:
+    return LogLine(LogLevel.INFO, text)
 
 
-def warning(text: str) -> Log:
-    return Log(LogLevel.WARNING, text)
+def warning(text: str) -> LogLine:
+    return LogLine(LogLevel.WARNING, text)

@@ -8,8 +8,8 @@ reader ignores unknown events and unknown keys, so keys may be added and none ma
 meaning; a key that is left out has its default.
 
 An event's class carries the event's name. The procedures' inputs are the events together with the
-`EffectPerformed` records: what an effect of a procedure (see `effects`) was answered. From these
-`ottla replay --diff` runs whole procedures again.
+`EffectPerformed` records: what was read or written (`controller.cluster_state`) and what came of
+it. From these `ottla replay --diff` runs whole terms again.
 """
 
 import re
@@ -18,8 +18,9 @@ from typing import Any
 
 import msgspec
 
-from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
+from ottla.model.cluster import BrokerInfo, LeaderAndIsr, ReplicaAssignment, TopicIdNote
 from ottla.model.ids import TopicPartition
+from ottla.model.rules import Rule, rule_named
 
 JOURNAL_NAME = "ottla-controller-journal.jsonl"
 """The file's name, in the first log directory of each broker."""
@@ -85,6 +86,7 @@ class DecisionLine(Line, frozen=True, kw_only=True, tag="decision", omit_default
     partition: str
     election: str
     rule: str
+    """The value of a `Rule`, or why a leader's proposal was refused."""
     before: LeaderAndIsr | None
     after: LeaderAndIsr | None
     replicas: Replicas
@@ -106,6 +108,10 @@ class DecisionLine(Line, frozen=True, kw_only=True, tag="decision", omit_default
     @property
     def assignment(self) -> ReplicaAssignment:
         return ReplicaAssignment(self.replicas, self.adding, self.removing)
+
+    @property
+    def decided_by(self) -> Rule | None:
+        return rule_named(self.rule)
 
     @property
     def written(self) -> bool:
@@ -455,9 +461,9 @@ class Undecided(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EffectPerformed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """An effect of a procedure (see `effects`), and its result or its error.
+    """A read or write of the controller (`controller.cluster_state`), its result or its error.
 
-    Effects whose results are in other lines are recorded only where they failed.
+    Those whose results are in other lines are recorded only where they failed.
     """
 
     effect: str
@@ -504,6 +510,9 @@ class ClusterFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     delete_topics: bool | None = None
     """Settings of the procedures; None in journals that do not hold the procedures' inputs."""
     eligible_replicas: bool = False
+    registered: list[BrokerInfo] | None = None
+    """The registrations as a whole; None in journals in which only procedures are recorded and not
+    all that their callers read and write."""
 
 
 class PartitionFacts(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -520,6 +529,8 @@ class PartitionFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     recovery_state: int = 0
     state: str | None = None
     zxid: int | None = None
+    created: int | None = None
+    """The zxid at which the state was created, as a failover read it, where the leader is gone."""
     eligible: tuple[tuple[int, int], ...] = ()
     eligible_at: int = -1
     eligible_by: tuple[int, ...] | None = None
@@ -550,6 +561,8 @@ class TopicFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     topic: str
     id: str
     partitions: dict[int, PartitionFacts]
+    note: TopicIdNote | None = None
+    """What /ottla/topic_ids says of the topic, or is to say."""
 
 
 EVENTS: Mapping[str, type[Event]] = {kind.__name__: kind for kind in Event.__subclasses__()}

@@ -4,11 +4,15 @@ Who may call: whatever runs such a generator. A `for` loop loses a generator's r
 keep it.
 """
 
-from collections.abc import Generator, Iterator
+import types
+from collections.abc import Generator, Iterator, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 Y = TypeVar("Y")
+
+SLICE = 200
+"""Subjects, such as partitions, that one step of long work takes."""
 
 
 class Driven(Generic[Y, T]):
@@ -30,3 +34,18 @@ def drain(steps: Generator[object, None, T]) -> T:
     for _ in driven:
         pass
     return driven.result
+
+
+@types.coroutine
+def yield_to_loop() -> Generator[None, None, None]:
+    """Let everything else that is ready run now: `asyncio.sleep(0)`, without its two coroutines.
+
+    For places where the yield must not depend on a clock, so that a simulated run can be repeated.
+    """
+    yield
+
+
+def slices(items: Sequence[T], size: int = SLICE) -> Iterator[Sequence[T]]:
+    """Yield `items` in sequences of at most `size`."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

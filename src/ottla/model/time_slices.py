@@ -10,11 +10,11 @@ one on the event loop, `steps.drain` runs one in a single call.
 
 import asyncio
 import contextlib
-import types
 from collections.abc import Generator, Iterable
 from typing import Generic, TypeVar
 
 from ottla.model.ports import Clock
+from ottla.model.steps import yield_to_loop as yield_to_loop  # noqa: PLC0414 - kept for its many users
 
 T = TypeVar("T")
 
@@ -85,15 +85,6 @@ async def run_in_time_slices(steps: Generator[object, None, T], clock: Clock) ->
             result: T = end.value
             return result
         await time_slice.checkpoint()
-
-
-@types.coroutine
-def yield_to_loop() -> Generator[None, None, None]:
-    """Let everything else that is ready run now: `asyncio.sleep(0)`, without its two coroutines.
-
-    For places where the yield must not depend on a clock, so that a simulated run can be repeated.
-    """
-    yield
 
 
 async def wait_at_most(event: asyncio.Event, seconds: float | None) -> None:

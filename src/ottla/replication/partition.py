@@ -28,6 +28,7 @@ from typing import Protocol
 from ottla.log.log import AppendInfo, Log
 from ottla.log.producers import TRUSTED
 from ottla.model.cluster import LeaderAndIsr, LeadershipUpdate
+from ottla.model.effects import LogLine
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import NO_EPOCH, TopicPartition
 from ottla.replication.fetch_session import FetchEntry
@@ -39,7 +40,6 @@ from ottla.replication.partition_state import (
     FailProduces,
     HostedPartitionState,
     LogFacts,
-    LogLine,
     NotifyFollowers,
     ProposeIsr,
     ProveIsr,
@@ -235,7 +235,7 @@ class Partition:
             if isinstance(effect, AdvanceHighWatermark):
                 self._advance_high_watermark(effect.offset)
             elif isinstance(effect, LogLine):
-                logger.log(effect.level.value, effect.text, *effect.values)
+                logger.log(effect.level, effect.text, *effect.values)
             elif isinstance(effect, WakeFetches):
                 self._wake_fetches()
             elif isinstance(effect, FailProduces):

@@ -21,10 +21,10 @@ Kafka: `Partition` and `PartitionState` (`CommittedPartitionState`, `PendingPart
 """
 
 from collections.abc import Container, Sequence
-from enum import Enum
 from typing import NamedTuple
 
 from ottla.model.cluster import LeaderAndIsr, LeadershipUpdate
+from ottla.model.effects import LogLevel, LogLine
 from ottla.model.errors import (
     ErrorCode,
     FencedLeaderEpochError,
@@ -48,13 +48,6 @@ class LogFacts(NamedTuple):
     end: int
     high_watermark: int
     min_insync_replicas: int
-
-
-class Level(Enum):
-    """How important a log line is, by the names of `logging`."""
-
-    DEBUG = 10
-    INFO = 20
 
 
 class AdvanceHighWatermark(NamedTuple):
@@ -107,14 +100,6 @@ class FailProduces(NamedTuple):
     """Effect: produces that wait for the high watermark fail with `code`."""
 
     code: ErrorCode
-
-
-class LogLine(NamedTuple):
-    """Effect: a line in the broker's log, in the form of `logging`."""
-
-    level: Level
-    text: str
-    values: tuple[object, ...]
 
 
 Effect = (
@@ -195,7 +180,7 @@ class HostedPartitionState:
         """Ignore an outdated update that would make this broker `role`."""
         values = (role, self.tp, update.partition_epoch, self.partition_epoch)
         text = "become %s skipped partition=%s partition_epoch=%d ours=%d"
-        return (LogLine(Level.INFO, text, values),)
+        return (LogLine(LogLevel.INFO, text, values),)
 
     def become_leader(
         self, update: LeadershipUpdate, log: LogFacts, now_ms: float, alive: Container[int]
@@ -434,7 +419,7 @@ class HostedPartitionState:
             self.tp, self.isr.committed, follower.broker_id, follower.log_end_offset,
             log.high_watermark, self.epoch_start,
         )  # fmt: skip
-        line = LogLine(Level.DEBUG, text, values)
+        line = LogLine(LogLevel.DEBUG, text, values)
         return (line, self._propose(self.isr.expand(follower.broker_id)))
 
     def shrink_isr(self, log: LogFacts, now_ms: float) -> Effects:
@@ -450,7 +435,7 @@ class HostedPartitionState:
         )
         known = [repr(self.followers[r]) for r in late if r in self.followers]
         values = (self.tp, self.isr.committed, late, log.high_watermark, log.end, known)
-        line = LogLine(Level.INFO, text, values)
+        line = LogLine(LogLevel.INFO, text, values)
         return (line, self._propose(self.isr.shrink(late)))
 
     def _propose(self, proposal: IsrState) -> ProposeIsr:
@@ -493,7 +478,7 @@ class HostedPartitionState:
         self.partition_epoch = change.partition_epoch
         self.isr_changes_total += 1
         values = self.tp, self.isr.committed, self.partition_epoch
-        line = LogLine(Level.DEBUG, "isr partition=%s isr=%s partition_epoch=%d", values)
+        line = LogLine(LogLevel.DEBUG, "isr partition=%s isr=%s partition_epoch=%d", values)
         return (line, *self._isr_settled(log, now_ms, alive))
 
     def isr_change_rejected(
@@ -510,7 +495,7 @@ class HostedPartitionState:
         self.isr_rejections_total += 1
         then = rules.after_rejection(code)
         text = "isr change rejected partition=%s error=%s action=%s"
-        line = LogLine(Level.DEBUG, text, (self.tp, code.name, then.name))
+        line = LogLine(LogLevel.DEBUG, text, (self.tp, code.name, then.name))
         if then is not AfterRejection.BACK:
             return then is AfterRejection.RETRY, (line,)
         self.isr = proposal.back()

@@ -17,9 +17,8 @@ from ottla.zookeeper.session import Session
 from ottla.zookeeper.settings import Settings
 from ottla.zookeeper.tokens import DelegationTokens
 from ottla.zookeeper.topic_ids import TopicIds
-from ottla.zookeeper.topics import UpdateResult
 
-__all__ = ["ANY_VERSION", "UNKNOWN_VERSION", "Store", "UpdateResult", "ensure_chroot"]
+__all__ = ["ANY_VERSION", "UNKNOWN_VERSION", "Store", "ensure_chroot"]
 
 
 class Store(

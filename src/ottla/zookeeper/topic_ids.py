@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from ottla.model.cluster import TopicIdNote
 from ottla.model.ids import uuid_from_text, uuid_to_text
 from ottla.zookeeper import znodes
 from ottla.zookeeper.access import Access, Write
@@ -28,15 +29,6 @@ class _Note(msgspec.Struct):
     topic_id: str
     czxid: int
     by_creation: bool
-
-
-class TopicIdNote(msgspec.Struct, frozen=True):
-    """The id of the topic whose znode was created at `czxid`."""
-
-    topic_id: bytes
-    czxid: int
-    by_creation: bool
-    """whether the topic had this id from its creation on; else it may have been given later"""
 
 
 def note_path(topic: str) -> str:

@@ -6,13 +6,18 @@ reported and read as absent, never a crash (F41). Kafka: the topic part of `Kafk
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, TopicInfo
-from ottla.model.errors import IneligibleReplicaError, OttlaError
+from ottla.model.cluster import (
+    LeaderAndIsr,
+    LeaderIsrAndControllerEpoch,
+    TopicInfo,
+    UpdateResult,
+)
+from ottla.model.errors import IneligibleReplicaError
 from ottla.model.ids import TopicPartition
+from ottla.model.steps import yield_to_loop
 from ottla.zookeeper import znodes
 from ottla.zookeeper.access import ANY_VERSION, Access, Write, present
 from ottla.zookeeper.eligible import eligible_path
@@ -27,20 +32,9 @@ from ottla.zookeeper.operations import Check, Create, Delete, Set
 from ottla.zookeeper.statements import statement_path, states_of
 from ottla.zookeeper.watches import WatchCallback
 
+PARTITIONS_A_SLICE = 200
 MAX_CONFLICTS = 20
 """How often a topic's znode is read again because another client wrote it."""
-
-
-@dataclass(slots=True)
-class UpdateResult:
-    """The result of an update of partition states.
-
-    `finished` holds the new state (with its new partition epoch) or the error; `retry` names
-    those whose znode had another version: read them again and decide again.
-    """
-
-    finished: dict[TopicPartition, LeaderAndIsr | OttlaError] = field(default_factory=dict)
-    retry: list[TopicPartition] = field(default_factory=list)
 
 
 class Topics(Access):
@@ -124,6 +118,35 @@ class Topics(Access):
         await self.create_recursive(znodes.topic_path(info.name), znodes.encode_topic(info))
 
     # --- partition states -------------------------------------------------------------------
+
+    async def get_and_watch_topics(
+        self, names: Sequence[str], watch_of: Callable[[str], WatchCallback]
+    ) -> list[tuple[TopicInfo, Stat]]:
+        """Read topics, pipelined, each with a watch on its znode.
+
+        Those that are gone are left out, and malformed ones, which are reported.
+        """
+        by_path = {znodes.topic_path(topic): topic for topic in names}
+        replies = await self.read_all(
+            lambda path: self.session.get(path, watch_of(by_path[path])), list(by_path)
+        )
+        found = []
+        parsed = 0
+        for topic, one in zip(by_path.values(), replies, strict=True):
+            reply = present(one)
+            if reply is None:
+                continue
+            try:
+                info = znodes.decode_topic(topic, reply[0])
+            except MalformedZnodeError as error:
+                self.ignore(error)
+                continue
+            found.append((info, reply[1]))
+            parsed += len(info.assignment)
+            if parsed >= PARTITIONS_A_SLICE:
+                parsed = 0
+                await yield_to_loop()
+        return found
 
     async def get_topic_partition_states(
         self,

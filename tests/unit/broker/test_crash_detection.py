@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 
 import pytest
 from msgspec.structs import replace
@@ -11,7 +12,6 @@ from ottla.broker.lifecycle import controller_watch
 from ottla.broker.lifecycle.state import BrokerState
 from ottla.broker.metrics.mbeans import Metrics
 from ottla.controller.crash_detection import PAUSE_S
-from ottla.controller.effects import ERROR
 from ottla.controller.events import ProcessGone
 from ottla.model.journal_schema import JOURNAL_NAME
 
@@ -182,7 +182,7 @@ def test_r17_a_broker_that_lives_registers_anew_and_is_not_removed_again(scene, 
     assert any(
         "registration was removed while this broker lives" in r.getMessage()
         for r in caplog.records
-        if r.levelno == ERROR
+        if r.levelno == logging.ERROR
     )
     refuse(scene, number)
     scene.simulation.run_for(SESSION_S)

@@ -8,8 +8,6 @@ from ottla.broker.broker import Broker
 from ottla.broker.lifecycle.membership import Membership
 from ottla.broker.lifecycle.state import BrokerState
 from ottla.controller import failover
-from ottla.controller.driver import Driver
-from ottla.controller.effects import Effect
 from ottla.controller.log_ends import LogEndRequests
 from ottla.log.manager import LogManager
 from ottla.model.errors import (
@@ -545,27 +543,15 @@ def test_r13_a_controller_that_knows_no_eligible_replicas_is_named(scene, caplog
     assert "controller=1" in caplog.text
 
 
-class Pause(Effect[None]):
-    """An effect that no procedure has but those of these tests."""
-
-
 def slow_election(monkeypatch, seconds):
     """Let a new controller pause between sending who lives and electing leaders."""
-    start, make = failover._start, Driver.__init__
+    start = failover._start
 
-    def slow(changes):
-        yield Pause()
-        yield from start(changes)
-
-    async def pause(_cause, _effect):
+    async def slow(changes):
         await asyncio.sleep(seconds)
-
-    def made(self, *arguments, **named):
-        make(self, *arguments, **named)
-        self._perform[Pause] = pause
+        await start(changes)
 
     monkeypatch.setattr(failover, "_start", slow)
-    monkeypatch.setattr(Driver, "__init__", made)
 
 
 def restarted_with_a_topic(scene):

@@ -22,26 +22,17 @@ class StateChanges:
     def __init__(self, context):
         self.context = context
         self.settings = types.SimpleNamespace(delete_topics=True)
+        self.outbox = types.SimpleNamespace(record=lambda _event: None)
         self.changed = []
 
-    def replicas(self, replicas, state):
+    async def replicas(self, replicas, state):
         self.changed += [(replica, state.name) for replica in replicas]
-        yield from ()
-
-
-class Driver:
-    """Goes through a procedure; what it records and logs is of no interest here."""
-
-    async def run(self, _cause, procedure):
-        for _effect in procedure(self.changes):
-            pass
 
 
 @pytest.fixture
-def term(monkeypatch):
-    def later(_changes):
+def changes(monkeypatch):
+    async def later(_changes):
         """What comes next is in the stories."""
-        yield from ()
 
     monkeypatch.setattr(deletion, "proceed", later)
     context = Context(1, 0)
@@ -49,12 +40,10 @@ def term(monkeypatch):
         context.add_topic(TopicInfo(topic, topic.encode() * 6, {0: ReplicaAssignment((2,))}))
         replica = PartitionReplica(TopicPartition(topic, 0), 2)
         context.replica_states.begin(replica, ReplicaState.DELETION_STARTED)
-    driver = Driver()
-    driver.changes = StateChanges(context)
-    return types.SimpleNamespace(context=context, driver=driver)
+    return StateChanges(context)
 
 
-def answered(term, deletes, error=ErrorCode.NONE, partition_error=ErrorCode.NONE):
+def answered(changes, deletes, error=ErrorCode.NONE, partition_error=ErrorCode.NONE):
     item = StopReplicaResponse.StopReplicaPartitionError
     response = StopReplicaResponse(
         error_code=error,
@@ -64,41 +53,41 @@ def answered(term, deletes, error=ErrorCode.NONE, partition_error=ErrorCode.NONE
         ]
         * (error is ErrorCode.NONE),
     )
-    asyncio.run(handlers.stop_replica_response(term, 1, 2, response, frozenset(deletes)))
-    return term.driver.changes.changed
+    asyncio.run(handlers.stop_replica_response(changes, 2, response, frozenset(deletes)))
+    return changes.changed
 
 
-def test_a_topic_that_is_only_queued_is_not_touched(term):
-    term.context.deleting["foo"] = None
-    assert answered(term, [FOO, BAR]) == []
+def test_a_topic_that_is_only_queued_is_not_touched(changes):
+    changes.context.deleting["foo"] = None
+    assert answered(changes, [FOO, BAR]) == []
 
 
-def test_only_topics_whose_deletion_began_are_touched(term):
-    term.context.deleting["foo"] = None
-    term.context.deletion_started.add("foo")
-    assert answered(term, [FOO, BAR]) == [(PartitionReplica(FOO, 2), "DELETION_SUCCESSFUL")]
+def test_only_topics_whose_deletion_began_are_touched(changes):
+    changes.context.deleting["foo"] = None
+    changes.context.deletion_started.add("foo")
+    assert answered(changes, [FOO, BAR]) == [(PartitionReplica(FOO, 2), "DELETION_SUCCESSFUL")]
 
 
-def test_a_response_to_a_stop_without_deletion_is_not_one_to_a_deletion(term):
-    term.context.deleting["foo"] = None
-    term.context.deletion_started.add("foo")
-    assert answered(term, []) == []
+def test_a_response_to_a_stop_without_deletion_is_not_one_to_a_deletion(changes):
+    changes.context.deleting["foo"] = None
+    changes.context.deletion_started.add("foo")
+    assert answered(changes, []) == []
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_an_error_makes_the_replica_wait(term, whole):
-    term.context.deleting["foo"] = None
-    term.context.deletion_started.add("foo")
+def test_an_error_makes_the_replica_wait(changes, whole):
+    changes.context.deleting["foo"] = None
+    changes.context.deletion_started.add("foo")
     replica = PartitionReplica(FOO, 2)
     error = ErrorCode.KAFKA_STORAGE_ERROR
     kinds = {"error": error} if whole else {"partition_error": error}
-    assert answered(term, [FOO, BAR], **kinds) == [(replica, "DELETION_INELIGIBLE")]
-    assert term.context.deletion_ineligible == {"foo"}
+    assert answered(changes, [FOO, BAR], **kinds) == [(replica, "DELETION_INELIGIBLE")]
+    assert changes.context.deletion_ineligible == {"foo"}
 
 
-def test_a_refusal_by_the_next_incarnation_halts_nothing(term):
+def test_a_refusal_by_the_next_incarnation_halts_nothing(changes):
     # The broker's return has resumed the deletion already; nothing would resume it a second time.
-    term.context.deleting["foo"] = None
-    term.context.deletion_started.add("foo")
-    assert answered(term, [FOO, BAR], error=ErrorCode.STALE_BROKER_EPOCH) == []
-    assert term.context.deletion_ineligible == set()
+    changes.context.deleting["foo"] = None
+    changes.context.deletion_started.add("foo")
+    assert answered(changes, [FOO, BAR], error=ErrorCode.STALE_BROKER_EPOCH) == []
+    assert changes.context.deletion_ineligible == set()

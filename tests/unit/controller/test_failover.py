@@ -7,10 +7,12 @@ import pytest
 from ottla.controller import failover
 from ottla.controller.batch import LEADER_AND_ISR, UPDATE_METADATA
 from ottla.controller.broker_epochs import restarted_unseen
-from ottla.controller.context import Context
-from ottla.controller.driver import Driver
+from ottla.controller.cluster_state import ClusterState
+from ottla.controller.context import Context, Settings
+from ottla.controller.eligibility import Eligibility
 from ottla.controller.journal import Journal
-from ottla.controller.state_changes import Settings
+from ottla.controller.outbox import Outbox
+from ottla.controller.state_changes import StateChanges
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.model.cluster import (
     BrokerInfo,
@@ -19,10 +21,10 @@ from ottla.model.cluster import (
     LeaderIsrAndControllerEpoch,
     ReplicaAssignment,
     TopicInfo,
+    UpdateResult,
 )
 from ottla.model.ids import TopicPartition
 from ottla.wire.codec import decode_request
-from ottla.zookeeper.topics import UpdateResult
 
 TP = TopicPartition("t", 0)
 
@@ -89,10 +91,18 @@ class Cluster:
         self.happened = []
 
     def fail_over(self):
-        settings, journal = Settings(2, "PLAINTEXT", delete_topics=False), Journal(None, None, 2, 5)
-        driver = Driver(self.context, settings, self, journal, self, self)
-        written_at = dict.fromkeys(self.states, 0)
-        asyncio.run(driver.run(1, lambda c: failover.on_controller_failover(c, written_at, [])))
+        self.settings = Settings(2, "PLAINTEXT", delete_topics=False)
+        self.journal = Journal(None, None, 2, 5)
+        self.store = self.channels = self
+        self.fence = 9
+        cluster, outbox = ClusterState(self), Outbox(self)
+        eligibility = Eligibility(self.context, cluster)
+        changes = StateChanges(self.context, self.settings, cluster, outbox, eligibility, cause=1)
+        changes.states_just_read = True
+        asyncio.run(failover.take_over(changes, dict.fromkeys(self.states, 0)))
+
+    async def get_topic_deletions(self, _watch):
+        return []
 
     async def get_topic_partition_states(self, partitions):
         self.happened.append(("read", [tp.partition for tp in partitions]))

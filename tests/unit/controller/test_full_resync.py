@@ -52,5 +52,5 @@ def test_f45_a_partition_that_failed_at_a_broker_is_sent_anew_too():
         offline_dirs={}, topic_names={bytes(16): "t"}, brokers={}, leadership={}
     )
     response = SimpleNamespace(error_code=ErrorCode.NONE, topics=[topic])
-    asyncio.run(handlers.leader_and_isr_response(term, 1, 2, response))
+    asyncio.run(handlers.leader_and_isr_response(term, None, 2, response))
     assert later == [(handlers.RESYNC_DELAY_S, FullResyncDue(2))]

@@ -7,7 +7,6 @@ from ottla.controller.broker_epochs import note_former_lives
 from ottla.controller.context import Context
 from ottla.controller.isr_changes import respond, validate, version_of
 from ottla.controller.leadership import (
-    FOR_RETURNED_REPLICA,
     plan_epoch_bump,
     plan_isr_removal,
 )
@@ -20,6 +19,7 @@ from ottla.model.cluster import (
 )
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
+from ottla.model.rules import Rule
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
 
 TP = TopicPartition("t", 0)
@@ -196,7 +196,7 @@ def test_f11_a_newcomer_without_an_epoch_that_died_since_needs_a_new_leader_epoc
     assert judgement.renew == [TP]
     assert validate(c, ask(1), 3).writes, "a change that lets nobody in is as good as before"
     read = {TP: c.leadership[TP]}
-    after = plan_epoch_bump(c, [TP], read, FOR_RETURNED_REPLICA).writes[TP]
+    after = plan_epoch_bump(c, [TP], read, Rule.EPOCH_FOR_RETURNED_REPLICA).writes[TP]
     assert (after.leader, after.leader_epoch, after.isr) == (1, 6, (1, 2))
     c.leadership[TP] = LeaderIsrAndControllerEpoch(replace(after, partition_epoch=10), 3)
     assert validate(c, ask(1, 2, 3), 3).results == {TP: ErrorCode.FENCED_LEADER_EPOCH}

@@ -50,7 +50,8 @@ def test_a_decision_can_be_made_again_from_its_line_alone():
         outcome.rejected,
         online=(2, 3),
     )
-    journal.decision(17, decision, "written")
+    journal.cause = 17
+    journal.decision(decision, "written")
     (line,) = lines
     assert (line["cause"], line["epoch"], line["partition"]) == (17, 3, "t-0")
     again = elect(
@@ -75,7 +76,6 @@ def test_moves_are_grouped_by_step():
     lines = []
     journal = journal_into(lines)
     journal.state_changes(
-        1,
         [(TP, "a", "b"), (PartitionReplica(TP, 2), "c", "d"), (TP._replace(partition=1), "a", "b")],
     )
     assert [(line["before"], line["subjects"]) for line in lines] == [
@@ -85,8 +85,8 @@ def test_moves_are_grouped_by_step():
 
 
 def test_without_a_sink_nothing_is_kept():
-    Journal(None, Noon(), 1, 3).state_changes(1, [(TP, "a", "b")])
-    Journal(None, Noon(), 1, 3).event(1, Resigned(reason="x"))
+    Journal(None, Noon(), 1, 3).state_changes([(TP, "a", "b")])
+    Journal(None, Noon(), 1, 3).event(Resigned(reason="x"))
 
 
 async def written(file, lines):

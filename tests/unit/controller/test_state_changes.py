@@ -10,13 +10,15 @@ import itertools
 import pytest
 
 from ottla.controller.batch import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
-from ottla.controller.context import Context
-from ottla.controller.driver import Driver
+from ottla.controller.cluster_state import ClusterState
+from ottla.controller.context import Context, Settings
 from ottla.controller.elections import ElectionKind
+from ottla.controller.eligibility import Eligibility
 from ottla.controller.journal import Journal
+from ottla.controller.outbox import Outbox
 from ottla.controller.plan import Failure
 from ottla.controller.requests import alter_partition
-from ottla.controller.state_changes import Settings
+from ottla.controller.state_changes import StateChanges
 from ottla.controller.states import (
     PARTITION_TRANSITIONS,
     REPLICA_TRANSITIONS,
@@ -31,12 +33,12 @@ from ottla.model.cluster import (
     LeaderIsrAndControllerEpoch,
     ReplicaAssignment,
     TopicInfo,
+    UpdateResult,
 )
 from ottla.model.ids import TopicPartition
 from ottla.wire.codec import decode_request
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
 from ottla.zookeeper.errors import ConnectionLossError, NodeExistsError, NoNodeError
-from ottla.zookeeper.topics import UpdateResult
 
 P, R = PartitionState, ReplicaState
 TP = TopicPartition("t", 0)
@@ -100,19 +102,24 @@ class World:
         self.store = States()
         self.sent = []
         self.unclean = False
-        journal = Journal(None, None, 1, EPOCH)  # without a sink it asks for no time
-        self.driver = Driver(
-            self.context, Settings(controller_id, "PLAINTEXT"), self.store, journal, self, self
+        self.settings = Settings(controller_id, "PLAINTEXT")
+        self.journal = Journal(None, None, 1, EPOCH)  # without a sink it asks for no time
+        self.channels = self
+        self.fence = 9
+        cluster, outbox = ClusterState(self), Outbox(self)
+        eligibility = Eligibility(self.context, cluster)
+        self.changes = StateChanges(
+            self.context, self.settings, cluster, outbox, eligibility, cause=1
         )
 
     def unclean_by_default(self):
         return self.unclean
 
     def partitions(self, *how):
-        return asyncio.run(self.driver.run(1, lambda changes: changes.partitions(*how)))
+        return asyncio.run(self.changes.partitions(*how))
 
     def replicas(self, *how):
-        return asyncio.run(self.driver.run(1, lambda changes: changes.replicas(*how)))
+        return asyncio.run(self.changes.replicas(*how))
 
     def send(self, request):
         message = decode_request(request.api_key, request.version, b"".join(request.encode()))
@@ -483,6 +490,6 @@ def test_r18_the_write_of_an_isr_names_the_registrations_of_those_let_in():
     )
     topic = AlterPartitionRequest.TopicData(topic_id=b"i" * 16, partitions=[partition])
     request = AlterPartitionRequest(broker_id=1, broker_epoch=1, topics=[topic])
-    asyncio.run(world.driver.run(1, lambda changes: alter_partition(changes, request)))
+    asyncio.run(alter_partition(world.changes, request, [].append))
     assert world.leadership.isr == (1, 2, 3)
     assert world.store.newcomers == {TP: {3: world.context.brokers[3].epoch}}

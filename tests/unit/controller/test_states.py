@@ -16,7 +16,7 @@ from ottla.controller.states import (
     replica_machine,
 )
 from ottla.model.ids import TopicPartition
-from ottla.model.state_machine import HISTORY_LENGTH, InvalidTransition
+from ottla.model.transitions import HISTORY_LENGTH, IllegalTransitionError
 
 P = PartitionState
 R = ReplicaState
@@ -56,7 +56,7 @@ def test_a_refused_move_changes_nothing_and_carries_the_history():
     machine = partition_machine()
     machine.change(TP, P.NEW, 3)
     machine.change(TP, P.ONLINE, 4)
-    with pytest.raises(InvalidTransition) as refused:
+    with pytest.raises(IllegalTransitionError) as refused:
         machine.change(TP, P.NON_EXISTENT, 5)
     assert machine[TP] is P.ONLINE
     assert [(m.cause, m.after) for m in refused.value.history] == [
@@ -121,4 +121,4 @@ def test_legal_divides_and_has_the_history_of_the_refused():
     legal, refused = machine.legal([good, bad], PartitionState.ONLINE)
     assert legal == [good]
     (problem,) = refused
-    assert (problem.subject, problem.before) == (bad, "NonExistentPartition")
+    assert (problem.subject, problem.before) == (bad, PartitionState.NON_EXISTENT)

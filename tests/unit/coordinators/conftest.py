@@ -22,7 +22,7 @@ from ottla.coordinators.group_events import (
 )
 from ottla.coordinators.groups import Groups
 from ottla.coordinators.timers import CancelTimer, Now, SetTimer, Timers
-from ottla.model.effects import Log
+from ottla.model.effects import LogLine
 from ottla.model.errors import ErrorCode
 from ottla.wire.codec import encode_versioned
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -103,7 +103,7 @@ class Desk:
                     self.timers.set(key, due_ms)
                 case CancelTimer(key):
                     self.timers.cancel(key)
-                case Log(_, text):
+                case LogLine(_, text):
                     self.lines.append(text)
                 case StoreGroup() as store if self.holding:
                     self.stores.append(store)

@@ -10,7 +10,7 @@ from ottla.coordinators.transaction_records import (
     transaction_value,
 )
 from ottla.coordinators.transaction_states import TransactionState
-from ottla.model.effects import Log
+from ottla.model.effects import LogLine
 from ottla.model.ids import TopicPartition
 from ottla.wire.records import Record, build_batch, iter_batches, iter_records
 
@@ -50,8 +50,8 @@ def replay(*records):
         for _ in gathered.read_batch(header, iter_records(batch)):
             pass
     found = [gathered.decode(key, raw) for key, raw in gathered.found.items()]
-    warnings = [t.text for t in found if isinstance(t, Log)]
-    return {t.transactional_id: t.state for t in found if not isinstance(t, Log)}, warnings
+    warnings = [t.text for t in found if isinstance(t, LogLine)]
+    return {t.transactional_id: t.state for t in found if not isinstance(t, LogLine)}, warnings
 
 
 def test_the_last_record_of_an_id_counts_and_a_tombstone_ends_it():

@@ -33,7 +33,7 @@ from ottla.coordinators.transaction_states import (
     check_transaction_transition,
 )
 from ottla.coordinators.transactions import Transactions
-from ottla.model.effects import Log
+from ottla.model.effects import LogLine
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.transitions import IllegalTransitionError
@@ -86,7 +86,7 @@ class Bench:
                     self.sends.append(send)
                 case RetryLater() as retry:
                     self.retries.append(retry)
-                case Log(_, text):
+                case LogLine(_, text):
                     self.lines.append(text)
 
     def end_write(self, error):

@@ -1,6 +1,7 @@
 """`ottla why` and `ottla replay` as typed: what stdout, stderr and the exit code say."""
 
 import json
+import logging
 import re
 from pathlib import Path
 
@@ -141,9 +142,8 @@ def test_rules_that_fail_are_one_line_on_stderr(told, ottla, monkeypatch):
     """Also where a controller died before the first line after its snapshot."""
     journal = told("controller_failover")
 
-    def fails(*_arguments):
+    async def fails(*_arguments):
         raise KeyError("no such broker")
-        yield
 
     monkeypatch.setattr(failover, "on_controller_failover", fails)
     for file in (f for files in journal.files for f in files):
@@ -183,3 +183,14 @@ def test_moments():
         with pytest.raises(UnknownTimeError, match="is no time"):
             parse_time(text, exact)
     assert time_text(-1) == "-"
+
+
+def test_a_replay_logs_nothing(told, ottla, caplog):
+    """The procedures are the controller's own, which log what they do."""
+    journal = told("topic_deletion")
+    caplog.clear()
+    level = logging.getLogger("ottla.controller").level
+    code, _, _ = ottla("replay", journal.folder, "--diff")
+    assert code == 0
+    assert [r for r in caplog.records if r.name.startswith("ottla.controller")] == []
+    assert logging.getLogger("ottla.controller").level == level

@@ -151,7 +151,7 @@ def test_decisions_of_another_version_are_told_by_their_names(told):
     journal = told("broker_failure")
     (file,) = [f for files in journal.files for f in files if f.stat().st_size > 2000]
     raw = file.read_bytes()
-    raw = raw.replace(b'"rule":"first live ISR member"', b'"rule":"the wisest"')
+    raw = raw.replace(b'"rule":"first-live-isr-member"', b'"rule":"the wisest"')
     raw = raw.replace(b'"event":"BrokersChanged"', b'"event":"StarsAligned"')
     file.write_bytes(raw.replace(b'"election":"offline"', b'"election":"by lot"'))
     story = story_of(journal, "t-1")

@@ -171,9 +171,11 @@ def test_lines_the_disk_was_too_slow_for_are_counted(tmp_path, monkeypatch):
         file = RollingFile(OsFiles(), str(path), Clock().wall_ms)
         journal = Journal(file.write, Clock(), 1, 7)
         for cause in range(8):
-            journal.event(cause, Elected())
+            journal.cause = cause
+            journal.event(Elected())
         file.close()
-        journal.event(8, Elected())
+        journal.cause = 8
+        journal.event(Elected())
         file.close()
 
     asyncio.run(write())
@@ -197,7 +199,7 @@ def test_a_rotated_journal_is_whole_again(tmp_path, told):
                 OsFiles(),
                 str(tmp_path / JOURNAL_NAME),
                 Clock().wall_ms,
-                Keep(file_bytes=6000, total_bytes=12_000, compress=False),
+                Keep(file_bytes=10000, total_bytes=20000, compress=False),
                 rotated=controller._journal_rotated,
             )
             controller._term.journal._write = file.write

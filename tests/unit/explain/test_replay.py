@@ -8,10 +8,14 @@ from msgspec.structs import replace
 from ottla.controller import balance, broker_epochs, elections, isr_changes, leadership, states
 from ottla.controller.states import PartitionState
 from ottla.explain import replay as module
+from ottla.explain.history import PartitionHistory
+from ottla.explain.journals import Damage, find, read
 from ottla.explain.replay import Replay
 from ottla.model.errors import ErrorCode
+from ottla.model.journal_schema import DecisionLine, partition_of
 
 STORIES = Path(__file__).parents[2] / "stories"
+VECTORS = Path(__file__).parents[2] / "vectors"
 NAMES = sorted(p.stem for p in STORIES.glob("*.txt") if "\non brokers\n" not in p.read_text())
 
 
@@ -29,6 +33,25 @@ def test_our_own_journals_are_decided_again_without_a_difference(told, name):
     assert again.differences == []
     assert not again.unknown
     assert sum(again.checked.values()) >= 10
+
+
+def test_a_journal_with_words_for_rules_is_read_and_decided_again():
+    """Of a0d03889: rules in words, and nothing of what handlers read and wrote."""
+    entries = list(read(find([VECTORS / "journal_with_words.jsonl"]), damage := Damage()))
+    assert not damage.count
+    rules = {entry.line.rule for entry in entries if isinstance(entry.line, DecisionLine)}
+    assert "unclean: first live replica" in rules
+    again = Replay()
+    history = PartitionHistory(partition_of("t-0"))
+    for entry in entries:
+        again.take(entry)
+        history.take(entry)
+    again.finish()
+    assert again.differences == []
+    assert sum(again.checked.values()) > 20
+    assert "procedures" not in again.checked
+    told = " ".join(entry.how for entry in history.entries)
+    assert "the first live member of the ISR" in told or "unclean elections are allowed" in told
 
 
 def test_all_deciders_were_asked(told):

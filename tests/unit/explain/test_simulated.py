@@ -9,7 +9,7 @@ from ottla.explain.history import PartitionHistory
 from ottla.explain.journals import Damage, about, find, read
 from ottla.explain.replay import Replay
 from ottla.explain.spans import Timeline
-from ottla.model.journal_schema import JOURNAL_NAME, TopicFacts, TopicsChanged
+from ottla.model.journal_schema import JOURNAL_NAME, ProcessGone, TopicFacts, TopicsChanged
 from ottla.sim.cluster import Cluster, Plan
 from ottla.sim.world import Simulation
 
@@ -46,7 +46,7 @@ def finished(plan, folder):
     [
         Plan(24, seconds=30.0, mean_gap_s=2.0, faults=QUIET_FAULTS),
         Plan(22, seconds=30.0, brokers=5, mean_gap_s=2.0, faults=QUIET_FAULTS),
-        Plan(23, seconds=30.0, mean_gap_s=2.0, faults=QUIET_FAULTS, crash_detection=True),
+        Plan(26, seconds=30.0, mean_gap_s=2.0, faults=QUIET_FAULTS, crash_detection=True),
     ],
     ids=["three brokers", "five brokers and moves", "crashes detected"],
 )
@@ -55,11 +55,14 @@ def test_a_run_is_decided_again_without_a_difference(plan, tmp_path):
     assert verdict.faults
     again, picture, damage = Replay(), ClusterState(), Damage()
     stories = [PartitionHistory(tp) for tp in stored]
+    gone = 0
     for entry in read(journals, damage):
+        gone += isinstance(entry.facts, ProcessGone)
         for taker in (again, picture, *stories):
             taker.take(entry)
     again.finish()
     assert again.differences == []
+    assert bool(gone) == plan.crash_detection
     assert sum(again.checked.values()) > 50
     assert again.checked["procedures"] > 20
     assert picture.active

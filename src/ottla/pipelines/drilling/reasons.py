@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ottla.model.journal_schema import IN_WORDS, STEPS
+from ottla.model.rules import words_of
 
 MOST_EVENTS = 16
 """Events of one cause that are looked at."""
@@ -135,7 +136,7 @@ def _decision(line: _Line) -> tuple[str, int, Decision] | None:
         topic,
         int(number),
         Decision(
-            line.ts, line.controller, line.epoch, line.cause, line.election, line.rule,
+            line.ts, line.controller, line.epoch, line.cause, line.election, words_of(line.rule),
             after.leader, after.leader_epoch, after.isr,
             None if before is None else before.leader, line.replicas, line.rejected,
         ),
