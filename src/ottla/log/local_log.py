@@ -15,7 +15,7 @@ from collections.abc import Callable
 from google_crc32c import value as crc32c
 
 from ottla.log import checkpoints, damage, gap_bound, unreplicated
-from ottla.log.aborted_file import file_name
+from ottla.log.aborted import file_name
 from ottla.log.disk_errors import is_shortage
 from ottla.log.flush import FlushJob, FolderGuard
 from ottla.log.index import MAX_RELATIVE_OFFSET

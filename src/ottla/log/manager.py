@@ -15,11 +15,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
-from ottla.log import checkpoint_contents, checkpoints, log_dir_files
+from ottla.log import checkpoints, log_dir_files
 from ottla.log.boot_ids import BootIdFiles
 from ottla.log.checkpoint_writer import Snapshot
 from ottla.log.checkpoints import MetaProperties
-from ottla.log.dir_checkpoints import DirCheckpoints
+from ottla.log.dir_checkpoints import DirCheckpoints, high_watermarks
 from ottla.log.disk_errors import is_shortage
 from ottla.log.flusher import Flusher
 from ottla.log.leaving_folders import LeavingFolders
@@ -551,7 +551,7 @@ class LogManager:
 
     def high_watermarks_of(self, log_dir: LogDir) -> Snapshot:
         """Return what a dir's high watermark checkpoint is to say now."""
-        return checkpoint_contents.high_watermarks(self._logs_in(log_dir))
+        return high_watermarks(self._logs_in(log_dir))
 
     def checkpoint_recovery_points(self) -> None:
         """Write recovery points and log starts of all live dirs, here and now."""
