@@ -1,6 +1,6 @@
 """The segments and files of a log: roll, flush, close, fail.
 
-Who may call: `log.Log`, which inherits from it and adds what records mean. Kafka:
+`log.Log` inherits from it and adds what records mean. Kafka:
 `LocalLog`. Invariants: `segments` is never empty and its last one is the active one; after the
 first OSError of a write, a truncation or an fsync the log is failed and refuses everything (R12):
 a disk that failed once is not trusted again. fsync happens in `FlushJob`s, which a worker may run;

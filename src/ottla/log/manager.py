@@ -22,7 +22,7 @@ from ottla.log.checkpoints import MetaProperties
 from ottla.log.dir_checkpoints import DirCheckpoints, high_watermarks
 from ottla.log.disk_errors import is_shortage
 from ottla.log.flusher import Flusher
-from ottla.log.leaving_folders import LeavingFolders
+from ottla.log.leaving_folders import LeavingFolders, SetAside
 from ottla.log.life_notes import LifeNotes
 from ottla.log.local_log import LocalLog
 from ottla.log.log import Log
@@ -38,7 +38,6 @@ from ottla.log.log_dir import (
     parse_future_folder,
 )
 from ottla.log.removal import Removals
-from ottla.log.set_aside import SetAside
 from ottla.log.slices import Steps
 from ottla.log.stray_folders import STRAY_NOTE, StrayNote
 from ottla.log.tail import TailBudget
