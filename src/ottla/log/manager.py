@@ -1,12 +1,11 @@
 """All logs of a broker, over its log dirs.
 
-Who may call: `replication.replica_manager` and `broker`. Kafka: `LogManager`.
-Invariants: a log dir is locked while we live; the clean marker is gone before anything is loaded
-and is written again only after everything is flushed; recovery points on disk never run ahead of an
-fsync; a dir that failed once stays offline until the next start (F17, F18), the others live on. A
-partition has one current log and, while it moves to another dir, a future log there.
-Everything is synchronous but `flush_dirty` and the `write_*` coroutines, which let a worker wait
-for the disk; `loading` and `periodic` work in slices, so that no callback is long.
+Kafka: `LogManager`. Invariants: a log dir is locked while we live; the clean marker is gone before
+anything is loaded and is written again only after everything is flushed; recovery points on disk
+never run ahead of an fsync; a dir that failed once stays offline until the next start (F17, F18),
+the others live on. A partition has one current log and, while it moves to another dir, a future log
+there. Everything is synchronous but `flush_dirty` and the `write_*` coroutines, which let a worker
+wait for the disk; `loading` and `periodic` work in slices, so that no callback is long.
 """
 
 import asyncio
