@@ -15,14 +15,14 @@ from ottla.controller.states import (
     PartitionState,
     ReplicaState,
 )
-from ottla.coordinators.group_states import GROUP_TRANSITIONS, GroupState
-from ottla.coordinators.transaction_states import TRANSACTION_TRANSITIONS, TransactionState
+from ottla.coordinators.group import GROUP_TRANSITIONS, GroupState
+from ottla.coordinators.transaction import TRANSACTION_TRANSITIONS, TransactionState
 
 HEAD = """\
 # The controller's two state machines, the broker's, a group's and a transactional id's
 
 Drawn by `docs/draw_states.py` from the tables in `src/ottla/controller/states.py`,
-`src/ottla/broker/lifecycle/state.py`, `src/ottla/coordinators/group_states.py` and `transaction_states.py`
+`src/ottla/broker/lifecycle/state.py`, `src/ottla/coordinators/group.py` and `transaction.py`
 beside it; do not edit. A move that is not drawn is refused, in the controller with the history of
 its subject.
 """

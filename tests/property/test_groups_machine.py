@@ -10,6 +10,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from ottla.coordinators.group import GroupState
 from ottla.coordinators.group_events import (
     GroupSettings,
     GroupUnloaded,
@@ -28,7 +29,6 @@ from ottla.coordinators.group_events import (
     SyncResult,
     TimerExpired,
 )
-from ottla.coordinators.group_states import GroupState
 from ottla.coordinators.groups import Groups
 from ottla.coordinators.timers import CancelTimer, Now, SetTimer, Timers
 from ottla.model.errors import ErrorCode

@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.coordinators.timers import Now
+from ottla.coordinators.transaction import ENDING, TransactionState
 from ottla.coordinators.transaction_events import (
     AddPartitionsRequested,
     AllocateProducerId,
@@ -36,7 +37,6 @@ from ottla.coordinators.transaction_events import (
     TimeoutCheckDue,
 )
 from ottla.coordinators.transaction_records import read_transaction, transaction_value
-from ottla.coordinators.transaction_states import ENDING, TransactionState
 from ottla.coordinators.transactions import FENCING, Transactions
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition

@@ -12,8 +12,7 @@ import time
 import pytest
 from story_harness import Cluster
 
-from ottla.broker.process_log import wall_ms
-from ottla.broker.state_change_log import write_state_changes
+from ottla.broker.process_log import wall_ms, write_state_changes
 from ottla.controller import snapshot
 from ottla.controller.journal import Journal
 from ottla.controller.state_change_logger import StateChangeLogger

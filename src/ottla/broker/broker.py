@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ottla.broker.authorization.acl_cache import AclCache
-from ottla.broker.authorization.authorizer_settings import configured_authorizer
-from ottla.broker.authorization.request_authorizer import RequestAuthorizer
+from ottla.broker.authorization.request_authorizer import RequestAuthorizer, configured_authorizer
 from ottla.broker.configs.delegation_tokens import DelegationTokens
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
 from ottla.broker.configs.scram_users import ScramUsers

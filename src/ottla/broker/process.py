@@ -20,7 +20,7 @@ from itertools import zip_longest
 from ottla.broker.broker import Broker
 from ottla.broker.lifecycle.broker_id import find_broker_id
 from ottla.broker.metrics.mbeans import Metrics
-from ottla.broker.process_log import ProcessLogHandler
+from ottla.broker.process_log import STATE_CHANGE_LOG, ProcessLogHandler, write_state_changes
 from ottla.broker.program import (
     EXIT_FAILED,
     EXIT_OK,
@@ -30,7 +30,6 @@ from ottla.broker.program import (
     last_words,
     set_up_logging,
 )
-from ottla.broker.state_change_log import FILE_NAME, write_state_changes
 from ottla.log.files import OsFiles, raise_descriptor_limit
 from ottla.log.predecessors import keep_of
 from ottla.model.config import PROVIDERS, BrokerConfig
@@ -165,7 +164,7 @@ def _state_change_path(arguments: Arguments, config: BrokerConfig) -> str:
     folder = config.log_dirs[0]
     if arguments.log_file is not None:
         folder = arguments.log_file.rpartition("/")[0] or "."
-    return f"{folder}/{FILE_NAME}"
+    return f"{folder}/{STATE_CHANGE_LOG}"
 
 
 async def _serve_pages(broker: Broker, metrics: Metrics, steps: contextlib.AsyncExitStack) -> None:

@@ -1,8 +1,9 @@
-"""The process's own log, by --log-file: a line is written at once, a full file is set aside.
+"""The logs of a process: its own, by --log-file, and a broker's state-change.log.
 
-Who may call: `process`, `program`. Invariants: a record is one line, whatever clients chose of it;
-what is kept of full files is `log.predecessors`'; a file that cannot be renamed grows on, and lines
-are still written. With `--log-format json` each line is one object, whatever a message contains.
+In its own, a line is written at once, and a full file is set aside. Invariants: a record is one
+line, whatever clients chose of it; what is kept of full files is `log.predecessors`'; a file that
+cannot be renamed grows on, and lines are still written. With `--log-format json` each line is one
+object, whatever a message contains.
 """
 
 import logging
@@ -13,8 +14,10 @@ from typing import Any
 import msgspec
 
 from ottla.log.predecessors import Keep, Predecessors
+from ottla.log.rolling_file import RollingFile
 from ottla.model.ports import Files
 from ottla.model.printable import printable
+from ottla.model.state_changes import LOGGER_NAME, TRACE
 
 
 def wall_ms() -> int:
@@ -109,3 +112,53 @@ class ProcessLogHandler(logging.FileHandler):
             self._largest *= 2  # it is tried again when the file is so large
         self.stream = self._open()
         self._predecessors.tidy()
+
+
+STATE_CHANGE_LOG = "state-change.log"
+NO_FILE = "none"
+KEEP = Keep()
+
+
+class StateChangeHandler(logging.Handler):
+    """Writes state-change.log as Kafka's brokers do; takes records of one or many lines.
+
+    Lines look like those of Kafka's log4j pattern `[%d] %p %m (%c)`. They are written in slices; a
+    disk that fails ends this file and nothing else.
+    """
+
+    def __init__(self, files: Files, path: str, keep: Keep) -> None:
+        super().__init__()
+        self._time = logging.Formatter()
+        self._file = RollingFile(
+            files,
+            path,
+            wall_ms,
+            keep,
+            missing=lambda n: b"(%d lines are missing: the disk was too slow)\n" % n,
+        )
+
+    def emit(self, record: logging.LogRecord) -> None:
+        head = f"[{self._time.formatTime(record)}] {record.levelname} "
+        tail = f" ({record.name})\n"
+        try:
+            for line in record.getMessage().split("\n"):
+                self._file.write(f"{head}{line}{tail}".encode())
+        except RuntimeError:  # no event loop any more: what is queued is written at once
+            self._file.close()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def write_state_changes(files: Files, path: str, keep: Keep = KEEP, *, trace: bool = False) -> None:
+    """Send state changes to a file of their own; the path `none` sends them nowhere."""
+    logging.addLevelName(TRACE, "TRACE")
+    logger = logging.getLogger(LOGGER_NAME)
+    logger.propagate = False
+    if path == NO_FILE:
+        logger.addHandler(logging.NullHandler())
+        logger.setLevel(logging.CRITICAL)
+        return
+    logger.addHandler(StateChangeHandler(files, path, keep))
+    logger.setLevel(TRACE if trace else logging.INFO)

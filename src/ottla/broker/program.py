@@ -1,7 +1,4 @@
-"""What the programs of this room share: their log, their exit codes.
-
-Who may call: `process`, `zookeeper_process`, `argument_parser`.
-"""
+"""What the programs of this room share: their log, their exit codes."""
 
 import contextlib
 import logging

@@ -1,25 +1,62 @@
 """One consumer group: its members, its generation, what it committed.
 
-A decider. Who may call: `groups`, and `group_records` to read and restore it. Invariants: the state
-changes only as `GROUP_TRANSITIONS` has it; the leader is a member, if there is any; each group
-instance id belongs to one member. A request that waits for its response is known by its number, in
-its member's `join_request` or `sync_request`. Kafka: `GroupMetadata` and `MemberMetadata`.
+A decider. Invariants: the state changes only as `GROUP_TRANSITIONS` has it; the leader is a member,
+if there is any; each group instance id belongs to one member. A request that waits for its response
+is known by its number, in its member's `join_request` or `sync_request`. Kafka: `GroupMetadata`,
+`MemberMetadata` and `GroupState`.
 """
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import NamedTuple
 
 from ottla.coordinators.group_memory import GroupMemory, member_bytes, text_bytes
-from ottla.coordinators.group_states import GROUP_TRANSITIONS, GroupState, check_group_transition
 from ottla.coordinators.offsets import GroupOffsets
 from ottla.coordinators.timers import Now
 from ottla.model.effects import LogLine, warning
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import NO_TIMESTAMP
-from ottla.model.transitions import is_legal
+from ottla.model.transitions import TransitionTable, check_transition, is_legal
 from ottla.wire.codec import decode_oldest
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
+
+
+class GroupState(Enum):
+    """The value is the name on the wire."""
+
+    EMPTY = "Empty"
+    """no member; it may hold offsets"""
+
+    PREPARING_REBALANCE = "PreparingRebalance"
+    """members are asked to join; their JoinGroup waits"""
+
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    """a generation has begun; its members' SyncGroup waits for the leader's assignment"""
+
+    STABLE = "Stable"
+    """every member may have its assignment"""
+
+    DEAD = "Dead"
+    """deleted here, or moved to another coordinator"""
+
+
+# Target state -> the states it may be entered from.
+GROUP_TRANSITIONS: TransitionTable[GroupState] = {
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}
+    ),
+    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.DEAD: frozenset(GroupState),
+}
+
+
+def check_group_transition(group_id: str, before: GroupState, after: GroupState) -> None:
+    """Raise IllegalTransitionError unless the table has the transition."""
+    check_transition(GROUP_TRANSITIONS, f"group {group_id}", before, after)
+
 
 CONSUMER = "consumer"
 """The protocol type of consumers, the only one whose metadata a coordinator reads."""

@@ -22,7 +22,7 @@ from ottla.coordinators.coordinator_log import (
     DelayedAppend,
     Producer,
 )
-from ottla.coordinators.group import CLASSIC, CONSUMER, Group
+from ottla.coordinators.group import CLASSIC, CONSUMER, Group, GroupState
 from ottla.coordinators.group_events import (
     Effect,
     Event,
@@ -49,7 +49,6 @@ from ottla.coordinators.group_events import (
 )
 from ottla.coordinators.group_memory import text_bytes
 from ottla.coordinators.group_records import GroupRecordReader, group_key, offset_key, offset_value
-from ottla.coordinators.group_states import GroupState
 from ottla.coordinators.groups import Groups
 from ottla.coordinators.offsets import Commit
 from ottla.coordinators.results import (

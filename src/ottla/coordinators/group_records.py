@@ -8,8 +8,7 @@ version. Kafka: the record functions of `GroupMetadataManager` and its `doLoadGr
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ottla.coordinators.group import Group, Member
-from ottla.coordinators.group_states import GroupState
+from ottla.coordinators.group import Group, GroupState, Member
 from ottla.coordinators.offsets import AppendedCommit, Commit
 from ottla.model.effects import LogLine, warning
 from ottla.model.errors import OttlaError

@@ -4,9 +4,8 @@ A decider: it changes nothing. Who may call: `groups`. Kafka: `validateMember`,
 `validateCurrentMember`, `validateOffsetCommit` and `acceptJoiningMember` of `GroupCoordinator`.
 """
 
-from ottla.coordinators.group import Group
+from ottla.coordinators.group import Group, GroupState
 from ottla.coordinators.group_events import NO_MEMBER, Join, OffsetCommitRequested
-from ottla.coordinators.group_states import GroupState
 from ottla.model.errors import ErrorCode
 
 S = GroupState

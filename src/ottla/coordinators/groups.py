@@ -16,7 +16,7 @@ protocol of KIP-848 does not exist in ZooKeeper mode.
 from collections.abc import Mapping
 from typing import overload
 
-from ottla.coordinators.group import Group, Member
+from ottla.coordinators.group import Group, GroupState, Member
 from ottla.coordinators.group_effects import GroupEffects, PendingStore
 from ottla.coordinators.group_events import (
     MIN_POSTPONED_JOIN_MS,
@@ -50,7 +50,6 @@ from ottla.coordinators.group_events import (
 )
 from ottla.coordinators.group_memory import GroupMemory, text_bytes
 from ottla.coordinators.group_records import group_value
-from ottla.coordinators.group_states import GroupState
 from ottla.coordinators.group_validation import (
     accepts_joining_member,
     validate_generation,

@@ -1,27 +1,82 @@
 """One transactional id: its producer, its state, and the next state while that is being written.
 
-A decider. Who may call: `transactions` and `transaction_records`. Invariants: at most one
+A decider. `TRANSACTION_TRANSITIONS` has where each state may lead; docs/STATES.md draws it.
+Invariants: at most one
 `Transition` is pending; the state changes only when its record is committed (`complete`); the epoch
 that a client gets is never 2^15-1, so that a producer can always be fenced with one more. Kafka:
-`TransactionMetadata` and `TxnTransitMetadata`.
+`TransactionMetadata`, `TxnTransitMetadata` and `TransactionState`, whose names and numbers are
+those on the wire and in `__transaction_state`.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.coordinators.timers import Now
-from ottla.coordinators.transaction_states import (
-    ENDING,
-    MAY_EXPIRE,
-    TransactionState,
-    check_transaction_transition,
-)
 from ottla.model.errors import ProducerFencedError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from ottla.model.transitions import TransitionTable, check_transition
+
+
+class TransactionState(IntEnum):
+    """The value is the number in the log."""
+
+    EMPTY = 0
+    """no transaction yet with this producer epoch"""
+
+    ONGOING = 1
+    """partitions were added"""
+
+    PREPARE_COMMIT = 2
+    """decided: to be committed; markers are on their way"""
+
+    PREPARE_ABORT = 3
+    """decided: to be aborted; markers are on their way"""
+
+    COMPLETE_COMMIT = 4
+    """every partition has its commit marker"""
+
+    COMPLETE_ABORT = 5
+    """every partition has its abort marker"""
+
+    DEAD = 6
+    """expired; its tombstone is on its way"""
+
+    PREPARE_EPOCH_FENCE = 7
+    """the epoch is raised to fence the producer; passes into PREPARE_ABORT at once"""
+
+    @property
+    def label(self) -> str:
+        """The name DescribeTransactions and ListTransactions show, such as `PrepareCommit`."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
 
 S = TransactionState
+
+# Target state -> the states it may be entered from.
+TRANSACTION_TRANSITIONS: TransitionTable[TransactionState] = {
+    S.EMPTY: frozenset({S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT}),
+    S.ONGOING: frozenset({S.ONGOING, S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT}),
+    S.PREPARE_COMMIT: frozenset({S.ONGOING}),
+    S.PREPARE_ABORT: frozenset({S.ONGOING, S.PREPARE_EPOCH_FENCE}),
+    S.COMPLETE_COMMIT: frozenset({S.PREPARE_COMMIT}),
+    S.COMPLETE_ABORT: frozenset({S.PREPARE_ABORT}),
+    S.DEAD: frozenset({S.EMPTY, S.COMPLETE_ABORT, S.COMPLETE_COMMIT}),
+    S.PREPARE_EPOCH_FENCE: frozenset({S.ONGOING}),
+}
+
+MAY_EXPIRE = frozenset({S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT})
+ENDING = frozenset({S.PREPARE_COMMIT, S.PREPARE_ABORT})
+
+
+def check_transaction_transition(
+    transactional_id: str, before: TransactionState, after: TransactionState
+) -> None:
+    """Raise IllegalTransitionError unless the table has the transition."""
+    check_transition(TRANSACTION_TRANSITIONS, f"transactional id {transactional_id}", before, after)
+
 
 MAX_EPOCH = 2**15 - 1
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ottla.coordinators.coordinator_log import AppendSettings, CoordinatorLog, DelayedAppend
 from ottla.coordinators.results import AwaitsResult
 from ottla.coordinators.timers import Now
-from ottla.coordinators.transaction import Transaction
+from ottla.coordinators.transaction import Transaction, TransactionState
 from ottla.coordinators.transaction_events import (
     AddPartitionsRequested,
     AllocateProducerId,
@@ -44,7 +44,6 @@ from ottla.coordinators.transaction_records import (
     transaction_key,
     transaction_value,
 )
-from ottla.coordinators.transaction_states import TransactionState
 from ottla.coordinators.transactions import Shard, Transactions
 from ottla.model.config import BrokerConfig
 from ottla.model.effects import LogLine

@@ -8,8 +8,7 @@ coordinator stays). Kafka: `TransactionLog`.
 
 from collections.abc import Iterator
 
-from ottla.coordinators.transaction import Transaction, Transition
-from ottla.coordinators.transaction_states import TransactionState
+from ottla.coordinators.transaction import Transaction, TransactionState, Transition
 from ottla.model.effects import LogLine, warning
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition

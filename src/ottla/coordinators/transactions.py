@@ -20,7 +20,14 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from ottla.coordinators.timers import Now
-from ottla.coordinators.transaction import Transaction, Transition, is_exhausted
+from ottla.coordinators.transaction import (
+    ENDING,
+    MAY_EXPIRE,
+    Transaction,
+    TransactionState,
+    Transition,
+    is_exhausted,
+)
 from ottla.coordinators.transaction_events import (
     AddPartitionsRequested,
     AllocateProducerId,
@@ -43,7 +50,6 @@ from ottla.coordinators.transaction_events import (
     StoreTransaction,
     TimeoutCheckDue,
 )
-from ottla.coordinators.transaction_states import ENDING, MAY_EXPIRE, TransactionState
 from ottla.model.effects import info
 from ottla.model.errors import ErrorCode, ProducerFencedError
 from ottla.model.ids import TopicPartition

@@ -1,20 +1,22 @@
 """The cleaner: compacts the logs of topics with cleanup.policy=compact, the dirtiest first.
 
-Who may call: `broker.Broker` runs it. Kafka: `LogCleaner`; what to clean and what stays
-is decided by `compaction`. Invariants: only closed, replicated, decided and flushed segments are
-read; it works in slices of a few milliseconds and others run in between, so after each pause it
-checks that the log has not changed. A truncation, a deletion, another policy or a move to another
-log dir (which copies the files and the cleaner's offset) aborts the cleaning, and only its work is
-lost. Files that cannot be written take their log dir offline.
+Kafka: `LogCleaner`; what to clean and what stays is decided by `compaction`. Invariants: only
+closed, replicated, decided and flushed segments are read; it works in slices of a few milliseconds
+and others run in between, so after each pause it checks that the log has not changed. A truncation,
+a deletion, another policy or a move to another log dir (which copies the files and the cleaner's
+offset) aborts the cleaning, and only its work is lost. Files that cannot be written take their log
+dir offline.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ottla.log import aborted as aborted_index
 from ottla.log import compaction, gap_bound
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.cleaner_batches import (
@@ -27,8 +29,6 @@ from ottla.log.cleaner_batches import (
     payload_of,
     small_payload_of,
 )
-from ottla.log.cleaner_input import SegmentInput
-from ottla.log.cleaner_output import CleanedSegment
 from ottla.log.compaction import (
     BatchRetention,
     CleanedTransactionMetadata,
@@ -51,7 +51,7 @@ from ottla.model.errors import (
     StorageError,
 )
 from ottla.model.ids import TopicPartition
-from ottla.model.ports import Buffer, World
+from ottla.model.ports import Buffer, Files, World
 from ottla.model.retention_clock import RetentionClock
 from ottla.model.steps import Driven
 from ottla.wire.batch_header import (
@@ -60,9 +60,12 @@ from ottla.wire.batch_header import (
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
     LAST_OFFSET_DELTA,
+    MAGIC,
     RECORD_COUNT,
     Header,
+    unpack_header,
 )
+from ottla.wire.message_sets import MERGED_BYTES, OLD_MAGICS, merged, upgraded
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +78,164 @@ _BIG = 1 << 14
 """payloads from this size on are put together and compressed by a worker"""
 _LARGE = 1 << 20
 """batches from this size on are written by a worker"""
+AT_ONCE = 1 << 20
+"""bytes per read; a larger batch is read whole"""
+
+
+class SegmentInput:
+    """The batches of a segment from the one that holds `offset` on, about a megabyte at a time.
+
+    A worker reads, through a segment object and a descriptor of its own: what is cleaned is old,
+    seldom in memory, and one batch of it may have 100 MiB (F46). Entries of format 0 and 1 come as
+    batches of format 2 with the same records, so the cleaned segment has those. Kafka: the reading
+    half of `Cleaner.buildOffsetMapForSegment` and `cleanInto`.
+    """
+
+    def __init__(self, segment: Segment, offset: int) -> None:
+        self._file = segment.file
+        self._probe = segment.probe()
+        self._offset = offset
+        self._batches: Iterator[tuple[int, Header, memoryview]] | None = None
+        self._reading = self._closed = False
+        self._old: list[memoryview] = []
+        """entries of format 0 or 1, not compressed, that are to become one batch"""
+        self._old_bytes = 0
+
+    def read(self) -> list[tuple[Header, memoryview]] | None:
+        """Return the next batches, none at the end, None if the file was closed; for a worker.
+
+        CorruptRecordError at a bad one, OSError.
+        """
+        self._reading = True
+        try:
+            if self._batches is None:
+                reader = self._file.reader()
+                if reader is None:
+                    return None
+                self._probe.attach(reader)
+                self._batches = self._probe.batches(self._start())
+            some: list[tuple[Header, memoryview]] = []
+            size = 0
+            for _, header, batch in self._batches:
+                if header[MAGIC] not in OLD_MAGICS:
+                    self._end_old(some)
+                    some.append((header, batch))
+                elif header[ATTRIBUTES]:
+                    self._end_old(some)
+                    _add(some, upgraded(batch))
+                else:
+                    self._old.append(batch)
+                    self._old_bytes += len(batch)
+                    if self._old_bytes >= MERGED_BYTES:
+                        self._end_old(some)
+                size += len(batch)
+                if size >= AT_ONCE:
+                    break
+            self._end_old(some)
+            return some
+        finally:
+            self._reading = False
+            if self._closed:
+                self._probe.close()
+
+    def _end_old(self, some: list[tuple[Header, memoryview]]) -> None:
+        if self._old:
+            _add(some, merged(self._old))
+            self._old, self._old_bytes = [], 0
+
+    def _start(self) -> int:
+        if self._offset <= self._probe.base_offset:
+            return 0
+        place = self._probe.find(self._offset)
+        return self._probe.size if place is None else place[0]
+
+    def close(self) -> None:
+        """Close the descriptor: at once, or when a worker that is reading is done."""
+        self._closed = True
+        if not self._reading:
+            self._probe.close()
+
+
+def _add(some: list[tuple[Header, memoryview]], batch: bytes) -> None:
+    some.append((unpack_header(batch, 0), memoryview(batch)))
+
+
+CLEANED = ".cleaned"
+_INDEXES = (".index", ".timeindex", ".txnindex")
+_RUN_BYTES = 1 << 18
+
+
+class CleanedSegment:
+    """The `.log.cleaned` file with its indexes: takes batches, `finish`, then `make_durable`.
+
+    No reader sees these files before they are durable and renamed by `LocalLog.replace_segments`;
+    a start removes what a crash leaves of them. Kafka: `UnifiedLog.createNewCleanedSegment`.
+    """
+
+    def __init__(
+        self, files: Files, folder: str, base_offset: int, created_ms: int, index_interval: int
+    ) -> None:
+        self._files = files
+        self._interval = index_interval
+        self._segment = Segment.create_lazily(files, folder, base_offset, created_ms)
+        self._file = files.open(self._path(".log"), create=True)
+        self._file.truncate(0)
+        self._segment.attach(self._file)
+        self._parts: list[Buffer] = []
+        self._headers: list[tuple[int, Header]] = []
+        self._waiting = 0
+        self._indexes: list[tuple[str, bytes]] = []
+        self.suffixes: list[str] = []
+        """suffixes of the files written, known after `finish`; `.log` first"""
+
+    @property
+    def size(self) -> int:
+        return self._segment.size + self._waiting
+
+    def _path(self, suffix: str) -> str:
+        return self._segment.path(suffix) + CLEANED
+
+    def add(self, batch: Buffer) -> None:
+        """Take one batch; OSError if a full run cannot be written."""
+        self._headers.append((self._waiting, unpack_header(batch, 0)))
+        self._parts.append(batch)
+        self._waiting += len(batch)
+        if self._waiting >= _RUN_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        if self._parts:
+            run = memoryview(b"".join(self._parts))
+            self._segment.append_run(run, self._headers, self._interval)
+            self._parts, self._headers, self._waiting = [], [], 0
+
+    def finish(self, aborted: list[AbortedTransaction]) -> None:
+        """Write the buffered batches; `make_durable` writes the indexes."""
+        self._write()
+        self._segment.finish_indexes()
+        self._indexes = [
+            (".index", self._segment.offsets.dump()),
+            (".timeindex", self._segment.times.dump()),
+        ]
+        if aborted:
+            self._indexes.append((".txnindex", aborted_index.encode(aborted)))
+        self.suffixes = [".log", *(suffix for suffix, _ in self._indexes)]
+
+    def make_durable(self) -> None:
+        """Write the indexes and sync everything; a worker may call it."""
+        self._file.fsync()
+        for suffix, data in self._indexes:
+            self._files.write_atomic(self._path(suffix), data)
+
+    def close(self) -> None:
+        self._segment.close()
+
+    def discard(self) -> None:
+        """Remove everything: the cleaning was aborted."""
+        self.close()
+        for suffix in (".log", *_INDEXES):
+            with contextlib.suppress(OSError):
+                self._files.remove(self._path(suffix))
 
 
 class CleaningAbortedError(Exception):

@@ -1,18 +1,56 @@
 """The checkpoint files of log dirs, and the logs that each is written from.
 
-Who may call: `manager`. Each file has one writer (`checkpoint_writer`); what it says is taken when
-the write begins (`checkpoint_contents`). Kafka: `LogManager.checkpointLogRecoveryOffsets`,
-`checkpointLogStartOffsets`, `ReplicaManager.checkpointHighWatermarks`, `LogCleanerManager`.
+Each file has one writer (`checkpoint_writer`); what it says is taken when the write begins. Kafka:
+`LogManager.checkpointLogRecoveryOffsets`, `checkpointLogStartOffsets`,
+`ReplicaManager.checkpointHighWatermarks`, `LogCleanerManager`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from ottla.log import checkpoint_contents, checkpoints
+from ottla.log import checkpoints
 from ottla.log.checkpoint_writer import CheckpointWriter, Snapshot, Take
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir
 from ottla.model.ports import Files, Workers
+
+
+def high_watermarks(logs: Iterable[Log]) -> Snapshot:
+    """Return the logs' high watermarks."""
+    return Snapshot({log.tp: log.high_watermark for log in logs})
+
+
+def recovery_points(log_dir: LogDir, logs: Sequence[Log]) -> Snapshot:
+    """Return the recovery points; once they are on disk, no log has a pending one."""
+    points = {log.tp: log.recovery_point for log in logs}
+    deletions = log_dir.deletions
+
+    def on_disk() -> None:
+        for log in logs:
+            # Unless it was truncated even further back meanwhile.
+            if log.recovery_point >= points[log.tp]:
+                log.recovery_point_pending = False
+        for tp in [t for t, number in log_dir.forgotten.items() if number <= deletions]:
+            del log_dir.forgotten[tp]
+
+    return Snapshot(points, on_disk)
+
+
+def log_starts(logs: Iterable[Log]) -> Snapshot:
+    """Return the log start offsets that differ from the first segment's base offset."""
+    return Snapshot(
+        {
+            log.tp: log.log_start_offset
+            for log in logs
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+    )
+
+
+def cleaner_offsets(logs: Iterable[Log]) -> Snapshot:
+    """Return how far the cleaner was in each log it was in."""
+    return Snapshot({log.tp: log.cleaned_offset for log in logs if log.cleaned_offset >= 0})
+
 
 LogsOf = Callable[[LogDir], list[Log]]
 
@@ -91,10 +129,10 @@ class DirCheckpoints:
         return bool(log_dir.cleaned or self._cleaner_offsets(log_dir).offsets)
 
     def _recovery_points(self, log_dir: LogDir) -> Snapshot:
-        return checkpoint_contents.recovery_points(log_dir, self._logs_in(log_dir))
+        return recovery_points(log_dir, self._logs_in(log_dir))
 
     def _log_starts(self, log_dir: LogDir) -> Snapshot:
-        return checkpoint_contents.log_starts(self._logs_in(log_dir))
+        return log_starts(self._logs_in(log_dir))
 
     def _cleaner_offsets(self, log_dir: LogDir) -> Snapshot:
-        return checkpoint_contents.cleaner_offsets(self._current_in(log_dir))
+        return cleaner_offsets(self._current_in(log_dir))

@@ -1,6 +1,6 @@
 """The segments and files of a log: roll, flush, close, fail.
 
-Who may call: `log.Log`, which inherits from it and adds what records mean. Kafka:
+`log.Log` inherits from it and adds what records mean. Kafka:
 `LocalLog`. Invariants: `segments` is never empty and its last one is the active one; after the
 first OSError of a write, a truncation or an fsync the log is failed and refuses everything (R12):
 a disk that failed once is not trusted again. fsync happens in `FlushJob`s, which a worker may run;
@@ -15,15 +15,14 @@ from collections.abc import Callable
 from google_crc32c import value as crc32c
 
 from ottla.log import checkpoints, damage, gap_bound, unreplicated
-from ottla.log.aborted_file import file_name
-from ottla.log.damaged_range import damaged_range
+from ottla.log.aborted import file_name
 from ottla.log.disk_errors import is_shortage
 from ottla.log.flush import FlushJob, FolderGuard
 from ottla.log.index import MAX_RELATIVE_OFFSET
 from ottla.log.producers import CRC_COVERS_FROM, encode_snapshot
 from ottla.log.recovery import Loaded
 from ottla.log.results import LogRead
-from ottla.log.segment import Segment
+from ottla.log.segment import MOST_AT_ONCE, Segment
 from ottla.log.tail import TailBudget, TailCache
 from ottla.log.topic_id_file import TopicIdFile
 from ottla.log.transactions import read_marker
@@ -42,6 +41,8 @@ from ottla.wire.batch_header import (
     BASE_OFFSET,
     CRC,
     LAST_OFFSET_DELTA,
+    LENGTH,
+    LOG_OVERHEAD,
     Header,
     crc_matches,
     unpack_header,
@@ -703,3 +704,46 @@ class LocalLog:
         for segment in self.segments:
             segment.close()
         self.mark_offline("closed")
+
+
+def damaged_range(segment: Segment, offset: int, upper: int) -> tuple[int, int]:
+    """Return the offsets around `offset` that cannot be read, as (first, first good again).
+
+    `upper` is where the segment's offsets end. It reads a few MiB of the segment at most (F20).
+    """
+    first = offset
+    place = segment.offsets.lookup(offset)
+    if place == 0:
+        first = segment.base_offset
+    limit = min(segment.size, place + MOST_AT_ONCE)
+    while place < limit:
+        try:
+            for position, header, _ in segment.batches(place):
+                base, last = header[BASE_OFFSET], header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+                if not segment.base_offset <= base <= last < upper:
+                    break
+                if last >= offset:
+                    return (first, base) if base > offset else (base, last + 1)
+                first = last + 1
+                place = position + header[LENGTH] + LOG_OVERHEAD
+            else:
+                break
+        except CorruptRecordError:
+            pass
+        found = _after_bad(segment, place)
+        if found is None:
+            break
+        place = found
+    return min(first, offset), max(upper, offset + 1)
+
+
+def _after_bad(segment: Segment, position: int) -> int | None:
+    """Return where a good batch may begin after a bad one."""
+    with contextlib.suppress(CorruptRecordError):
+        for at, header in segment.headers(position):
+            if at > position:
+                return at
+            if header[LAST_OFFSET_DELTA] < 0:
+                break
+    found = segment.resume(segment.offsets, position)
+    return None if found is None else found[0]

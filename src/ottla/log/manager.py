@@ -1,27 +1,27 @@
 """All logs of a broker, over its log dirs.
 
-Who may call: `replication.replica_manager` and `broker`. Kafka: `LogManager`.
-Invariants: a log dir is locked while we live; the clean marker is gone before anything is loaded
-and is written again only after everything is flushed; recovery points on disk never run ahead of an
-fsync; a dir that failed once stays offline until the next start (F17, F18), the others live on. A
-partition has one current log and, while it moves to another dir, a future log there.
-Everything is synchronous but `flush_dirty` and the `write_*` coroutines, which let a worker wait
-for the disk; `loading` and `periodic` work in slices, so that no callback is long.
+Kafka: `LogManager`. Invariants: a log dir is locked while we live; the clean marker is gone before
+anything is loaded and is written again only after everything is flushed; recovery points on disk
+never run ahead of an fsync; a dir that failed once stays offline until the next start (F17, F18),
+the others live on. A partition has one current log and, while it moves to another dir, a future log
+there. Everything is synchronous but `flush_dirty` and the `write_*` coroutines, which let a worker
+wait for the disk; `loading` and `periodic` work in slices, so that no callback is long.
 """
 
+import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
-from ottla.log import checkpoint_contents, checkpoints, log_dir_files
+from ottla.log import checkpoints, log_dir_files
 from ottla.log.boot_ids import BootIdFiles
 from ottla.log.checkpoint_writer import Snapshot
 from ottla.log.checkpoints import MetaProperties
-from ottla.log.dir_checkpoints import DirCheckpoints
+from ottla.log.dir_checkpoints import DirCheckpoints, high_watermarks
 from ottla.log.disk_errors import is_shortage
 from ottla.log.flusher import Flusher
-from ottla.log.leaving_folders import LeavingFolders
+from ottla.log.leaving_folders import LeavingFolders, SetAside
 from ottla.log.life_notes import LifeNotes
 from ottla.log.local_log import LocalLog
 from ottla.log.log import Log
@@ -37,11 +37,9 @@ from ottla.log.log_dir import (
     parse_future_folder,
 )
 from ottla.log.removal import Removals
-from ottla.log.set_aside import SetAside
 from ottla.log.slices import Steps
 from ottla.log.stray_folders import STRAY_NOTE, StrayNote
 from ottla.log.tail import TailBudget
-from ottla.log.truncations import Truncations
 from ottla.model.config import BrokerConfig, TopicConfig
 from ottla.model.errors import OutOfDescriptorsError, StartupError, StorageError
 from ottla.model.ids import ZERO_UUID, TopicPartition
@@ -551,7 +549,7 @@ class LogManager:
 
     def high_watermarks_of(self, log_dir: LogDir) -> Snapshot:
         """Return what a dir's high watermark checkpoint is to say now."""
-        return checkpoint_contents.high_watermarks(self._logs_in(log_dir))
+        return high_watermarks(self._logs_in(log_dir))
 
     def checkpoint_recovery_points(self) -> None:
         """Write recovery points and log starts of all live dirs, here and now."""
@@ -711,3 +709,48 @@ class LogManager:
 
 def _no_topic_config(topic: str) -> TopicConfig:
     raise AssertionError(f"startup() was not called before {topic}")
+
+
+MakeDurable = Callable[[Workers, list[Log]], Awaitable[None]]
+
+
+class Truncations:
+    """Truncations that must be durable before anything is appended where records were cut.
+
+    A truncation needs two fsyncs: of the cut file, or a power loss could bring cut records back
+    behind newer ones; and of the log dir's checkpoint with the lower recovery point, or a crash
+    would count new records there as flushed. An election cuts thousands of logs at once.
+    Invariants: a worker waits for the disk, once for all logs that were cut by then;
+    `make_durable` returns when all truncations before the call are durable. An append without it
+    (`LocalLog.roll`, `Log._lower_recovery_point`) waits for the disk itself.
+    Kafka: the end of `LogManager.truncateTo`.
+    """
+
+    def __init__(self, make_durable: MakeDurable) -> None:
+        self._make_durable = make_durable
+        self._cut: dict[Log, None] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def note(self, log: Log) -> None:
+        """Add a log that was cut, or created where one was deleted."""
+        self._cut[log] = None
+
+    @property
+    def has_pending(self) -> bool:
+        return bool(self._cut) or self._task is not None
+
+    async def make_durable(self, workers: Workers) -> None:
+        """Let a worker make all truncations durable; an error takes the log dir offline."""
+        while self.has_pending:
+            if self._task is None:
+                logs = [log for log in self._cut if log.failed is None]
+                self._cut.clear()
+                loop = asyncio.get_running_loop()
+                self._task = loop.create_task(self._run(workers, logs), name="truncations")
+            await asyncio.shield(self._task)
+
+    async def _run(self, workers: Workers, logs: list[Log]) -> None:
+        try:
+            await self._make_durable(workers, logs)
+        finally:
+            self._task = None

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ottla.log import checkpoints, damage, gap_bound, unreplicated
-from ottla.log.aborted_file import file_name
+from ottla.log.aborted import file_name
 from ottla.log.damage import Range
 from ottla.log.disk_errors import UnreadFormatError
 from ottla.log.epochs import EpochCache

@@ -10,8 +10,7 @@ import logging
 from google_crc32c import extend
 from google_crc32c import value as crc32c
 
-from ottla.log.aborted import AbortedTransaction
-from ottla.log.aborted_file import file_name
+from ottla.log.aborted import AbortedTransaction, file_name
 from ottla.log.producers import CRC_COVERS_FROM, Producers, decode_snapshot
 from ottla.log.segment import Segment
 from ottla.log.slices import Steps

@@ -1,17 +1,16 @@
 """One segment: a `.log` file of record batches with its indexes.
 
-Who may call: `log` and `recovery`. Kafka: `LogSegment` and `FileRecords`. Invariants:
-batches lie back to back from 0 to `size`, among them entries of format 0 and 1, each with a header
-as if it were a batch (`wire.message_sets`); nothing beyond `size` is ever read; indexes and the
-aborted-transaction index are loaded at first use and may be dropped again (`release`) while the
-segment is not the active one. Reads from the file check the CRC of every batch they return: a
-flipped bit is never served as good (F20).
+Kafka: `LogSegment` and `FileRecords`. Invariants: batches lie back to back from 0 to `size`, among
+them entries of format 0 and 1, each with a header as if it were a batch (`wire.message_sets`);
+nothing beyond `size` is ever read; indexes and the aborted-transaction index are loaded at first
+use and may be dropped again (`release`) while the segment is not the active one. Reads from the
+file check the CRC of every batch they return: a flipped bit is never served as good (F20).
 """
 
 import contextlib
 from collections.abc import Iterator
 
-from ottla.log.aborted_file import AbortedFile
+from ottla.log.aborted import AbortedFile
 from ottla.log.good_batches import NO_HEADER, good_batches, no_batch, old_entry_at
 from ottla.log.index import (
     MAX_RELATIVE_OFFSET,
@@ -20,7 +19,6 @@ from ottla.log.index import (
     OffsetIndex,
     TimeIndex,
 )
-from ottla.log.index_loader import IndexLoader
 from ottla.log.results import DiskRead, NotInMemoryError
 from ottla.log.slices import AHEAD, Reader, Steps
 from ottla.model.errors import CorruptRecordError
@@ -85,7 +83,7 @@ class Segment(AbortedFile):
         self.first_timestamp: int | None = None
         self.used = False
         self.index_changed = False
-        self._loader: IndexLoader[Segment] | None = None
+        self._loader: IndexLoader | None = None
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
         self._index_is_true = False
@@ -697,3 +695,48 @@ class Segment(AbortedFile):
                 self._files.rename(path, path + ".deleted")
                 renamed.append(path + ".deleted")
         return renamed
+
+
+class IndexLoader:
+    """Loads the indexes of one segment, and prefetches the records to be read through them.
+
+    In a worker, so that no read on the event loop waits for the disk: the indexes of a large
+    segment are megabytes, and where they are missing or wrong all its batches are looked at.
+    The worker touches a segment object and a descriptor of its own (`Segment.probe`); the event
+    loop takes over what it found, unless the segment changed since.
+    """
+
+    def __init__(self, probe: Segment, file: File, *, rebuild: bool) -> None:
+        self.size = probe.size
+        self.loaded: Segment | None = None
+        """`probe`, once the worker has loaded it"""
+        self.rebuild = rebuild
+        self._probe = probe
+        self._file = file
+        self._turn = file.worker_lock()
+
+    def prefetch(self, size: int, offset: int) -> None:
+        """Load the indexes, then read `size` bytes from the batch that holds `offset` on.
+
+        A worker calls it; OSError and what else goes wrong is found again by the next read.
+        """
+        with self._turn:
+            if self.loaded is None:
+                self._load()
+        assert self.loaded is not None
+        position = self._probe.offsets.lookup(offset)
+        self._file.prefetch(min(size, self.size - position), position)
+
+    def _load(self) -> None:
+        reader = self._file.reader()
+        if reader is None:
+            raise FileNotFoundError(f"{self._file.path} was closed meanwhile")
+        try:
+            self._probe.attach(reader)
+            if self.rebuild:
+                _ = self._probe.offsets  # what it is built again with the help of
+                self._probe.rebuild_indexes()
+            self._probe.load_all()
+        finally:
+            self._probe.close()
+        self.loaded = self._probe

@@ -1,24 +1,24 @@
 """Validate: may this batch be appended, and what the leader must change in it. A decider, no I/O.
 
-Who may call: `log.Log`, `segment`, `recovery`. Kafka: `LogValidator` and
-`UnifiedLog.analyzeAndValidateRecords`. Invariants: nothing of a refused batch was changed; the
-base offset and the partition leader epoch lie outside the CRC and are patched in place by
-`stamp`; a change inside the CRC (LogAppendTime, a wrong max timestamp, another codec) computes it
-anew. Producers write magic 2 only; a leader may send older entries.
+Kafka: `LogValidator` and `UnifiedLog.analyzeAndValidateRecords`. Invariants: nothing of a refused
+batch was changed; the base offset and the partition leader epoch lie outside the CRC and are
+patched in place by `stamp`; a change inside the CRC (LogAppendTime, a wrong max timestamp, another
+codec) computes it anew. Producers write magic 2 only; a leader may send older entries.
 """
 
-from typing import NoReturn
+from mmap import mmap
+from typing import NoReturn, cast
 
 from google_crc32c import extend as extend_crc32c
 from google_crc32c import value as crc32c
 
-from ottla.log.record_errors import refusal
 from ottla.model.config import TopicConfig
 from ottla.model.errors import (
     CorruptRecordError,
     ErrorCode,
     InvalidRecordError,
     OttlaError,
+    RecordsRefusedError,
     RecordTooLargeError,
     UnsupportedFormatError,
 )
@@ -70,6 +70,8 @@ from ottla.wire.record_check import (
     EffortExceededError,
     RecordFacts,
     check_records,
+    read_int,
+    read_varint,
 )
 
 CODECS = {"uncompressed": NONE} | {name: n for n, name in enumerate(CODEC_NAMES) if n}
@@ -371,3 +373,50 @@ def _with_codec(records: memoryview, payload: memoryview, rules: ValidationRules
         )
     attributes: int = unpack_header(records, 0)[ATTRIBUTES]
     return with_body(records, attributes & _KEPT_FLAGS & ~CODEC_MASK | codec, body)
+
+
+MOST_ERRORS = 10_000
+"""Reported per batch at most; the other records fail with the batch anyway."""
+
+
+def refusal(
+    payload: Payload,
+    start: int,
+    count: int,
+    *,
+    base_timestamp: int,
+    one_timestamp: int | None,
+    keys_wanted: bool,
+    timestamps: tuple[int, int] | None,
+) -> RecordsRefusedError | None:
+    """Return the error that names the refused among `count` well-formed records, or None.
+
+    The producer gets each record's error, so that it can send the others again (KIP-467).
+
+    `one_timestamp`, if given, is the timestamp of every record; else each has its own.
+    `keys_wanted` refuses null keys, `timestamps` those not between the two, both included.
+    """
+    data = cast("bytes", payload) if isinstance(payload, (bytes, mmap)) else bytes(payload)
+    wrong: list[tuple[int, str]] = []
+    code = ErrorCode.INVALID_RECORD
+    pos = start
+    for index in range(count):
+        if len(wrong) == MOST_ERRORS:
+            break
+        size, pos = read_int(data, pos)
+        delta, offset_at = read_varint(data, pos + 1)
+        _, key_at = read_int(data, offset_at)
+        timestamp = base_timestamp + delta if one_timestamp is None else one_timestamp
+        pos += size
+        if keys_wanted and read_int(data, key_at)[0] < 0:
+            wrong.append((index, "a compacted topic takes no record without a key"))
+        elif (
+            timestamps is not None
+            and timestamp != NO_TIMESTAMP
+            and not timestamps[0] <= timestamp <= timestamps[1]
+        ):
+            code = ErrorCode.INVALID_TIMESTAMP
+            wrong.append(
+                (index, f"timestamp {timestamp} is not in {timestamps[0]}..{timestamps[1]}")
+            )
+    return RecordsRefusedError(wrong, code) if wrong else None

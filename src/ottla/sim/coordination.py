@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ottla.admin.operations.coordinators import GROUP
 from ottla.broker.broker import Broker
-from ottla.coordinators.transaction_states import MAY_EXPIRE
+from ottla.coordinators.transaction import MAY_EXPIRE
 from ottla.model.errors import RETRIABLE
 from ottla.model.ids import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from ottla.model.ports import World

@@ -1,6 +1,6 @@
 """One ZooKeeper session on the event loop: connects, pings, reconnects, fences itself in time.
 
-Who may call: `store`, the broker's life cycle, tests. Invariants:
+Invariants:
 - One object per session; once DEAD it stays dead and every operation fails.
 - Nothing is retried here. When the connection is lost each waiting operation fails with
   ConnectionLossError: the caller decides whether a retry is safe.
@@ -29,7 +29,6 @@ from ottla.model.ports import World
 from ottla.model.recent_times import RecentTimes
 from ottla.zookeeper import jute
 from ottla.zookeeper.addresses import ConnectString, check_path
-from ottla.zookeeper.connection import Wire
 from ottla.zookeeper.errors import (
     AuthFailedError,
     ConnectionLossError,
@@ -51,6 +50,41 @@ from ottla.zookeeper.operations import (
 )
 from ottla.zookeeper.security import OPEN, ZooKeeperSecurity, authenticate
 from ottla.zookeeper.watches import WatchCallback, Watches, WatchEvent, WatchType
+
+MAX_REPLY_BYTES = 4 * 1024 * 1024
+"""As Kafka sets its client's jute.maxbuffer: a long list of topics is larger than 1 MiB."""
+
+
+class Wire(asyncio.Protocol):
+    """One connection's bytes; after `drop` none reaches the session, so it cannot act for it."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session: Session | None = session
+        self.transport: asyncio.Transport | None = None
+        self.frames = jute.Frames(MAX_REPLY_BYTES)
+        self.awaited: asyncio.Future[bytes] | None = None
+        """For the next frame, until the session uses the connection."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        if self._session is not None:
+            self._session.on_bytes(self, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.awaited is not None and not self.awaited.done():
+            self.awaited.set_exception(ConnectionLossError("the server closed the connection"))
+        if self._session is not None:
+            why = str(exc) if exc else "the server closed the connection"
+            self._session.on_connection_lost(self, why)
+
+    def drop(self) -> None:
+        """Close and forget: nothing that still arrives reaches the session."""
+        self._session = None
+        if self.transport is not None:
+            self.transport.abort()
+
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

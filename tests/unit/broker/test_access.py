@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from ottla.broker.authorization.authorizer_settings import ACL_AUTHORIZER
+from ottla.broker.authorization.request_authorizer import ACL_AUTHORIZER
 from ottla.model.errors import ConnectionLostError, ErrorCode
 from ottla.net.client import PeerConnection
 from ottla.security.acls import ALLOW, DENY, DESCRIBE, LITERAL, READ, TOPIC, WRITE, Entry, Pattern

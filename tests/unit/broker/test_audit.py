@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from ottla.broker.authorization.audit import MOST, MOST_OF_ONE, Audit, printable
+from ottla.broker.authorization.request_authorizer import MOST, MOST_OF_ONE, Audit, printable
 
 
 @pytest.fixture

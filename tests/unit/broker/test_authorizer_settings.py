@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.authorization.authorizer_settings import ACL_AUTHORIZER, configured_authorizer
+from ottla.broker.authorization.request_authorizer import ACL_AUTHORIZER, configured_authorizer
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConfigError
 from ottla.security.principals import Principal

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.broker.requests.transactions import producer_connections
 from ottla.broker.requests.transactions.producer_connections import ProducerConnections
-from ottla.coordinators.transaction_states import TransactionState
+from ottla.coordinators.transaction import TransactionState
 from ottla.model.errors import ConnectionLostError, OttlaError
 from ottla.model.errors import ErrorCode as E
 from ottla.wire.messages.create_topics import CreateTopicsRequest

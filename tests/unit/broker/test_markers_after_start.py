@@ -2,8 +2,8 @@
 
 import pytest
 
+from ottla.coordinators.transaction import TransactionState
 from ottla.coordinators.transaction_markers import TransactionMarkers
-from ottla.coordinators.transaction_states import TransactionState
 from ottla.model.errors import ErrorCode as E
 from ottla.model.ids import TopicPartition
 from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest

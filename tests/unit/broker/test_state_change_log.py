@@ -8,7 +8,7 @@ import re
 import pytest
 
 from ottla.broker.process import _state_change_path
-from ottla.broker.state_change_log import write_state_changes
+from ottla.broker.process_log import write_state_changes
 from ottla.controller.batch import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Outgoing
 from ottla.controller.context import Context
 from ottla.controller.state_change_logger import StateChangeLogger

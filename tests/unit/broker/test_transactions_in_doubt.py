@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.coordinators.transaction_states import TransactionState
+from ottla.coordinators.transaction import TransactionState
 from ottla.model.errors import ErrorCode as E
 from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest

@@ -12,11 +12,10 @@ from ottla.coordinators.coordinator_log import (
     DelayedAppend,
     Producer,
 )
-from ottla.coordinators.group import Group, Member
+from ottla.coordinators.group import Group, GroupState, Member
 from ottla.coordinators.group_coordinator import GroupCoordinator
 from ottla.coordinators.group_events import Sync
 from ottla.coordinators.group_records import group_key, group_value
-from ottla.coordinators.group_states import GroupState
 from ottla.log.results import AppendInfo, LogRead, NotInMemoryError
 from ottla.model.errors import CorruptRecordError, NotEnoughReplicasError, NotLeaderError
 from ottla.model.errors import ErrorCode as E

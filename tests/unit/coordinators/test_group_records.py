@@ -1,7 +1,7 @@
 """Groups and offsets as records, and back (Kafka's GroupMetadataManagerTest)."""
 
 from ottla.coordinators.coordinator_log import java_hash, partition_for
-from ottla.coordinators.group import Group, Member
+from ottla.coordinators.group import Group, GroupState, Member
 from ottla.coordinators.group_records import (
     GroupRecordReader,
     group_key,
@@ -11,7 +11,6 @@ from ottla.coordinators.group_records import (
     read_commit,
     read_group,
 )
-from ottla.coordinators.group_states import GroupState
 from ottla.coordinators.offsets import Commit
 from ottla.model.effects import LogLevel
 from ottla.model.ids import TopicPartition

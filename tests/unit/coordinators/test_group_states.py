@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 
-from ottla.coordinators.group import Group, Member
-from ottla.coordinators.group_states import GROUP_TRANSITIONS, GroupState
+from ottla.coordinators.group import GROUP_TRANSITIONS, Group, GroupState, Member
 from ottla.coordinators.timers import Now
 from ottla.model.transitions import IllegalTransitionError
 

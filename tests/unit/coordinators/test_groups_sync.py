@@ -2,8 +2,7 @@
 
 import pytest
 
-from ottla.coordinators.group import Group
-from ottla.coordinators.group_states import GroupState
+from ottla.coordinators.group import Group, GroupState
 from ottla.model.errors import ErrorCode as E
 
 from .conftest import GROUP

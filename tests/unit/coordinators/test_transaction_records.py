@@ -2,14 +2,13 @@
 
 import struct
 
-from ottla.coordinators.transaction import Transaction, Transition
+from ottla.coordinators.transaction import Transaction, TransactionState, Transition
 from ottla.coordinators.transaction_records import (
     TransactionRecordReader,
     read_transaction,
     transaction_key,
     transaction_value,
 )
-from ottla.coordinators.transaction_states import TransactionState
 from ottla.model.effects import LogLine
 from ottla.model.ids import TopicPartition
 from ottla.wire.records import Record, build_batch, iter_batches, iter_records

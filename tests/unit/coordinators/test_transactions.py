@@ -6,7 +6,13 @@ import pytest
 
 from ottla.coordinators import transactions
 from ottla.coordinators.timers import Now
-from ottla.coordinators.transaction import MAX_EPOCH, Transaction
+from ottla.coordinators.transaction import (
+    MAX_EPOCH,
+    TRANSACTION_TRANSITIONS,
+    Transaction,
+    TransactionState,
+    check_transaction_transition,
+)
 from ottla.coordinators.transaction_events import (
     AddPartitionsRequested,
     AllocateProducerId,
@@ -26,11 +32,6 @@ from ottla.coordinators.transaction_events import (
     StoreTombstones,
     StoreTransaction,
     TimeoutCheckDue,
-)
-from ottla.coordinators.transaction_states import (
-    TRANSACTION_TRANSITIONS,
-    TransactionState,
-    check_transaction_transition,
 )
 from ottla.coordinators.transactions import Transactions
 from ottla.model.effects import LogLine

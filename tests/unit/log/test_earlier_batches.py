@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.log import earlier_batches
+from ottla.log import producer_checks
 from ottla.log.segment import Segment
 from ottla.model.errors import OutOfOrderSequenceError
 
@@ -97,7 +97,7 @@ def test_a_log_is_searched_once_and_not_far(kit, monkeypatch):
         kit.send(log, sequence=sequence, producer_id=9)
     kit.send(log, sequence=2)
     log = kit.reopen(log, clean=True, segment_bytes=2_000)
-    monkeypatch.setattr(earlier_batches, "MAX_HEADERS", 50)
+    monkeypatch.setattr(producer_checks, "MAX_HEADERS", 50)
     monkeypatch.setattr(Segment, "headers", counted)
     for _ in range(3):
         with pytest.raises(OutOfOrderSequenceError):

@@ -11,7 +11,7 @@ import pytest
 
 from ottla.log import damage
 from ottla.log.checkpoints import CLEAN_SHUTDOWN
-from ottla.log.set_aside import SetAside
+from ottla.log.leaving_folders import SetAside
 from ottla.model.errors import CorruptRecordError, ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.replication.damage import DamageDecision, decide

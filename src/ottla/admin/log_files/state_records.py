@@ -8,7 +8,7 @@ import base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ottla.coordinators.transaction_states import TransactionState
+from ottla.coordinators.transaction import TransactionState
 from ottla.model.errors import OttlaError
 from ottla.model.ids import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.wire.codec import decode_versioned
