@@ -57,6 +57,17 @@ def test_one_place_replaces_files():
     assert found - others == {"model/durable_files.py: part.replace"}
 
 
+def test_one_place_finds_what_was_likely_meant():
+    found = {name for name, _, line in lines() if "get_close_matches" in line}
+    assert found == {"model/printable.py"}
+
+
+def test_one_place_judges_the_host_header():
+    reads = {name for name, _, line in lines() if re.search(r'\bget\w*\("host"', line)}
+    assert reads == {"console/guard.py", "net/http_server.py"}, "by the rule of host_header"
+    assert [n for n, _, line in lines() if "net.host_header import" in line] == sorted(reads)
+
+
 def test_no_two_exceptions_have_one_name():
     classes = [
         (node.name.lstrip("_"), path.relative_to(SOURCE).as_posix())
