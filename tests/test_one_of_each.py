@@ -33,6 +33,39 @@ def test_one_place_compares_the_epochs_of_control_requests():
     }
 
 
+def test_one_place_replaces_files():
+    """`durable_files` for the command line and jobs, the port `Files` for servers."""
+    syncs = {name for name, _, line in lines() if re.search(r"\bos\.fsync\(", line)}
+    assert syncs == {"model/durable_files.py", "log/files.py"}
+    found = set()
+    for path in sorted(SOURCE.rglob("*.py")):
+        if ".replace(" not in text_of(path):
+            continue
+        for node in ast.walk(tree(path)):
+            # Of one argument: that of a text has two.
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(), attr="replace"), args=[_], keywords=[]
+                ):
+                    found.add(f"{path.relative_to(SOURCE).as_posix()}: {ast.unparse(node.func)}")
+    others = {
+        "admin/commands/acls.py: authorizer.replace",
+        "broker/lifecycle/tls_listeners.py: tls.replace",
+    }
+    assert found - others == {"model/durable_files.py: part.replace"}
+
+
+def test_one_place_finds_what_was_likely_meant():
+    found = {name for name, _, line in lines() if "get_close_matches" in line}
+    assert found == {"model/printable.py"}
+
+
+def test_one_place_judges_the_host_header():
+    reads = {name for name, _, line in lines() if re.search(r'\bget\w*\("host"', line)}
+    assert reads == {"console/guard.py", "net/http_server.py"}, "by the rule of host_header"
+    assert [n for n, _, line in lines() if "net.host_header import" in line] == sorted(reads)
+
+
 def test_no_two_exceptions_have_one_name():
     classes = [
         (node.name.lstrip("_"), path.relative_to(SOURCE).as_posix())

@@ -8,8 +8,8 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
 from ottla.console.guard import FORM_TYPE, HEADERS, MAX_FORM_BYTES, MOST_FIELDS, Guard
-from ottla.console.hosts import host_name, is_allowed
 from ottla.console.sessions import MOST_SESSIONS, SESSION_S, Sessions
+from ottla.net.host_header import host_name, is_allowed
 from support.console import let_in_as_a_program
 
 
@@ -144,7 +144,14 @@ def test_the_name_of_a_host_header(header, name):
 def test_a_name_that_another_can_rebind_is_not_served():
     for host in ("localhost:1", "127.0.0.1:8090", "[::1]:8090", "10.0.0.7:8090", "console.example"):
         assert is_allowed(host, {"console.example"}), host
-    for host in ("evil.example", "localhost.evil.example:8090", "127.0.0.1.evil.example", "", "@"):
+    for host in (
+        "evil.example",
+        "localhost.evil.example:8090",
+        "127.0.0.1.evil.example",
+        "",
+        "@",
+        "\0",
+    ):
         assert not is_allowed(host, {"console.example"}), host
     http = let_in()
     assert http.get("/", headers={"host": "evil.example:8090"}).status_code == 421

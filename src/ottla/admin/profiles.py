@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from ottla.model.durable_files import replace_file
 from ottla.model.errors import OttlaError
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}", re.ASCII)
@@ -100,13 +101,11 @@ def save(profiles: Profiles) -> None:
         lines.append("")
     file = path()
     file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(file.name + ".new")
     try:
         data = "\n".join(lines).encode()
     except UnicodeEncodeError:
         raise OttlaError(f"{file}: a profile cannot name a file that is not UTF-8") from None
-    beside.write_bytes(data)
-    beside.replace(file)
+    replace_file(file, data)
 
 
 def check_name(name: str) -> str:

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ottla.console.hosts import is_allowed
 from ottla.console.sessions import PLACES, Sessions, form_is_of
+from ottla.net.host_header import is_allowed
 
 MAX_FORM_BYTES = 4_194_304
 """A record of 1 MiB in hexadecimal, and what is around it."""

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from ottla.admin.arguments import Argument, Option
 from ottla.admin.options import Dir, Output
 from ottla.admin.output import Format, print_structured, say, structured
+from ottla.model.durable_files import replace_file
 
 PIPE_COLUMNS = 100
 """How wide the picture is where stdout is no terminal."""
@@ -68,7 +69,8 @@ def timeline(
         print_structured(output, as_json(drawn, timeouts, damage))
     elif html is not None:
         title = f"Leaders of {subject}" if subject else "Leaders of all partitions"
-        _write(html, "".join(timeline_html.page(drawn, timeouts, title)))
+        page = "".join(timeline_html.page(drawn, timeouts, title))
+        replace_file(html, page.encode())
         say(f"ottla: wrote {html}")
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS
@@ -146,9 +148,3 @@ def as_json(drawn: Any, timeouts: Mapping[int, int], damage: Any) -> dict[str, A
         "left_out": drawn.left_out,
         **damage_as_json(damage),
     }
-
-
-def _write(path: Path, text: str) -> None:
-    beside = path.with_name(path.name + ".tmp")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)

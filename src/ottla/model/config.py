@@ -23,6 +23,7 @@ from ottla.model.config_keys import (
 )
 from ottla.model.errors import ConfigError
 from ottla.model.listeners import check_ports, parse_endpoints, parse_protocols
+from ottla.model.printable import nearest
 
 OUR_DEFAULTS = {
     # Kafka's are unlimited: one client can take every descriptor (RELIABILITY: overload).
@@ -71,12 +72,10 @@ def unknown_setting(key: str) -> str | None:
         return None
     if key.startswith(KRAFT):
         return "KRaft is not served: brokers keep their metadata in ZooKeeper; leave it out"
-    import difflib  # noqa: PLC0415 - only for a typing error
-
     prefix = key.removesuffix(base_name(key))
     known = [*broker_keys(), *our_keys(), *AUTHORIZER_KEYS]
-    near = difflib.get_close_matches(base_name(key), known, 1)
-    like = f"; did you mean {prefix}{near[0]}?" if near else ""
+    near = nearest(base_name(key), known)
+    like = f"; did you mean {prefix}{near}?" if near else ""
     return f"no broker setting of that name{like}"
 
 

@@ -11,12 +11,12 @@ page whose own host name was pointed at this machine (DNS rebinding) gets nothin
 import asyncio
 import contextlib
 import logging
-import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from ottla.model.ports import Listener, World
+from ottla.net.host_header import is_address, is_allowed
 
 logger = logging.getLogger(__name__)
 
@@ -91,23 +91,7 @@ def parse_request(head: bytes) -> HttpRequest:
 
 def is_loopback(host: str) -> bool:
     """Return whether only this machine reaches a host that is listened on."""
-    return host in ("localhost", "::1") or (host.startswith("127.") and _is_address(host))
-
-
-def _is_address(host: str) -> bool:
-    """Return whether a host is an IP address, not a name."""
-    try:
-        socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
-    except OSError:
-        return False
-    return True
-
-
-def _names_this_machine(authority: str) -> bool:
-    """Return whether the field Host is empty, `localhost` or an IP address; a port may follow."""
-    host = authority.rpartition(":")[0] if ":" in authority.rpartition("]")[2] else authority
-    host = host.strip("[]")
-    return host in ("", "localhost") or _is_address(host)
+    return host in ("localhost", "::1") or (host.startswith("127.") and is_address(host))
 
 
 class _Connection(asyncio.Protocol):
@@ -243,7 +227,8 @@ class HttpServer:
 
     def check_host(self, request: HttpRequest) -> None:
         """Refuse a request for a host name that cannot be meant."""
-        if is_loopback(self._host) and not _names_this_machine(request.fields.get("host", "")):
+        named = request.fields.get("host", "")
+        if named and is_loopback(self._host) and not is_allowed(named, ()):
             raise RefusedRequestError(
                 421, "this address serves requests for localhost and for IP addresses only"
             )

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from ottla.model import durable_files
 from ottla.model.errors import ConfigError, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.pipelines.config import read_config
@@ -180,10 +181,11 @@ def test_an_offset_map_whose_beginning_was_cut_short_is_begun_anew(tmp_path, mon
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(offset_map.os, "fsync", full)
+        patched.setattr(durable_files, "sync", full)
         with pytest.raises(OttlaError, match=f"offset_map {folder}: No space left on device"):
             offset_map.open_folder(folder, "job", "c;t;id", "target")
-    assert [path.name for path in folder.iterdir()] == [offset_map.STAGED]
+    assert not list(folder.iterdir())
+    durable_files.unfinished(folder / offset_map.OWNER).write_bytes(b"{")  # by a kill
     assert not offset_map.refuse_other(folder, "job", "c;t;id", "target")
     offset_map.open_folder(folder, "job", "c;t;id", "target")
     assert offset_map.refuse_other(folder, "job", "c;t;id", "target")

@@ -4,8 +4,9 @@ Who may call: this package, for what was typed wrong. Pure data and look-ups; im
 """
 
 from collections.abc import Collection, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
+
+from ottla.model.printable import did_you_mean
 
 if TYPE_CHECKING:
     from ottla.admin.arguments.declaring import Parameter
@@ -71,8 +72,8 @@ def instead_of_option(name: str, known: Sequence[str], parameters: Sequence["Par
             return f" (it is an argument here: {shown})"
     meant = [new for new in OPTIONS.get(name, ()) if new.split()[0] in known]
     if not meant:
-        meant = get_close_matches(name, [n for n in known if n.startswith("--")], 1)
-    return f" (did you mean {' or '.join(meant)}?)" if meant else ""
+        return did_you_mean(name, [n for n in known if n.startswith("--")])
+    return f" (did you mean {' or '.join(meant)}?)"
 
 
 def instead_of_command(path: Sequence[str], name: str, known: Collection[str]) -> str:
@@ -81,10 +82,7 @@ def instead_of_command(path: Sequence[str], name: str, known: Collection[str]) -
     meant = COMMANDS.get(plain, plain)
     if meant.split()[0] in known or (meant.startswith("--") and not path):
         return f" (did you mean {meant}?)"
-    near = get_close_matches(plain, known, 1)
-    if near:
-        return f" (did you mean {near[0]}?)"
-    return f"; `{' '.join(['ottla', *path])} --help` lists them"
+    return did_you_mean(plain, known) or f"; `{' '.join(['ottla', *path])} --help` lists them"
 
 
 def instead_of_group_option(path: Sequence[str], word: str, known: Collection[str]) -> str:

@@ -6,7 +6,6 @@ changed by --dry-run; a refusal names the key, the reason and the way out.
 
 import sys
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -14,6 +13,7 @@ from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, ask
 from ottla.admin.output import Format, print_structured, print_table, say, structured
 from ottla.model.errors import OttlaError
+from ottla.model.printable import did_you_mean
 
 Topic = Annotated[
     str | None,
@@ -143,7 +143,7 @@ def describe(
         known = {s.key: s for s in found}
         for key in wanted:
             if key not in known:
-                raise OttlaError(f"{target} has no setting {key}{_similar(key, known)}")
+                raise OttlaError(f"{target} has no setting {key}{did_you_mean(key, known)}")
         found = [known[key] for key in wanted]
     elif not every:
         found = [s for s in found if s.source != configs.SOURCES[5]]
@@ -161,11 +161,6 @@ def _value(setting: Any) -> str | None:
 def _notes(setting: Any) -> str:
     notes = [("read-only", setting.read_only), ("sensitive", setting.sensitive)]
     return ", ".join(note for note, holds in notes if holds)
-
-
-def _similar(key: str, known: Any) -> str:
-    near = get_close_matches(key, known, 1)
-    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _describe_quotas(
@@ -335,8 +330,8 @@ def _check_deleted(target: Target, changes: Sequence[Any], there: Mapping[str, A
     for change in changes:
         if change.operation == DELETE and change.key not in there:
             raise OttlaError(
-                f"{change.key} is not set on {target}{_similar(change.key, there)}; nothing was "
-                f"changed; what is set on it: {', '.join(sorted(there)) or 'nothing'}"
+                f"{change.key} is not set on {target}{did_you_mean(change.key, there)}; nothing "
+                f"was changed; what is set on it: {', '.join(sorted(there)) or 'nothing'}"
             )
 
 
@@ -364,7 +359,7 @@ def _hint(change: Any, known: Mapping[str, Any]) -> str | None:
 
     key, setting = change.key, known.get(change.key)
     if setting is None:
-        near = _similar(key, known)
+        near = did_you_mean(key, known)
         return f"there is no {key}{near}" if near else None
     if setting.read_only:
         return f"{key} is read-only: change it in server.properties and restart the broker"

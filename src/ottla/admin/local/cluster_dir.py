@@ -37,6 +37,7 @@ import msgspec
 from ottla.admin.local import processes
 from ottla.admin.local.processes import ProcessId, alive, is_ours, paused
 from ottla.admin.process import ended_in_order
+from ottla.model.durable_files import replace_file
 from ottla.model.errors import OttlaError
 from ottla.model.ports import address_text
 from ottla.model.posix import fcntl
@@ -353,17 +354,12 @@ class ClusterDir:
     def save(self, cluster: LocalCluster) -> None:
         """Replace cluster.json whole; OttlaError if that fails, the former one is kept then."""
         file = self.path / CLUSTER_FILE
-        part = file.with_suffix(".tmp")
         cluster.id = cluster.id or os.urandom(8).hex()
         cluster.folder = str(self.path.resolve())
         try:
-            part.unlink(missing_ok=True)
-            part.touch(mode=0o600)  # settings may be passwords
-            part.write_bytes(msgspec.json.format(msgspec.json.encode(cluster), indent=2) + b"\n")
-            part.replace(file)
+            text = msgspec.json.format(msgspec.json.encode(cluster), indent=2) + b"\n"
+            replace_file(file, text, 0o600)  # settings may be passwords
         except OSError as error:
-            with contextlib.suppress(OSError):
-                part.unlink()
             raise OttlaError(f"cannot write {file}: {error.strerror}; {_way_out(error)}") from error
 
     @contextlib.contextmanager

@@ -3,9 +3,9 @@
 Who may call: this folder.
 """
 
-import os
 from pathlib import Path
 
+from ottla.model import durable_files
 from ottla.model.errors import OttlaError
 
 PRIVATE, PUBLIC = 0o600, 0o644
@@ -13,14 +13,7 @@ PRIVATE, PUBLIC = 0o600, 0o644
 
 def replace_file(file: Path, data: bytes, mode: int = PRIVATE) -> None:
     """Replace a file whole; a private one is never open to other users. OttlaError."""
-    part = file.with_name(f".{file.name}.part")
     try:
-        part.unlink(missing_ok=True)
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(data)
-            opened.flush()
-            os.fsync(descriptor)
-        part.replace(file)
+        durable_files.replace_file(file, data, mode)
     except OSError as error:
         raise OttlaError(f"cannot write {file}: {error.strerror}") from error

@@ -10,6 +10,7 @@ import os
 import time
 from pathlib import Path
 
+from ottla.model.durable_files import sync
 from ottla.model.errors import OttlaError
 
 MOST_FILES = 100
@@ -51,8 +52,8 @@ def _write_new(path: Path, text: str) -> None:
     try:
         with path.open("x") as file:
             file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        sync(path)
+        sync(path.parent)
     except FileExistsError:
         raise OttlaError(
             f"--rollback-file {path} exists already; name another one; nothing was sent"

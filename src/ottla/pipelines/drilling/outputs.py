@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from ottla.model.durable_files import replacing
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 from ottla.pipelines.drilling import page
@@ -136,7 +137,6 @@ def _written(
         delta=len(general.get("delta", ())),
     )
     rows: list[list[Any]] = []
-    scratch = folder / (INDEX + ".new")
     sections = folder / (PAGES + ".new")
     if apart:
         (folder / PAGES).mkdir()
@@ -168,14 +168,13 @@ def _written(
             "general": dict(general),
         }
         data.write(f'\n],\n"result": {json.dumps(rest)}}}\n')
-    with scratch.open("w", encoding="utf-8") as index:
+    with replacing(folder / INDEX) as part, part.open("w", encoding="utf-8") as index:
         _write_index(index, sums, rows, general, zone, span)
         if not apart:
             with sections.open(encoding="utf-8") as together:
                 shutil.copyfileobj(together, index)
         index.write("</html>\n")
     sections.unlink()
-    scratch.replace(folder / INDEX)
     return sums
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
+from ottla.model.durable_files import sync as to_disk
 from ottla.model.errors import OttlaError
 from ottla.pipelines.landing.delta_actions import (
     DEAD_COLUMNS,
@@ -39,7 +40,6 @@ from ottla.pipelines.landing.delta_actions import (
     version_of,
 )
 from ottla.pipelines.landing.manifest import DATA, DEAD, STAGING, Binding, File, Manifest
-from ottla.pipelines.landing.syncing import sync as to_disk
 
 DELTA, LOG = "delta", "_delta_log"
 MOST_TOLD = 20
@@ -199,11 +199,9 @@ class DeltaLog:
         log.mkdir(parents=True, exist_ok=True)
         scratch = self._table / STAGING / f".delta.{uuid.uuid4().hex}"
         target = log / f"{number:020d}.json"
-        with scratch.open("wb") as file:
-            file.write(encoded(actions))
-            if self._sync:
-                file.flush()
-                os.fsync(file.fileno())
+        scratch.write_bytes(encoded(actions))
+        if self._sync:
+            to_disk(scratch)
         # Readers take a version's time from its file.
         os.utime(scratch, ns=(at_ms * 1_000_000, at_ms * 1_000_000))
         try:

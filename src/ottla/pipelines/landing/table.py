@@ -29,6 +29,9 @@ from typing import NoReturn
 
 import msgspec
 
+from ottla.model.durable_files import replace_file
+from ottla.model.durable_files import sync as _sync
+from ottla.model.durable_files import sync_tree as _sync_tree
 from ottla.model.errors import OttlaError
 from ottla.model.posix import fcntl
 from ottla.pipelines.landing.asking import Topic
@@ -50,8 +53,6 @@ from ottla.pipelines.landing.manifest import (
     digest,
     encode,
 )
-from ottla.pipelines.landing.syncing import sync as _sync
-from ottla.pipelines.landing.syncing import sync_tree as _sync_tree
 
 TABLE, SCHEMAS = "table.json", "schemas"
 _BATCH = re.compile(r"batch=(0|[1-9][0-9]*)")
@@ -270,7 +271,7 @@ class Table:
         version = self.schema_version() + 1
         folder = self.folder / SCHEMAS
         folder.mkdir(exist_ok=True)
-        _write(folder / f"{version}.json", text.encode())
+        replace_file(folder / f"{version}.json", text.encode())
         return version
 
     def schema_version(self) -> int:
@@ -338,7 +339,7 @@ def open_table(
             )
         bound = msgspec.structs.replace(binding, path=str(folder))
         if bound != binding or not (folder / TABLE).exists():
-            _write(folder / TABLE, encode(bound))
+            replace_file(folder / TABLE, encode(bound))
         for name in (DATA, DEAD, STAGING):
             (folder / name).mkdir(exist_ok=True)
         if bound.has_delta and not can_link(folder / STAGING):
@@ -526,14 +527,3 @@ def _files(folder: Path, prefix: str = "") -> Iterator[tuple[str, int]]:
             yield from _files(Path(entry.path), f"{prefix}{entry.name}/")
         else:
             yield f"{prefix}{entry.name}", entry.stat().st_size
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
-    scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    with scratch.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(path)
-    _sync(path.parent)

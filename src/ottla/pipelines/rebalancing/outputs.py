@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ottla.model.durable_files import sync, sync_tree
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
@@ -119,7 +120,9 @@ def write(reported: Report) -> None:
         unfinished.mkdir(parents=True)
         for name, text in texts.items():
             (unfinished / name).write_text(text, encoding="utf-8")
+        sync_tree(unfinished)
         unfinished.rename(folder)  # an empty folder of that name gives way
+        sync(folder.parent)
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise OttlaError(f"{error.filename or folder}: {error.strerror}") from error

@@ -5,14 +5,13 @@ name, brokers first, each renamed when it is complete. Spark reads the history; 
 rate is a quantile of those between its samples, in bytes per second.
 """
 
-import contextlib
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ottla.model.durable_files import replacing
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.pipelines.paths import of_disk, spark_path
@@ -55,15 +54,12 @@ def write(folder: Path, seen: Seen) -> None:
         ("partitions", partitions, PARTITIONS),
     ):
         path = folder / name / f"{seen.at_ms}.parquet"
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            pq.write_table(pa.Table.from_pylist(rows, schema=schema), unfinished)
-            unfinished.rename(path)
+            with replacing(path) as part:
+                pq.write_table(pa.Table.from_pylist(rows, schema=schema), part)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                unfinished.unlink()
-            raise OttlaError(of_disk(error, unfinished)) from None
+            raise OttlaError(of_disk(error, path)) from None
 
 
 def times(folder: Path) -> list[int]:

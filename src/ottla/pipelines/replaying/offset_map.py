@@ -7,11 +7,11 @@ job they are of; other readers of Parquet leave it out because of its name.
 """
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ottla.model.durable_files import replace_file, replacing, unfinished
 from ottla.model.errors import OttlaError
 from ottla.pipelines.paths import of_disk, refuse_unwritable
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OWNER = "_ottla-map.json"
-STAGED = f"{OWNER}.new"
 PATTERN = "check-{:08}.parquet"
 COLUMNS = (
     "source_partition", "source_first", "source_last",
@@ -33,7 +32,7 @@ def refuse_other(folder: Path, job: str, source: str, target_id: str) -> bool:
         found = json.loads((folder / OWNER).read_text(encoding="utf-8"))
     except FileNotFoundError:
         # A run that died, or met a full disk, may have left the beginning of our own file.
-        if folder.exists() and any(path.name != STAGED for path in folder.iterdir()):
+        if folder.exists() and any(path != unfinished(folder / OWNER) for path in folder.iterdir()):
             raise OttlaError(
                 f"offset_map {folder} has files, but no {OWNER}: give a folder of its own"
             ) from None
@@ -53,7 +52,8 @@ def open_folder(folder: Path, job: str, source: str, target_id: str) -> None:
     if not refuse_other(folder, job, source, target_id):
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _put(folder, json.dumps(_owner(job, source, target_id)).encode())
+            owner = json.dumps(_owner(job, source, target_id)).encode()
+            replace_file(folder / OWNER, owner)
         except OSError as error:
             raise OttlaError(f"offset_map {of_disk(error, folder)}") from None
 
@@ -80,14 +80,11 @@ def write(folder: Path, number: int, runs: Sequence[tuple[int, int, int, int, in
         names=list(COLUMNS),
     )
     path = folder / PATTERN.format(number)
-    staged = folder / f"_{path.name}"
     try:
-        parquet.write_table(found, staged)
-        with staged.open("rb") as file:
-            os.fsync(file.fileno())
-        staged.replace(path)
+        with replacing(path) as part:
+            parquet.write_table(found, part)
     except OSError as error:
-        raise OttlaError(f"offset_map {of_disk(error, staged)}") from None
+        raise OttlaError(f"offset_map {of_disk(error, path)}") from None
     return len(rows)
 
 
@@ -100,12 +97,3 @@ def read(folder: Path) -> "pa.Table":
     if not files:
         raise OttlaError(f"offset_map {folder} has no files: set replay.offset_map and run the job")
     return pa.concat_tables([parquet.read_table(file) for file in files])
-
-
-def _put(folder: Path, data: bytes) -> None:
-    staged = folder / STAGED
-    with staged.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    staged.replace(folder / OWNER)

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ottla.model.durable_files import replace_file
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 from ottla.pipelines.timeline.picture import DOUBT, GAP, Rows, bars, colour
@@ -29,10 +30,8 @@ Pictured = Mapping[tuple[str, int], Mapping[str, Rows]]
 
 def write(path: Path, reported: Mapping[str, Any], pictured: Pictured, zone: str) -> None:
     """Write the page; OttlaError if it cannot be written."""
-    scratch = path.with_name(path.name + ".new")
     try:
-        scratch.write_text(page(reported, pictured, zone), encoding="utf-8")
-        scratch.replace(path)
+        replace_file(path, page(reported, pictured, zone).encode())
     except OSError as error:
         raise OttlaError(f"{path}: {error.strerror}") from error
 

@@ -1,10 +1,10 @@
-"""Which Host a request may name: a page of elsewhere must not reach the console by its own name.
+"""Which Host a request may name: a page of elsewhere must not reach a server by its own name.
 
-Who may call: `guard`, tests. Pure. Invariants: an address cannot be rebound by a name server, so
-every IP address may be named; of names only localhost and those that were allowed.
+Who may call: `http_server`, the console. Invariants: no name server can point an address elsewhere,
+so every IP address may be named; of names only localhost and those that were allowed.
 """
 
-import ipaddress
+import socket
 from collections.abc import Collection
 
 
@@ -27,10 +27,13 @@ def is_allowed(header: str, names: Collection[str]) -> bool:
     name = host_name(header)
     if name is None:
         return False
-    if name == "localhost" or name in names:
-        return True
+    return name == "localhost" or name in names or is_address(name)
+
+
+def is_address(host: str) -> bool:
+    """Return whether a host is an IP address, not a name."""
     try:
-        ipaddress.ip_address(name)
-    except ValueError:
+        socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
+    except (OSError, ValueError):  # the latter of a NUL
         return False
     return True
