@@ -19,7 +19,7 @@ pytest.importorskip("pyspark", reason="no pyspark: pip install 'ottla[spark]'")
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """Start Spark in this process once: it takes seconds."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - it may be missing
+    from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # its workers need ottla, too
     session = (

@@ -17,12 +17,12 @@ _LAZY = {"Cluster": "ottla.testing.cluster", "SyncCluster": "ottla.testing.sync_
 def __getattr__(name: str) -> object:
     """Import what is asked for by its name here (PEP 562)."""
     if name == "__version__":
-        from importlib.metadata import version  # noqa: PLC0415 - the same
+        from importlib.metadata import version
 
         return version("ottla")
     if name not in _LAZY:
         raise AttributeError(f"module 'ottla' has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - importing ottla stays cheap
+    from importlib import import_module  # importing ottla stays cheap
 
     found: object = getattr(import_module(_LAZY[name]), name)
     globals()[name] = found

@@ -14,7 +14,7 @@ def main() -> int:
     """Run one command and return the process's exit code."""
     _open_standard_streams()
     try:
-        from ottla.model import posix  # noqa: F401, PLC0415 - before anything that needs it
+        from ottla.model import posix  # noqa: F401 - before anything that needs it
     except ImportError as error:
         sys.stderr.write(f"ottla: {error}\n")
         return 1
@@ -48,25 +48,25 @@ def _run() -> int:
         with contextlib.suppress(PermissionError):  # it has one
             os.setsid()
         gc.disable()
-        from ottla.broker.forked import main as fork_main  # noqa: PLC0415
+        from ottla.broker.forked import main as fork_main
 
         return fork_main(sys.argv[3:])
     if sys.argv[1:3] == ["broker", "run"] or _is_server(sys.argv[1:]):
         gc.disable()  # what modules make stays; `net.garbage` enables it when they are loaded
-        from ottla.broker.process import main as broker_main  # noqa: PLC0415
+        from ottla.broker.process import main as broker_main
 
         return broker_main(sys.argv[3:] if sys.argv[2:3] == ["run"] else sys.argv[2:])
     if sys.argv[1:3] == ["zookeeper", "copy"]:
-        from ottla.broker.zookeeper_copy import main as copy_main  # noqa: PLC0415
+        from ottla.broker.zookeeper_copy import main as copy_main
 
         return copy_main(sys.argv[3:])
     if sys.argv[1:2] == ["zookeeper"]:
         gc.disable()
-        from ottla.broker.zookeeper_process import main as zookeeper_main  # noqa: PLC0415
+        from ottla.broker.zookeeper_process import main as zookeeper_main
 
         return zookeeper_main(sys.argv[3:] if sys.argv[2:3] == ["run"] else sys.argv[2:])
     if sys.argv[1:2] == ["pipeline"]:
-        from ottla.pipelines.command import main as pipeline_main  # noqa: PLC0415
+        from ottla.pipelines.command import main as pipeline_main
 
         return pipeline_main(sys.argv[2:])
     if sys.argv[1:2] == ["up"] and not {"-h", "--help"} & set(sys.argv):
@@ -75,15 +75,15 @@ def _run() -> int:
 
 
 def _command() -> int:
-    from ottla.admin import cli  # noqa: PLC0415
-    from ottla.explain.entries import of_other_rooms  # noqa: PLC0415
+    from ottla.admin import cli
+    from ottla.explain.entries import of_other_rooms
 
     return cli.main(others=of_other_rooms())
 
 
 def _up() -> int:
     """Start brokers' imports first: they take longer than all else."""
-    from ottla.admin.local import fork_process  # noqa: PLC0415
+    from ottla.admin.local import fork_process
 
     fork_process.begin()
     try:

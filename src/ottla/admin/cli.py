@@ -1,9 +1,9 @@
 """The command line: what a person types, and what is printed when it does not work.
 
-Who may call: `ottla.__main__`. Invariants: exit code 0 means it held, 1 it failed, 2 it was typed
-wrong; bad input is one line naming the thing, the reason and the way out, never a traceback; a
-command imports what it needs when it runs, so that `ottla --help` is instant; every command takes
---bootstrap-server and works with any Kafka, or finds the cluster that `ottla up` started in --dir.
+Invariants: exit code 0 means it held, 1 it failed, 2 it was typed wrong; bad input is one line
+naming the thing, the reason and the way out, never a traceback; a command imports what it needs
+when it runs, so that `ottla --help` is instant; every command takes --bootstrap-server and works
+with any Kafka, or finds the cluster that `ottla up` started in --dir.
 """
 
 import sys
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None, others: Mapping[str, Node] | No
     path: list[str] = []
     try:
         if words[:1] == ["__complete"]:
-            from ottla.admin.commands.shell import complete  # noqa: PLC0415 - lazy
+            from ottla.admin.commands.shell import complete
 
             complete(root, words[1:])
             return EXIT_OK
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None, others: Mapping[str, Node] | No
 
 def _failed(error: Exception) -> int:
     """Say what failed in one line; an error of ours, which was not expected, is raised."""
-    from ottla.model.errors import OttlaError  # noqa: PLC0415 - lazy
+    from ottla.model.errors import OttlaError
 
     if isinstance(error, OttlaError):
         output.complain(f"ottla: {error}")
@@ -68,7 +68,7 @@ def _failed(error: Exception) -> int:
         if error.filename == process.STANDARD_OUTPUT:
             process.give_up(sys.stdout)
         where = error.filename
-        from ottla.admin.error_texts import of_system  # noqa: PLC0415 - lazy
+        from ottla.admin.error_texts import of_system
 
         output.complain(f"ottla: {f'{where}: ' if where else ''}{of_system(error)}")
         return EXIT_FAILED
@@ -78,18 +78,18 @@ def _failed(error: Exception) -> int:
 def _run(path: list[str], node: Node, words: list[str]) -> int:
     if isinstance(node, Group):
         return _group(path, node, words)
-    from ottla.admin.arguments import parsing  # noqa: PLC0415 - lazy
+    from ottla.admin.arguments import parsing
 
     function = node.function()
     known = parameters(function)
     asks = asks_cluster(known)
     if asks:
-        from ottla.admin import connection  # noqa: PLC0415 - lazy
+        from ottla.admin import connection
 
         known += parameters(connection.options)
     parsed = parsing.parse(known, words)
     if "help" in parsed.everywhere:
-        from ottla.admin.arguments import help_text  # noqa: PLC0415 - lazy
+        from ottla.admin.arguments import help_text
 
         sys.stdout.write(help_text.of_command(path, function, known))
         return EXIT_OK
@@ -107,15 +107,15 @@ def _run(path: list[str], node: Node, words: list[str]) -> int:
 
 def _group(path: list[str], group: Group, words: list[str]) -> int:
     """Print the list of commands: what was asked for, or what is missing."""
-    from ottla.admin.arguments import help_text  # noqa: PLC0415 - lazy
+    from ottla.admin.arguments import help_text
 
     if not path and words[:1] == ["--version"]:
-        from importlib.metadata import version  # noqa: PLC0415 - lazy
+        from importlib.metadata import version
 
         sys.stdout.write(f"ottla {version('ottla')}\n")
         return EXIT_OK
     if words and words[0] not in HELP:
-        from ottla.admin.arguments.spellings import instead_of_group_option  # noqa: PLC0415 - lazy
+        from ottla.admin.arguments.spellings import instead_of_group_option
 
         instead = instead_of_group_option(path, words[0], group.children)
         raise UsageError(f"name a command before {words[0]}{instead}")

@@ -1,6 +1,6 @@
 """All commands with their first sentences, so that they are listed without being imported.
 
-Who may call: `cli`. Invariant: a test compares each sentence with the function's docstring.
+Invariant: a test compares each sentence with the function's docstring.
 """
 
 from collections.abc import Mapping

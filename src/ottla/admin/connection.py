@@ -1,8 +1,8 @@
 """Which cluster is meant, and how its clients are set: by option, environment, profile or folder.
 
-Who may call: the admin room. The first of these that is there decides: --bootstrap-server, --dir,
---profile, bootstrap.servers of --command-config, OTTLA_BOOTSTRAP_SERVERS, OTTLA_PROFILE, OTTLA_DIR,
-the profile in use, ./ottla-data. Invariant: a setting without effect is refused.
+The first of these that is there decides: --bootstrap-server, --dir, --profile, bootstrap.servers of
+--command-config, OTTLA_BOOTSTRAP_SERVERS, OTTLA_PROFILE, OTTLA_DIR, the profile in use,
+./ottla-data. Invariant: a setting without effect is refused.
 """
 
 import os
@@ -41,7 +41,7 @@ class Where(NamedTuple):
     @property
     def folder(self) -> Any:
         """The `ClusterDir`, where it is the cluster of a folder."""
-        from ottla.admin.local.cluster_dir import ClusterDir, default_dir  # noqa: PLC0415 - lazy
+        from ottla.admin.local.cluster_dir import ClusterDir, default_dir
 
         return ClusterDir(self.path or default_dir())
 
@@ -60,7 +60,7 @@ class Where(NamedTuple):
 
 def zookeeper(address: str | None, config: Path | None, directory: Path | None) -> "ZooKeeper":
     """Return the ZooKeeper that --zookeeper, --zookeeper-config and --dir mean."""
-    from ottla.admin.zookeeper_session import ZooKeeper, settings_of  # noqa: PLC0415 - lazy
+    from ottla.admin.zookeeper_session import ZooKeeper, settings_of
 
     if config is not None:
         settings = settings_of(config)
@@ -118,8 +118,8 @@ def where(address: str | None, directory: Path | None) -> Where:
     environment = os.environ.get("OTTLA_BOOTSTRAP_SERVERS")
     if named is None and environment:
         return Where(environment, None, config)
-    from ottla.admin import profiles  # noqa: PLC0415 - lazy
-    from ottla.model.errors import OttlaError  # noqa: PLC0415 - lazy
+    from ottla.admin import profiles
+    from ottla.model.errors import OttlaError
 
     named = named or os.environ.get("OTTLA_PROFILE") or None
     if named is None and os.environ.get("OTTLA_DIR"):
@@ -149,8 +149,8 @@ def settings_of(file: Path | None) -> ClientSettings:
     """
     if file is None:
         return ClientSettings()
-    from ottla.model.errors import OttlaError  # noqa: PLC0415
-    from ottla.security.config_providers import client_settings  # noqa: PLC0415 - lazy
+    from ottla.model.errors import OttlaError
+    from ottla.security.config_providers import client_settings
 
     with file.open("rb") as opened:
         data = opened.read(MAX_CONFIG_BYTES + 1)
@@ -172,8 +172,8 @@ def _security(file: Path, found: Mapping[str, str]) -> "ClientSecurity | None":
     """Return how to connect; OttlaError for what tools cannot do."""
     if found.get("security.protocol", "PLAINTEXT").strip().upper() == "PLAINTEXT":
         return None
-    from ottla.model.errors import OttlaError  # noqa: PLC0415 - lazy
-    from ottla.security.client_properties import client_security  # noqa: PLC0415 - lazy
+    from ottla.model.errors import OttlaError
+    from ottla.security.client_properties import client_security
 
     try:
         return client_security(found)

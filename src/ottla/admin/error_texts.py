@@ -1,6 +1,6 @@
 """What Kafka's error codes mean, in one sentence, for the person who reads a command's output.
 
-Who may call: `admin`. Kafka: the messages of `org.apache.kafka.common.protocol.Errors`.
+Kafka: the messages of `org.apache.kafka.common.protocol.Errors`.
 """
 
 import errno

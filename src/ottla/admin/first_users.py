@@ -1,7 +1,7 @@
 """Users written into ZooKeeper: the first ones of a cluster, before there is a broker.
 
-Who may call: the admin room. Invariants: a password never leaves this process: ZooKeeper gets what
-a broker would write there; brokers that run are notified. Kafka: `ConfigCommand --zookeeper`.
+Invariants: a password never leaves this process: ZooKeeper gets what a broker would write there;
+brokers that run are notified. Kafka: `ConfigCommand --zookeeper`.
 """
 
 import secrets

@@ -1,8 +1,8 @@
 """How far a reassignment is, said while a command waits for it.
 
-Who may call: the command modules. Invariants: written to standard error: on a terminal as a line
-that is written over and over, elsewhere as a line now and then; the first and the last look are
-always said; --quiet silences all of it.
+Invariants: written to standard error: on a terminal as a line that is written over and over,
+elsewhere as a line now and then; the first and the last look are always said; --quiet silences all
+of it.
 """
 
 import sys

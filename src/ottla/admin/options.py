@@ -1,7 +1,7 @@
 """Options that many commands share, and how they find the cluster they speak to.
 
-Who may call: the command modules. Invariants: a command takes --bootstrap-server and works with
-any Kafka, or finds the cluster that `ottla up` started in --dir.
+Invariants: a command takes --bootstrap-server and works with any Kafka, or finds the cluster that
+`ottla up` started in --dir.
 """
 
 import sys
@@ -50,14 +50,14 @@ Output = Annotated[Format, Option("--output", help="How the result is printed")]
 
 def cluster_folder(path: Path | None) -> Any:
     """Return the `ClusterDir` of --dir, or of where a cluster is looked for without it."""
-    from ottla.admin.connection import Where  # noqa: PLC0415 - lazy
+    from ottla.admin.connection import Where
 
     return Where(None, path).folder
 
 
 def bootstrap(address: str | None, path: Path | None) -> str:
     """Return the addresses of the cluster that is meant (see `connection`)."""
-    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
+    from ottla.admin.connection import where
 
     return where(address, path).bootstrap()
 
@@ -70,8 +70,8 @@ def ask(
     timeout_s: float | None = None,
 ) -> T:
     """Put a question to the cluster that is meant by --bootstrap-server, --dir and so on."""
-    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
-    from ottla.admin.session import CALL_TIMEOUT_S, connected  # noqa: PLC0415 - lazy
+    from ottla.admin.connection import where
+    from ottla.admin.session import CALL_TIMEOUT_S, connected
 
     found = where(address, path)
     settings = found.settings

@@ -1,8 +1,8 @@
 """Output of commands: data on standard output as a table or JSON, all else on standard error.
 
-Who may call: `admin`, `explain`. Invariants: standard output carries only what was asked for, so
-that it can be piped; names of topics, clients and files are data: they are never read as markup and
-no control character of theirs reaches the terminal.
+Invariants: standard output carries only what was asked for, so that it can be piped; names of
+topics, clients and files are data: they are never read as markup and no control character of theirs
+reaches the terminal.
 """
 
 import re
@@ -89,7 +89,7 @@ def structured(output: Format) -> bool:
 
 def readable_json(value: object) -> str:
     """Return JSON for people: indented, but a list of numbers (brokers, offsets) on one line."""
-    import json  # noqa: PLC0415 - only where it is printed
+    import json  # only where it is printed
 
     # A line's end stands in no string of JSON, so this finds lists alone.
     return re.sub(
@@ -101,11 +101,11 @@ def readable_json(value: object) -> str:
 
 def print_structured(output: Format, value: object) -> None:
     """Print one document: of lists, dicts, structs and what is in them."""
-    import msgspec  # noqa: PLC0415 - only where it is printed
+    import msgspec  # only where it is printed
 
     plain = msgspec.to_builtins(value, str_keys=True)
     if output is Format.yaml:
-        from ottla.admin.yaml_text import to_yaml  # noqa: PLC0415 - lazy
+        from ottla.admin.yaml_text import to_yaml
 
         sys.stdout.write(to_yaml(plain))
     else:
@@ -115,9 +115,9 @@ def print_structured(output: Format, value: object) -> None:
 def print_watched(output: Format, value: object, table: Callable[[], None]) -> None:
     """Print one look of many: JSON as a line, a table in the place of the one before."""
     if output is Format.json:
-        import json  # noqa: PLC0415 - only where it is printed
+        import json  # only where it is printed
 
-        import msgspec  # noqa: PLC0415
+        import msgspec
 
         print_line(json.dumps(msgspec.to_builtins(value, str_keys=True)))
     elif structured(output):
@@ -174,8 +174,8 @@ def say_prose(text: str, hanging: int = 2) -> None:
 def _broken(text: str, hanging: int, out: TextIO) -> str:
     line = printable(text)
     if out.isatty():
-        import shutil  # noqa: PLC0415 - only for a terminal
-        import textwrap  # noqa: PLC0415
+        import shutil  # only for a terminal
+        import textwrap
 
         width = max(20, shutil.get_terminal_size((80, 24)).columns)
         begin = line[: len(line) - len(line.lstrip(" "))]

@@ -1,10 +1,9 @@
 """What commands print with --output json (and yaml): a JSON schema for each.
 
-Who may call: the command `schema`, docs/list_outputs.py. Invariants: one schema for each command,
-whatever its options; a list is always a list; every field is always there, null where there is
-nothing to tell, unless it is said to be missing. JSON alone stands for what is not ours to
-describe: a znode's data, a record of a coordinator. Tests hold the commands to them, on clusters
-of ours and of Kafka's.
+Invariants: one schema for each command, whatever its options; a list is always a list; every field
+is always there, null where there is nothing to tell, unless it is said to be missing. JSON alone
+stands for what is not ours to describe: a znode's data, a record of a coordinator. Tests hold the
+commands to them, on clusters of ours and of Kafka's.
 """
 
 from ottla.model.json_schemas import (

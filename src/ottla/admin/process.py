@@ -1,8 +1,8 @@
 """What a command's process owes whoever runs it: its standard output, its end by a signal.
 
-Who may call: the admin room, `explain`. Invariants: Ctrl-C, SIGTERM and SIGHUP end a command with
-exit code 130 and one line. Where nothing has begun they end the process at once; what has begun,
-a conversation with a cluster or a change of a folder, is ended in order by KeyboardInterrupt.
+Invariants: Ctrl-C, SIGTERM and SIGHUP end a command with exit code 130 and one line. Where nothing
+has begun they end the process at once; what has begun, a conversation with a cluster or a change of
+a folder, is ended in order by KeyboardInterrupt.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """Profiles: clusters by name, in a TOML file of the user.
 
-Who may call: the admin room. The file is $OTTLA_CONFIG, or config.toml in $XDG_CONFIG_HOME/ottla
-(~/.config/ottla). Invariants: what cannot be read is one line with the file's name; a write
-replaces the file at once or not at all.
+The file is $OTTLA_CONFIG, or config.toml in $XDG_CONFIG_HOME/ottla (~/.config/ottla). Invariants:
+what cannot be read is one line with the file's name; a write replaces the file at once or not at
+all.
 """
 
 import json
@@ -56,7 +56,7 @@ def load() -> Profiles:
         text = file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return Profiles(None, {})
-    import tomllib  # noqa: PLC0415 - only where there is such a file
+    import tomllib  # only where there is such a file
 
     try:
         found = tomllib.loads(text.decode())

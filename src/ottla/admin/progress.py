@@ -1,7 +1,7 @@
 """How many records a long command has done and how fast, on a terminal, after a second.
 
-Who may call: the command modules. Invariants: written to standard error and only to a terminal;
-the line is gone when the command says anything else.
+Invariants: written to standard error and only to a terminal; the line is gone when the command says
+anything else.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """One command's conversation with a cluster: a client, made and closed around a coroutine.
 
-Who may call: the admin room. Invariants: uses `net.client` and nothing further in, so that a real
-Kafka responds as well as a cluster of ours; every failure to reach a broker is one line.
+Invariants: uses `net.client` and nothing further in, so that a real Kafka responds as well as a
+cluster of ours; every failure to reach a broker is one line.
 """
 
 import time

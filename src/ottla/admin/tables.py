@@ -1,9 +1,9 @@
 """Tables on a terminal: columns that fit its width, colour with a meaning; tab-separated in a pipe.
 
-Who may call: `output`. Invariants: a cell is data: control characters and the like are shown as
-escapes and never reach the terminal; a word is never cut; nothing is left out. A table that is
-wider than the terminal is wrapped at commas and spaces (headings at hyphens, too), then its columns
-stand closer; if that is not enough each row is printed as a block of `column: value` lines.
+Invariants: a cell is data: control characters and the like are shown as escapes and never reach the
+terminal; a word is never cut; nothing is left out. A table that is wider than the terminal is
+wrapped at commas and spaces (headings at hyphens, too), then its columns stand closer; if that is
+not enough each row is printed as a block of `column: value` lines.
 """
 
 import os
@@ -64,7 +64,7 @@ def write(
         and any(row[i] is not None for row in rows)
         for i in range(len(columns))
     ]
-    import shutil  # noqa: PLC0415 - only for a terminal
+    import shutil  # only for a terminal
 
     width = shutil.get_terminal_size((80, 24)).columns
     colour = colours(out)
@@ -91,7 +91,7 @@ def text_width(text: str) -> int:
     """Return how many columns of a terminal a text takes."""
     if text.isascii():
         return len(text)
-    import unicodedata  # noqa: PLC0415 - only for such texts
+    import unicodedata  # only for such texts
 
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1

@@ -1,9 +1,8 @@
 """What a command waits for: printed on standard error once it has waited two seconds.
 
-Who may call: the admin room, and commands of the rooms above it. Invariants: a wait is printed
-once, and again when its text changes; nothing under --quiet, nothing on standard output, nothing
-where no command runs (tests' clusters use the same functions). A thread looks, because some waits
-block the event loop or have none.
+Invariants: a wait is printed once, and again when its text changes; nothing under --quiet, nothing
+on standard output, nothing where no command runs (tests' clusters use the same functions). A thread
+looks, because some waits block the event loop or have none.
 """
 
 import sys
@@ -98,7 +97,7 @@ def _print(texts: list[str]) -> None:
     if not texts:
         return
     if sys.stderr.isatty():
-        from ottla.admin.tables import CLEAR_LINE  # noqa: PLC0415 - lazy
+        from ottla.admin.tables import CLEAR_LINE
 
         sys.stderr.write(CLEAR_LINE)  # that of `Progress`
     for text in texts[:MOST_LINES]:

@@ -1,7 +1,7 @@
 """YAML of plain values, in blocks, as people write it.
 
-Who may call: `output`. Pure functions. Invariants: whatever may be read as something else than a
-text stands in quotes; no control character is written.
+Pure functions. Invariants: whatever may be read as something else than a text stands in quotes; no
+control character is written.
 """
 
 import re

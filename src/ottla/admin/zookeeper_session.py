@@ -1,8 +1,7 @@
 """A ZooKeeper session for one question of a command.
 
-Who may call: commands and the local cluster. Invariants: the session is closed whatever happens;
-what ends a command (Ctrl-C, SIGTERM) ends it in order; TLS, SASL and ACLs are those of the settings
-that brokers have for them.
+Invariants: the session is closed whatever happens; what ends a command (Ctrl-C, SIGTERM) ends it in
+order; TLS, SASL and ACLs are those of the settings that brokers have for them.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -32,7 +31,7 @@ class ZooKeeper(NamedTuple):
 
 def settings_of(config: Path) -> dict[str, str]:
     """Return the settings of a file that --zookeeper-config names."""
-    from ottla.security.config_providers import client_settings  # noqa: PLC0415 - lazy
+    from ottla.security.config_providers import client_settings
 
     return client_settings(config.read_bytes(), config)
 
@@ -52,11 +51,11 @@ def _concerns(key: str) -> bool:
 
 
 def _secured(zookeeper: ZooKeeper) -> tuple[Any, Any]:
-    from ottla.log.files import OsFiles  # noqa: PLC0415 - lazy
-    from ottla.model.config import BrokerConfig  # noqa: PLC0415 - lazy
-    from ottla.net.tls_world import tls_world  # noqa: PLC0415 - lazy
-    from ottla.zookeeper.security_settings import zookeeper_security  # noqa: PLC0415 - lazy
-    from ottla.zookeeper.tls_settings import zookeeper_tls  # noqa: PLC0415 - lazy
+    from ottla.log.files import OsFiles
+    from ottla.model.config import BrokerConfig
+    from ottla.net.tls_world import tls_world
+    from ottla.zookeeper.security_settings import zookeeper_security
+    from ottla.zookeeper.tls_settings import zookeeper_tls
 
     concerning = {k: v for k, v in zookeeper.settings.items() if _concerns(k)}
     config = BrokerConfig({"broker.id": "0", "zookeeper.connect": zookeeper.address, **concerning})

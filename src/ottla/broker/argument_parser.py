@@ -1,7 +1,5 @@
 """argparse, for the programs of this room.
 
-Who may call: `process` where its arguments are unusual (it takes 0.6 MB), the programs of
-`ottla zookeeper`.
 Invariants: a mistake in the arguments is one line on stderr and exit code 2.
 """
 

@@ -1,10 +1,9 @@
 """Broker: one server from configuration to clean end, and the order of every step.
 
-Who may call: `process` and the simulator; both enter here. Order of start: ZooKeeper session and
-cluster id, data folders (locked, and of this cluster), topic settings, logs, listeners, then the
-registration that makes the controller talk to us, then elections. Order of end: leadership moved
-away, listeners, replicas, logs (clean marker), controller, session. Kafka:
-`KafkaServer`.
+Order of start: ZooKeeper session and cluster id, data folders (locked, and of this cluster), topic
+settings, logs, listeners, then the registration that makes the controller talk to us, then
+elections. Order of end: leadership moved away, listeners, replicas, logs (clean marker),
+controller, session. Kafka: `KafkaServer`.
 """
 
 import asyncio
@@ -111,7 +110,7 @@ def _tls_of(config: BrokerConfig, world: World) -> "BrokerTls | None":
     """Return the TLS of a broker, None if it has none: then nothing of it is even imported."""
     if not any(endpoint.protocol in TLS_PROTOCOLS for endpoint in config.listeners):
         return None
-    from ottla.broker.lifecycle.tls_listeners import BrokerTls  # noqa: PLC0415 - lazy
+    from ottla.broker.lifecycle.tls_listeners import BrokerTls
 
     return BrokerTls(config, world)
 

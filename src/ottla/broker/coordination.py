@@ -1,9 +1,8 @@
 """Coordination: this broker's coordinators, and the events of the broker that they need.
 
-Who may call: `broker.Broker` to start and end it; handlers for the coordinators. Invariants: the
-number of an internal topic's partitions is read from its znode when this broker first learns of the
-topic; before it exists it is the configured one: every broker must map a group to the same
-partition. Kafka: `RequestHandlerHelper.onLeadershipChange`, and `KafkaServer.startup`.
+Invariants: the number of an internal topic's partitions is read from its znode when this broker
+first learns of the topic; before it exists it is the configured one: every broker must map a group
+to the same partition. Kafka: `RequestHandlerHelper.onLeadershipChange`, and `KafkaServer.startup`.
 """
 
 import logging

@@ -1,12 +1,11 @@
 """Forks the servers of one machine from one process that has imported them, for `ottla up`.
 
-Who may call: `ottla.__main__`, as `ottla broker fork REQUESTS REPLIES PADDING`; tests' fork server
-calls `write_to`. It reads requests from one pipe, a JSON object and a line end each, forks a broker
-or a ZooKeeper server and writes its process id and a line end to the other pipe; it ends when the
-first one is closed. Invariants: it has one thread and no event loop, so that a fork is a clean
-process; each server has a session, a log and arguments of its own, as if it had been started alone.
-Python and the imports of a broker take a third of a second of processor time: three brokers take it
-once. Brokers wait for ZooKeeper: its modules come first, and it is forked before those of a broker.
+It reads requests from one pipe, a JSON object and a line end each, forks a broker or a ZooKeeper
+server and writes its process id and a line end to the other pipe; it ends when the first one is
+closed. Invariants: it has one thread and no event loop, so that a fork is a clean process; each
+server has a session, a log and arguments of its own, as if it had been started alone. Python and
+the imports of a broker take a third of a second of processor time: three brokers take it once.
+Brokers wait for ZooKeeper: its modules come first, and it is forked before those of a broker.
 """
 
 import codecs
@@ -56,11 +55,11 @@ def _unblock_signals() -> None:
 
 def _import_broker() -> None:
     """Import a broker, and what each broker of `ottla up` would import once it runs."""
-    import resource  # noqa: F401, PLC0415 - see `main` for the order
+    import resource  # noqa: F401 - see `main` for the order
 
-    from ottla.broker import process  # noqa: F401, PLC0415
-    from ottla.broker.metrics import listener  # noqa: F401, PLC0415
-    from ottla.net import fault_socket  # noqa: F401, PLC0415
+    from ottla.broker import process  # noqa: F401
+    from ottla.broker.metrics import listener  # noqa: F401
+    from ottla.net import fault_socket  # noqa: F401
 
     codecs.lookup("utf-16-be")
 
@@ -100,7 +99,7 @@ def _serve() -> int:
     """Be the server of `sys.argv`."""
     if sys.argv[1] == "zookeeper":
         return zookeeper_process.main(sys.argv[3:])
-    from ottla.broker import process  # noqa: PLC0415 - where ZooKeeper runs already, it is new
+    from ottla.broker import process  # where ZooKeeper runs already, it is new
 
     return process.main(sys.argv[2:])
 

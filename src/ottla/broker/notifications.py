@@ -1,8 +1,8 @@
 """Notifications: which of those in ZooKeeper this broker has read, and which are old.
 
-Who may call: what keeps settings, ACLs and tokens current. Invariants: each notification is read
-once, however many others stay beside it until they are removed: with 10,000 of them, every further
-change would read 10,000. Kafka: `ZkNodeChangeNotificationListener`.
+Invariants: each notification is read once, however many others stay beside it until they are
+removed: with 10,000 of them, every further change would read 10,000. Kafka:
+`ZkNodeChangeNotificationListener`.
 """
 
 from collections.abc import Iterable

@@ -1,9 +1,8 @@
 """Process: a broker as a program: arguments, logging, limits, signals, exit code.
 
-Who may call: `ottla.__main__`, `ottla.testing`. Invariants: bad input and a world that is not as it
-should be end in one line on stderr and exit code 1 (2 for bad usage), never in a traceback; SIGTERM
-and SIGINT end in a controlled shutdown and exit code 0, SIGUSR1 logs statistics. Kafka:
-`kafka.Kafka` and `kafka-server- start.sh`.
+Invariants: bad input and a world that is not as it should be end in one line on stderr and exit
+code 1 (2 for bad usage), never in a traceback; SIGTERM and SIGINT end in a controlled shutdown and
+exit code 0, SIGUSR1 logs statistics. Kafka: `kafka.Kafka` and `kafka-server- start.sh`.
 """
 
 import asyncio
@@ -97,7 +96,7 @@ _TEXTS = {
 
 def _parse_any(argv: Sequence[str]) -> Arguments:
     """Do so for all that argparse takes; help and mistakes end the process."""
-    from ottla.broker.argument_parser import Parser  # noqa: PLC0415 - see `_parse_plain`
+    from ottla.broker.argument_parser import Parser  # see `_parse_plain`
 
     parser = Parser(prog="ottla broker run", description="Run one broker in the foreground.")
     parser.add_argument("--config", required=True, metavar="FILE", help="server.properties")
@@ -148,7 +147,7 @@ def load_config(path: str, overrides: Sequence[str]) -> BrokerConfig:
         properties[key.strip()] = value.strip()
     if PROVIDERS not in properties:
         return BrokerConfig(properties)
-    from ottla.security.config_providers import resolved, without  # noqa: PLC0415 - for few
+    from ottla.security.config_providers import resolved, without  # for few
 
     found, secrets = resolved(properties)
     try:
@@ -174,7 +173,7 @@ async def _serve_pages(broker: Broker, metrics: Metrics, steps: contextlib.Async
     """
     if not broker.config.text("ottla.metrics.listener"):
         return
-    from ottla.broker.metrics.listener import open_pages  # noqa: PLC0415 - only where it is on
+    from ottla.broker.metrics.listener import open_pages  # only where it is on
 
     server = await open_pages(broker.config, broker.services, metrics)
     if server is not None:
@@ -196,8 +195,8 @@ async def _open_status_socket(
 
 async def _with_faults(world: World, path: str, steps: contextlib.AsyncExitStack) -> World:
     """Return a world whose connections fail as the socket is asked to, until the end of `steps`."""
-    from ottla.net.fault_socket import FaultSocket  # noqa: PLC0415 - only where it is on
-    from ottla.net.faults import FaultyNetwork  # noqa: PLC0415 - the same
+    from ottla.net.fault_socket import FaultSocket  # only where it is on
+    from ottla.net.faults import FaultyNetwork
 
     network = FaultyNetwork(world.network)
     faults = FaultSocket(path, network)

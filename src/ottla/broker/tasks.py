@@ -1,9 +1,8 @@
 """Tasks: the coroutines of one server, kept so that none is lost and all end with it.
 
-Who may call: the broker room. Invariants: every task that fails is logged with its name; one that
-`keep` started starts again; after `close` none runs. Handlers that wait for ZooKeeper or a peer run
-here (one per connection at most, because the connection dispatches nothing else until such a
-response is complete).
+Invariants: every task that fails is logged with its name; one that `keep` started starts again;
+after `close` none runs. Handlers that wait for ZooKeeper or a peer run here (one per connection at
+most, because the connection dispatches nothing else until such a response is complete).
 """
 
 import asyncio

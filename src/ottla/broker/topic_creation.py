@@ -1,10 +1,9 @@
 """Topic creation: from a request to the two znodes, checked as the JVM checks it.
 
-Who may call: `create_topics` and `metadata` of `requests` (creation by asking). Invariants:
-the config node is written before the topic node, whose appearance is what the controller acts on;
-a topic is created by one coroutine at a time on this broker, and by the first of them in the
-cluster (the znode decides). Kafka: `ZkAdminManager.createTopics`, `AdminZkClient` and
-`AutoTopicCreationManager`.
+Invariants: the config node is written before the topic node, whose appearance is what the
+controller acts on; a topic is created by one coroutine at a time on this broker, and by the first
+of them in the cluster (the znode decides). Kafka: `ZkAdminManager.createTopics`, `AdminZkClient`
+and `AutoTopicCreationManager`.
 """
 
 import asyncio

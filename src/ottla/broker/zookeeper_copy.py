@@ -1,7 +1,7 @@
 """`ottla zookeeper copy FROM TO`: the znodes of one server's dataDir into that of another one.
 
-Who may call: `ottla.__main__`. Invariants: bad input and folders that cannot be used end in one
-line on stderr and exit code 1 (2 for bad usage), and leave both folders as they were.
+Invariants: bad input and folders that cannot be used end in one line on stderr and exit code 1 (2
+for bad usage), and leave both folders as they were.
 """
 
 import sys

@@ -1,12 +1,10 @@
 """Our ZooKeeper server as a program: `ottla zookeeper run --data-dir D --client-port P`.
 
-Who may call: `ottla.__main__`. It stands beside the broker's program and uses none of it.
-Invariants: bad input and a folder that cannot be used end in one line on stderr and exit code 1 (2
-for bad usage); SIGTERM and SIGINT end in order, with everything durable, and exit code 0; a disk
-that cannot be written, and whatever else ends its flushes, ends it with exit code 1, and nothing
-more is acknowledged. It listens on
-127.0.0.1 unless `--host` says otherwise: it is for one machine. ZooKeeper:
-`ZooKeeperServerMain`.
+It stands beside the broker's program and uses none of it. Invariants: bad input and a folder that
+cannot be used end in one line on stderr and exit code 1 (2 for bad usage); SIGTERM and SIGINT end
+in order, with everything durable, and exit code 0; a disk that cannot be written, and whatever else
+ends its flushes, ends it with exit code 1, and nothing more is acknowledged. It listens on
+127.0.0.1 unless `--host` says otherwise: it is for one machine. ZooKeeper: `ZooKeeperServerMain`.
 """
 
 import asyncio
@@ -87,7 +85,7 @@ def _parse_plain(argv: Sequence[str]) -> Arguments | None:
 
 def _parse_any(argv: Sequence[str]) -> Arguments:
     """Do so for all that argparse takes; help and mistakes end the process."""
-    from ottla.broker.argument_parser import Parser  # noqa: PLC0415 - see `_parse_plain`
+    from ottla.broker.argument_parser import Parser  # see `_parse_plain`
 
     parser = Parser(
         prog="ottla zookeeper run",

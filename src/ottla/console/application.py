@@ -1,7 +1,4 @@
-"""The application: which page is where, behind the guard.
-
-Who may call: `server`, tests.
-"""
+"""The application: which page is where, behind the guard."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,7 @@
 """What a browser asked for: the fields of a URL or a form, each with its bounds.
 
-Who may call: the pages. Pure. Invariants: what is out of bounds is a BadRequestError that names the
-field; nothing is guessed.
+Pure. Invariants: what is out of bounds is a BadRequestError that names the field; nothing is
+guessed.
 """
 
 from collections.abc import Iterable

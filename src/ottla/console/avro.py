@@ -1,8 +1,8 @@
 """Avro: values of records decoded by schema files, from the plain encoding or Confluent's.
 
-Who may call: `command`, `state`, the pages of records, tests. Invariants: what a value announces
-is counted before fastavro sees it (it loops over a billion nulls, and deep recursion ends its
-process); a value is shown decoded, or as it is with the reason; a schema is what its file says.
+Invariants: what a value announces is counted before fastavro sees it (it loops over a billion
+nulls, and deep recursion ends its process); a value is shown decoded, or as it is with the reason;
+a schema is what its file says.
 """
 
 import io
@@ -89,7 +89,7 @@ def decoded(data: bytes, schema: Schema, budget: Budget) -> tuple[str, str]:
 
 
 def _datum(data: bytes, schema: Schema, budget: Budget) -> str:
-    import fastavro  # noqa: PLC0415 - an extra
+    import fastavro
 
     _check(data, schema, budget)
     try:

@@ -1,7 +1,7 @@
 """Faults on a cluster of this machine, one at a time, in the background.
 
-Who may call: `state`, the page of chaos and its changes. Invariants: what is done is
-`admin.local`'s, and only to processes of the folder; a page never waits for it.
+Invariants: what is done is `admin.local`'s, and only to processes of the folder; a page never waits
+for it.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """`ottla console`: a cluster in a browser.
 
-Who may call: `ottla.__main__`, which adds it to the others. Invariants: it listens on this machine
-alone unless another address is named; who has the printed link, and no one else, gets in.
+Invariants: it listens on this machine alone unless another address is named; who has the printed
+link, and no one else, gets in.
 """
 
 import contextlib
@@ -68,10 +68,10 @@ def console(
     """
     _check_libraries()
     schemas = _schemas(avro_schema or ())
-    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
-    from ottla.admin.session import addresses_of, client_of  # noqa: PLC0415 - lazy
-    from ottla.admin.waits import silence  # noqa: PLC0415 - lazy
-    from ottla.console.server import Listening, serve  # noqa: PLC0415 - lazy
+    from ottla.admin.connection import where
+    from ottla.admin.session import addresses_of, client_of
+    from ottla.admin.waits import silence
+    from ottla.console.server import Listening, serve
 
     tls = _tls(tls_certificate, tls_key)
     cluster = where(bootstrap_server, directory)
@@ -105,7 +105,7 @@ def _tls(certificate: Path | None, key: Path | None) -> "SSLContext | None":
         return None
     if certificate is None or key is None:
         raise UsageError("--tls-certificate and --tls-key: give both, or none")
-    from ottla.console.tls import server_context  # noqa: PLC0415 - lazy
+    from ottla.console.tls import server_context
 
     return server_context(certificate, key)
 
@@ -117,8 +117,8 @@ def _tell(line: str) -> None:
 
 def _schemas(given: Sequence[str]) -> "Schemas":
     """Return the schemas of the topics that are named, and the one without a topic."""
-    from ottla.console.avro import Schemas  # noqa: PLC0415 - lazy
-    from ottla.pipelines.landing.avro import read_schema  # noqa: PLC0415 - lazy
+    from ottla.console.avro import Schemas
+    from ottla.pipelines.landing.avro import read_schema
 
     files: dict[str, Path] = {}
     for word in given:
@@ -133,7 +133,7 @@ def _schemas(given: Sequence[str]) -> "Schemas":
 
 
 def _check_libraries() -> None:
-    from importlib.util import find_spec  # noqa: PLC0415 - only here
+    from importlib.util import find_spec  # only here
 
     missing = [name for name in LIBRARIES if find_spec(name) is None]
     if missing:

@@ -1,7 +1,6 @@
 """The doctor's findings, asked for in the background: a page never waits for them.
 
-Who may call: `state`, the pages. Invariants: what is found is `admin.diagnosis`'s; one diagnosis at
-a time, and one result is kept.
+Invariants: what is found is `admin.diagnosis`'s; one diagnosis at a time, and one result is kept.
 """
 
 import asyncio

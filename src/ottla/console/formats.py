@@ -1,7 +1,7 @@
 """How the bytes of a record are shown: JSON, text or hexadecimal, cut where they are too many.
 
-Who may call: the pages of records, tests. Pure. Invariants: any bytes have a form; what is shown is
-bounded whatever the bytes are; JSON is set out only where that stays small.
+Pure. Invariants: any bytes have a form; what is shown is bounded whatever the bytes are; JSON is
+set out only where that stays small.
 """
 
 import re

@@ -1,10 +1,10 @@
 """The guard: every request passes it before a page is made, every response after.
 
-Who may call: `application`. Invariants: no request gets to a page without a session, under a
-foreign Host, or with more than MAX_FORM_BYTES; a POST has the token of a form that was made for its
-session, comes from a page of ours, and is refused where the console is read-only; every response
-has the headers that keep scripts, frames and caches out; the cookie of a session is
-sent for paths below a secret one only (`Session.place`), which no server of another port knows.
+Invariants: no request gets to a page without a session, under a foreign Host, or with more than
+MAX_FORM_BYTES; a POST has the token of a form that was made for its session, comes from a page of
+ours, and is refused where the console is read-only; every response has the headers that keep
+scripts, frames and caches out; the cookie of a session is sent for paths below a secret one only
+(`Session.place`), which no server of another port knows.
 """
 
 from collections.abc import Callable, Collection

@@ -1,7 +1,6 @@
 """What a preview must not show, kept until its button is pressed: passwords.
 
-Who may call: `state`, the changes. Invariants: in memory alone; each is given out once; MOST_KEPT
-at once, each for KEPT_S at most.
+Invariants: in memory alone; each is given out once; MOST_KEPT at once, each for KEPT_S at most.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """The lag of groups over time: one number of each look, for an hour, while any browser looks.
 
-Who may call: the watcher, the pages of groups. Pure: times come in. Invariants: a point is at least
-EVERY_S after the one before; points older than KEPT_S, groups beyond MOST_GROUPS and topics beyond
-MOST_TOPICS of a group are forgotten, so all of it takes no more than MOST_BYTES; a point says
-whether anyone looked since the one before, and whether its offsets can be compared with it.
+Pure: times come in. Invariants: a point is at least EVERY_S after the one before; points older than
+KEPT_S, groups beyond MOST_GROUPS and topics beyond MOST_TOPICS of a group are forgotten, so all of
+it takes no more than MOST_BYTES; a point says whether anyone looked since the one before, and
+whether its offsets can be compared with it.
 """
 
 from array import array

@@ -1,8 +1,8 @@
 """The lag of a group over time as lines of an SVG, and the same in a table.
 
-Who may call: the page of a group. Pure. Invariants: a line is broken where no browser looked, and
-where a lag is not known; it has COLUMNS + 1 points at most, each the highest of its part of the
-time; no value of a cluster is in a path but as a number.
+Pure. Invariants: a line is broken where no browser looked, and where a lag is not known; it has
+COLUMNS + 1 points at most, each the highest of its part of the time; no value of a cluster is in a
+path but as a number.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Live updates: parts of a page, sent again by server-sent events whenever they have changed.
 
-Who may call: `application`. Invariants: MOST_SUBSCRIBERS streams at most; each keeps only what it
-sent last, so a browser that reads slowly costs nothing and gets the newest; a part is rendered by
-the template that made it when the page was loaded; a stream that ends by itself is not begun again.
+Invariants: MOST_SUBSCRIBERS streams at most; each keeps only what it sent last, so a browser that
+reads slowly costs nothing and gets the newest; a part is rendered by the template that made it when
+the page was loaded; a stream that ends by itself is not begun again.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """A client's view of faults: small records written all the time, and how long each took.
 
-Who may call: `state`, the page of chaos. Invariants: it writes only to the topic that was named,
-with a client of its own; partitions, rate and what is remembered are bounded; it ends by itself.
+Invariants: it writes only to the topic that was named, with a client of its own; partitions, rate
+and what is remembered are bounded; it ends by itself.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Records for a page: read from a place on, within bounds of number, bytes and time.
 
-Who may call: the pages of records. Invariants: records are read as `ottla consume` reads them, up
-to where the logs end when the reading begins; whatever stops it, the positions say where to go on.
+Invariants: records are read as `ottla consume` reads them, up to where the logs end when the
+reading begins; whatever stops it, the positions say where to go on.
 """
 
 import asyncio

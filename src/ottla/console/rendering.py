@@ -1,8 +1,8 @@
 """Pages from templates: what a cluster says is escaped, and shown without control characters.
 
-Who may call: the pages, `live`. Invariants: every value is escaped, whichever template it is in;
-control and format characters (ESC, those that turn the direction of writing) are shown as text; a
-variable that is missing is an error of ours.
+Invariants: every value is escaped, whichever template it is in; control and format characters (ESC,
+those that turn the direction of writing) are shown as text; a variable that is missing is an error
+of ours.
 """
 
 import re

@@ -1,7 +1,7 @@
 """The server of a console: a socket, uvicorn, and the link that lets a browser in.
 
-Who may call: `ottla console`. Invariants: connections, requests and headers are bounded; Ctrl-C
-ends streams first, then the server.
+Invariants: connections, requests and headers are bounded; Ctrl-C ends streams first, then the
+server.
 """
 
 import socket

@@ -1,7 +1,7 @@
 """Who may use the console: links that let in once, sessions, and the tokens of forms.
 
-Who may call: `guard`, `server`. Invariants: secrets are compared in constant time and kept in
-memory only; a link lets in once; sessions are bounded in number and time.
+Invariants: secrets are compared in constant time and kept in memory only; a link lets in once;
+sessions are bounded in number and time.
 """
 
 import hmac

@@ -1,8 +1,8 @@
 """The newest snapshot of the cluster, for *what if*: kept as long as the cluster looks the same.
 
-Who may call: `state`, the page. Invariants: a snapshot is used only where the newest look shows the
-brokers, leaders, leader epochs, ISRs and replicas that it has, and no longer than KEPT_S: settings
-and sizes are no older; one is taken at a time.
+Invariants: a snapshot is used only where the newest look shows the brokers, leaders, leader epochs,
+ISRs and replicas that it has, and no longer than KEPT_S: settings and sizes are no older; one is
+taken at a time.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""What all pages share: the cluster's client, the watcher, the local cluster's folder if it is one.
-
-Who may call: `server`, `application`, the pages, tests.
-"""
+"""What all pages share: the cluster's client, the watcher, the folder of a local cluster."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """TLS of the console's own page: a certificate and a key that fit, or one line that says why not.
 
-Who may call: the command, tests. Invariants: TLS 1.2 and 1.3 only, without renegotiation and
-compression; nothing asks a terminal for a passphrase; of a key nothing is ever said but its file.
+Invariants: TLS 1.2 and 1.3 only, without renegotiation and compression; nothing asks a terminal for
+a passphrase; of a key nothing is ever said but its file.
 """
 
 import os

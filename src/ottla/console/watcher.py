@@ -1,9 +1,9 @@
 """The watcher: looks at the cluster again and again while anyone looks at the console.
 
-Who may call: `server`, the pages, `live`. Invariants: what a look is, is `admin.top`'s; one look at
-a time, and the next one begins no sooner than PAUSES times as long as the last one took; that a
-broker does not respond is noticed by small requests, within a second, on connections of their own,
-where they wait for no large response; while no browser looks nothing is asked.
+Invariants: what a look is, is `admin.top`'s; one look at a time, and the next one begins no sooner
+than PAUSES times as long as the last one took; that a broker does not respond is noticed by small
+requests, within a second, on connections of their own, where they wait for no large response; while
+no browser looks nothing is asked.
 """
 
 import asyncio

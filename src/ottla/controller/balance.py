@@ -1,7 +1,7 @@
 """Balance: when leadership is too far from where the assignment wants it.
 
-A decider. Who may call: `preferred`, `explain`. Invariant: a broker's share is what names it first
-in the assignment; a broker without a share has nothing elsewhere. Kafka: the arithmetic of
+A decider. Invariant: a broker's share is what names it first in the assignment; a broker without a
+share has nothing elsewhere. Kafka: the arithmetic of
 `KafkaController.checkAndTriggerAutoLeaderRebalance`.
 """
 

@@ -1,10 +1,10 @@
 """Batch: what brokers are sent about one step, as one request of each kind per broker.
 
-A decider. Who may call: `state_changes`. Invariants: the versions are those of Kafka 3.9 in
-ZooKeeper mode and are not negotiated (JVM brokers of that version share the cluster); per broker
-LeaderAndIsr comes before UpdateMetadata before StopReplica; only brokers that live or are shutting
-down are sent any; one UpdateMetadata body serves all of them, with 8 bytes of broker epoch patched
-per target. Kafka: `AbstractControllerBrokerRequestBatch`.
+A decider. Invariants: the versions are those of Kafka 3.9 in ZooKeeper mode and are not negotiated
+(JVM brokers of that version share the cluster); per broker LeaderAndIsr comes before UpdateMetadata
+before StopReplica; only brokers that live or are shutting down are sent any; one UpdateMetadata
+body serves all of them, with 8 bytes of broker epoch patched per target. Kafka:
+`AbstractControllerBrokerRequestBatch`.
 """
 
 import struct

@@ -1,9 +1,9 @@
 """Broker epoch changes: which brokers came, went, or restarted.
 
-A decider. Who may call: `brokers`, `failover`, `explain`. Invariants: a registration's czxid is the
-broker's epoch, so a higher one means that the broker died in between, even if no one saw it gone
-(R8, F11). Kafka: the comparisons in `KafkaController.processBrokerChange`; what restarted
-while there was no controller has no counterpart there.
+A decider. Invariants: a registration's czxid is the broker's epoch, so a higher one means that the
+broker died in between, even if no one saw it gone (R8, F11). Kafka: the comparisons in
+`KafkaController.processBrokerChange`; what restarted while there was no controller has no
+counterpart there.
 """
 
 from collections.abc import Iterable, Mapping

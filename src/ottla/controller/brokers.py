@@ -1,10 +1,10 @@
 """Brokers: they start, fail, bounce, change endpoints, lose log directories.
 
-A decider. Who may call: `handlers`, `failover`. Invariants: a broker that came back with a higher
-epoch died in between, even if no watch showed it: its failure is handled before its start (R8,
-F11); new brokers are sent the whole cluster before they are sent what to lead or follow. Kafka:
-`processBrokerChange`, `onBrokerStartup`, `onBrokerFailure`, `onReplicasBecomeOffline`,
-`onBrokerLogDirFailure` and `processLeaderAndIsrResponseReceived`.
+A decider. Invariants: a broker that came back with a higher epoch died in between, even if no watch
+showed it: its failure is handled before its start (R8, F11); new brokers are sent the whole cluster
+before they are sent what to lead or follow. Kafka: `processBrokerChange`, `onBrokerStartup`,
+`onBrokerFailure`, `onReplicasBecomeOffline`, `onBrokerLogDirFailure` and
+`processLeaderAndIsrResponseReceived`.
 """
 
 import logging

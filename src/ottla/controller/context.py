@@ -1,10 +1,9 @@
 """Context: what the controller knows of the cluster, and nothing else.
 
-A decider's input. Who may call: the controller's own parts. Invariants: changed only by the event
-being handled; ZooKeeper is written first and the context after (settle), so that it never claims
-what does not stand; iteration follows insertion, and topics are inserted sorted, so that no
-set's order decides anything. Dropped whole at resignation. Kafka:
-`ControllerContext`.
+A decider's input. Invariants: changed only by the event being handled; ZooKeeper is written first
+and the context after (settle), so that it never claims what does not stand; iteration follows
+insertion, and topics are inserted sorted, so that no set's order decides anything. Dropped whole at
+resignation. Kafka: `ControllerContext`.
 """
 
 from collections.abc import Iterable, Iterator

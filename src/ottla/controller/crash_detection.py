@@ -1,11 +1,10 @@
 """Crash detection: refused connections prove that a broker's process is gone; silence does not.
 
-Who may call: `loop`, and the broker's watch of its controller. Invariants: a broker is taken for
-gone only if every registered endpoint refuses a connection (ECONNREFUSED), and does so again
-`PAUSE_S` later; whatever else a probe meets (an accepted connection, no answer, an unreachable
-host, an unknown name) proves nothing, and the broker's session decides as ever (R17, F44). A proof
-is about one registration, that of the broker epoch it was asked for. Kafka has no counterpart
-(adr/0018).
+Invariants: a broker is taken for gone only if every registered endpoint refuses a connection
+(ECONNREFUSED), and does so again `PAUSE_S` later; whatever else a probe meets (an accepted
+connection, no answer, an unreachable host, an unknown name) proves nothing, and the broker's
+session decides as ever (R17, F44). A proof is about one registration, that of the broker epoch it
+was asked for. Kafka has no counterpart (adr/0018).
 """
 
 import asyncio

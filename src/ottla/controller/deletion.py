@@ -1,16 +1,13 @@
 """Deletion: a topic's way out of the cluster, in five steps.
 
-A decider. Who may call: `handlers`, `brokers`, `reassignment`, `failover`. The steps:
-1. a name appears under /admin/delete_topics and the topic is queued;
-2. its partitions go Offline, then NonExistent, and every broker is sent -2 as their leader;
-3. its live replicas go Offline (StopReplica without deletion) and ReplicaDeletionStarted
-   (StopReplica with deletion, leader epoch -2), dead ones wait as ReplicaDeletionIneligible;
-4. responses move replicas to ReplicaDeletionSuccessful or back to Ineligible;
-5. when all are successful the znodes of topic, configuration and request are deleted and the
-   context forgets the topic.
-Invariants: a topic with a dead replica or a running reassignment waits (R15); only the last step
-touches ZooKeeper, so that a new controller starts over from the request. Kafka:
-`TopicDeletionManager`.
+A decider. The steps: 1. a name appears under /admin/delete_topics and the topic is queued; 2. its
+partitions go Offline, then NonExistent, and every broker is sent -2 as their leader; 3. its live
+replicas go Offline (StopReplica without deletion) and ReplicaDeletionStarted (StopReplica with
+deletion, leader epoch -2), dead ones wait as ReplicaDeletionIneligible; 4. responses move replicas
+to ReplicaDeletionSuccessful or back to Ineligible; 5. when all are successful the znodes of topic,
+configuration and request are deleted and the context forgets the topic. Invariants: a topic with a
+dead replica or a running reassignment waits (R15); only the last step touches ZooKeeper, so that a
+new controller starts over from the request. Kafka: `TopicDeletionManager`.
 """
 
 import logging

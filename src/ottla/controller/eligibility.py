@@ -1,11 +1,11 @@
 """Eligibility: keeps who may lead besides the ISR, and asks for it where an election needs it.
 
-A decider. Who may call: `state_changes`, `failover`, `brokers`, `deletion`. The procedures around
-`eligible`: read the settings that count, write the records, ask replicas where their logs end.
-Invariants: a record is written after the state it belongs to, and names that state's version, so
-that one that was not written, or not any more, counts for nothing (adr/0007); what cannot be found
-out makes no replica eligible; a record is written before any leader is sent the state it belongs
-to, and one that a leader deleted is not written again. Kafka has this only in KRaft mode (KIP-966).
+A decider. The procedures around `eligible`: read the settings that count, write the records, ask
+replicas where their logs end. Invariants: a record is written after the state it belongs to, and
+names that state's version, so that one that was not written, or not any more, counts for nothing
+(adr/0007); what cannot be found out makes no replica eligible; a record is written before any
+leader is sent the state it belongs to, and one that a leader deleted is not written again. Kafka
+has this only in KRaft mode (KIP-966).
 """
 
 import logging

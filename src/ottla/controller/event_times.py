@@ -1,9 +1,8 @@
 """Event times: how many events of each kind the controller handled, and how long the last took.
 
-Who may call: `loop` notes, the broker's metrics look. Invariants: an event costs one addition and
-one float; kinds and names are those of Kafka's `ControllerState.rateAndTimeMetricName`, which the
-oracle tests compare. From an event's begin until its procedure has ended, waits for ZooKeeper
-included, as in Kafka.
+Invariants: an event costs one addition and one float; kinds and names are those of Kafka's
+`ControllerState.rateAndTimeMetricName`, which the oracle tests compare. From an event's begin until
+its procedure has ended, waits for ZooKeeper included, as in Kafka.
 """
 
 from collections.abc import Iterator, Mapping

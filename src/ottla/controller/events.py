@@ -1,10 +1,8 @@
 """Events: everything the controller reacts to, in the past tense.
 
-A decider's vocabulary. Who may call: `loop` queues them, one handler each. Invariants: an event
-from a watch carries no facts (they are read when it is handled); an event from a client or a
-broker carries the request and where the response goes; each gets its cause id when it is queued and
-is handled with it.
-Kafka: `ControllerEvent`.
+A decider's vocabulary. Invariants: an event from a watch carries no facts (they are read when it is
+handled); an event from a client or a broker carries the request and where the response goes; each
+gets its cause id when it is queued and is handled with it. Kafka: `ControllerEvent`.
 """
 
 from typing import Any

@@ -1,12 +1,11 @@
 """ISR changes: validates the ISRs that leaders propose (AlterPartition, KIP-497).
 
-A decider. Who may call: `requests`, `explain`. Invariants: the broker must have the epoch we know
-(R8); no replica enters the ISR whose broker is offline or shutting down (R9, KIP-841), nor one by
-what its broker had in an earlier registration (KIP-903); a repeated request gets the same response;
-a request from the past is refused, one from the future means that we are no longer the controller.
-What passes is still only a proposal: the write compares and swaps (R6). Kafka:
-`KafkaController.tryProcessAlterPartition`, as to broker epochs to
-`ReplicationControlManager.ineligibleReplicasForIsr`.
+A decider. Invariants: the broker must have the epoch we know (R8); no replica enters the ISR whose
+broker is offline or shutting down (R9, KIP-841), nor one by what its broker had in an earlier
+registration (KIP-903); a repeated request gets the same response; a request from the past is
+refused, one from the future means that we are no longer the controller. What passes is still only a
+proposal: the write compares and swaps (R6). Kafka: `KafkaController.tryProcessAlterPartition`, as
+to broker epochs to `ReplicationControlManager.ineligibleReplicasForIsr`.
 
 A leader that proposes a broker which is no replica does not know the assignment: a controller died
 after it had cancelled a reassignment in ZooKeeper and before it sent that to the leader. The

@@ -1,11 +1,11 @@
 """Journal: what was decided, from what, and why; one JSON line each.
 
-Who may call: the controller's shells write, `explain` reads. Invariants: every line says when (the
-wall clock, milliseconds), which controller, in which epoch and for which event (`cause`); a
-decision holds all its inputs, so that the deciders can be run again over one line alone; a line
-is queued after the requests were, and `log.rolling_file` writes it later. A failover's snapshot,
-and one more at the head of each new file, make the journal a whole from there on. What a line
-holds is in `journal_schema`. Kafka has no such thing; the nearest is state-change.log.
+Invariants: every line says when (the wall clock, milliseconds), which controller, in which epoch
+and for which event (`cause`); a decision holds all its inputs, so that the deciders can be run
+again over one line alone; a line is queued after the requests were, and `log.rolling_file` writes
+it later. A failover's snapshot, and one more at the head of each new file, make the journal a whole
+from there on. What a line holds is in `journal_schema`. Kafka has no such thing; the nearest is
+state-change.log.
 """
 
 from collections.abc import Callable, Iterable

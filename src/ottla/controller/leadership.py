@@ -1,11 +1,10 @@
 """Leadership: plans for many partitions from the context and the states just read.
 
-A decider. Who may call: `state_changes`, `explain`. Invariants: what is written is decided
-from the state read from ZooKeeper for the same event, never from what an earlier one left in the
-context; a state that a newer controller
-wrote is left alone. Kafka: the deciding halves of `ZkPartitionStateMachine`
-(`initializeLeaderAndIsrForPartitions`, `doElectLeaderForPartitions`) and
-`ZkReplicaStateMachine` (`doRemoveReplicasFromIsr`).
+A decider. Invariants: what is written is decided from the state read from ZooKeeper for the same
+event, never from what an earlier one left in the context; a state that a newer controller wrote is
+left alone. Kafka: the deciding halves of `ZkPartitionStateMachine`
+(`initializeLeaderAndIsrForPartitions`, `doElectLeaderForPartitions`) and `ZkReplicaStateMachine`
+(`doRemoveReplicasFromIsr`).
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,11 +1,11 @@
 """Loop: one event at a time, from election to resignation and back.
 
-Who may call: the broker. Invariants: there is one queue and one handler at work; a handler may wait
-for ZooKeeper, and while it waits nothing else changes the context; every event has a `cause` id
-that goes with all it leads to into the journal. A session's loss ends everything at once: the
-queue, the handler, the term; nothing of them reaches the next session. Whoever learns of a
-newer controller, by a failed fence, a refused request or a state from a later epoch, looks at
-/controller and resigns. Kafka: `KafkaController` and `ControllerEventManager`.
+Invariants: there is one queue and one handler at work; a handler may wait for ZooKeeper, and while
+it waits nothing else changes the context; every event has a `cause` id that goes with all it leads
+to into the journal. A session's loss ends everything at once: the queue, the handler, the term;
+nothing of them reaches the next session. Whoever learns of a newer controller, by a failed fence, a
+refused request or a state from a later epoch, looks at /controller and resigns. Kafka:
+`KafkaController` and `ControllerEventManager`.
 """
 
 import asyncio

@@ -1,10 +1,9 @@
 """Placement: which brokers get a new partition's replicas.
 
-A decider. Who may call: topic creation on any broker, reassignment, tools. Invariants: replicas of
-one partition are distinct; leaders go round the brokers, followers are shifted further on each
-round; with racks no rack gets a second replica before every rack has one. Chance comes in as an
-argument. Kafka: `AdminUtils.assignReplicasToBrokers` (KIP-36) and
-`AdminZkClient.createNewPartitionsAssignment`.
+A decider. Invariants: replicas of one partition are distinct; leaders go round the brokers,
+followers are shifted further on each round; with racks no rack gets a second replica before every
+rack has one. Chance comes in as an argument. Kafka: `AdminUtils.assignReplicasToBrokers` (KIP-36)
+and `AdminZkClient.createNewPartitionsAssignment`.
 """
 
 from collections.abc import Iterable, Mapping

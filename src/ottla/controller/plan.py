@@ -1,8 +1,8 @@
 """Plan: what a decider wants written, what it could not decide, and why.
 
-A decider's output. Who may call: the controller's parts, `explain`. Invariants: a plan names each
-partition at most once; `writes` hold the partition epoch they were decided from, so that the
-store can compare and swap; a decision carries all its inputs, so that it can be replayed alone.
+A decider's output. Invariants: a plan names each partition at most once; `writes` hold the
+partition epoch they were decided from, so that the store can compare and swap; a decision carries
+all its inputs, so that it can be replayed alone.
 """
 
 import msgspec

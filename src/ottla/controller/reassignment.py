@@ -1,13 +1,12 @@
 """Reassignment: moving a partition's replicas to other brokers (KIP-455).
 
-A decider. Who may call: `brokers`, `alter_partition`, `failover`, `handlers`. The procedure is
-`_reassign`, its steps are Kafka's: U1-U3, then A1-A2 or B1-B8, each for a chunk of partitions at
-once. ORS are the original replicas, TRS the target, RS all replicas while it runs (ORS + TRS),
-AR = TRS - ORS those being added, RR = ORS - TRS those being removed.
+A decider. The procedure is `_reassign`, its steps are Kafka's: U1-U3, then A1-A2 or B1-B8, each for
+a chunk of partitions at once. ORS are the original replicas, TRS the target, RS all replicas while
+it runs (ORS + TRS), AR = TRS - ORS those being added, RR = ORS - TRS those being removed.
 Invariants: the znode is written before the context; the target is written last, so that a new
 controller goes on from any step (R14); each partition takes the steps in this order, and one that
-fails stops none of the others; a topic being reassigned is not deleted meanwhile.
-Kafka: `KafkaController.onPartitionReassignment`, which takes one partition at a time.
+fails stops none of the others; a topic being reassigned is not deleted meanwhile. Kafka:
+`KafkaController.onPartitionReassignment`, which takes one partition at a time.
 """
 
 import logging

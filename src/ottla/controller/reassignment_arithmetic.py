@@ -1,9 +1,8 @@
 """Reassignment arithmetic (KIP-455).
 
-A decider. Who may call: `reassignment`, `explain`, tools. Invariants: while a reassignment runs
-the replicas are the target first, in its order, then those being removed; the original replicas
-can be had back by a target that names them. Kafka: `ReplicaAssignment.reassignTo` and
-`KafkaController.validateReplicas`.
+A decider. Invariants: while a reassignment runs the replicas are the target first, in its order,
+then those being removed; the original replicas can be had back by a target that names them. Kafka:
+`ReplicaAssignment.reassignTo` and `KafkaController.validateReplicas`.
 """
 
 from collections.abc import Callable, Collection

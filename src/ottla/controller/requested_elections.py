@@ -1,8 +1,8 @@
 """Requested elections: by the legacy znode, by ElectLeaders, and by the balance of leadership.
 
-A decider. Who may call: `handlers`. Invariants: a preferred replica leads only from within the ISR;
-only ElectLeaders may request an unclean election; leadership is balanced where more than a tenth
-(by default) of a broker's preferred leaderships are led by others. Kafka: `onReplicaElection`,
+A decider. Invariants: a preferred replica leads only from within the ISR; only ElectLeaders may
+request an unclean election; leadership is balanced where more than a tenth (by default) of a
+broker's preferred leaderships are led by others. Kafka: `onReplicaElection`,
 `processReplicaLeaderElection` and `checkAndTriggerAutoLeaderRebalance`.
 """
 

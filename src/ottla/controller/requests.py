@@ -1,9 +1,8 @@
 """Requests: what brokers request of the controller.
 
-A decider. Who may call: `handlers`. Invariants: a response is given after what it says stands in
-ZooKeeper and after the brokers were sent it; a broker with the epoch of an earlier registration is
-refused (R8). Kafka: `processAlterPartition`, `doControlledShutdown` and
-`processIsrChangeNotification`.
+A decider. Invariants: a response is given after what it says stands in ZooKeeper and after the
+brokers were sent it; a broker with the epoch of an earlier registration is refused (R8). Kafka:
+`processAlterPartition`, `doControlledShutdown` and `processIsrChangeNotification`.
 """
 
 import logging

@@ -1,9 +1,8 @@
 """Snapshot: the context, written into the journal slice by slice.
 
-A decider. Who may call: `failover`, once everything is read; `handlers`, when the journal goes on
-in a new file. Invariants: it runs inside one event, so the context stands still meanwhile, and
-what follows in the journal is what changed it; a line holds at most a slice of partitions, so that
-no step takes long; the context is iterated in the snapshot's order from then on, so that whoever
+A decider. Invariants: it runs inside one event, so the context stands still meanwhile, and what
+follows in the journal is what changed it; a line holds at most a slice of partitions, so that no
+step takes long; the context is iterated in the snapshot's order from then on, so that whoever
 begins to read here comes to the same order of everything.
 """
 

@@ -1,17 +1,14 @@
 """State changes of partitions and replicas: read, decide, write, settle, send.
 
-A decider. Who may call: the procedures. The five steps of every change of state:
-1. *read* the states of the partitions concerned (a new controller has just read all of them);
-2. *decide* by `leadership` over the context and what was read;
-3. *write* the new states, compared and swapped; a partition whose state had changed meanwhile is
-   read and decided once more, alone;
-4. *settle* in the context only what was written;
-5. *send* the brokers one batch of requests, then write the journal.
-AlterPartition takes the same way from step 3 on: it is decided from the context.
-Invariants: nothing is sent before it is written; an illegal change of one subject is refused and
-logged with its history and takes none of the others with it; no step works on more than a slice
-before it lets the loop go on; `cause` is the id of the event that all of it belongs to.
-Kafka: `ZkPartitionStateMachine` and `ZkReplicaStateMachine`.
+A decider. The five steps of every change of state: 1. *read* the states of the partitions concerned
+(a new controller has just read all of them); 2. *decide* by `leadership` over the context and what
+was read; 3. *write* the new states, compared and swapped; a partition whose state had changed
+meanwhile is read and decided once more, alone; 4. *settle* in the context only what was written; 5.
+*send* the brokers one batch of requests, then write the journal. AlterPartition takes the same way
+from step 3 on: it is decided from the context. Invariants: nothing is sent before it is written; an
+illegal change of one subject is refused and logged with its history and takes none of the others
+with it; no step works on more than a slice before it lets the loop go on; `cause` is the id of the
+event that all of it belongs to. Kafka: `ZkPartitionStateMachine` and `ZkReplicaStateMachine`.
 """
 
 import logging

@@ -1,7 +1,6 @@
 """States of a partition and of a replica, one transition table each.
 
-A decider. Who may call: the controller's other parts; documentation draws its diagrams from these
-tables. Kafka: `PartitionState` and `ReplicaState`.
+A decider. Kafka: `PartitionState` and `ReplicaState`.
 
 A partition is `NonExistentPartition` until a topic names it, `NewPartition` while it has replicas
 and no leader yet, `OnlinePartition` while a live broker leads it, `OfflinePartition` while its

@@ -1,9 +1,8 @@
 """Term: everything of one controller epoch.
 
-Who may call: `loop` makes and ends it; the handlers get it. Invariants: nothing of a term outlives
-it: once it has ended, the watches it left queue nothing, its channels are closed, its timers
-cancelled, its context is dropped whole. Kafka: the state of `KafkaController` between
-`onControllerFailover` and `onControllerResignation`.
+Invariants: nothing of a term outlives it: once it has ended, the watches it left queue nothing, its
+channels are closed, its timers cancelled, its context is dropped whole. Kafka: the state of
+`KafkaController` between `onControllerFailover` and `onControllerResignation`.
 """
 
 import asyncio

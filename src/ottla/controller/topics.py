@@ -1,8 +1,8 @@
 """Topics: new ones get their leaders, grown ones their new partitions.
 
-A decider. Who may call: `handlers`. Invariants: a topic is known to the context with its id before
-any of its partitions changes its state. Kafka: `processTopicChange`,
-`processPartitionModifications` and `onNewPartitionCreation`.
+A decider. Invariants: a topic is known to the context with its id before any of its partitions
+changes its state. Kafka: `processTopicChange`, `processPartitionModifications` and
+`onNewPartitionCreation`.
 """
 
 import logging

@@ -1,7 +1,6 @@
 """Coordinator log: the internal topic in which a coordinator keeps its state.
 
-Generic: it knows partitions, records and leadership, not what they mean. Who may call: the
-coordinators; the broker when it is elected leader of a partition or resigns. Invariants:
+Generic: it knows partitions, records and leadership, not what they mean. Invariants:
 - a partition is served only after all its records, written by whichever broker led before, have
   been read: until then `check_status` says so
 - with acks=all it is served only once all that was read is committed: a response from a record that

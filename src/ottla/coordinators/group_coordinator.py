@@ -1,9 +1,8 @@
 """The group coordinator: the shell around groups, with their log, their timers and the event loop.
 
-Who may call: the broker's handlers; the broker to start and close it. Invariants: a request reaches
-a group only if its partition is led and loaded here; one timer of the event loop for all deadlines;
-effects are carried out in the order in which the decider returned them. It knows which
-requests wait behind the decider's numbers, and when timers are due. Kafka:
+Invariants: a request reaches a group only if its partition is led and loaded here; one timer of the
+event loop for all deadlines; effects are carried out in the order in which the decider returned
+them. It knows which requests wait behind the decider's numbers, and when timers are due. Kafka:
 `GroupCoordinatorAdapter`, `GroupCoordinator.validateGroupStatus`, and the appends and the cleaning
 of `GroupMetadataManager`.
 """

@@ -1,6 +1,6 @@
 """The effects of one event of a group, in the order in which they are to be carried out.
 
-A decider: it collects values. Who may call: `groups`.
+A decider: it collects values.
 """
 
 from typing import NamedTuple

@@ -1,9 +1,8 @@
 """What goes into and comes out of `groups`: settings, events, results, effects. Values only.
 
-Who may call: this room, and handlers for requests and results. A request is known to the decider by
-a number, its `request_id`, which comes back with its `Reply`; a record by the `token` of its
-`StoreGroup`, which comes back with `RecordsStored`. Kafka: `GroupConfig`, `JoinGroupResult`,
-`SyncGroupResult`.
+A request is known to the decider by a number, its `request_id`, which comes back with its `Reply`;
+a record by the `token` of its `StoreGroup`, which comes back with `RecordsStored`. Kafka:
+`GroupConfig`, `JoinGroupResult`, `SyncGroupResult`.
 """
 
 from collections.abc import Mapping

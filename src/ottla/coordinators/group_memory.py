@@ -1,8 +1,8 @@
 """Group memory: what the members of all groups leave in a broker, and how much that may be.
 
-Who may call: `group`, `groups`. Invariants: what counts is the size of what clients sent, whatever
-it is; an id that was given out is forgotten before a member is refused for it. Kafka bounds the
-number of members alone (group.max.size).
+Invariants: what counts is the size of what clients sent, whatever it is; an id that was given out
+is forgotten before a member is refused for it. Kafka bounds the number of members alone
+(group.max.size).
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,8 @@
 """A group and its offsets as records of `__consumer_offsets`, and back.
 
-A decider: bytes and values. Who may call: this room. Invariants: bytes are those of the JVM's
-coordinator; a record that cannot be decoded is skipped with a warning, since it may be of a later
-version. Kafka: the record functions of `GroupMetadataManager` and its `doLoadGroupsAndOffsets`.
+A decider: bytes and values. Invariants: bytes are those of the JVM's coordinator; a record that
+cannot be decoded is skipped with a warning, since it may be of a later version. Kafka: the record
+functions of `GroupMetadataManager` and its `doLoadGroupsAndOffsets`.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,7 @@
 """Whether a request fits its group: member, instance id, generation, size.
 
-A decider: it changes nothing. Who may call: `groups`. Kafka: `validateMember`,
-`validateCurrentMember`, `validateOffsetCommit` and `acceptJoiningMember` of `GroupCoordinator`.
+A decider: it changes nothing. Kafka: `validateMember`, `validateCurrentMember`,
+`validateOffsetCommit` and `acceptJoiningMember` of `GroupCoordinator`.
 """
 
 from ottla.coordinators.group import Group, GroupState

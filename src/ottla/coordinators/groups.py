@@ -2,8 +2,7 @@
 
 A decider: events go in through `handle`, with the time, and effects come out, in the order in which
 they are to be carried out; both are values (`group_events`). Requests that never wait go in through
-`respond`, which returns their result beside the effects. Who may call: `group_coordinator`,
-which has checked before that this broker leads the group's partition and has loaded it. Invariants:
+`respond`, which returns their result beside the effects. Invariants:
 - every JoinGroup and SyncGroup gets exactly one `Reply`, at once or later
 - a generation has one leader; assignments are sent only in the generation they were made for, and
   only when they are committed in the log

@@ -1,10 +1,9 @@
 """The committed offsets of one group: visible, being appended, or part of a transaction.
 
-A decider. Who may call: `group`, `groups` and `group_coordinator`. Invariants: an offset is
-visible once its record is committed in the log; the record further along in the log wins, whatever
-the order in which the appends are acknowledged; an offset of a transaction becomes visible with
-the commit marker, or never. Kafka: the offsets of `GroupMetadata` (KIP-211 for their
-expiry, KIP-447 for `require_stable`).
+A decider. Invariants: an offset is visible once its record is committed in the log; the record
+further along in the log wins, whatever the order in which the appends are acknowledged; an offset
+of a transaction becomes visible with the commit marker, or never. Kafka: the offsets of
+`GroupMetadata` (KIP-211 for their expiry, KIP-447 for `require_stable`).
 """
 
 from collections.abc import Callable, Iterable, Mapping

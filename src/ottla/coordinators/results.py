@@ -1,7 +1,6 @@
 """Results of requests to a coordinator, and how a request that waits gets its result.
 
-Who may call: the shells of the coordinators; the broker's handlers implement these protocols by the
-responses that they keep waiting. Invariants: each request gets its result once, at once or later.
+Invariants: each request gets its result once, at once or later.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,9 @@
 """Timers: one heap for the deadlines of all members of all groups.
 
-A decider: time is an argument. Who may call: the coordinators. Invariants: a timer, which is known
-by its key, has at most one valid entry in the heap, at or before its deadline; moving a deadline
-further away, which every heartbeat does, does not change the heap. Kafka: the timing wheel under
-`DelayedHeartbeat`, `DelayedJoin` and `DelayedSync`.
+A decider: time is an argument. Invariants: a timer, which is known by its key, has at most one
+valid entry in the heap, at or before its deadline; moving a deadline further away, which every
+heartbeat does, does not change the heap. Kafka: the timing wheel under `DelayedHeartbeat`,
+`DelayedJoin` and `DelayedSync`.
 """
 
 import heapq

@@ -1,8 +1,8 @@
 """Transaction channels: one connection to each broker, for markers and for verification.
 
-Who may call: `transaction_markers` and `transaction_verifier`. Invariants: a connection is opened
-when it is first needed, and again when the broker has another address; a request is answered or
-fails within a bounded time. Kafka: the two `InterBrokerSendThread`s of the coordinators.
+Invariants: a connection is opened when it is first needed, and again when the broker has another
+address; a request is answered or fails within a bounded time. Kafka: the two
+`InterBrokerSendThread`s of the coordinators.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """The transaction coordinator: the shell around transactions, with their log, markers and clock.
 
-Who may call: the broker's handlers; the broker to start and close it. Invariants: a request reaches
-a transactional id only if its partition is led and loaded here; effects are carried out in the
-order in which the decider returned them. It knows which requests wait behind the decider's numbers.
-Kafka: `TransactionCoordinator`, and the log part of `TransactionStateManager`.
+Invariants: a request reaches a transactional id only if its partition is led and loaded here;
+effects are carried out in the order in which the decider returned them. It knows which requests
+wait behind the decider's numbers. Kafka: `TransactionCoordinator`, and the log part of
+`TransactionStateManager`.
 """
 
 import asyncio

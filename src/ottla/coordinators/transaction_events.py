@@ -1,8 +1,8 @@
 """What goes into and comes out of `transactions`: events, results, effects. Values only.
 
-Who may call: this room, and handlers for results. A request is known to the decider by a number,
-its `request_id`, which comes back with its `Reply`. What is written or sent is known by a `token`,
-which comes back with `RecordsStored`, `RetryDue` or `MarkersWritten`.
+A request is known to the decider by a number, its `request_id`, which comes back with its `Reply`.
+What is written or sent is known by a `token`, which comes back with `RecordsStored`, `RetryDue` or
+`MarkersWritten`.
 """
 
 from collections.abc import Collection

@@ -1,10 +1,9 @@
 """Transaction markers: a queue of commit and abort markers for each broker.
 
-Who may call: `transaction_coordinator`. Invariants: one request at a time to each broker, with all
-that is queued for it; what fails is sent again, to the leader of that time, until it is done or
-another broker coordinates the transaction. A deleted partition counts as done; ZooKeeper, never the
-metadata cache, says that it is deleted. Kafka: `TransactionMarkerChannelManager` and
-`TransactionMarkerRequestCompletionHandler`.
+Invariants: one request at a time to each broker, with all that is queued for it; what fails is sent
+again, to the leader of that time, until it is done or another broker coordinates the transaction. A
+deleted partition counts as done; ZooKeeper, never the metadata cache, says that it is deleted.
+Kafka: `TransactionMarkerChannelManager` and `TransactionMarkerRequestCompletionHandler`.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """A transactional id as a record of `__transaction_state`, and back.
 
-A decider: bytes and values. Who may call: this room. Invariants: bytes are those of the JVM's
-coordinator; a record that cannot be decoded is skipped with a warning, since it may be of a later
-version. The previous producer id and epoch are not in the log (KIP-360 knows them only while the
-coordinator stays). Kafka: `TransactionLog`.
+A decider: bytes and values. Invariants: bytes are those of the JVM's coordinator; a record that
+cannot be decoded is skipped with a warning, since it may be of a later version. The previous
+producer id and epoch are not in the log (KIP-360 knows them only while the coordinator stays).
+Kafka: `TransactionLog`.
 """
 
 from collections.abc import Iterator

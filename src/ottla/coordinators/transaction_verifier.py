@@ -2,9 +2,9 @@
 
 A leader does so before a transaction's first batch in a partition (KIP-890, part 1): a batch that
 comes after its transaction was aborted would otherwise stay in the log without a marker (a hanging
-transaction). Who may call: handlers of Produce and TxnOffsetCommit. Invariants: each request is
-answered once; a coordinator on this broker is asked without the network; for each transactional id
-at most one verification waits, the one with the newest epoch. Kafka: `AddPartitionsToTxnManager`.
+transaction). Invariants: each request is answered once; a coordinator on this broker is asked
+without the network; for each transactional id at most one verification waits, the one with the
+newest epoch. Kafka: `AddPartitionsToTxnManager`.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 A decider: events go in through `handle`, with the time (`Now`: how long a transaction is open is
 measured by the monotonic clock), and effects come out, in the order in which they are to be carried
-out; both are values (`transaction_events`). Who may call: `transaction_coordinator`. Invariants:
+out; both are values (`transaction_events`). Invariants:
 - while a record of an id is being written no request changes that id (CONCURRENT_TRANSACTIONS)
 - a write in doubt (in the leader's log, not known to be committed) stays pending: it is repeated
   until it is known to be committed. So memory never differs from the log where nothing is pending;

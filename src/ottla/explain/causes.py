@@ -1,8 +1,8 @@
 """Causes: what set the controller in motion, in words.
 
-A decider. Who may call: `history`. Invariants: a cause id is one event of one
-controller's term; of an event that names many replicas only those of the partition are named; an
-event this version does not know is named as it is.
+A decider. Invariants: a cause id is one event of one controller's term; of an event that names many
+replicas only those of the partition are named; an event this version does not know is named as it
+is.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,9 +1,8 @@
 """Commands: `ottla why` and `ottla replay`, as a person types them.
 
-Who may call: `ottla.__main__`, which adds them to the others. Invariants: offline: only files are
-read, no broker is asked and nothing is written; stdout carries what was asked for, what was
-skipped is said on stderr; exit code 1 where the response is no: an unknown partition, no journal,
-a difference. Imports what it needs when it runs.
+Invariants: offline: only files are read, no broker is asked and nothing is written; stdout carries
+what was asked for, what was skipped is said on stderr; exit code 1 where the response is no: an
+unknown partition, no journal, a difference. Imports what it needs when it runs.
 """
 
 import contextlib
@@ -38,14 +37,14 @@ def why(
 
     Example: ottla why orders-0 --at 12:30
     """
-    from ottla.explain.history import PartitionHistory  # noqa: PLC0415 - lazy
-    from ottla.explain.rendering import (  # noqa: PLC0415 - lazy
+    from ottla.explain.history import PartitionHistory
+    from ottla.explain.rendering import (
         history_as_json,
         print_at,
         print_history,
         unknown_partition,
     )
-    from ottla.model.journal_schema import partition_of  # noqa: PLC0415 - lazy
+    from ottla.model.journal_schema import partition_of
 
     try:
         tp = partition_of(partition)
@@ -84,14 +83,14 @@ def replay(
 
     Example: ottla replay --diff
     """
-    from ottla.explain.cluster_state import ClusterState  # noqa: PLC0415 - lazy
-    from ottla.explain.rendering import (  # noqa: PLC0415 - lazy
+    from ottla.explain.cluster_state import ClusterState
+    from ottla.explain.rendering import (
         cluster_state_as_json,
         differences_as_json,
         print_cluster_state,
         print_differences,
     )
-    from ottla.explain.replay import Replay  # noqa: PLC0415 - lazy
+    from ottla.explain.replay import Replay
 
     journals, (last,) = journals_of(paths, directory, until)
     if not diff:
@@ -137,9 +136,9 @@ def journals_of(
 
     Moments are ms since 1970, None where none was named.
     """
-    from ottla.admin.local.cluster_dir import default_dir  # noqa: PLC0415 - lazy
-    from ottla.explain import journals as files  # noqa: PLC0415 - lazy
-    from ottla.explain.timestamps import lacks_date, parse_time  # noqa: PLC0415 - lazy
+    from ottla.admin.local.cluster_dir import default_dir
+    from ottla.explain import journals as files
+    from ottla.explain.timestamps import lacks_date, parse_time
 
     found = files.find(paths or [directory or default_dir()])
     last = -1
@@ -156,8 +155,8 @@ def take_all(
     `wanted` is a test of lines as bytes: the others are not parsed, nor is their damage seen.
     NoJournalError if there is no such line: a response drawn from nothing would mislead.
     """
-    from ottla.explain.journals import WAY_OUT, Damage, NoJournalError, read  # noqa: PLC0415 - lazy
-    from ottla.explain.timestamps import time_text  # noqa: PLC0415 - lazy
+    from ottla.explain.journals import WAY_OUT, Damage, NoJournalError, read
+    from ottla.explain.timestamps import time_text
 
     damage = Damage()
     seen = 0

@@ -1,7 +1,6 @@
 """Commands that the admin room knows nothing of, as the list of commands shows them.
 
-Who may call: `ottla.__main__`, which runs those without a target itself. Nothing of them is
-imported here.
+Nothing of them is imported here.
 """
 
 from ottla.admin.arguments.tree import Command, Group, Node

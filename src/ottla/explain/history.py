@@ -1,9 +1,9 @@
 """History: what happened to one partition, each with its cause.
 
-A decider. Who may call: `commands`. Invariants: an entry says only what lines of the journal say;
-what a new controller found and no line explains is named as found, not explained; causes are those
-of the same controller epoch, joined by the `cause` id; a topic that is deleted and created again
-is two topics with one name, distinguished by their ids.
+A decider. Invariants: an entry says only what lines of the journal say; what a new controller found
+and no line explains is named as found, not explained; causes are those of the same controller
+epoch, joined by the `cause` id; a topic that is deleted and created again is two topics with one
+name, distinguished by their ids.
 """
 
 from dataclasses import dataclass, field

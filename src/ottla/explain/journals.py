@@ -1,10 +1,10 @@
 """Journals: finding the files of all brokers, and reading them as one.
 
-Who may call: `commands`. Invariants: nothing is written; of a broker's files those that were set
-aside come first, in the order of their time (`log.predecessors` names them so, `.gz` or not); a
-controller epoch belongs to one broker, so journals are merged by epoch and stay in their own order
-within it, whatever their clocks say; a line that cannot be believed is skipped, and counted with
-file, number and problem. Lines are read one by one: a journal is never in memory as a whole.
+Invariants: nothing is written; of a broker's files those that were set aside come first, in the
+order of their time (`log.predecessors` names them so, `.gz` or not); a controller epoch belongs to
+one broker, so journals are merged by epoch and stay in their own order within it, whatever their
+clocks say; a line that cannot be believed is skipped, and counted with file, number and problem.
+Lines are read one by one: a journal is never in memory as a whole.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Lines: a journal's lines with the place where they stand.
 
-A decider: text in, values out. Who may call: this room. What lines hold, and how they are checked,
-is in `model.journal_schema`.
+A decider: text in, values out. What lines hold, and how they are checked, is in
+`model.journal_schema`.
 """
 
 from typing import Any, NamedTuple

@@ -1,12 +1,11 @@
 """ModelledCluster: a snapshot of a cluster, changed as a controller would change it.
 
-A decider. Who may call: `whatif`. Every leader and every ISR comes from the controller's own
-functions (`leadership`, `elections`, `reassignment_arithmetic`) over a `Context`, in the order of
-Kafka's procedures (`onBrokerFailure`, `onBrokerStartup`, `doControlledShutdown`,
-`onPartitionReassignment`). Partitions that are alike in all that these functions look at are
-decided once: what is decided of one depends on no other. Assumed: a live follower catches up and
-joins the ISR; no broker fails meanwhile; no record is written. Not modelled: log dirs, the eligible
-replicas of adr/0007.
+A decider. Every leader and every ISR comes from the controller's own functions (`leadership`,
+`elections`, `reassignment_arithmetic`) over a `Context`, in the order of Kafka's procedures
+(`onBrokerFailure`, `onBrokerStartup`, `doControlledShutdown`, `onPartitionReassignment`).
+Partitions that are alike in all that these functions look at are decided once: what is decided of
+one depends on no other. Assumed: a live follower catches up and joins the ISR; no broker fails
+meanwhile; no record is written. Not modelled: log dirs, the eligible replicas of adr/0007.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping

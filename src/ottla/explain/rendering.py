@@ -1,6 +1,6 @@
 """Rendering: histories, states of the cluster and differences as tables and as JSON.
 
-Who may call: `commands`. Invariants: both forms carry the same facts; nothing is cut.
+Invariants: both forms carry the same facts; nothing is cut.
 """
 
 import sys

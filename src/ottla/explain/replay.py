@@ -1,13 +1,13 @@
 """Replay: the installed deciders, run over a journal's inputs; what would be decided differently.
 
-A decider. Who may call: `commands`. What is run again, line by line: the elections of every kind,
-first leaders, removals from the ISR, new leader epochs, the responses to AlterPartition, which
-brokers came and went, which of them restarted unseen, whether a reassignment was complete or its
-target acceptable, whether leadership was out of balance, and whether each state change was legal;
-event by event, whole procedures (see `procedures`). Invariants: a decision is made again from its
-own line alone; a difference names the line, what stands there and what would be decided now; a
-decider that fails is a difference too. Which replicas restarted unseen depends on a whole snapshot:
-it is not checked where lines are missing.
+A decider. What is run again, line by line: the elections of every kind, first leaders, removals
+from the ISR, new leader epochs, the responses to AlterPartition, which brokers came and went, which
+of them restarted unseen, whether a reassignment was complete or its target acceptable, whether
+leadership was out of balance, and whether each state change was legal; event by event, whole
+procedures (see `procedures`). Invariants: a decision is made again from its own line alone; a
+difference names the line, what stands there and what would be decided now; a decider that fails is
+a difference too. Which replicas restarted unseen depends on a whole snapshot: it is not checked
+where lines are missing.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Rules: what decided, in words.
 
-A decider. Who may call: `history`. Invariant: the words name the numbers of the line itself; a rule
-this version does not know is named as it is written.
+A decider. Invariant: the words name the numbers of the line itself; a rule this version does not
+know is named as it is written.
 """
 
 from collections.abc import Callable, Mapping

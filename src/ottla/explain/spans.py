@@ -1,8 +1,8 @@
 """Spans: who led each partition and who was in sync, which brokers lived, who was controller, when.
 
-A decider: a journal's lines in, spans of time out. Who may call: `timeline_command`. Invariants: a
-span says only what lines of the journal say; times never go back, also where controllers' clocks
-do; at most MOST_CHANGES changes are kept, and what is left out is counted.
+A decider: a journal's lines in, spans of time out. Invariants: a span says only what lines of the
+journal say; times never go back, also where controllers' clocks do; at most MOST_CHANGES changes
+are kept, and what is left out is counted.
 
 A broker whose endpoints did not refuse connections (adr/0018) is known to be gone by its session's
 end alone. ZooKeeper expires a session one timeout after its last request, and a client sends a ping

@@ -1,7 +1,7 @@
 """Where times stand on a line of text: long calm stretches are shortened, no change disappears.
 
-A decider. Who may call: `timeline_text`. Between two changes there are columns in proportion to
-the logarithm of the time between them.
+A decider. Between two changes there are columns in proportion to the logarithm of the time between
+them.
 """
 
 import bisect

@@ -1,7 +1,7 @@
 """`ottla timeline`: what `why` tells, as a picture over time, in the terminal or as one HTML page.
 
-Who may call: `ottla.__main__`, which adds it to the others. Invariants: offline: only files are
-read, and only the page that was named is written, under another name first.
+Invariants: offline: only files are read, and only the page that was named is written, under another
+name first.
 """
 
 import shutil
@@ -43,11 +43,11 @@ def timeline(
 
     Example: ottla timeline orders-0 --from 12:30 --html orders.html
     """
-    from ottla.admin.local.cluster_dir import default_dir  # noqa: PLC0415 - lazy
-    from ottla.admin.tables import colours  # noqa: PLC0415 - lazy
-    from ottla.explain import commands, timeline_html, timeline_text  # noqa: PLC0415 - lazy
-    from ottla.explain.rendering import UnknownPartitionError  # noqa: PLC0415 - lazy
-    from ottla.explain.spans import Timeline  # noqa: PLC0415 - lazy
+    from ottla.admin.local.cluster_dir import default_dir
+    from ottla.admin.tables import colours
+    from ottla.explain import commands, timeline_html, timeline_text
+    from ottla.explain.rendering import UnknownPartitionError
+    from ottla.explain.spans import Timeline
 
     journals, (last, first) = commands.journals_of(paths, directory, until, since)
     complete = Timeline()
@@ -89,8 +89,8 @@ def _subject(subject: str | None, topics: set[str]) -> tuple[str | None, int | N
 
 def session_timeouts(folder: Path) -> dict[int, int]:
     """Return zookeeper.session.timeout.ms by broker, of the brokers of a local cluster's folder."""
-    from ottla.model.config_keys import broker_keys  # noqa: PLC0415 - lazy
-    from ottla.model.properties import load_settings  # noqa: PLC0415 - lazy
+    from ottla.model.config_keys import broker_keys
+    from ottla.model.properties import load_settings
 
     default = str(broker_keys()[SESSION_TIMEOUT].default)
     found = {}
@@ -104,8 +104,8 @@ def session_timeouts(folder: Path) -> dict[int, int]:
 
 def as_json(drawn: Any, timeouts: Mapping[int, int], damage: Any) -> dict[str, Any]:
     """Return the timeline as JSON; times are ms since 1970, `until` null where it goes on."""
-    from ottla.explain.rendering import damage_as_json  # noqa: PLC0415 - lazy
-    from ottla.explain.spans import gaps  # noqa: PLC0415 - lazy
+    from ottla.explain.rendering import damage_as_json
+    from ottla.explain.spans import gaps
 
     return {
         "from": drawn.start,

@@ -1,8 +1,8 @@
 """A timeline as one HTML page: nothing is fetched from elsewhere; it can be mailed and kept.
 
-Who may call: `timeline_command`; `console`, which has a page of its own around it. Invariants: text
-from a journal is data and is escaped; the page has a Content-Security-Policy that allows no
-connection; at most MOST_PARTITIONS are drawn, those with the most changes, the others are counted.
+Invariants: text from a journal is data and is escaped; the page has a Content-Security-Policy that
+allows no connection; at most MOST_PARTITIONS are drawn, those with the most changes, the others are
+counted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

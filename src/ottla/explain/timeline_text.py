@@ -1,7 +1,7 @@
 """A timeline as text: a line for each partition's leaders and ISR, each broker, the controllers.
 
-Who may call: `timeline_command`. Invariants: each change is at least one column; a partition
-without a leader is never drawn over; what does not fit is counted, not dropped silently.
+Invariants: each change is at least one column; a partition without a leader is never drawn over;
+what does not fit is counted, not dropped silently.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Timestamps: what a person types to name a point in time, and how one is printed.
 
-Who may call: `commands`. Times without an offset are those of this machine's time zone; a time
-without a date belongs to the day of the journal's last line.
+Times without an offset are those of this machine's time zone; a time without a date belongs to the
+day of the journal's last line.
 """
 
 import re

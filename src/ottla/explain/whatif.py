@@ -1,8 +1,8 @@
 """What-if: the consequences of an event, computed on a snapshot of a cluster.
 
-A decider. Who may call: `whatif_command` and tests. Invariants: what leads and is in sync after an
-event is `modelled_cluster`'s; a partition that was without a leader, or below
-min.insync.replicas, before the event is no harm of the event; equal input gives an equal report.
+A decider. Invariants: what leads and is in sync after an event is `modelled_cluster`'s; a partition
+that was without a leader, or below min.insync.replicas, before the event is no harm of the event;
+equal input gives an equal report.
 """
 
 from collections import Counter

@@ -1,9 +1,9 @@
 """Boot id files tell whether the system kept running since the last process wrote (R18).
 
-Who may call: `manager`. A process that dies alone (kill -9, out of memory) loses nothing of what
-it wrote: the page cache has it. A machine that dies loses what was not fsynced. The file in a log
-dir holds the id of the boot in which everything not yet durable there was written. If the next
-start finds the same boot id, its logs are complete after an unclean stop, too. Invariants:
+A process that dies alone (kill -9, out of memory) loses nothing of what it wrote: the page cache
+has it. A machine that dies loses what was not fsynced. The file in a log dir holds the id of the
+boot in which everything not yet durable there was written. If the next start finds the same boot
+id, its logs are complete after an unclean stop, too. Invariants:
 - the file exists only while no log of the dir may lack records at its end. It is removed when a
   start begins and written when all is loaded; it is removed after a disk error, and before a log
   that may be incomplete is put into the dir

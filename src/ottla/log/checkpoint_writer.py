@@ -1,7 +1,7 @@
 """The one writer of each checkpoint file of a log dir.
 
-Who may call: `manager`. Many tasks ask for the same file: the timer of the high watermarks, moves
-between log dirs, the cleaner, a clean stop. Invariants:
+Many tasks ask for the same file: the timer of the high watermarks, moves between log dirs, the
+cleaner, a clean stop. Invariants:
 - at most one worker writes a file at a time; whoever asks meanwhile waits for one further write,
   which takes the state of then for all who asked (the latest state wins)
 - a write goes on when who asked is cancelled; `drain` waits for all that are under way

@@ -1,10 +1,9 @@
 """Checkpoints: Kafka's small text files beside and inside partition folders.
 
-Who may call: `log` and `manager`. Pure text in, text out: the caller reads and writes the
-bytes. Kafka: `CheckpointFile`, `OffsetCheckpointFile`, `LeaderEpochCheckpointFile`,
-`PartitionMetadataFile`, `MetaProperties` and `CleanShutdownFileHandler`. Invariant: what we write
-a JVM broker reads, and the other way round; anything else raises `CheckpointError`, and whoever
-reads decides what can be built again.
+Pure text in, text out: the caller reads and writes the bytes. Kafka: `CheckpointFile`,
+`OffsetCheckpointFile`, `LeaderEpochCheckpointFile`, `PartitionMetadataFile`, `MetaProperties` and
+`CleanShutdownFileHandler`. Invariant: what we write a JVM broker reads, and the other way round;
+anything else raises `CheckpointError`, and whoever reads decides what can be built again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

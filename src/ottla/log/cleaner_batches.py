@@ -1,9 +1,9 @@
 """Filter the records of a batch for the cleaner, and build the batch again from those retained.
 
-Who may call: `cleaner`. Pure functions over bytes. Kafka: `MemoryRecords.filterTo`,
-`DefaultRecordBatch.writeEmptyHeader` and `MemoryRecordsBuilder` with a delete horizon. Invariants:
-base offset, last offset delta, leader epoch, producer id, epoch and sequence of a batch never
-change; a record should_retain its offset and its timestamp; what is built has a right CRC.
+Pure functions over bytes. Kafka: `MemoryRecords.filterTo`, `DefaultRecordBatch.writeEmptyHeader`
+and `MemoryRecordsBuilder` with a delete horizon. Invariants: base offset, last offset delta, leader
+epoch, producer id, epoch and sequence of a batch never change; a record should_retain its offset
+and its timestamp; what is built has a right CRC.
 """
 
 from collections.abc import Generator, Iterator

@@ -1,10 +1,10 @@
 """Compaction: which part of a log is cleaned, and which records are retained. A decider, no I/O.
 
-Who may call: `cleaner`. Kafka: `LogCleanerManager.cleanableOffsets`, `LogToClean`,
-`SkimpyOffsetMap`, `CleanedTransactionMetadata` and the deciding half of `Cleaner`. Invariants: the
-last record of every key is retained, and so is everything at or above the first uncleanable offset;
-a record of an ongoing transaction is never looked at; a producer's last batch is retained, if need
-be without records, so that its sequence and epoch are not lost.
+Kafka: `LogCleanerManager.cleanableOffsets`, `LogToClean`, `SkimpyOffsetMap`,
+`CleanedTransactionMetadata` and the deciding half of `Cleaner`. Invariants: the last record of
+every key is retained, and so is everything at or above the first uncleanable offset; a record of an
+ongoing transaction is never looked at; a producer's last batch is retained, if need be without
+records, so that its sequence and epoch are not lost.
 """
 
 import heapq

@@ -1,9 +1,8 @@
 """Damage: which offsets of a log cannot be read, and the file beside the log that lists them.
 
-Who may call: `log`, `recovery`, `manager`, `replication.damaged_replicas`. Pure values, text in,
-text out (fault F20). Kafka has no such file: a JVM broker looks only at names that it knows in a
-partition's folder, so it ignores this one. Invariant: bytes that are no such file still say that
-the log is damaged; only a file that is not there says that it is not.
+Pure values, text in, text out (fault F20). Kafka has no such file: a JVM broker looks only at names
+that it knows in a partition's folder, so it ignores this one. Invariant: bytes that are no such
+file still say that the log is damaged; only a file that is not there says that it is not.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """Tells an OSError of the disk from one of this process, and from records that are not read here.
 
-Who may call: the room `log`. Pure.
+Pure.
 """
 
 import errno

@@ -1,8 +1,8 @@
 """Leader epochs: which epoch wrote which offsets of a log. A decider, no I/O.
 
-Who may call: `log.Log`. Kafka: `LeaderEpochFileCache` and its checkpoint (KIP-101,
-KIP-279). Invariants: epochs and start offsets both strictly increase; the cache is cut together
-with the log (R11), so that an epoch's end is the start of the next one known here.
+Kafka: `LeaderEpochFileCache` and its checkpoint (KIP-101, KIP-279). Invariants: epochs and start
+offsets both strictly increase; the cache is cut together with the log (R11), so that an epoch's end
+is the start of the next one known here.
 """
 
 from bisect import bisect_left, bisect_right

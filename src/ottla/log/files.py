@@ -1,11 +1,10 @@
 """The real file system: `Files` of `model.ports` over POSIX.
 
-Who may call: `net.runtime` builds one `OsFiles` per process; everybody else gets it as
-`world.files`. Invariants: at most `max_open` descriptors are kept; a file whose descriptor was
-given up opens it again at its next use, so an `OsFile` costs nothing while it is idle. Only the
-event loop's thread opens, closes and gives up descriptors; a worker that fsyncs or reads holds a
-duplicate, so a descriptor number can never change its meaning under it. Locks are POSIX record
-locks, which is what Java's FileLock takes: a JVM broker and we exclude each other.
+Invariants: at most `max_open` descriptors are kept; a file whose descriptor was given up opens it
+again at its next use, so an `OsFile` costs nothing while it is idle. Only the event loop's thread
+opens, closes and gives up descriptors; a worker that fsyncs or reads holds a duplicate, so a
+descriptor number can never change its meaning under it. Locks are POSIX record locks, which is what
+Java's FileLock takes: a JVM broker and we exclude each other.
 """
 
 # Paths are strings here: building a Path object costs more than the system call.
@@ -599,7 +598,7 @@ def raise_descriptor_limit() -> int:
 
     Each partition needs a few. `model.descriptors` says who may take how many.
     """
-    import resource  # noqa: PLC0415 - only POSIX has it, only this function needs it
+    import resource  # only POSIX has it, only this function needs it
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

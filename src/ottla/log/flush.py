@@ -1,10 +1,10 @@
 """Flush jobs: the files that a worker makes durable before a recovery point may move.
 
-Who may call: `log.Log` makes and completes them, `manager` has them run by a worker. Invariants:
-a job touches nothing but its own files, even if its log's folder was deleted meanwhile and a new
-topic of the same name has a folder of the same name: see `FolderGuard`. `run` raises OSError at the
-first failure, and its log is then failed (R12): a failed fsync is never repeated and believed. Many
-jobs at once (a stop) are cheaper as `write` of each and one `sync_tree` of their log dir.
+Invariants: a job touches nothing but its own files, even if its log's folder was deleted meanwhile
+and a new topic of the same name has a folder of the same name: see `FolderGuard`. `run` raises
+OSError at the first failure, and its log is then failed (R12): a failed fsync is never repeated and
+believed. Many jobs at once (a stop) are cheaper as `write` of each and one `sync_tree` of their log
+dir.
 """
 
 import contextlib

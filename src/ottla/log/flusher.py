@@ -1,10 +1,10 @@
 """Flushes many logs: slowly in the background, and before a clean stop.
 
-Who may call: `manager`. Invariants: a flush that was begun is completed, even if its caller is
-cancelled, and whatever it fails with: otherwise its files would be neither written nor known to be
-missing; a clean stop waits for it (`drain`). Only workers wait for the disk; many small files are
-made durable by one `sync_tree` of their log dir instead of thousands of fsyncs; a failure takes
-only its log dir offline. Kafka: the flush tasks and the shutdown of `LogManager`.
+Invariants: a flush that was begun is completed, even if its caller is cancelled, and whatever it
+fails with: otherwise its files would be neither written nor known to be missing; a clean stop waits
+for it (`drain`). Only workers wait for the disk; many small files are made durable by one
+`sync_tree` of their log dir instead of thousands of fsyncs; a failure takes only its log dir
+offline. Kafka: the flush tasks and the shutdown of `LogManager`.
 """
 
 import asyncio

@@ -1,15 +1,13 @@
 """The gap bound of a log: a segment that begins above it begins where the one before it ends.
 
-Who may call: `recovery`, `local_log`, `log`, `cleaner`. A gap before a segment may be
-the cleaner's work (also where the policy is no longer compact), or the end of the older segment was
-lost with the machine's power. The bound tells them apart: the cleaner raises it, durably, before it
-removes anything, and cleans only what is flushed; new segments begin at the log end, whatever
-offsets are missing after it. So after a crash a gap above the bound is a loss, and a gap up to it
-is none (F5, adr/0022).
-Invariants: the file is durable before a segment is created above what it says; it says at least
-what the cleaner has reached. A JVM broker keeps to none of this, so it must not leave the file:
-when it loads a partition's folder it removes all files whose names end with `.deleted`. Without the
-file a log may have gaps anywhere.
+A gap before a segment may be the cleaner's work (also where the policy is no longer compact), or
+the end of the older segment was lost with the machine's power. The bound tells them apart: the
+cleaner raises it, durably, before it removes anything, and cleans only what is flushed; new
+segments begin at the log end, whatever offsets are missing after it. So after a crash a gap above
+the bound is a loss, and a gap up to it is none (F5, adr/0022). Invariants: the file is durable
+before a segment is created above what it says; it says at least what the cleaner has reached. A JVM
+broker keeps to none of this, so it must not leave the file: when it loads a partition's folder it
+removes all files whose names end with `.deleted`. Without the file a log may have gaps anywhere.
 """
 
 import contextlib

@@ -2,7 +2,6 @@
 
 And which are entries of another format: messages before Kafka 0.11, which are served as they are,
 and what no version known here has written, which a start keeps (R21).
-Who may call: `segment`, `segment_check`.
 """
 
 from google_crc32c import extend

@@ -1,11 +1,11 @@
 """A segment's two indexes: offset to file position, timestamp to offset.
 
-Who may call: `segment`. Kafka: `OffsetIndex` and `TimeIndex`; the bytes are theirs
-(PROTOCOL section 7.2). Invariants: entries live in arrays in memory; the files hold no zero tail
-and are written as a whole when the segment stops being the active one or the log closes cleanly.
-After an unclean stop the indexes of unflushed segments are worthless and are built again, so
-nothing is lost by not writing an entry at a time. An index that cannot be right is refused
-(`CorruptIndexError`) and its segment builds it again.
+Kafka: `OffsetIndex` and `TimeIndex`; the bytes are theirs (PROTOCOL section 7.2). Invariants:
+entries live in arrays in memory; the files hold no zero tail and are written as a whole when the
+segment stops being the active one or the log closes cleanly. After an unclean stop the indexes of
+unflushed segments are worthless and are built again, so nothing is lost by not writing an entry at
+a time. An index that cannot be right is refused (`CorruptIndexError`) and its segment builds it
+again.
 """
 
 from array import array

@@ -1,8 +1,7 @@
 """The notes of lives in the log dirs: read at a start, compared and written at a registration.
 
-Who may call: `manager`, `membership`, `broker.Broker`. What the notes say and promise is in
-`lives`. Invariant: what was known before a registration stays as it is until that has succeeded.
-Kafka has no counterpart (adr/0025).
+What the notes say and promise is in `lives`. Invariant: what was known before a registration stays
+as it is until that has succeeded. Kafka has no counterpart (adr/0025).
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """Lives: which life of this broker wrote a log dir, and what that life knew of ZooKeeper (R22).
 
-Who may call: `life_notes`, `log_dir`, `membership`. A life is one process, from the lock of its log
-dirs to its end; it has a name. The name stands in each log dir, durably, and in the broker's
-statement in ZooKeeper: a dir that was replaced by an older copy is recognized. Invariants:
+A life is one process, from the lock of its log dirs to its end; it has a name. The name stands in
+each log dir, durably, and in the broker's statement in ZooKeeper: a dir that was replaced by an
+older copy is recognized. Invariants:
 - a dir names a new life (`next`) before that life registers, and says that it did (`life`) after
   it; a process that dies in between is taken for neither an older one nor another one
 - what a dir remembers of ZooKeeper only falls when a broker registers: what it finds then to be

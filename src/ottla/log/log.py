@@ -1,9 +1,8 @@
 """One partition's log: append, read, truncate, retain.
 
-Who may call: `replication.partition`, the coordinators (through it) and `manager`. Kafka:
-`UnifiedLog`. Everything is synchronous: an append with the move of the end
-offset is one step. Invariants: log_start <= last_stable <= high_watermark <= log_end; offsets on
-disk only grow. What a log is made of (segments, flushes, failure) is in `local_log`.
+Kafka: `UnifiedLog`. Everything is synchronous: an append with the move of the end offset is one
+step. Invariants: log_start <= last_stable <= high_watermark <= log_end; offsets on disk only grow.
+What a log is made of (segments, flushes, failure) is in `local_log`.
 """
 
 import logging

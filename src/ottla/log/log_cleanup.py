@@ -1,8 +1,7 @@
 """Log cleanup: retention, expiry of producers, release of idle indexes, for each log in turn.
 
-Who may call: `manager`. Invariants: a call takes a few milliseconds, however many logs and segments
-there are; where a segment's age must be read from the disk, a worker reads it. Kafka:
-`LogManager.cleanupLogs`.
+Invariants: a call takes a few milliseconds, however many logs and segments there are; where a
+segment's age must be read from the disk, a worker reads it. Kafka: `LogManager.cleanupLogs`.
 """
 
 import logging

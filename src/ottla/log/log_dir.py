@@ -1,9 +1,8 @@
 """One log dir: its state, and the names of the folders in it.
 
-Who may call: `manager`. Pure names and values. Kafka: the names in `LocalLog`:
-`<topic>-<partition>` holds a current log, `<topic>-<partition>.<unique>-future` the copy that will
-replace it, `….<unique>-delete` a log to be removed. Invariant: a Kafka broker understands every
-name made here in the same way.
+Pure names and values. Kafka: the names in `LocalLog`: `<topic>-<partition>` holds a current log,
+`<topic>-<partition>.<unique>-future` the copy that will replace it, `….<unique>-delete` a log to be
+removed. Invariant: a Kafka broker understands every name made here in the same way.
 """
 
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
 """The files of a log dir itself: lock, meta.properties, clean shutdown marker, checkpoints.
 
-Who may call: `manager`, at a start and at a stop. Invariants:
+Invariants:
 - the clean shutdown marker is removed, durably, before anything in the dir is loaded; it is written
   again only when everything in the dir is durable
 - R18: a log that may lack records at its end has an unclean mark in its own folder before the clean

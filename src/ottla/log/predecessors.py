@@ -1,10 +1,9 @@
 """Predecessors: full log files set aside, compressed, and deleted by size and age.
 
-Who may call: `rolling_file`, the process's own log. Invariants: a file set aside is named by its
-moment (UTC, `path.20261124113000123`), so that names sort in the order of time; it is compressed in
-small steps of the event loop, into a file of another name that is renamed when it is whole, so
-nothing is lost by a kill; after a disk error nothing more is compressed, and lines are still
-written.
+Invariants: a file set aside is named by its moment (UTC, `path.20261124113000123`), so that names
+sort in the order of time; it is compressed in small steps of the event loop, into a file of another
+name that is renamed when it is whole, so nothing is lost by a kill; after a disk error nothing more
+is compressed, and lines are still written.
 """
 
 import asyncio

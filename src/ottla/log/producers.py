@@ -1,11 +1,10 @@
 """The state of idempotent and transactional producers of one log. A decider, no I/O.
 
-Who may call: `log.Log` and `recovery`. Kafka: `ProducerStateManager`,
-`ProducerStateEntry` and `ProducerAppendInfo`. Two steps per batch: `check` says whether the
-leader may append it (or returns the earlier batch it repeats) and changes nothing; `update`
-notes a batch that is in the log. Invariants: at most five batches per producer are remembered;
-`first_unstable_offset` is the first record of a transaction that is ongoing, or whose marker is
-above the high watermark. The snapshot's bytes are Kafka's (PROTOCOL section 7.2).
+Kafka: `ProducerStateManager`, `ProducerStateEntry` and `ProducerAppendInfo`. Two steps per batch:
+`check` says whether the leader may append it (or returns the earlier batch it repeats) and changes
+nothing; `update` notes a batch that is in the log. Invariants: at most five batches per producer
+are remembered; `first_unstable_offset` is the first record of a transaction that is ongoing, or
+whose marker is above the high watermark. The snapshot's bytes are Kafka's (PROTOCOL section 7.2).
 """
 
 import struct

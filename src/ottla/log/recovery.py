@@ -1,14 +1,14 @@
 """Loads the log of a partition's folder, and recovers it after an unclean stop.
 
-Who may call: `log.Log.open`. Kafka: `LogLoader` and `LogSegment.recover`. After a
-clean stop nothing but names, sizes and the small checkpoint files is read. After an unclean one
-everything from the segment of the recovery point on is read and checked: the log is cut at the
-first bad batch, later segments go, indexes, epochs and producers are built again (F19, F21).
-Long work runs in slices (`slices`), so that the ZooKeeper session's pings go out during a start.
-Invariants: leftovers of interrupted deletions and compactions are finished or undone exactly as a
-JVM broker would; R21: only what an interrupted append leaves, above the recovery point, is cut and
-gone. Records of another format: nothing is changed (`UnreadFormatError`). Any other bytes that are
-cut, and the segments behind them, are kept in the folder under names that end with `.aside`.
+Kafka: `LogLoader` and `LogSegment.recover`. After a clean stop nothing but names, sizes and the
+small checkpoint files is read. After an unclean one everything from the segment of the recovery
+point on is read and checked: the log is cut at the first bad batch, later segments go, indexes,
+epochs and producers are built again (F19, F21). Long work runs in slices (`slices`), so that the
+ZooKeeper session's pings go out during a start. Invariants: leftovers of interrupted deletions and
+compactions are finished or undone exactly as a JVM broker would; R21: only what an interrupted
+append leaves, above the recovery point, is cut and gone. Records of another format: nothing is
+changed (`UnreadFormatError`). Any other bytes that are cut, and the segments behind them, are kept
+in the folder under names that end with `.aside`.
 """
 
 import contextlib

@@ -1,10 +1,10 @@
 """Removal of deleted files and folders, in small steps by a worker.
 
-Who may call: `manager`. Removing a file takes time in proportion to its size: for a partition of
-many gigabytes the event loop would stand still for seconds. Invariants: one step at a time, of a
-bounded number of files and bytes (`Files.remove_some`), so that a stop waits for one step at most;
-the next start finds by name what is left, and removes it. Kafka:
-`LogManager.deleteLogs` and the delayed deletion of segments in Kafka's `LocalLog`.
+Removing a file takes time in proportion to its size: for a partition of many gigabytes the event
+loop would stand still for seconds. Invariants: one step at a time, of a bounded number of files and
+bytes (`Files.remove_some`), so that a stop waits for one step at most; the next start finds by name
+what is left, and removes it. Kafka: `LogManager.deleteLogs` and the delayed deletion of segments in
+Kafka's `LocalLog`.
 """
 
 import heapq

@@ -1,7 +1,6 @@
 """Rebuilds the producers' state of a log from its newest good snapshot and the batches after it.
 
-Who may call: `recovery`, `log`. Kafka: `UnifiedLog.rebuildProducerState`. Invariant: long work runs
-in slices (`slices`).
+Kafka: `UnifiedLog.rebuildProducerState`. Invariant: long work runs in slices (`slices`).
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """The results of a log's operations, for replication.
 
-Who may call: everyone above. All are plain tuples, since each append and each read makes one.
-Kafka: `LogAppendInfo`, `FetchDataInfo` and `TimestampAndOffset`.
+All are plain tuples, since each append and each read makes one. Kafka: `LogAppendInfo`,
+`FetchDataInfo` and `TimestampAndOffset`.
 """
 
 from typing import NamedTuple, Protocol

@@ -1,9 +1,8 @@
 """Retention: which old segments a log may drop. A decider, no I/O.
 
-Who may call: `log.Log`. Kafka: `UnifiedLog.deletableSegments`. Invariants: only a prefix of
-the segments goes, only below the high watermark. The active segment goes only if it was idle for
-the whole retention time by the monotonic clock too: a wall clock that jumps deletes nothing that
-is still written to (F23).
+Kafka: `UnifiedLog.deletableSegments`. Invariants: only a prefix of the segments goes, only below
+the high watermark. The active segment goes only if it was idle for the whole retention time by the
+monotonic clock too: a wall clock that jumps deletes nothing that is still written to (F23).
 """
 
 from collections.abc import Callable, Sequence

@@ -1,11 +1,11 @@
 """Rolling log file: lines are written without blocking, and with a bound on memory and disk.
 
-Who may call: the controller's journal, the broker's state-change log. Invariants: a line is queued
-at once and written later, a slice in one write, so that no decision waits for a disk; memory is
-bounded by dropping the newest lines, and a `dropped` line says how many; the disk is bounded by
-what is kept of `predecessors`; a file that is too long is renamed between two lines, and `rotated`
-is called so that the new file can begin with a snapshot; a line torn by a kill stays a line of its
-own; after a disk error no more lines are written, and the writer goes on.
+Invariants: a line is queued at once and written later, a slice in one write, so that no decision
+waits for a disk; memory is bounded by dropping the newest lines, and a `dropped` line says how
+many; the disk is bounded by what is kept of `predecessors`; a file that is too long is renamed
+between two lines, and `rotated` is called so that the new file can begin with a snapshot; a line
+torn by a kill stays a line of its own; after a disk error no more lines are written, and the writer
+goes on.
 """
 
 import asyncio

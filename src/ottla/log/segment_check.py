@@ -1,12 +1,12 @@
 """Checks a segment batch by batch after an unclean stop; builds indexes, epochs and producers.
 
-Who may call: `recovery`. Kafka: `LogSegment.recover`. One loop with everything in it,
-because a segment may hold a million batches and a start waits for it (F19). Invariants: everything
-is checked: the CRC and increasing offsets; the check ends at the first bad batch. Epochs, producers
-and indexes then know exactly the batches before it. What is whole but not read here is no bad
-batch: UnreadFormatError (R21). As in Kafka, a batch whose CRC is right is kept if its magic, which
-the CRC does not cover, is unknown (a read takes it for damage), and if its leader epoch is lower
-than the one before it (ZooKeeper may have been restored from an older state).
+Kafka: `LogSegment.recover`. One loop with everything in it, because a segment may hold a million
+batches and a start waits for it (F19). Invariants: everything is checked: the CRC and increasing
+offsets; the check ends at the first bad batch. Epochs, producers and indexes then know exactly the
+batches before it. What is whole but not read here is no bad batch: UnreadFormatError (R21). As in
+Kafka, a batch whose CRC is right is kept if its magic, which the CRC does not cover, is unknown (a
+read takes it for damage), and if its leader epoch is lower than the one before it (ZooKeeper may
+have been restored from an older state).
 """
 
 import logging

@@ -1,8 +1,7 @@
 """Slices: long work is a generator, so that its caller can yield to the event loop.
 
-Who may call: this room, which yields; `broker.broker`, which runs a start. Invariants: a few
-milliseconds at most between two yields, whatever the size of a log (F19); bytes that are not in
-memory are yielded as a range before they are read, so that a worker can read them.
+Invariants: a few milliseconds at most between two yields, whatever the size of a log (F19); bytes
+that are not in memory are yielded as a range before they are read, so that a worker can read them.
 """
 
 from collections.abc import Generator

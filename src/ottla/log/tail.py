@@ -1,9 +1,8 @@
 """The tail cache: the last appended batches of a log, so that hot reads need no system call.
 
-Who may call: `log.Log`; `manager` owns the budget all logs share. Invariants: a cache holds the
-last batches without a gap, so that a read that begins in it ends in it; a batch is charged with the
-whole frame it keeps in memory, or is copied out of a much larger one; each cache is bounded, and
-all together.
+Invariants: a cache holds the last batches without a gap, so that a read that begins in it ends in
+it; a batch is charged with the whole frame it keeps in memory, or is copied out of a much larger
+one; each cache is bounded, and all together.
 """
 
 from bisect import bisect_left, bisect_right

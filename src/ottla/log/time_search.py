@@ -1,8 +1,7 @@
 """Searches a log by timestamp (ListOffsets).
 
-Who may call: `log`, and the callers that drive a `Search`. Kafka:
-`UnifiedLog.fetchOffsetByTimestamp` and `LogSegment.findOffsetByTimestamp`. Invariants: whatever
-reads files, checks or decompresses batches is a job, which touches a segment object and a
+Kafka: `UnifiedLog.fetchOffsetByTimestamp` and `LogSegment.findOffsetByTimestamp`. Invariants:
+whatever reads files, checks or decompresses batches is a job, which touches a segment object and a
 descriptor of its own, so that a worker can do it (F46); the log may change meanwhile, and then the
 search begins again.
 """

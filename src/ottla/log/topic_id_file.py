@@ -1,8 +1,8 @@
 """`partition.metadata`: whose a log's records are, and whether no power loss can take that away.
 
-Who may call: `local_log`. Invariant: an id that was read back after an unclean stop counts as not
-durable: the process that died may have left it in the page cache alone. Kafka:
-`PartitionMetadataFile`, which is synced before the first append.
+Invariant: an id that was read back after an unclean stop counts as not durable: the process that
+died may have left it in the page cache alone. Kafka: `PartitionMetadataFile`, which is synced
+before the first append.
 """
 
 from ottla.log import checkpoints

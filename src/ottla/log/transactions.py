@@ -1,7 +1,7 @@
 """Applies batches with a producer id to the producers' state: data batches and markers.
 
-Who may call: `log` and `recovery`. The decider is `producers`; this module reads from a batch
-what it needs. Kafka: `ProducerAppendInfo.append` and `EndTransactionMarker`.
+The decider is `producers`; this module reads from a batch what it needs. Kafka:
+`ProducerAppendInfo.append` and `EndTransactionMarker`.
 """
 
 from typing import NamedTuple

@@ -1,11 +1,11 @@
 """Unreplicated transactions: those whose markers were above the high watermark at a clean stop.
 
-Who may call: `local_log`, `recovery`. Pure values, text in, text out. The last stable offset waits
-until their markers are replicated, also after a restart. Kafka's producer snapshots hold only
-transactions without a marker, and Kafka forgets these (`ProducerStateManager.unreplicatedTxns`).
-A JVM broker ignores the file: it looks only at names that it knows. Invariants: the file counts
-only after a clean stop and for a log that ends where the one ended that it was written of; a file
-that says too much holds the last stable offset back until the high watermark passes the markers.
+Pure values, text in, text out. The last stable offset waits until their markers are replicated,
+also after a restart. Kafka's producer snapshots hold only transactions without a marker, and Kafka
+forgets these (`ProducerStateManager.unreplicatedTxns`). A JVM broker ignores the file: it looks
+only at names that it knows. Invariants: the file counts only after a clean stop and for a log that
+ends where the one ended that it was written of; a file that says too much holds the last stable
+offset back until the high watermark passes the markers.
 """
 
 import contextlib

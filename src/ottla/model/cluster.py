@@ -1,7 +1,6 @@
 """The cluster's nouns: brokers, endpoints, assignments and a partition's leadership.
 
-Who may call: everyone; all are frozen values. Kafka: `Broker`, `EndPoint`,
-`LeaderAndIsr`, `LeaderIsrAndControllerEpoch` and `ReplicaAssignment`.
+Kafka: `Broker`, `EndPoint`, `LeaderAndIsr`, `LeaderIsrAndControllerEpoch` and `ReplicaAssignment`.
 """
 
 from dataclasses import dataclass, field

@@ -1,8 +1,8 @@
 """Config: a broker's and a topic's settings, parsed once into typed values.
 
-Who may call: everyone. Invariants: a `BrokerConfig` that exists is valid; anything wrong raises
-ConfigError naming the key and the remedy, before anything is done. Keys and defaults are
-Kafka's (`model.config_keys`). A default of ours that differs is in `OUR_DEFAULTS`, with the reason.
+Invariants: a `BrokerConfig` that exists is valid; anything wrong raises ConfigError naming the key
+and the remedy, before anything is done. Keys and defaults are Kafka's (`model.config_keys`). A
+default of ours that differs is in `OUR_DEFAULTS`, with the reason.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,8 @@
 """Config checks: what settings must be to each other, and never: the one place for it.
 
-Who may call: `model.config`, for each new set of settings: of a file, of a dynamic change, of a
-topic. Invariants: what Kafka refuses is refused (`KafkaConfig.validateValues`,
-`LogConfig.validateValues`, `ListenerConnectionQuota.validateReconfiguration`); a message names the
-settings, what goes wrong, and the way out. Ranges of single values are in `config_keys`.
+Invariants: what Kafka refuses is refused (`KafkaConfig.validateValues`, `LogConfig.validateValues`,
+`ListenerConnectionQuota.validateReconfiguration`); a message names the settings, what goes wrong,
+and the way out. Ranges of single values are in `config_keys`.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,7 @@
 """Config keys: names, types, defaults and ranges of Kafka 3.9's topic and broker settings.
 
-Who may call: `model.config`, and whoever lists settings (DescribeConfigs). One line per key:
-`name type default [range or choices]`; `~` is null, `""` empty. Facts of Kafka's `LogConfig`
-and `KafkaConfig`; keys of KRaft, tiered storage and share groups are left out.
+One line per key: `name type default [range or choices]`; `~` is null, `""` empty. Facts of Kafka's
+`LogConfig` and `KafkaConfig`; keys of KRaft, tiered storage and share groups are left out.
 """
 
 import math

@@ -1,9 +1,8 @@
 """Descriptors: how the process's limit of open files is divided (F45).
 
-Who may call: the broker's process, `log.files` for the part of the files, `net` for the part of
-the connections. A pure function: whoever calls reads the limit (RLIMIT_NOFILE, the soft one).
-Invariant: the three parts together never exceed the limit, so that connections never take the
-descriptors that files need: without one for its checkpoint a broker's disk would seem bad.
+A pure function: whoever calls reads the limit (RLIMIT_NOFILE, the soft one). Invariant: the three
+parts together never exceed the limit, so that connections never take the descriptors that files
+need: without one for its checkpoint a broker's disk would seem bad.
 """
 
 from dataclasses import dataclass

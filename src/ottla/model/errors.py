@@ -1,8 +1,8 @@
 """Errors: Kafka's error codes, and one exception tree that carries them.
 
-Who may call: everyone. A failure outside our code is an `OttlaError` with a wire `code`, which
-the router turns into a response, once. Asserts are for our own bugs. Codes and
-retriability are those of Kafka 3.9's `Errors`.
+A failure outside our code is an `OttlaError` with a wire `code`, which the router turns into a
+response, once. Asserts are for our own bugs. Codes and retriability are those of Kafka 3.9's
+`Errors`.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Identifiers: topic partitions, topic ids and what makes a topic name legal.
 
-Who may call: everyone. Kafka: `TopicPartition`, `Uuid` and `Topic` classes.
+Kafka: `TopicPartition`, `Uuid` and `Topic` classes.
 """
 
 import base64

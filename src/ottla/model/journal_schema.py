@@ -1,11 +1,10 @@
 """Journal schema: what each line of the controller's journal holds, for its writer and its readers.
 
-A decider's vocabulary. Who may call: the controller's `journal` and procedures write these;
-`explain` and the timeline job read them by `read_line`. Formats: one JSON object per line, tagged
-by `kind`; partitions are written `topic-number`; times are milliseconds since 1970. Invariants: a
-line is valid only as a whole: the facts of known events are checked together with the line; a
-reader ignores unknown events and unknown keys, so keys may be added and none may change its
-meaning; a key that is left out has its default.
+A decider's vocabulary. Formats: one JSON object per line, tagged by `kind`; partitions are written
+`topic-number`; times are milliseconds since 1970. Invariants: a line is valid only as a whole: the
+facts of known events are checked together with the line; a reader ignores unknown events and
+unknown keys, so keys may be added and none may change its meaning; a key that is left out has its
+default.
 
 An event's class carries the event's name. The procedures' inputs are the events together with the
 `EffectPerformed` records: what was read or written (`controller.cluster_state`) and what came of

@@ -1,7 +1,7 @@
 """Parts that JSON schemas of our output are made of: types, objects, lists, what may be null.
 
-Who may call: whoever says what it prints. Invariants: plain dicts of the JSON schema language; an
-object has no fields but those that are named.
+Invariants: plain dicts of the JSON schema language; an object has no fields but those that are
+named.
 """
 
 from typing import Any

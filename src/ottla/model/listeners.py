@@ -1,7 +1,7 @@
 """Listeners: addresses and maps of a broker's settings, read as Kafka reads them.
 
-Who may call: `model.config`, `model.config_checks`. Invariants: what Kafka's `EndPoint` and
-`CoreUtils` refuse raises ConfigError, so no address is registered that clients cannot use.
+Invariants: what Kafka's `EndPoint` and `CoreUtils` refuse raises ConfigError, so no address is
+registered that clients cannot use.
 """
 
 import re
@@ -90,7 +90,7 @@ def check_ports(key: str, endpoints: Sequence[Endpoint]) -> None:
 
 def ip_version(host: str) -> int:
     """Return 4 or 6; 0 for what is not an IP address."""
-    import ipaddress  # noqa: PLC0415 - only for listeners that share a port
+    import ipaddress  # only for listeners that share a port
 
     try:
         return ipaddress.ip_address(host.partition("%")[0]).version

@@ -1,7 +1,6 @@
 """The partition of a key by Kafka's hash, so that our tools and Java's choose the same one.
 
-Who may call: whoever produces. Pure functions. Kafka: `BuiltInPartitioner.partitionForKey` and
-`Utils.murmur2`.
+Pure functions. Kafka: `BuiltInPartitioner.partitionForKey` and `Utils.murmur2`.
 """
 
 SEED = 0x9747B28C

@@ -1,7 +1,7 @@
 """What Ottla needs of its operating system: `fcntl`, which Windows does not have.
 
-Who may call: whoever locks files or asks about descriptors. Invariant: where it is missing, the
-ImportError says what to do, whichever module was imported first.
+Invariant: where it is missing, the ImportError says what to do, whichever module was imported
+first.
 """
 
 try:

@@ -1,6 +1,6 @@
 """Printable text: what others chose, as it may stand in a log line or on a terminal.
 
-Who may call: everybody. Pure.
+Pure.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that was likely meant; None if all are too different."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only for a typing error
+    from difflib import get_close_matches  # only for a typing error
 
     return next(iter(get_close_matches(word, list(known), 1)), None)
 

@@ -1,8 +1,8 @@
 r"""Properties: files of settings, read as Java reads them (`java.util.Properties.load`).
 
-Who may call: everyone. Invariants: a file that Kafka reads gives the same keys and values here,
-character by character: lines end at `\n`, `\r` and `\r\n` only, blanks are space, tab and form feed
-only, values keep trailing blanks, and bytes are ISO-8859-1. What Java refuses raises ConfigError.
+Invariants: a file that Kafka reads gives the same keys and values here, character by character:
+lines end at `\n`, `\r` and `\r\n` only, blanks are space, tab and form feed only, values keep
+trailing blanks, and bytes are ISO-8859-1. What Java refuses raises ConfigError.
 """
 
 import re

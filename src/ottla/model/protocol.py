@@ -1,7 +1,7 @@
 """Numbers of Kafka's protocol that mean something of their own, each under one name.
 
-Who may call: everyone. `ids` has those of partitions: NO_LEADER and NO_EPOCH. Kafka: `RecordBatch`,
-`ListOffsetsRequest`, `FetchRequest`, `IsolationLevel`, `LeaderAndIsr`, `AbstractControlRequest`.
+`ids` has those of partitions: NO_LEADER and NO_EPOCH. Kafka: `RecordBatch`, `ListOffsetsRequest`,
+`FetchRequest`, `IsolationLevel`, `LeaderAndIsr`, `AbstractControlRequest`.
 """
 
 NO_TIMESTAMP = -1

@@ -1,7 +1,6 @@
 """Recent times: how often something happened, and how long it took the last times.
 
-Pure. Who may call: whoever measures something for the broker's metrics. Invariant: the memory is
-bounded; noting one costs an addition and a float.
+Pure. Invariant: the memory is bounded; noting one costs an addition and a float.
 """
 
 from collections import deque

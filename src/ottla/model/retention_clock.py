@@ -1,9 +1,8 @@
 """Retention clock: a wall clock that does not jump forward, to tell the age of records.
 
-Who may call: whatever deletes by age. Invariants (fault F23): never ahead of the wall clock; a jump
-forward is followed slowly, by a tenth of the time that passes, so that a wrong hour deletes
-nothing too early; a jump back is followed at once. At its start a process trusts the wall clock,
-since it has no other.
+Invariants (fault F23): never ahead of the wall clock; a jump forward is followed slowly, by a tenth
+of the time that passes, so that a wrong hour deletes nothing too early; a jump back is followed at
+once. At its start a process trusts the wall clock, since it has no other.
 """
 
 from ottla.model.ports import Clock

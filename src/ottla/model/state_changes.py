@@ -1,10 +1,9 @@
 """State changes: the texts of Kafka's state-change.log, for all who write to it.
 
-Who may call: the controller and replication write to `logger`, the broker's process decides where
-it goes. Invariants: texts are those of Kafka 3.9, so that what reads its logs reads ours; one call
-may carry many lines, a slice's worth, and costs little where no logger is enabled. Lines of single
-replicas and metadata are at TRACE, as in Kafka. Kafka: `StateChangeLogger` and the `toString` of
-what it logs.
+Invariants: texts are those of Kafka 3.9, so that what reads its logs reads ours; one call may carry
+many lines, a slice's worth, and costs little where no logger is enabled. Lines of single replicas
+and metadata are at TRACE, as in Kafka. Kafka: `StateChangeLogger` and the `toString` of what it
+logs.
 """
 
 import logging

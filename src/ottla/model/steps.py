@@ -1,7 +1,6 @@
 """Steps: long work as a generator, which yields where other tasks may run, then returns a result.
 
-Who may call: whatever runs such a generator. A `for` loop loses a generator's return value; these
-keep it.
+A `for` loop loses a generator's return value; these keep it.
 """
 
 import types

@@ -1,6 +1,6 @@
 """Names of the settings that throttle a reassignment, and of our lease on them.
 
-Who may call: anybody. Kafka: `QuotaConfigs`; the lease is ours (docs/adr/0017).
+Kafka: `QuotaConfigs`; the lease is ours (docs/adr/0017).
 """
 
 LEADER_RATE = "leader.replication.throttled.rate"

@@ -1,8 +1,7 @@
 """Time slices: how long work shares the event loop with everything else.
 
-Who may call: every coroutine whose work grows with partitions, records or requests. Invariants:
-everything else that is ready runs before `next` or a `checkpoint` that returns True ends, so state
-that was read before must be read again; a slice is measured on the monotonic clock.
+Invariants: everything else that is ready runs before `next` or a `checkpoint` that returns True
+ends, so state that was read before must be read again; a slice is measured on the monotonic clock.
 
 Work that also has synchronous callers is a generator (`model.steps`): `run_in_time_slices` runs
 one on the event loop, `steps.drain` runs one in a single call.

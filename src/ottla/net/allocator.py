@@ -1,8 +1,7 @@
 """Allocator: makes the C library keep freed memory for the next request of that size.
 
-Who may call: a broker's process, once, before it serves. Invariants: at most `KEPT_BYTES` at the
-end of the heap stay unused; other processes (tools, tests) are not changed; without glibc nothing
-happens.
+Invariants: at most `KEPT_BYTES` at the end of the heap stay unused; other processes (tools, tests)
+are not changed; without glibc nothing happens.
 
 A fetch reads up to a megabyte into memory that is free again after the send. By default glibc
 returns a few such blocks to the kernel each time, and the kernel zeroes and maps every page again:

@@ -1,10 +1,9 @@
 """A client of a cluster: finds brokers, negotiates versions, sends to controller or leader.
 
-Who may call: the CLI, the console, the Spark jobs, tests and the simulator's clients; works
-against a real Kafka as well. Invariants: every wait has a bound; one connection per broker; a
-version is used only if both sides list it; only failures to connect, and NOT_CONTROLLER responses,
-are retried here: the caller knows what else may be repeated; the address of a broker that could
-not be reached is asked for again. Kafka: `NetworkClient` and `AdminMetadataManager`.
+Invariants: every wait has a bound; one connection per broker; a version is used only if both sides
+list it; only failures to connect, and NOT_CONTROLLER responses, are retried here: the caller knows
+what else may be repeated; the address of a broker that could not be reached is asked for again.
+Kafka: `NetworkClient` and `AdminMetadataManager`.
 """
 
 import asyncio

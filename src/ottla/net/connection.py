@@ -1,11 +1,10 @@
 """One client's connection: requests in, responses out in the order of the requests.
 
-Who may call: `net.server` makes them; the dispatch function gets one with each frame, and whoever
-completes a `Pending` later. Invariants: responses leave in request order; while a Pending that is
-not pipelined is open nothing further is dispatched; at most `max_pipelined` Produce requests are
-open; a request that may not be dispatched yet pauses reading, so a connection's memory is bounded
-by one scratch buffer of small frames, one large frame and one response above the outbound limit.
-Kafka: `SocketServer.Processor` and `KafkaChannel` (mute and unmute).
+Invariants: responses leave in request order; while a Pending that is not pipelined is open nothing
+further is dispatched; at most `max_pipelined` Produce requests are open; a request that may not be
+dispatched yet pauses reading, so a connection's memory is bounded by one scratch buffer of small
+frames, one large frame and one response above the outbound limit. Kafka: `SocketServer.Processor`
+and `KafkaChannel` (mute and unmute).
 """
 
 import asyncio

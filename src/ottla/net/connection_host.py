@@ -1,7 +1,4 @@
-"""What a connection needs of the server that made it.
-
-Who may call: `net.connection`, `net.server`.
-"""
+"""What a connection needs of the server that made it."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,9 +1,8 @@
 """Fault socket: a Unix socket by which the user who runs a broker has its connections fail.
 
-Who may call: a broker's process opens one where its command line names it, as `ottla up` does;
-`admin.local` asks. A request is one line of JSON, its response another one.
-Invariants: the socket is its owner's alone, as the status socket is; faults end by themselves,
-MOST_S after they were asked for at most; requests are bounded in number, bytes and time.
+A request is one line of JSON, its response another one. Invariants: the socket is its owner's
+alone, as the status socket is; faults end by themselves, MOST_S after they were asked for at most;
+requests are bounded in number, bytes and time.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
 """Faults of a network: connections that drop what is sent, end, or are slow, by address.
 
-Who may call: `fault_socket`, `testing`. Invariants: without a fault a connection costs nothing more
-than a real one, since its transport's methods are the real ones; a fault holds for connections that
-exist as for new ones; a dropped connection loses no byte, as TCP does not: what was held back is
-sent once the fault is over. Connections are faulted where they are opened, those of clients where
-they are accepted; no request is looked at.
+Invariants: without a fault a connection costs nothing more than a real one, since its transport's
+methods are the real ones; a fault holds for connections that exist as for new ones; a dropped
+connection loses no byte, as TCP does not: what was held back is sent once the fault is over.
+Connections are faulted where they are opened, those of clients where they are accepted; no request
+is looked at.
 """
 
 import asyncio

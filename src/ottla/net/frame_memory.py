@@ -1,10 +1,9 @@
 """Frame memory: a bound on all partly received requests of a broker (R19, F47).
 
-Who may call: `net.connection` takes and gives back, `net.server` sweeps. Invariants: memory is
-charged as bytes arrive, never for an announced size; small frames and requests between brokers have
-a reserved part that large frames of clients cannot take; one frame at a time may exceed the bound,
-so that frames which wait for each other's memory cannot deadlock; while any frame waits,
-connections that send too slowly are closed. Kafka: `SimpleMemoryPool`.
+Invariants: memory is charged as bytes arrive, never for an announced size; small frames and
+requests between brokers have a reserved part that large frames of clients cannot take; one frame at
+a time may exceed the bound, so that frames which wait for each other's memory cannot deadlock;
+while any frame waits, connections that send too slowly are closed. Kafka: `SimpleMemoryPool`.
 """
 
 from heapq import heapify, heappop, heappush

@@ -1,10 +1,9 @@
 """Frames: a byte stream cut at Kafka's int32 sizes. A decider: plain code over bytes.
 
-Who may call: `net.connection` and `net.client`, once per received chunk. Invariants: a size is
-checked before anything is allocated for it (fault F31); memory for a frame grows with the bytes
-received, never with the declared size; a complete frame is a writable memoryview over memory of its
-own that is never reused, so the log may patch batches in place and caches may keep
-it. Kafka: `NetworkReceive`.
+Invariants: a size is checked before anything is allocated for it (fault F31); memory for a frame
+grows with the bytes received, never with the declared size; a complete frame is a writable
+memoryview over memory of its own that is never reused, so the log may patch batches in place and
+caches may keep it. Kafka: `NetworkReceive`.
 
 All readers of a loop share one scratch buffer: a chunk is received into it and consumed before
 the loop receives again, so an idle connection owns no buffer at all.

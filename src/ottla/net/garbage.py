@@ -1,10 +1,8 @@
 """Garbage collection: when Python looks for cycles, so that a collection is always short.
 
-Who may call: `broker.process` begins and settles a server's process once; the controller says when
-its state grows. Invariants: objects that live as long as the process are not visited again; young
-objects are collected in portions of a few milliseconds; in other processes (tests, the simulator,
-tools) nothing is changed. A JVM broker has its collector's pause goal
-(-XX:MaxGCPauseMillis=20) for this.
+Invariants: objects that live as long as the process are not visited again; young objects are
+collected in portions of a few milliseconds; in other processes (tests, the simulator, tools)
+nothing is changed. A JVM broker has its collector's pause goal (-XX:MaxGCPauseMillis=20) for this.
 """
 
 import contextlib

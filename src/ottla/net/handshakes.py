@@ -1,9 +1,8 @@
 """Handshakes: the connections of a TLS listener whose client is not known yet.
 
-Who may call: `net.server`. Invariants: each connection counts against the quotas from its first
-moment, not from its handshake on; a handshake that does not end in time is closed, however slowly
-its bytes come; the time for which we did not read, since connections came too fast, is not the
-client's.
+Invariants: each connection counts against the quotas from its first moment, not from its handshake
+on; a handshake that does not end in time is closed, however slowly its bytes come; the time for
+which we did not read, since connections came too fast, is not the client's.
 """
 
 import ssl

@@ -1,7 +1,7 @@
 """Which Host a request may name: a page of elsewhere must not reach a server by its own name.
 
-Who may call: `http_server`, the console. Invariants: no name server can point an address elsewhere,
-so every IP address may be named; of names only localhost and those that were allowed.
+Invariants: no name server can point an address elsewhere, so every IP address may be named; of
+names only localhost and those that were allowed.
 """
 
 import socket

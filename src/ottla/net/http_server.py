@@ -1,11 +1,11 @@
 """HTTP server: answers GET and HEAD with small pages, for monitoring systems and probes.
 
-Who may call: the broker's process. Invariants: one request per connection, which is closed after
-its response; a body in a request is not read; a request's size, the number of connections and the
-time of each are bounded, so that no client blocks anything; where all places are taken, who has
-sent no request or does not read its response gives way; nothing is logged of what clients send.
-Bound to a loopback address, it serves requests for `localhost` and for IP addresses only: a web
-page whose own host name was pointed at this machine (DNS rebinding) gets nothing.
+Invariants: one request per connection, which is closed after its response; a body in a request is
+not read; a request's size, the number of connections and the time of each are bounded, so that no
+client blocks anything; where all places are taken, who has sent no request or does not read its
+response gives way; nothing is logged of what clients send. Bound to a loopback address, it serves
+requests for `localhost` and for IP addresses only: a web page whose own host name was pointed at
+this machine (DNS rebinding) gets nothing.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Limits of a server: frame sizes, connections, rates, memory; and which requests are special.
 
-Who may call: `net.server` and whoever creates a server. Invariants: every limit is finite; several
-servers of one broker may share `ConnectionQuotas`. Kafka: `ConnectionQuotas`.
+Invariants: every limit is finite; several servers of one broker may share `ConnectionQuotas`.
+Kafka: `ConnectionQuotas`.
 """
 
 import asyncio

@@ -1,10 +1,9 @@
 """A connection to one broker: requests are pipelined, responses matched in order.
 
-Who may call: brokers and the controller (to each other), `net.client` and the simulator's
-clients. Invariants: a response whose correlation id is not the oldest open one's ends the
-connection; so does a request that is not answered in time, as in Kafka's `NetworkClient`, since
-everything behind it is late too; one timer serves all deadlines; when the connection ends every
-open future fails with ConnectionLostError, and nothing is sent again here.
+Invariants: a response whose correlation id is not the oldest open one's ends the connection; so
+does a request that is not answered in time, as in Kafka's `NetworkClient`, since everything behind
+it is late too; one timer serves all deadlines; when the connection ends every open future fails
+with ConnectionLostError, and nothing is sent again here.
 """
 
 import asyncio
@@ -99,7 +98,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             if security is None or security.tls is None:
                 await world.network.connect(host, port, lambda: peer, timeout_s=timeout_s)
             else:
-                from ottla.net.tls_network import connect_tls  # noqa: PLC0415 - few clients need it
+                from ottla.net.tls_network import connect_tls  # few clients need it
 
                 await connect_tls(world.network, security.tls, host, port, peer, timeout_s)
         except OSError as error:
@@ -116,7 +115,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     async def authenticate(self, sasl: "SaslClient", timeout_s: float, jitter: float) -> None:
         """Authenticate, and see to it that the session does not end before the connection."""
-        from ottla.net import peer_authentication as steps  # noqa: PLC0415 - lazy: few need it
+        from ottla.net import peer_authentication as steps  # lazy: few need it
 
         try:
             async with asyncio.timeout(timeout_s):

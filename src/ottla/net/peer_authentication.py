@@ -1,9 +1,9 @@
 """A client's side of SASL on a connection: authentication, and again before the session ends.
 
-Who may call: `net.peer`. Invariants: SaslHandshake 1 and SaslAuthenticate 1, which every broker
-since Kafka 2.2 serves; requests are held while the connection authenticates again, and leave in
-their order afterwards (KIP-368); a server that refuses, or cannot prove itself, ends the
-connection. Kafka: `SaslClientAuthenticator`.
+Invariants: SaslHandshake 1 and SaslAuthenticate 1, which every broker since Kafka 2.2 serves;
+requests are held while the connection authenticates again, and leave in their order afterwards
+(KIP-368); a server that refuses, or cannot prove itself, ends the connection. Kafka:
+`SaslClientAuthenticator`.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Response memory: a bound on all responses that clients have not read yet (R19, F47).
 
-Who may call: `net.connection` counts, `net.server` sweeps, handlers of large responses ask for the
-size. Invariants: bytes are counted from the creation of a response until the system has sent them;
-the fuller the pool, the smaller the next responses; when it is full, requests with large responses
+Invariants: bytes are counted from the creation of a response until the system has sent them; the
+fuller the pool, the smaller the next responses; when it is full, requests with large responses
 (`limits.FrameRules`) wait; the connections that read nothing for longest are closed first, and only
 while the pool is too full. Kafka has no such bound: its responses come from files by sendfile.
 """

@@ -1,8 +1,7 @@
 """The real world: clocks, sockets, threads and the event loop.
 
-Who may call: entry points only (a broker's main, tools, tests); everybody else is handed a
-`World`. Invariants: threads exist only behind `Workers` and its queue has a bound; uvloop is used
-where it is importable and never required.
+Invariants: threads exist only behind `Workers` and its queue has a bound; uvloop is used where it
+is importable and never required.
 """
 
 import asyncio
@@ -196,7 +195,7 @@ def run(main: Callable[..., Coroutine[Any, Any, T]], *args: object) -> T:
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return uvloop's factory, or None where it is not installed."""
     try:
-        import uvloop  # noqa: PLC0415 - optional
+        import uvloop  # optional
     except ImportError:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop

@@ -1,8 +1,8 @@
 """A listener: accepts, admits, sweeps and closes connections, all of them bounded.
 
-Who may call: the broker (one per listener), tests. Invariants: one sweep timer per server checks
-all deadlines; responses completed in one iteration of the loop leave in one write per connection; a
-refusal costs at most one log line a second. Kafka: `SocketServer`.
+Invariants: one sweep timer per server checks all deadlines; responses completed in one iteration of
+the loop leave in one write per connection; a refusal costs at most one log line a second. Kafka:
+`SocketServer`.
 """
 
 import asyncio

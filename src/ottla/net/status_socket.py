@@ -1,10 +1,9 @@
 """Status socket: a Unix socket that gives each connection one document, then closes it.
 
-Who may call: a broker's process shows one, the command line reads it; `fault_socket` binds its own
-as this one is bound. Paths are text: `pathlib`
-would take 0.8 MB of each broker, with what it imports. Invariants: the socket's file
-belongs to the user who runs the process and no other may connect; nothing that a reader sends is
-read; the number of readers and their time are limited, so that none blocks anything.
+Paths are text: `pathlib` would take 0.8 MB of each broker, with what it imports. Invariants: the
+socket's file belongs to the user who runs the process and no other may connect; nothing that a
+reader sends is read; the number of readers and their time are limited, so that none blocks
+anything.
 """
 
 # ruff: noqa: PTH101, PTH108, PTH116

@@ -1,7 +1,6 @@
 """Timed: when what happened to one request.
 
-Who may call: the dispatch function makes one for a request that it measures; the connection fills
-in what it knows. Kafka: the times of `RequestChannel.Request`.
+Kafka: the times of `RequestChannel.Request`.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,8 @@
 """TLS on a connection: a transport for the protocol above it, a protocol for the transport below.
 
-Who may call: `net.server` and `net.peer`, which put it between a socket's transport and their own
-protocol, on any event loop and network. asyncio's and uvloop's own TLS are not used: a connection
-would be made only after its handshake, so that slow ones count nowhere, and they encrypt a whole
-response at once. Invariants: the protocol above is made at once and hears of the handshake later;
-what it has not read stays encrypted, below `RECEIVE_BYTES`; what it wrote is encrypted as fast as
-the transport below takes it; the sizes that it returns count both.
+Invariants: the protocol above is made at once and hears of the handshake later; what it has not
+read stays encrypted, below `RECEIVE_BYTES`; what it wrote is encrypted as fast as the transport
+below takes it; the sizes that it returns count both.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """A network on which every connection that is opened speaks TLS.
 
-Who may call: whoever hands a `World` to a client that knows nothing of TLS, as ZooKeeper's. The
-handshake is within the time for connecting; a failure of it is an OSError like others.
+The handshake is within the time for connecting; a failure of it is an OSError like others.
 """
 
 import asyncio

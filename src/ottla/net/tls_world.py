@@ -1,7 +1,4 @@
-"""A world whose connections are TLS.
-
-Who may call: who opens sessions with ZooKeeper over TLS.
-"""
+"""A world whose connections are TLS."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,6 +11,6 @@ if TYPE_CHECKING:
 
 def tls_world(world: World, tls: "ClientTls") -> World:
     """Return the world with a network that speaks TLS."""
-    from ottla.net.tls_network import TlsNetwork  # noqa: PLC0415 - lazy: it takes memory
+    from ottla.net.tls_network import TlsNetwork  # lazy: it takes memory
 
     return replace(world, network=TlsNetwork(world.network, tls))

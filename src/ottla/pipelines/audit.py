@@ -1,8 +1,7 @@
 """The audit job: whether all that was sent is there once, in the log and in the lake.
 
-Who may call: anybody, as a program: `ottla pipeline audit --help`. Invariants: nothing is written
-to brokers or lake; stdout carries the result alone; exit code 0: all that can be judged is there
-once, 1: something is lost, doubled or different, or the job failed.
+Invariants: nothing is written to brokers or lake; stdout carries the result alone; exit code 0: all
+that can be judged is there once, 1: something is lost, doubled or different, or the job failed.
 """
 
 import argparse
@@ -114,7 +113,7 @@ def audited(
     spark: "SparkSession", settings: Settings, since_ms: int | None, until_ms: int | None
 ) -> Result:
     """Read reports, lake and log, in this order, and compare them."""
-    from ottla.pipelines.auditing import reading, sums  # noqa: PLC0415 - imports pyspark
+    from ottla.pipelines.auditing import reading, sums  # imports pyspark
 
     audit = settings.audit
     cluster = settings.cluster.source_options()
@@ -180,8 +179,8 @@ def _clock(bucket_ms: int) -> str:
 
 def _print_table(result: Result) -> None:
     """Print a line per bucket and tier, then what is wrong."""
-    from rich.console import Console  # noqa: PLC0415 - only where a table is drawn
-    from rich.table import Table  # noqa: PLC0415
+    from rich.console import Console  # only where a table is drawn
+    from rich.table import Table
 
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     table = Table(box=None, pad_edge=False)

@@ -1,6 +1,6 @@
 """`ottla pipeline NAME …`: the Spark jobs by name, and what each is for.
 
-Who may call: `ottla.__main__`. Invariants: listing the jobs imports none of them and no Spark.
+Invariants: listing the jobs imports none of them and no Spark.
 
 To add a job:
 1. Write `ottla/pipelines/NAME.py` with `main(arguments: Sequence[str] | None = None) -> int`, which
@@ -91,7 +91,7 @@ def usage() -> str:
 
 def schema(names: Sequence[str]) -> int:
     """Print the JSON schema of a job's result; return the exit code."""
-    from ottla.pipelines.result_schemas import RESULTS  # noqa: PLC0415 - lazy
+    from ottla.pipelines.result_schemas import RESULTS
 
     if len(names) != 1 or names[0] not in RESULTS:
         sys.stderr.write(f"ottla pipeline schema: name one of {', '.join(sorted(RESULTS))}\n")

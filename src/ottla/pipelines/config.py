@@ -1,10 +1,10 @@
 """A job's settings: one TOML file, checked against the job's struct before anything starts.
 
-Who may call: the jobs of this room. Invariants: what is not known, missing or of the wrong type is
-one line that names the file and the key; nothing has started then. A job derives its own
-`msgspec.Struct` with `forbid_unknown_fields=True, frozen=True, kw_only=True`, and takes `Cluster`
-and `Spark` below as its tables `[cluster]` and `[spark]`. Secrets of a properties file stay in it:
-what is handed to Spark has the file's path (Spark shows options in plans, logs and its web pages).
+Invariants: what is not known, missing or of the wrong type is one line that names the file and the
+key; nothing has started then. A job derives its own `msgspec.Struct` with
+`forbid_unknown_fields=True, frozen=True, kw_only=True`, and takes `Cluster` and `Spark` below as
+its tables `[cluster]` and `[spark]`. Secrets of a properties file stay in it: what is handed to
+Spark has the file's path (Spark shows options in plans, logs and its web pages).
 """
 
 import os
@@ -91,7 +91,7 @@ class Cluster(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
 
     def security(self) -> "ClientSecurity | None":
         """Return how our own client connects; None: in the clear. ConfigError if it cannot."""
-        from ottla.security.client_properties import client_security  # noqa: PLC0415 - lazy
+        from ottla.security.client_properties import client_security
 
         try:
             return client_security(self.client_options())

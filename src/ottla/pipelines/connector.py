@@ -1,8 +1,8 @@
 """The jars of Spark's own Kafka connector: from the cache, or through Maven.
 
-Who may call: `session`. Invariants: jars are fetched once into ~/.cache/ottla and used as files; a
-missing tool is one line with the way out. Versions are tried in turn, since registries lag behind:
-all of pyspark's version, then the pinned token provider; without Maven, Spark's own resolution.
+Invariants: jars are fetched once into ~/.cache/ottla and used as files; a missing tool is one line
+with the way out. Versions are tried in turn, since registries lag behind: all of pyspark's version,
+then the pinned token provider; without Maven, Spark's own resolution.
 """
 
 import contextlib

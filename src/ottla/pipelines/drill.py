@@ -1,8 +1,8 @@
 """The drill job: after a failover drill one page per partition, and whether anything was lost.
 
-Who may call: anybody, as a program: `ottla pipeline drill --help`; the demo does. Invariants:
-nothing is written but the report, to no broker and no lake; stdout carries one line; exit code 0:
-nothing acknowledged is lost, replicas and lake agree, 1: something is wrong, or it failed.
+Invariants: nothing is written but the report, to no broker and no lake; stdout carries one line;
+exit code 0: nothing acknowledged is lost, replicas and lake agree, 1: something is wrong, or it
+failed.
 """
 
 import argparse
@@ -139,7 +139,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 def _wanted(settings: Settings, zone: str) -> Any:
-    from ottla.pipelines.drilling.job import Wanted  # noqa: PLC0415 - imports pandas
+    from ottla.pipelines.drilling.job import Wanted  # imports pandas
 
     try:
         known = ZoneInfo(zone)
@@ -193,7 +193,7 @@ def _logs_of(paths: Sequence[str]) -> Files | None:
 def _report(
     spark: "SparkSession", settings: Settings, wanted: Any, output: Path, zone: str
 ) -> outputs.Sums:
-    from ottla.pipelines.drilling.job import drill  # noqa: PLC0415 - imports pandas
+    from ottla.pipelines.drilling.job import drill  # imports pandas
 
     audited = _audited(spark, settings, wanted)
     made = drill(spark, wanted)
@@ -207,7 +207,7 @@ def _report(
 
 
 def _report_here(settings: Settings, wanted: Any, output: Path, zone: str) -> outputs.Sums:
-    from ottla.pipelines.drilling.here import drill  # noqa: PLC0415 - imports numpy
+    from ottla.pipelines.drilling.here import drill  # imports numpy
 
     if settings.drill.reports is not None:
         raise ConfigError("reports need Spark: leave out --here")
@@ -235,7 +235,7 @@ def _audited(spark: "SparkSession", settings: Settings, wanted: Any) -> list[str
     """Return what the job audit finds by producers' reports, in words."""
     if settings.drill.reports is None:
         return []
-    from ottla.pipelines import audit  # noqa: PLC0415 - only where it is asked for
+    from ottla.pipelines import audit  # only where it is asked for
 
     assert settings.cluster is not None
     asked = audit.Audit(

@@ -1,10 +1,10 @@
 """Whether a signal asked this job to stop, also where its KeyboardInterrupt was lost.
 
-Who may call: this room. A handler's exception alone is not reliable: py4j reports a call that it
-cut short as Py4JNetworkError, often without the cause; Python prints and drops one that is raised
-inside a destructor or a callback of a weak reference. A job that tries again after "any" exception
-would never stop then. So the handlers note the signal first. Invariants: a loop that may go on for
-long calls `check` each time; code that tries again after any exception asks `caused` before.
+A handler's exception alone is not reliable: py4j reports a call that it cut short as
+Py4JNetworkError, often without the cause; Python prints and drops one that is raised inside a
+destructor or a callback of a weak reference. A job that tries again after "any" exception would
+never stop then. So the handlers note the signal first. Invariants: a loop that may go on for long
+calls `check` each time; code that tries again after any exception asks `caused` before.
 """
 
 import contextlib

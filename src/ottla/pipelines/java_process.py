@@ -1,8 +1,8 @@
 """Starting Spark's Java process: if it ends instead of starting, one line says why.
 
-Who may call: `session`. Invariants: what Java writes to stderr before it is up is held, and shown
-then; if it never is, its many lines become one (all of them with `session.DEBUG`). Later lines go
-to our stderr as they come. Spark: `pyspark.java_gateway`.
+Invariants: what Java writes to stderr before it is up is held, and shown then; if it never is, its
+many lines become one (all of them with `session.DEBUG`). Later lines go to our stderr as they come.
+Spark: `pyspark.java_gateway`.
 """
 
 import os
@@ -65,9 +65,9 @@ def _show(data: bytes) -> None:
 
 def launch(settings: Mapping[str, str], *, show_all: bool) -> None:
     """Start Java for a session with these settings, unless it runs; StartupError if it does not."""
-    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - an extra
-    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
-    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is not None:  # noqa: SLF001 - no public way
         return

@@ -1,7 +1,7 @@
 """What every job's command line shares: options, exit codes, and one line where something fails.
 
-Who may call: the jobs of this room. Invariants: stdout carries the job's result alone; whatever is
-wrong in the world is one line on stderr and exit code 1; SIGTERM ends a job as Ctrl-C does.
+Invariants: stdout carries the job's result alone; whatever is wrong in the world is one line on
+stderr and exit code 1; SIGTERM ends a job as Ctrl-C does.
 """
 
 import argparse

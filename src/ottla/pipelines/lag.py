@@ -1,8 +1,7 @@
 """The lag job: how far each group was behind at which time, and which groups do not get on.
 
-Who may call: anybody, as a program: `ottla pipeline lag --help`. Invariants: nothing is written to
-brokers; stdout carries the result alone; exit code 0: all groups get on, 1: one has stalled,
-stopped, gone back or lost records to retention, or the job failed.
+Invariants: nothing is written to brokers; stdout carries the result alone; exit code 0: all groups
+get on, 1: one has stalled, stopped, gone back or lost records to retention, or the job failed.
 """
 
 import argparse
@@ -91,7 +90,7 @@ def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int
             found = _found(reported, settings.lag.groups)
             found["no_leader"] = [str(tp) for tp in leaderless]
             if options.history is not None:
-                from ottla.pipelines.lagging.history import samples_of  # noqa: PLC0415 - pyspark
+                from ottla.pipelines.lagging.history import samples_of  # pyspark
 
                 samples_of(reported).write.parquet(paths.spark_path(options.history))
         finally:
@@ -120,9 +119,9 @@ def judged(
 
     Whoever asked drops the cache. `until_ms` None is now.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
-    from ottla.pipelines.lagging import commits, ends, history  # noqa: PLC0415 - imports pyspark
+    from ottla.pipelines.lagging import commits, ends, history  # imports pyspark
 
     lag, client = settings.lag, settings.cluster.source_options()
     # Before anything is read: reading takes a while, in which a group would seem to be silent.
@@ -149,9 +148,9 @@ def judged(
 
 def _found(reported: "DataFrame", groups: list[str]) -> dict[str, Any]:
     """Return what is printed: counts, findings, and the partitions with the most lag."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
-    from ottla.pipelines.lagging.rules import WRONG  # noqa: PLC0415 - with the rest
+    from ottla.pipelines.lagging.rules import WRONG  # with the rest
 
     counts = {row["state"]: row["count"] for row in reported.groupBy("state").count().collect()}
     each = ("group", "topic", "partition", "state", "committed", "end", "lag", "last_ms")
@@ -175,10 +174,10 @@ def _clock(at_ms: int) -> str:
 
 def _print_table(found: dict[str, Any]) -> None:
     """Print the partitions with the most lag, then what is wrong."""
-    from rich.console import Console  # noqa: PLC0415 - only where a table is drawn
-    from rich.table import Table  # noqa: PLC0415
+    from rich.console import Console  # only where a table is drawn
+    from rich.table import Table
 
-    from ottla.pipelines.lagging.rules import KINDS  # noqa: PLC0415 - with the rest
+    from ottla.pipelines.lagging.rules import KINDS  # with the rest
 
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     table = Table(box=None, pad_edge=False)

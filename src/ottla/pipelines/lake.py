@@ -1,8 +1,7 @@
 """The lake job: topics to Parquet, each record exactly once for every reader.
 
-Who may call: anybody, as a program: `ottla pipeline lake --help`; the demo does. Invariants: stdout
-carries the result alone, as one line of JSON; exit code 1 if a record is missing or doubled, or if
-the lake belongs to something else (then nothing in it has changed).
+Invariants: stdout carries the result alone, as one line of JSON; exit code 1 if a record is missing
+or doubled, or if the lake belongs to something else (then nothing in it has changed).
 """
 
 import argparse
@@ -132,7 +131,7 @@ def _print_files(settings: Settings) -> int:
 
 def _compact(settings: Settings) -> int:
     """Compact each topic's table; print what there was and what there is."""
-    from ottla.pipelines.landing.compacting import compact  # noqa: PLC0415 - an extra
+    from ottla.pipelines.landing.compacting import compact
 
     lake, layout, found = settings.lake, settings.layout, {}
     for topic in lake.topics:

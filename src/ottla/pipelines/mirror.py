@@ -1,6 +1,6 @@
 """The mirror job: replay without an end.
 
-Who may call: anybody, as a program: `ottla pipeline mirror --help`. All of it is in `replay`.
+All of it is in `replay`.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Paths: where results may go, what Spark calls a file, and what a file system said of it.
 
-Who may call: this room. Invariants: nothing is written here; what is refused stays as it was.
+Invariants: nothing is written here; what is refused stays as it was.
 """
 
 import os

@@ -1,8 +1,8 @@
 """The rebalance job: a plan in stages for `ottla reassign` that evens out bytes and leaders.
 
-Who may call: anybody, as a program: `ottla pipeline rebalance --help`. Invariants: nothing is
-changed on the cluster; stdout carries the result alone; exit code 0: there is a plan, or nothing to
-do, 1: a hard goal cannot be met, or the job failed, and nothing is written.
+Invariants: nothing is changed on the cluster; stdout carries the result alone; exit code 0: there
+is a plan, or nothing to do, 1: a hard goal cannot be met, or the job failed, and nothing is
+written.
 """
 
 import argparse
@@ -128,7 +128,7 @@ def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int
 
 
 def _sample(settings: Settings) -> int:
-    from ottla.pipelines.rebalancing import samples  # noqa: PLC0415 - imports pyarrow
+    from ottla.pipelines.rebalancing import samples  # imports pyarrow
 
     assert settings.cluster is not None
     assert settings.rebalance.samples is not None
@@ -176,7 +176,7 @@ def _seen(
 def _history(
     options: argparse.Namespace, settings: Settings, spark: "SparkSession | None"
 ) -> tuple[Seen, Rates]:
-    from ottla.pipelines.rebalancing import samples  # noqa: PLC0415 - imports pyarrow
+    from ottla.pipelines.rebalancing import samples  # imports pyarrow
 
     assert settings.rebalance.samples is not None
     folder = Path(settings.rebalance.samples)

@@ -1,11 +1,10 @@
 """Record batches as Arrow columns: the rows that Spark's Kafka connector makes of them.
 
-Who may call: the Spark sources of this room. Invariants: the rows are those of
-`wire.records.iter_records`, in their order; every batch's checksum is checked before it is
-unpacked; markers are no rows; what an Arrow batch holds is bounded. No object is made per record:
-fields are found by `record_positions`, and Arrow copies keys and values out of the payload. What
-that module finds odd is read plainly, which raises what is wrong with it. Kafka:
-`CompletedFetch` and Spark's `KafkaRecordToRowConverter`.
+Invariants: the rows are those of `wire.records.iter_records`, in their order; every batch's
+checksum is checked before it is unpacked; markers are no rows; what an Arrow batch holds is
+bounded. No object is made per record: fields are found by `record_positions`, and Arrow copies keys
+and values out of the payload. What that module finds odd is read plainly, which raises what is
+wrong with it. Kafka: `CompletedFetch` and Spark's `KafkaRecordToRowConverter`.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,9 +1,9 @@
 """Where the fields of many records lie, found with a few calls for all of them.
 
-Who may call: `record_arrow`. Invariants: pure functions over bytes; what they accept is exactly
-what `wire.records.iter_payload` accepts, with the same values; for all else the response is None,
-and the caller asks that plain reader. Only the records' lengths are walked one by one: they are
-varints, and each tells where the next record begins. Kafka: `DefaultRecord.readFrom`.
+Invariants: pure functions over bytes; what they accept is exactly what `wire.records.iter_payload`
+accepts, with the same values; for all else the response is None, and the caller asks that plain
+reader. Only the records' lengths are walked one by one: they are varints, and each tells where the
+next record begins. Kafka: `DefaultRecord.readFrom`.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,5 @@
 """The replay job, and mirror: a topic's records to another topic or cluster, each exactly once.
 
-Who may call: anybody, as a program: `ottla pipeline replay --help`, `ottla pipeline mirror --help`.
 Invariants: stdout carries the result alone, as one line of JSON; exit code 1 if a record is missing
 or doubled, or if the target belongs to something else (then nothing has changed).
 """
@@ -70,7 +69,7 @@ def run(
     options: argparse.Namespace, spark: "SparkSession | None" = None, name: str = REPLAY
 ) -> int:
     """Run the job, in a session of its own or a given one; return the exit code."""
-    from ottla.pipelines.replaying.rounds import Rounds  # noqa: PLC0415 - an extra
+    from ottla.pipelines.replaying.rounds import Rounds
 
     settings = read_config(options.config, options.sets, Settings)
     if options.apply and not options.translate_group:
@@ -138,9 +137,9 @@ def _duplicates(rounds: "Rounds") -> int:
 
 def _translate(settings: Settings, options: argparse.Namespace) -> int:
     """Print where a group goes on in the target; with --apply commit it there."""
-    from ottla.pipelines.replaying import groups, opening  # noqa: PLC0415 - an extra
-    from ottla.pipelines.replaying.translating import Run, translated  # noqa: PLC0415
-    from ottla.pipelines.source.cluster import Cluster  # noqa: PLC0415
+    from ottla.pipelines.replaying import groups, opening
+    from ottla.pipelines.replaying.translating import Run, translated
+    from ottla.pipelines.source.cluster import Cluster
 
     replay, group = settings.replay, options.translate_group
     if replay.offset_map is None:

@@ -1,8 +1,7 @@
 """The replicas job: segment files of all brokers, compared; a table or JSON, and an exit code.
 
-Who may call: anybody, as a program: `ottla pipeline replicas --help`. Invariants: nothing is
-written, to no folder and no broker; stdout carries the result alone; exit code 0: all replicas hold
-the same and nothing is damaged, 1: something is wrong, or it failed.
+Invariants: nothing is written, to no folder and no broker; stdout carries the result alone; exit
+code 0: all replicas hold the same and nothing is damaged, 1: something is wrong, or it failed.
 """
 
 import argparse
@@ -128,8 +127,8 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def print_report(report: Report, seconds: float) -> None:
     """Print a table of what was found, and a last line that says how much was read."""
-    from rich.console import Console  # noqa: PLC0415 - only where a table is drawn
-    from rich.table import Table  # noqa: PLC0415
+    from rich.console import Console  # only where a table is drawn
+    from rich.table import Table
 
     console = Console(width=None if sys.stdout.isatty() else 220, highlight=False)
     if report.findings:

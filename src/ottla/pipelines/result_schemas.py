@@ -1,8 +1,8 @@
 """What jobs print on stdout as JSON: a JSON schema for each.
 
-Who may call: `command`, docs/list_outputs.py, tests, which hold the jobs to them. Invariants: one
-schema for each job, whatever its options; every field is always there unless it is said to be
-missing. The rows of `lake --sql` have the columns of the query: they are not ours to describe.
+Invariants: one schema for each job, whatever its options; every field is always there unless it is
+said to be missing. The rows of `lake --sql` have the columns of the query: they are not ours to
+describe.
 """
 
 from ottla.model.json_schemas import (

@@ -1,10 +1,10 @@
 """A Spark session for a job: what the user set stands, the rest gets defaults for this machine.
 
-Who may call: the jobs of this room, tests. Invariants: a setting that came with spark-submit,
---master, --conf, spark-defaults.conf or PYSPARK_SUBMIT_ARGS is never overridden, in this order of
-precedence: the job's --master and --conf, spark-submit's, the job's file ([spark]), Spark's
-defaults file, ours. Only a local master is tied to 127.0.0.1 and to this interpreter; jars are
-looked for only if the job wants Spark's own Kafka connector.
+Invariants: a setting that came with spark-submit, --master, --conf, spark-defaults.conf or
+PYSPARK_SUBMIT_ARGS is never overridden, in this order of precedence: the job's --master and --conf,
+spark-submit's, the job's file ([spark]), Spark's defaults file, ours. Only a local master is tied
+to 127.0.0.1 and to this interpreter; jars are looked for only if the job wants Spark's own Kafka
+connector.
 """
 
 import argparse
@@ -81,8 +81,8 @@ def start_session(
     `file` is the job's table [spark]; with `connector`, format("kafka") works in it.
     """
     try:
-        import pyspark  # noqa: PLC0415 - an extra
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
+        import pyspark
+        from pyspark.sql import SparkSession
     except ImportError as error:
         raise StartupError(
             f"Spark is not installed ({error.name} is missing): pip install 'ottla[spark]'"
@@ -175,7 +175,7 @@ def local_cores(master: str) -> int:
 def submitted() -> dict[str, str]:
     """Return what came with spark-submit, or in PYSPARK_SUBMIT_ARGS."""
     if _submitting():
-        from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - an extra
+        from pyspark import SparkConf, SparkContext
 
         SparkContext._ensure_initialized()  # noqa: SLF001 - connects to the JVM that is there
         return dict(SparkConf(loadDefaults=True).getAll())
@@ -231,7 +231,7 @@ def brings_connector(settings: Mapping[str, str]) -> bool:
 
 
 def _has_connector(spark: "SparkSession") -> bool:
-    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with pyspark
+    from py4j.protocol import Py4JJavaError  # comes with pyspark
 
     assert spark._jvm is not None  # noqa: SLF001 - the session has started
     try:

@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> None:
         safe = ["-P"] if sys.flags.safe_path else []  # as Spark started this one
         os.execv(sys.executable, [sys.executable, *safe, "-m", PLAIN, *arguments])  # noqa: S606 - no shell # nosec B606
     gc.freeze()  # what all workers share is not copied by a collection in one of them
-    from pyspark.daemon import manager  # noqa: PLC0415 - an extra
+    from pyspark.daemon import manager
 
     manager()
 

@@ -1,6 +1,6 @@
 """ISR changes on their way to the controller: gathered, one request in flight, sent until answered.
 
-Who may call: `replica_manager`. Invariants:
+Invariants:
 - at most one open change per partition, at most one request in flight
 - a change stays queued until the controller answered for that very partition; a request that is
   lost is sent again, since the controller recognises a change that it already made (R6)

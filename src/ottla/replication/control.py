@@ -1,6 +1,6 @@
 """Control requests: LeaderAndIsr and StopReplica, applied partition by partition.
 
-Who may call: the broker's replica_control handler, inside its own coroutine. Invariants:
+Invariants:
 - one control request at a time, in the order they came; each partition's change is one step, and
   between partitions others may run, so that 2,000 of them never stall a produce
 - a lower controller epoch is refused whole (R10), also when a newer one comes half way; the newer

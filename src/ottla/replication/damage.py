@@ -1,9 +1,9 @@
 """Damage: what a broker does with a replica of which some records cannot be read (fault F20).
 
-A decider. Who may call: `damaged_replicas`. In ZooKeeper mode a broker has one way to be rid of a
-leadership or of its place in an ISR: to respond to LeaderAndIsr with KAFKA_STORAGE_ERROR, as for a
-failed log dir. The controller then elects another member of the ISR and takes this one out
-(Kafka's `KafkaController.processLeaderAndIsrResponseReceived`).
+A decider. In ZooKeeper mode a broker has one way to be rid of a leadership or of its place in an
+ISR: to respond to LeaderAndIsr with KAFKA_STORAGE_ERROR, as for a failed log dir. The controller
+then elects another member of the ISR and takes this one out (Kafka's
+`KafkaController.processLeaderAndIsrResponseReceived`).
 
 Invariants:
 - a damaged replica leaves the ISR only if another member is alive: the last one holds all there is

@@ -1,7 +1,6 @@
 """Damaged replicas: they give leadership up, leave the ISR, are copied anew, and return (F20).
 
-Who may call: `replica_manager` owns it; a log reports damage; `control` asks for the decision about
-a replica that LeaderAndIsr names. The decisions are in `damage`. The steps of one replica:
+The decisions are in `damage`. The steps of one replica:
 
 1. a read finds bytes that are no batch: the mark beside the log is written, durably
 2. a log_dir_event_notification makes the controller send LeaderAndIsr; until it comes, the intact

@@ -1,11 +1,11 @@
 """Produces that wait for the in-sync replicas (acks=all).
 
-Who may call: the broker's handlers derive the responses from `DelayedProduce`. Invariants: one
-object is the place in the connection's order of responses, the operation in the purgatory and the
-waiter of every partition; a partition's result is final once its high watermark was reached, its
-leadership lost, or the time is over; the response leaves once, when all partitions have a final
-result; a partition that reached its offset while fewer than min.insync.replicas are in sync says so
-(NOT_ENOUGH_REPLICAS_AFTER_APPEND): the records are there, but not as safe as was asked.
+Invariants: one object is the place in the connection's order of responses, the operation in the
+purgatory and the waiter of every partition; a partition's result is final once its high watermark
+was reached, its leadership lost, or the time is over; the response leaves once, when all partitions
+have a final result; a partition that reached its offset while fewer than min.insync.replicas are in
+sync says so (NOT_ENOUGH_REPLICAS_AFTER_APPEND): the records are there, but not as safe as was
+asked.
 
 Kafka: `DelayedProduce` and `ProducePartitionStatus`.
 """

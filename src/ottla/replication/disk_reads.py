@@ -1,9 +1,8 @@
 """Disk reads: records that are not in memory are brought there by workers, not by the event loop.
 
-Who may call: `fetching`, through the replica manager, and the handler of ListOffsets. Invariants:
-a range that is requested while it is being read is read once; each caller is called back exactly
-once, also if the read failed: the next attempt gets the error. Kafka: the threads of Kafka's
-request handlers, each of which may wait for a disk.
+Invariants: a range that is requested while it is being read is read once; each caller is called
+back exactly once, also if the read failed: the next attempt gets the error. Kafka: the threads of
+Kafka's request handlers, each of which may wait for a disk.
 """
 
 import asyncio

@@ -1,11 +1,10 @@
 """Eligible records: no high watermark moves without a replica that may be elected (R13, adr/0007).
 
-Who may call: `replica_manager`. A controller takes a replica outside the ISR for one that has every
-acknowledged record while the ISR is smaller than min.insync.replicas, as far as the controller
-knows this setting. The leader may have another value: by its own file, by a dynamic default, or as
-it learned of a change late or in between. So the leader decides: where its ISR is large enough for
-it and leaves a replica out, the record that may name this replica is deleted first.
-Invariants:
+A controller takes a replica outside the ISR for one that has every acknowledged record while the
+ISR is smaller than min.insync.replicas, as far as the controller knows this setting. The leader may
+have another value: by its own file, by a dynamic default, or as it learned of a change late or in
+between. So the leader decides: where its ISR is large enough for it and leaves a replica out, the
+record that may name this replica is deleted first. Invariants:
 - a partition is proven for one partition epoch; a later one is asked for again
 - without ZooKeeper nothing is proven; what was proven stays so until the next partition epoch
 - partitions go in batches, one batch at a time

@@ -1,8 +1,8 @@
 """Which followers have not fetched yet what a LeaderAndIsr has just given them to follow.
 
-Who may call: `replica_manager`. A follower can name a new partition only in its next fetch, and
-what waits with acks=all waits for that; so its fetches are parked briefly until it has asked for
-all of them. Kafka lets it wait for replica.fetch.wait.max.ms.
+A follower can name a new partition only in its next fetch, and what waits with acks=all waits for
+that; so its fetches are parked briefly until it has asked for all of them. Kafka lets it wait for
+replica.fetch.wait.max.ms.
 
 Invariants: no wait is longer than `LONGEST_MS` after the last LeaderAndIsr; no more is
 kept than each follower's partitions.

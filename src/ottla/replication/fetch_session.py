@@ -1,6 +1,6 @@
 """Fetch sessions: what a fetcher asked for, so that the next request names only changes. A decider.
 
-Who may call: `fetching` (the server's side). Time and chance are arguments.
+Time and chance are arguments.
 
 Theory of operation. A session (KIP-227) remembers each partition's request parameters and what the
 fetcher was last sent. Kafka walks every partition of the session at every fetch. Here a partition

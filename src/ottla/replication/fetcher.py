@@ -1,6 +1,6 @@
 """Replica fetcher: one task per leader and fetcher number copies partitions from that leader.
 
-Who may call: `fetcher_manager` adds and removes partitions. Invariants:
+Invariants:
 - a response applies only to the fetch state that was sent: a partition that was removed, or got a
   new leader epoch meanwhile, ignores it
 - R1/R11: no append and no high watermark before the leader found our epochs matching; a response

@@ -1,8 +1,7 @@
 """All fetchers of a broker: which partition is in which.
 
-Who may call: `replica_manager` and `control`. Invariants: a partition is in at most one fetcher;
-one that failed is in none, until the next LeaderAndIsr adds it anew. Kafka:
-`ReplicaFetcherManager`.
+Invariants: a partition is in at most one fetcher; one that failed is in none, until the next
+LeaderAndIsr adds it anew. Kafka: `ReplicaFetcherManager`.
 """
 
 import asyncio

@@ -1,8 +1,5 @@
 """Serving fetches: reading the dirty partitions of a session, parking, answering.
 
-Who may call: the broker's fetch handler derives its response from `DelayedFetch` and hands it to
-`FetchPath.start`.
-
 Invariants:
 - a follower's position is noted once per request, before the read, and never again when a parked
   fetch is tried once more

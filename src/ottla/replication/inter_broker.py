@@ -1,7 +1,7 @@
 """What replicas speak among each other, and the settings of fetchers. Plain values.
 
-Who may call: `fetcher`, `fetcher_manager`, `replica_manager`. Replicas do not negotiate: versions
-follow from inter.broker.protocol.version (PROTOCOL 6.1), so that a rolling upgrade decides them.
+Replicas do not negotiate: versions follow from inter.broker.protocol.version (PROTOCOL 6.1), so
+that a rolling upgrade decides them.
 
 Kafka: `MetadataVersion`.
 """

@@ -1,7 +1,7 @@
 """The in-sync rules: the members of the ISR, and the high watermark. A decider.
 
-Who may call: `partition_state` and tests. Time is an argument,
-in milliseconds of the monotonic clock; nothing here knows a log, a clock or a controller.
+Time is an argument, in milliseconds of the monotonic clock; nothing here knows a log, a clock or a
+controller.
 
 Invariants, by the numbers of RELIABILITY.md:
 - R4: the high watermark is the smallest log end among the leader and every replica that must have

@@ -1,6 +1,6 @@
 """The follower's side of a fetch session: which partitions the next request must name.
 
-Who may call: `fetcher`. It does no I/O. Invariants:
+It does no I/O. Invariants:
 - a full request (epoch 0) names every partition; an incremental one only those whose parameters
   changed since they were last sent, and those that left
 - after anything that leaves the leader's view in doubt (an error, a lost connection) the next

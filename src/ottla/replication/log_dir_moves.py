@@ -1,9 +1,8 @@
 """Moves between log dirs: replicas in use that are to lie in another data folder.
 
-Who may call: `replica_manager` owns it; the AlterReplicaLogDirs handler begins and cancels moves,
-`control` resumes those found at the start. A move copies the current log into a future log in the
-other dir, batch by batch as a follower would; when both end at the same offset the future log takes
-the other's place in one step. Invariants:
+A move copies the current log into a future log in the other dir, batch by batch as a follower
+would; when both end at the same offset the future log takes the other's place in one step.
+Invariants:
 - the current log serves all along; whatever goes wrong in the other dir leaves it as it was
 - R1, R2: after a truncation of the current log, and in each new leader epoch, the future log is cut
   where its epochs leave those of the current one, before anything more is copied

@@ -1,8 +1,7 @@
 """ListOffsets between brokers: where another replica's log begins or ends.
 
-Who may call: `fetcher` (of its leader) and `tail_recovery` (of any replica). Replicas get log
-ends, consumers high watermarks: the replica id in the request decides. Kafka: the offset queries of
-`RemoteLeaderEndPoint`.
+Replicas get log ends, consumers high watermarks: the replica id in the request decides. Kafka: the
+offset queries of `RemoteLeaderEndPoint`.
 """
 
 from collections.abc import Iterable

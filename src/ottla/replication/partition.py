@@ -1,8 +1,8 @@
 """One partition's replica on this broker: its log, its state, and who waits for it.
 
-Who may call: `replica_manager`, `fetching`, `fetcher`, handlers. The shell of `partition_state`:
-it reads the clock, performs the effects of each transition and keeps who waits. Everything here is
-synchronous: an append, the high-watermark move it causes and the marks on what waits are one step.
+The shell of `partition_state`: it reads the clock, performs the effects of each transition and
+keeps who waits. Everything here is synchronous: an append, the high-watermark move it causes and
+the marks on what waits are one step.
 
 Invariants:
 - the effects of a transition are performed before anything else runs

@@ -1,9 +1,9 @@
 """The state of one hosted partition: its leadership, its ISR, its followers. A decider.
 
-Who may call: `partition`, which holds the log and performs the effects; tests. Time is an argument,
-in milliseconds of the monotonic clock. `alive` holds the ids of the brokers that the cluster takes
-for alive. What a transition means for the log, for those who wait, for the controller and for the
-broker's log file is returned as effects, to be performed in their order, before anything else runs.
+Time is an argument, in milliseconds of the monotonic clock. `alive` holds the ids of the brokers
+that the cluster takes for alive. What a transition means for the log, for those who wait, for the
+controller and for the broker's log file is returned as effects, to be performed in their order,
+before anything else runs.
 
 Invariants, by the numbers of RELIABILITY.md:
 - `leader_epoch` never goes back; `epoch_start` is set exactly while this broker leads (R1, R3)

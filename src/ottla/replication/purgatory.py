@@ -1,7 +1,6 @@
 """Purgatory: operations that must wait, the one timer that ends their wait, and the ready queue.
 
-Who may call: `fetching`, `delayed_produce` and the coordinators park operations here and have them
-attempted. Invariants:
+Invariants:
 - an operation completes exactly once: satisfied, expired, or dropped with its connection
 - nothing completes inside the step that made it possible: it is queued, and the queue is drained
   at the end of the same iteration of the loop. So a step is never re-entered, and ten appends of

@@ -1,6 +1,6 @@
 """All partitions on this broker, and the loops that keep them: ISR expiry, checkpoints, fetchers.
 
-Who may call: the broker's handlers and its lifecycle. Invariants:
+Invariants:
 - `partitions` holds what the controller gave us; `offline` what a failed log dir took away. Nothing
   is in both, and what is in neither is not ours (the response then depends on the metadata cache)
 - `controller_epoch` never goes back (R10)

@@ -1,8 +1,8 @@
 """Replica selector: which replica a consumer had better read from, by its rack. A decider.
 
-Who may call: `replica_manager` (and tests). Invariants: only replicas that are in sync and hold the
-offset are candidates, which is for the caller to see to; without a rack, with the leader in it, or
-with no replica in it the consumer stays with the leader.
+Invariants: only replicas that are in sync and hold the offset are candidates, which is for the
+caller to see to; without a rack, with the leader in it, or with no replica in it the consumer stays
+with the leader.
 
 Kafka: `RackAwareReplicaSelector` and `ReplicaView` (KIP-392).
 """

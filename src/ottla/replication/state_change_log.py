@@ -1,8 +1,8 @@
 """State-change log: which partitions this broker leads or follows, from which offset on.
 
-Who may call: `control`. Invariants: lines are built only if the logger is enabled, and logged one
-time slice's worth at once. Kafka: the log statements of `Partition.makeLeader`, `makeFollower` and
-of `ReplicaManager.becomeLeaderOrFollower`.
+Invariants: lines are built only if the logger is enabled, and logged one time slice's worth at
+once. Kafka: the log statements of `Partition.makeLeader`, `makeFollower` and of
+`ReplicaManager.becomeLeaderOrFollower`.
 """
 
 import logging

@@ -1,14 +1,12 @@
 """Stray replicas: this broker is not assigned them any more, and their StopReplica never came.
 
-Who may call: the broker's handlers of UpdateMetadata and LeaderAndIsr, its lifecycle. A controller
-that dies between the end of a reassignment and its StopReplica leaves the removed replica running;
-if it led, it would go on accepting acks=1 records that no consumer will ever see. The next
-controller sends the metadata of every partition to every broker: there the replica is missing.
-Invariants:
-only a higher leader epoch than ours, or another topic id, makes a replica a stray; its files stay,
-as Kafka's do (R14). Where another topic has the name by now, they go to a `-stray` folder and are
-kept there for `ottla.stray.retention.ms` (R15, R21). Kafka in ZooKeeper mode has no such step: a
-stray of a deleted topic keeps the next topic of that name off the broker.
+A controller that dies between the end of a reassignment and its StopReplica leaves the removed
+replica running; if it led, it would go on accepting acks=1 records that no consumer will ever see.
+The next controller sends the metadata of every partition to every broker: there the replica is
+missing. Invariants: only a higher leader epoch than ours, or another topic id, makes a replica a
+stray; its files stay, as Kafka's do (R14). Where another topic has the name by now, they go to a
+`-stray` folder and are kept there for `ottla.stray.retention.ms` (R15, R21). Kafka in ZooKeeper
+mode has no such step: a stray of a deleted topic keeps the next topic of that name off the broker.
 """
 
 import logging

@@ -1,11 +1,11 @@
 """Tail recovery: before a broker that crashed leads again, it copies what it lost from others.
 
-Who may call: `replica_manager` owns it, `control` adds partitions. A power loss removes from a log
-what was not yet on disk, acknowledged records among it, and ZooKeeper's ISR does not show that. If
-such a broker became leader before its log was verified (all replicas died, or it restarted before
-the controller noticed), it would make the others truncate records that only they still have. Kafka
-does that in ZooKeeper mode; KIP-966 describes it as the last replica standing problem. Here the
-broker queries the other replicas first (R18, docs/adr/0005).
+A power loss removes from a log what was not yet on disk, acknowledged records among it, and
+ZooKeeper's ISR does not show that. If such a broker became leader before its log was verified (all
+replicas died, or it restarted before the controller noticed), it would make the others truncate
+records that only they still have. Kafka does that in ZooKeeper mode; KIP-966 describes it as the
+last replica standing problem. Here the broker queries the other replicas first (R18,
+docs/adr/0005).
 
 Invariants:
 - only a partition whose log may have lost its tail waits; the leadership of no other partition is

@@ -1,8 +1,6 @@
 """Throttles: how much of the replication of named partitions a broker lets pass (KIP-73).
 
-Who may call: `replica_manager` owns one quota for what this broker sends as leader and one for what
-it fetches as follower; `fetching` and `fetcher` ask them. A decider: time is an argument, in
-milliseconds of a clock that never goes back. Invariants:
+A decider: time is an argument, in milliseconds of a clock that never goes back. Invariants:
 - in-sync replicas are never held back; the callers see to it, for only they know who is in sync
 - what passes counts whether the replica is in sync or not, so that all of it stays near the bound
 - one response may overshoot; the next one then waits until the rate over the window is down again

@@ -1,8 +1,7 @@
 """Topic counts: records and bytes that came and went on this broker, for each topic.
 
-Who may call: `partition`, `fetching` and the produce handler count, the broker's metrics look.
-Invariants: a count costs one addition, and only grows while the topic is here; a topic that
-leaves is forgotten, what it counted stays in the totals. Kafka: `BrokerTopicStats` and
+Invariants: a count costs one addition, and only grows while the topic is here; a topic that leaves
+is forgotten, what it counted stays in the totals. Kafka: `BrokerTopicStats` and
 `BrokerTopicMetrics`.
 """
 

@@ -1,7 +1,5 @@
 """How far a follower must cut its log to agree with its leader. A decider.
 
-Who may call: `fetcher` (the follower's side), `partition` (the leader's side), tests.
-
 Invariants:
 - R1: after every epoch bump nothing is appended and no high watermark adopted until the leader has
   compared (last fetched epoch, fetch offset) with its own epochs.

@@ -1,8 +1,8 @@
 """ACLs: what they are about, what they say, and the filters that select them. Pure.
 
-Who may call: everyone. Plain values and numbers: the numbers are those of the wire, the names those
-of Kafka's znodes and of `kafka-acls`. Kafka: `ResourcePattern`, `AccessControlEntry`, `AclBinding`,
-their filters, and `AclEntry.supportedOperations`.
+Plain values and numbers: the numbers are those of the wire, the names those of Kafka's znodes and
+of `kafka-acls`. Kafka: `ResourcePattern`, `AccessControlEntry`, `AclBinding`, their filters, and
+`AclEntry.supportedOperations`.
 """
 
 from typing import NamedTuple

@@ -1,6 +1,6 @@
 """The authorizer: may this client do that? Kafka's rules over ACLs that are kept in an index. Pure.
 
-Who may call: the broker, which feeds it what ZooKeeper has, and `ottla acls check`. Invariants:
+Invariants:
 - a super user may do everything; no ACL is looked at
 - one ACL that denies wins over all that allow; without one that allows, the response is no
 - `allow.everyone.if.no.acl.found` counts where no ACL at all is about a resource

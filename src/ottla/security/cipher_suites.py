@@ -1,7 +1,7 @@
 """Cipher suites: Java's names (ssl.cipher.suites), as OpenSSL has them.
 
-Who may call: `tls_settings`. Pure. Only suites with forward secrecy and authenticated encryption,
-and those with CBC and SHA-2 that older clients need: what is not listed is refused.
+Pure. Only suites with forward secrecy and authenticated encryption, and those with CBC and SHA-2
+that older clients need: what is not listed is refused.
 """
 
 TLS13_SUITES = (

@@ -1,7 +1,6 @@
 """Client security: how a client connects to one listener.
 
-Who may call: whoever opens connections to brokers: brokers themselves, `net.client`, tools. Plain
-values; `net.peer` does what they say, TLS first, then SASL.
+Plain values; `net.peer` does what they say, TLS first, then SASL.
 """
 
 import ssl

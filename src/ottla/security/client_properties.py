@@ -1,7 +1,6 @@
 """Client properties: how Kafka's client.properties says to connect.
 
-Who may call: tools and jobs, for their own connections. Kafka: `SslConfigs` and
-`CommonClientConfigs`, on the client's side.
+Kafka: `SslConfigs` and `CommonClientConfigs`, on the client's side.
 """
 
 from collections.abc import Mapping
@@ -36,8 +35,8 @@ def client_tls(properties: Mapping[str, str]) -> ClientTls:
 
     Without a truststore the system's CAs are trusted, as Java trusts its own.
     """
-    from ottla.security.tls import TlsEndpoint  # noqa: PLC0415 - lazy: `cryptography`
-    from ottla.security.tls_settings import tls_settings  # noqa: PLC0415 - lazy
+    from ottla.security.tls import TlsEndpoint  # lazy: `cryptography`
+    from ottla.security.tls_settings import tls_settings
 
     settings = tls_settings(lambda key: properties.get(key, DEFAULTS.get(key, "")).strip())
     endpoint = TlsEndpoint(settings, lambda path: Path(path).read_bytes(), server=False)

@@ -1,11 +1,9 @@
 """Config providers: values that stand elsewhere than in the file of settings (KIP-297, KIP-421).
 
-Who may call: what reads a file of settings, once, before anything else looks at the values: the
-program of a broker, and tools with `--command-config`. Invariants: `${name:path:key}` of a provider
-that `config.providers` names is either replaced or refused: it never becomes a value itself (with
-Kafka it does if the key is missing); references to other names stay as they are, as with Kafka;
-what is read is never logged. Kafka: `AbstractConfig`, `ConfigTransformer`, `FileConfigProvider`,
-`DirectoryConfigProvider`, `EnvVarConfigProvider`.
+Invariants: `${name:path:key}` of a provider that `config.providers` names is either replaced or
+refused: it never becomes a value itself (with Kafka it does if the key is missing); references to
+other names stay as they are, as with Kafka; what is read is never logged. Kafka: `AbstractConfig`,
+`ConfigTransformer`, `FileConfigProvider`, `DirectoryConfigProvider`, `EnvVarConfigProvider`.
 """
 
 # A broker does not load pathlib:

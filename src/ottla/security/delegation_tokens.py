@@ -1,8 +1,7 @@
 """Delegation tokens: what one is, who may do what with it, and until when it counts (KIP-48).
 
-Who may call: the broker's cache of tokens, the requests about them, their znodes. Invariants: a
-token's secret is made of its id and the cluster's key, so it is stored nowhere; times are wall
-clock in ms and arguments. A decider. Kafka: `TokenInformation`, `DelegationTokenManager`.
+Invariants: a token's secret is made of its id and the cluster's key, so it is stored nowhere; times
+are wall clock in ms and arguments. A decider. Kafka: `TokenInformation`, `DelegationTokenManager`.
 """
 
 import base64

@@ -1,8 +1,7 @@
 """Distinguished names: the subject of an X.509 certificate as Java writes it (RFC 2253).
 
-Who may call: whoever makes a principal of a certificate. A decider: bytes in, text out. The
-certificate was verified before: its encoding is DER. Java: `X500Principal.getName()`, whose text is
-a principal's name in ACLs, so each character counts.
+A decider: bytes in, text out. The certificate was verified before: its encoding is DER. Java:
+`X500Principal.getName()`, whose text is a principal's name in ACLs, so each character counts.
 """
 
 from collections.abc import Iterator

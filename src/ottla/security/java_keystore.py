@@ -1,9 +1,9 @@
 """Java keystores: the format JKS, read without Java.
 
-Who may call: `keystores`. Pure: bytes in, values out; nothing is written in this format. A reader
-of our own, since the format is small and no library that reads it is kept (the last release of
-pyjks is of 2020, and it brings ciphers of its own for formats that are not needed here). Java:
-`sun.security.provider.JavaKeyStore` and `KeyProtector`.
+Pure: bytes in, values out; nothing is written in this format. A reader of our own, since the format
+is small and no library that reads it is kept (the last release of pyjks is of 2020, and it brings
+ciphers of its own for formats that are not needed here). Java: `sun.security.provider.JavaKeyStore`
+and `KeyProtector`.
 """
 
 import hashlib

@@ -1,9 +1,9 @@
 """Keystores: keys and certificates out of PEM, PKCS#12 and JKS, in files or in settings.
 
-Who may call: `tls`, and `ottla certs`. Reads files by a function it is given. Which format a file
-has is seen in its first bytes: Java reads PKCS#12 under the type JKS, too, and `keytool` writes it.
-Invariants: every failure is a ConfigError of one line that names the setting and the way out; no
-message has a password or a part of a key in it.
+Reads files by a function it is given. Which format a file has is seen in its first bytes: Java
+reads PKCS#12 under the type JKS, too, and `keytool` writes it. Invariants: every failure is a
+ConfigError of one line that names the setting and the way out; no message has a password or a part
+of a key in it.
 """
 
 import base64

@@ -1,6 +1,6 @@
 """The nearest ACL: what to change so that something refused is allowed. Pure.
 
-Who may call: `ottla acls check`. Kafka has nothing like it.
+Kafka has nothing like it.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """Password encoder: how passwords of dynamic settings stand in ZooKeeper, as Kafka writes them.
 
-Who may call: `broker.configs`. Invariants: what was encoded by a JVM broker with the same secret is
-decoded here, and the reverse; no password and no secret is in an error or in a text form. Kafka:
-`EncryptingPasswordEncoder`, `PasswordEncoderConfigs`, and `Csv` for `name:value,name:value`.
+Invariants: what was encoded by a JVM broker with the same secret is decoded here, and the reverse;
+no password and no secret is in an error or in a text form. Kafka: `EncryptingPasswordEncoder`,
+`PasswordEncoderConfigs`, and `Csv` for `name:value,name:value`.
 """
 
 import base64
@@ -131,13 +131,13 @@ def _base64(data: bytes) -> str:
 
 
 def _encrypted(cipher: str, key: bytes, iv: bytes, data: bytes) -> bytes:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - lazy
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     if cipher == GCM:
         return AESGCM(key).encrypt(iv, data, None)
-    from cryptography.hazmat.primitives.ciphers import Cipher  # noqa: PLC0415
-    from cryptography.hazmat.primitives.ciphers.algorithms import AES  # noqa: PLC0415
-    from cryptography.hazmat.primitives.ciphers.modes import CBC as CHAINED  # noqa: PLC0415
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.algorithms import AES
+    from cryptography.hazmat.primitives.ciphers.modes import CBC as CHAINED
 
     missing = BLOCK_BYTES - len(data) % BLOCK_BYTES  # PKCS#5
     made = Cipher(AES(key), CHAINED(iv)).encryptor()
@@ -146,8 +146,8 @@ def _encrypted(cipher: str, key: bytes, iv: bytes, data: bytes) -> bytes:
 
 def _decrypted(cipher: str, key: bytes, iv: bytes, data: bytes) -> bytes:
     """Return what was encrypted; ValueError if that cannot be."""
-    from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - lazy
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     if cipher == GCM:
         try:
@@ -156,9 +156,9 @@ def _decrypted(cipher: str, key: bytes, iv: bytes, data: bytes) -> bytes:
             raise ValueError("authentication tag") from None
     if cipher != CBC:
         raise ValueError("cipherAlgorithm")
-    from cryptography.hazmat.primitives.ciphers import Cipher  # noqa: PLC0415
-    from cryptography.hazmat.primitives.ciphers.algorithms import AES  # noqa: PLC0415
-    from cryptography.hazmat.primitives.ciphers.modes import CBC as CHAINED  # noqa: PLC0415
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.algorithms import AES
+    from cryptography.hazmat.primitives.ciphers.modes import CBC as CHAINED
 
     made = Cipher(AES(key), CHAINED(iv)).decryptor()
     padded = made.update(data) + made.finalize()

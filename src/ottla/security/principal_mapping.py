@@ -1,10 +1,9 @@
 """Principal mapping: from a certificate's distinguished name to the name of a user.
 
-Who may call: whoever makes a principal of a certificate. A decider. The rules are tried in their
-order, the first that matches the whole name decides: `RULE:pattern/replacement/[LU]` or `DEFAULT`
-(the name as it is). Invariants: a rule that Kafka refuses is refused; a pattern that only Java's
-regular expressions have is refused, never matched otherwise. Kafka: `SslPrincipalMapper`, by
-ssl.principal.mapping.rules (KIP-371).
+A decider. The rules are tried in their order, the first that matches the whole name decides:
+`RULE:pattern/replacement/[LU]` or `DEFAULT` (the name as it is). Invariants: a rule that Kafka
+refuses is refused; a pattern that only Java's regular expressions have is refused, never matched
+otherwise. Kafka: `SslPrincipalMapper`, by ssl.principal.mapping.rules (KIP-371).
 """
 
 import re

@@ -1,6 +1,6 @@
 """Principal: whom a connection was authenticated as.
 
-Who may call: everyone. A plain value. Kafka: `KafkaPrincipal`.
+A plain value. Kafka: `KafkaPrincipal`.
 """
 
 from typing import NamedTuple

@@ -1,9 +1,8 @@
 """TLS: contexts of Python's ssl made of Kafka's settings, and made anew when certificates change.
 
-Who may call: the broker (its listeners, its connections to other brokers), tools. A context is
-replaced, never changed: connections keep the one they began with. Invariants: TLS 1.2 and 1.3
-only; no compression, no renegotiation; a server has a key; a client checks the host name unless the
-settings say no. Kafka: `SslFactory`, `DefaultSslEngineFactory`.
+A context is replaced, never changed: connections keep the one they began with. Invariants: TLS 1.2
+and 1.3 only; no compression, no renegotiation; a server has a key; a client checks the host name
+unless the settings say no. Kafka: `SslFactory`, `DefaultSslEngineFactory`.
 """
 
 import logging

@@ -1,8 +1,8 @@
 """TLS settings: what Kafka's `ssl.*` keys say for one listener or one client.
 
-Who may call: whoever makes TLS contexts. Pure. Invariant: settings that contradict each other, or
-that would be kept and not obeyed, are a ConfigError that names the key as it was written, with its
-listener. Kafka: `SslConfigs`, `DefaultSslEngineFactory`.
+Pure. Invariant: settings that contradict each other, or that would be kept and not obeyed, are a
+ConfigError that names the key as it was written, with its listener. Kafka: `SslConfigs`,
+`DefaultSslEngineFactory`.
 """
 
 from collections.abc import Callable

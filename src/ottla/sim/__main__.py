@@ -1,6 +1,6 @@
 """`python -m ottla.sim`: run a simulated cluster by seed; a failure prints how to replay it.
 
-Who may call: people and CI. Exit code 0 when every checker is content, 1 otherwise.
+Exit code 0 when every checker is content, 1 otherwise.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """Simulated administrators: several people who change topics at once, whatever is under way.
 
-Who may call: `cluster`, on the client node. Invariants: the Kafka protocol only; what one asks for
-is asked once, and a refusal is a response like another (the others are at work, too); the topics
-they create and delete are their own, on the clients' topics they only hold preferred elections and
-change settings that lose nothing, and move replicas to another log dir (faults F24 to F27, F43).
+Invariants: the Kafka protocol only; what one asks for is asked once, and a refusal is a response
+like another (the others are at work, too); the topics they create and delete are their own, on the
+clients' topics they only hold preferred elections and change settings that lose nothing, and move
+replicas to another log dir (faults F24 to F27, F43).
 """
 
 import asyncio

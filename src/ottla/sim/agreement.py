@@ -1,8 +1,8 @@
 """Agreement: at rest ZooKeeper, the controller and every broker know the same of the cluster.
 
-Who may call: `cluster` and `crash_points` once everything is healed, tests. Plain code over
-values: each function returns what does not agree, one line each. ZooKeeper is the truth; the
-controller's context has to equal it, and every broker's metadata cache and replicas the context.
+Plain code over values: each function returns what does not agree, one line each. ZooKeeper is the
+truth; the controller's context has to equal it, and every broker's metadata cache and replicas the
+context.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

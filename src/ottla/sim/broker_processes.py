@@ -1,7 +1,7 @@
 """The brokers' processes: how they start, how they end, and who starts them again.
 
-Who may call: `cluster`. Invariants: brokers enter by the product's own entry point, as
-`broker.process` does it; a process that ended on its own is started again, as systemd would do.
+Invariants: brokers enter by the product's own entry point, as `broker.process` does it; a process
+that ended on its own is started again, as systemd would do.
 """
 
 import asyncio

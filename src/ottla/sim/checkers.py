@@ -1,9 +1,9 @@
 """Checkers: what must be true of a history and of the logs at its end.
 
-Who may call: `cluster` at the end of a run, tests. Plain code over values: each checker returns
-the anomalies it found, one line each, nothing when all is well. The promises are those of
-RELIABILITY: no acknowledged record lost, none reordered, no phantom, no offset given twice,
-replicas equal after healing. What must be true of ZooKeeper's writes is in `znode_rules`.
+Plain code over values: each checker returns the anomalies it found, one line each, nothing when all
+is well. The promises are those of RELIABILITY: no acknowledged record lost, none reordered, no
+phantom, no offset given twice, replicas equal after healing. What must be true of ZooKeeper's
+writes is in `znode_rules`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,9 @@
 """Simulated clients: producers and consumers that speak the real protocol and note everything.
 
-Who may call: `cluster`, as the main of a client node. Invariants: they use `net.client` and the
-real codec, nothing of a broker's inside; a producer keeps one batch per partition open and tries
-it again with the same sequence until it knows, as Kafka's idempotent producer does; a consumer
-reads every partition from its start and notes every record once.
+Invariants: they use `net.client` and the real codec, nothing of a broker's inside; a producer keeps
+one batch per partition open and tries it again with the same sequence until it knows, as Kafka's
+idempotent producer does; a consumer reads every partition from its start and notes every record
+once.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
 """A node's clocks and workers over virtual time.
 
-Who may call: `world` builds them per incarnation. Invariants: `monotonic` is virtual time plus a
-node's own start and never jumps; `wall_ms` does when the nemesis says so (fault F23). Work handed
-to the workers runs later. Where workers interleave, a call runs in a thread of its own, in lock
-step with everything else: it stops before each file operation, and the loop and other calls run
-meanwhile, by seed. So a crash may come between any two operations of a call.
+Invariants: `monotonic` is virtual time plus a node's own start and never jumps; `wall_ms` does when
+the nemesis says so (fault F23). Work handed to the workers runs later. Where workers interleave, a
+call runs in a thread of its own, in lock step with everything else: it stops before each file
+operation, and the loop and other calls run meanwhile, by seed. So a crash may come between any two
+operations of a call.
 """
 
 import asyncio

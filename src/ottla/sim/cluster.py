@@ -1,8 +1,8 @@
 """A simulated cluster: in-memory ZooKeeper, real brokers, real clients, nemesis and verdict.
 
-Who may call: `python -m ottla.sim`, simulation tests. Invariants: brokers enter by the product's
-own entry point (`Broker(config, world)`); all they say goes through the real codec; the run ends
-with everything healed, and only then are logs compared. The same seed gives the same trace.
+Invariants: brokers enter by the product's own entry point (`Broker(config, world)`); all they say
+goes through the real codec; the run ends with everything healed, and only then are logs compared.
+The same seed gives the same trace.
 """
 
 import asyncio

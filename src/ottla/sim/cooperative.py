@@ -1,8 +1,8 @@
 """How a cooperative group (KIP-429) shares its partitions out: evenly, moving as few as it can.
 
-Who may call: `members`. Invariants: pure; a partition goes to another member only in a generation
-in which no member says any more that it owns it. Kafka: `CooperativeStickyAssignor`,
-for members that all subscribe to the same topics.
+Invariants: pure; a partition goes to another member only in a generation in which no member says
+any more that it owns it. Kafka: `CooperativeStickyAssignor`, for members that all subscribe to the
+same topics.
 """
 
 from collections.abc import Mapping, Sequence

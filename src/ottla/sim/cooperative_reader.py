@@ -1,10 +1,10 @@
 """A simulated process that reads as a cooperative member of a consumer group (KIP-429).
 
-Who may call: `coordination`, as the main of a node of `client_roles`. Invariants: while the member
-joins, the process goes on reading what is the member's; what it has to give up it commits first,
-then joins again; what it lost with its place in the group it neither commits nor reads; after a
-generation that it did not join it goes on from what is committed; a new process of a static member
-joins twice. Kafka: the cooperative half of `ConsumerCoordinator`, which goes on from where it was.
+Invariants: while the member joins, the process goes on reading what is the member's; what it has to
+give up it commits first, then joins again; what it lost with its place in the group it neither
+commits nor reads; after a generation that it did not join it goes on from what is committed; a new
+process of a static member joins twice. Kafka: the cooperative half of `ConsumerCoordinator`, which
+goes on from where it was.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Coordination in a run: the members and copiers, what has to come true, and the verdict on it.
 
-Who may call: `cluster`, for plans with members or copiers. Invariants: copiers write to a topic of
-their own and read what the plain producers write; the internal topics have few partitions and
-small segments, so that they move, are compacted and get new coordinators within a run.
+Invariants: copiers write to a topic of their own and read what the plain producers write; the
+internal topics have few partitions and small segments, so that they move, are compacted and get new
+coordinators within a run.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,10 +1,10 @@
 """Faults of what a disk says of itself: older copies, exchanged disks, two processes of one id.
 
 A copy has every file that says "these logs are whole" and "this is broker 1", in files of its own
-(F51 to F53). Who may call: `nemesis`, which draws them as it draws all others. What counts as lost:
-an older copy is a disk that lost what came after it, so it takes the place of a disk only where
-that may lose something (`Hand.may_lose`); a broker with two processes counts as one that lacks
-records until the second one is gone. Invariants: each ends by itself, bounded in time.
+(F51 to F53). What counts as lost: an older copy is a disk that lost what came after it, so it takes
+the place of a disk only where that may lose something (`Hand.may_lose`); a broker with two
+processes counts as one that lacks records until the second one is gone. Invariants: each ends by
+itself, bounded in time.
 """
 
 from collections.abc import Callable

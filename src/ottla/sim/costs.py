@@ -1,10 +1,9 @@
 """What things cost: how much of a node's time its callbacks take, by what they do.
 
-Who may call: `world` and the ports charge it, `python -m ottla.sim.costs` measures the real code
-on this machine and prints the table. Invariants: `FREE` costs nothing, so that time stands still
-within callbacks (unit tests); a cost is a number of the table, never a measurement of the run, so
-that a run stays a function of its seed. Pure work without a port (batches, records, codecs) is
-charged where its functions are called, while `charged` is in force.
+Invariants: `FREE` costs nothing, so that time stands still within callbacks (unit tests); a cost is
+a number of the table, never a measurement of the run, so that a run stays a function of its seed.
+Pure work without a port (batches, records, codecs) is charged where its functions are called, while
+`charged` is in force.
 """
 
 import contextlib
@@ -176,7 +175,7 @@ def _each(times: int, call: Callable[[], object]) -> float:
 
 
 def _measure_files(folder: str) -> dict[str, float]:
-    from ottla.log.files import OsFiles  # noqa: PLC0415 - the simulator itself never needs it
+    from ottla.log.files import OsFiles  # the simulator itself never needs it
 
     files = OsFiles()
     file = files.open(f"{folder}/costs", create=True)
@@ -239,7 +238,7 @@ def _measure_records() -> dict[str, float]:
 
 def main() -> None:
     """Print what this machine takes beside what the simulator charges."""
-    import tempfile  # noqa: PLC0415 - for this command only
+    import tempfile  # for this command only
 
     with tempfile.TemporaryDirectory(dir=".") as folder:
         for name, seconds in measure(folder).items():

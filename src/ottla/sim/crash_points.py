@@ -1,10 +1,10 @@
 """`python -m ottla.sim.crash_points`: kill a broker at every step of a controller's procedure.
 
-Who may call: people and CI. One run of the procedure is stepped through; a step is a transaction
-of ZooKeeper or a request of the controller on its way. At each step the whole simulation is forked:
-the child kills the victim (the controller, a target or an original replica's broker), starts it
-again later, and has to reach the procedure's end with everybody agreeing; the parent goes on
-untouched. So a step costs only what comes after it. Fault F4 by enumeration, over F24 to F27.
+One run of the procedure is stepped through; a step is a transaction of ZooKeeper or a request of
+the controller on its way. At each step the whole simulation is forked: the child kills the victim
+(the controller, a target or an original replica's broker), starts it again later, and has to reach
+the procedure's end with everybody agreeing; the parent goes on untouched. So a step costs only what
+comes after it. Fault F4 by enumeration, over F24 to F27.
 """
 
 import argparse

@@ -1,8 +1,7 @@
 """Crash rules: who may delete a broker's registration before its session ends, and when (R17, F44).
 
-Who may call: `cluster`, with every write to ZooKeeper as it happens; tests. What counts is seen
-from outside of the brokers: connections that the simulated network refused, and why; who runs; the
-order of writes. Whoever deletes another broker's registration
+What counts is seen from outside of the brokers: connections that the simulated network refused, and
+why; who runs; the order of writes. Whoever deletes another broker's registration
 - has been refused twice, `APART_S` apart, since that registration was made, by a host whose process
   was gone or whose packet filter rejects (adr/0018); silence and accepted connections are no proof;
 - is the controller of the last epoch, or deletes /controller of the same session in the same multi;

@@ -1,6 +1,6 @@
 """The kinds of fault: their names, how often each is drawn, and what may happen beside another.
 
-Who may call: `nemesis`, which does them, `plans`, the commands. Fault numbers are RELIABILITY's.
+Fault numbers are RELIABILITY's.
 """
 
 from dataclasses import dataclass

@@ -1,11 +1,10 @@
 """A node's simulated disk: what survives a crash, and every way a disk fails.
 
-Who may call: `world` and `nemesis` hold the `SimDisk`, which outlives the node; nodes see only
-their `SimFiles`, the Files port of one incarnation. Invariants: what was fsynced survives any
-crash; what was not may be lost or kept, page by page, by seed (`pages`; faults F5 and F19);
-renames, creations and removals survive in their order, as a journalling file system keeps them,
-and an fsync of anything makes all earlier ones durable. A worker's job gives the loop a turn
-before each of its operations. A dead incarnation's files refuse everything.
+Invariants: what was fsynced survives any crash; what was not may be lost or kept, page by page, by
+seed (`pages`; faults F5 and F19); renames, creations and removals survive in their order, as a
+journalling file system keeps them, and an fsync of anything makes all earlier ones durable. A
+worker's job gives the loop a turn before each of its operations. A dead incarnation's files refuse
+everything.
 """
 
 import errno

@@ -1,6 +1,5 @@
 """Folder rules: a log's folder belongs to one topic, and goes only when that topic is deleted.
 
-Who may call: `cluster`, with every file that is put in the place of another on a simulated disk.
 F26: what was begun for a deleted topic must not end in the folder of its successor of the same
 name. F51: replicas of topics that ZooKeeper forgot, as it was restored from an older state, are
 kept; they may be set aside. Looked at from outside: files only.

@@ -1,6 +1,6 @@
 """Checkers of consumer groups: one owner at a time, offsets that stay, nothing left out.
 
-Who may call: `cluster` at the end of a run, tests. Plain code over values, as `checkers`.
+Plain code over values, as `checkers`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
 """History: what the simulated clients tried, which responses they got, and when.
 
-Who may call: `clients` write it, `checkers` read it. Invariants: a write is noted before its
-first byte leaves; an operation without a response stays open, which means "perhaps"; values are
-unique, so a record found in a log names the write it came from.
+Invariants: a write is noted before its first byte leaves; an operation without a response stays
+open, which means "perhaps"; values are unique, so a record found in a log names the write it came
+from.
 """
 
 from dataclasses import dataclass, field

@@ -1,7 +1,6 @@
 """In-sync rules: members of an ISR have what is acknowledged, on their disks, at that moment.
 
-Who may call: `cluster`, with every write of a state znode when it is durable, and with every move
-of a leader's high watermark. Three rules:
+Three rules:
 - a replica that joins an ISR has all that was acknowledged (R18, KIP-903): a broker that came back
   without its tail must not be let in by what was asked for before;
 - when the high watermark moves, acks=all is answered: each member of the ISR in ZooKeeper has the

@@ -1,12 +1,11 @@
 """A node's event loop: asyncio's interface over the shared scheduler.
 
-Who may call: `world` makes one per incarnation of a node; product code sees it as the running
-loop. Invariants: callbacks run only while the node lives and is not paused; a paused node's
-callbacks keep their order; after `kill` nothing of the node ever runs again, not even a `finally`,
-because the loop keeps its tasks from being collected until `discard_tasks`. As a real loop it runs
-what is ready in turns; what comes up in a turn waits for the next one. A turn takes the time its
-callbacks cost, and the node does nothing else before it is over. Only what the product uses of
-asyncio is here: the rest raises NotImplementedError, so a socket opened past the ports is found.
+Invariants: callbacks run only while the node lives and is not paused; a paused node's callbacks
+keep their order; after `kill` nothing of the node ever runs again, not even a `finally`, because
+the loop keeps its tasks from being collected until `discard_tasks`. As a real loop it runs what is
+ready in turns; what comes up in a turn waits for the next one. A turn takes the time its callbacks
+cost, and the node does nothing else before it is over. Only what the product uses of asyncio is
+here: the rest raises NotImplementedError, so a socket opened past the ports is found.
 """
 
 import asyncio

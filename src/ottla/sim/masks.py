@@ -1,10 +1,9 @@
 """Masks: which numbered events of a seed's schedule may happen, so that one can be left out alone.
 
-Who may call: `plans`, `nemesis`, `client_roles`, `administrators`, `operators`. Invariants: every
-fault and every operation has a name that the seed alone gives it ("7" is the nemesis' seventh
-strike, "c7" that of the clients' processes, "a0.7" the seventh operation of administrator a0), a
-time of its own and a stream of chance of its own. So leaving one out moves and changes none of the
-others.
+Invariants: every fault and every operation has a name that the seed alone gives it ("7" is the
+nemesis' seventh strike, "c7" that of the clients' processes, "a0.7" the seventh operation of
+administrator a0), a time of its own and a stream of chance of its own. So leaving one out moves and
+changes none of the others.
 """
 
 import asyncio

@@ -1,10 +1,9 @@
 """Simulated members of consumer groups: join, sync, heartbeat, read, commit, leave.
 
-Who may call: `client_roles`, as the main of a client's own node, so that a member can die and be
-paused alone. Invariants: the classic protocol over `net.client`, nothing of a broker's inside;
-offsets are fetched stable (KIP-447), as Java's consumer always does; what was read is noted before
-it is committed, and only what was read is. Members are eager (range); with `cooperative` set they
-follow KIP-429, and `CooperativeReader` reads.
+Invariants: the classic protocol over `net.client`, nothing of a broker's inside; offsets are
+fetched stable (KIP-447), as Java's consumer always does; what was read is noted before it is
+committed, and only what was read is. Members are eager (range); with `cooperative` set they follow
+KIP-429, and `CooperativeReader` reads.
 """
 
 import asyncio

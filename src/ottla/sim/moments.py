@@ -1,9 +1,8 @@
 """Faults that wait for a moment: they look at the cluster from outside and strike when it comes.
 
-Who may call: `nemesis`, which draws them as it draws all others and keeps to the same promise (what
-may be lost at once is asked of it). Invariants: looked at are ZooKeeper's znodes, files on disks
-and who runs, nothing inside of a broker; each ends by itself, bounded in time, and mends what it
-slowed; its chance is a stream of its own. Chance alone hardly ever makes these circumstances meet.
+Invariants: looked at are ZooKeeper's znodes, files on disks and who runs, nothing inside of a
+broker; each ends by itself, bounded in time, and mends what it slowed; its chance is a stream of
+its own. Chance alone hardly ever makes these circumstances meet.
 """
 
 from collections.abc import Callable

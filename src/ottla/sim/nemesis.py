@@ -1,9 +1,9 @@
 """The nemesis: breaks things by a seeded schedule, and mends what it broke.
 
-Who may call: `cluster`. Invariants: every fault has its end in the same schedule; a fault is
-drawn from the seed's own stream, so adding clients does not change it; each has a number and a
-stream of chance of its own, so that one can be left out alone (`masks`). Fault numbers are
-RELIABILITY's. How much may be lost at once:
+Invariants: every fault has its end in the same schedule; a fault is drawn from the seed's own
+stream, so adding clients does not change it; each has a number and a stream of chance of its own,
+so that one can be left out alone (`masks`). Fault numbers are RELIABILITY's. How much may be lost
+at once:
 - gentle: power is taken from one broker only, while every other is up and every replica in sync,
   and until its disk has caught up no other broker is taken away;
 - hard: power (or a disk's pages) is taken from any brokers, again and again, as long as every

@@ -1,10 +1,9 @@
 """The simulated network: hosts, links, connections, and every way they fail.
 
-Who may call: `world` and `nemesis`; nodes see only their `SimNetwork`, which is the Network port.
 Invariants: a connection's bytes arrive in order and whole, or the connection is lost; each
 direction of a link has a seeded delay and may be blocked on its own; the receiver's window bounds
-what is under way, so a reader that stops reaches the writer as `pause_writing`. The kernel lives
-on while a node is paused: it accepts, receives up to the window and acknowledges.
+what is under way, so a reader that stops reaches the writer as `pause_writing`. The kernel lives on
+while a node is paused: it accepts, receives up to the window and acknowledges.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Simulated operators: they create, delete and move topics while everything else goes on.
 
-Who may call: `cluster`, on the client node. Invariants: they use the public ways only (the Kafka
-protocol, /admin/reassign_partitions); everything they do is repeated until it is done or the run
-stops; what they find wrong goes into the history's complaints (faults F24 to F27).
+Invariants: they use the public ways only (the Kafka protocol, /admin/reassign_partitions);
+everything they do is repeated until it is done or the run stops; what they find wrong goes into the
+history's complaints (faults F24 to F27).
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """A simulated file's pages: what the program sees, what the platter has, and what a crash leaves.
 
-Who may call: `files`. Plain values and a given source of chance. Invariants: what was synced is on
-the platter; of what was not, a power loss keeps any page in any of its states since the last
-sync, and any of the sizes the file had, as a kernel writes pages back in its own order; a page
-that is only on the platter is cold until someone reads it.
+Plain values and a given source of chance. Invariants: what was synced is on the platter; of what
+was not, a power loss keeps any page in any of its states since the last sync, and any of the sizes
+the file had, as a kernel writes pages back in its own order; a page that is only on the platter is
+cold until someone reads it.
 """
 
 import random

@@ -1,7 +1,7 @@
 """Plans: what a run consists of, and the command line that says the same.
 
-Who may call: everyone in this room, tests. A plan and nothing else decides a run; `drawn` makes one
-of a seed, so that sizes and settings vary as well as faults.
+A plan and nothing else decides a run; `drawn` makes one of a seed, so that sizes and settings vary
+as well as faults.
 """
 
 import random

@@ -1,8 +1,7 @@
 """The replicas on the simulated disks, read from outside: what each broker really has.
 
-Who may call: `cluster` and, through it, `nemesis` and the checkers. Invariants: nothing of a
-broker's inside is asked, only files and what ZooKeeper says of assignments; what was read once is
-kept until the file changes.
+Invariants: nothing of a broker's inside is asked, only files and what ZooKeeper says of
+assignments; what was read once is kept until the file changes.
 """
 
 import contextlib

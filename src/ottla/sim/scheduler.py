@@ -1,11 +1,11 @@
 """Virtual time: one queue of events for every node, in the order (time, number).
 
-Who may call: the sim room only. Invariants: nothing runs but from here, one event at a time; two
-events of one instant run in the order they were made, so a run is a function of its seed. While a
-node's callback runs, `now` is that node's time: it moves on by what the callback costs (`spend`),
-and falls back to the instant of the event afterwards, because the other nodes were at work
-meanwhile. Bounds: a number of steps in all, and of steps within one instant, beyond which someone
-spins (`LivelockError`); an empty queue while someone waits is a `DeadlockError`.
+Invariants: nothing runs but from here, one event at a time; two events of one instant run in the
+order they were made, so a run is a function of its seed. While a node's callback runs, `now` is
+that node's time: it moves on by what the callback costs (`spend`), and falls back to the instant of
+the event afterwards, because the other nodes were at work meanwhile. Bounds: a number of steps in
+all, and of steps within one instant, beyond which someone spins (`LivelockError`); an empty queue
+while someone waits is a `DeadlockError`.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Faults of the coordination server's files, of deletions, and of bytes that arrive late.
 
-Who may call: `nemesis`, which draws them as it draws all others. Those of the server do nothing
-where it has no files (`Plan.durable_zookeeper`). Invariants: each ends by itself, bounded in time.
+Those of the server do nothing where it has no files (`Plan.durable_zookeeper`). Invariants: each
+ends by itself, bounded in time.
 """
 
 import errno

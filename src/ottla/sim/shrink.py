@@ -1,10 +1,10 @@
 """Shrinking: of a plan that fails, a smaller plan that fails in the same way.
 
-Who may call: `shrink_runs`, tests. Pure: running a plan is the caller's (`Attempt`), and so is
-ending early, by an exception. Lists (faults, operations) are shrunk by delta debugging (Zeller and
-Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002), numbers by trying the least
-value first and then halving the way to it. What is kept is always a plan that was seen to fail,
-and names only what happened in that run: the same run, by the invariants of `masks`.
+Pure: running a plan is the caller's (`Attempt`), and so is ending early, by an exception. Lists
+(faults, operations) are shrunk by delta debugging (Zeller and Hildebrandt, "Simplifying and
+Isolating Failure-Inducing Input", 2002), numbers by trying the least value first and then halving
+the way to it. What is kept is always a plan that was seen to fail, and names only what happened in
+that run: the same run, by the invariants of `masks`.
 """
 
 import re

@@ -1,8 +1,8 @@
 """The command that shrinks a failing run: `python -m ottla.sim --shrink`.
 
-Who may call: `python -m ottla.sim`, tests. Invariants: every run is a process of its own with a
-bound of CPU time, so that one that hangs is a failure like another; the command line printed at
-the end was run twice and failed both times in the same way, with the same trace.
+Invariants: every run is a process of its own with a bound of CPU time, so that one that hangs is a
+failure like another; the command line printed at the end was run twice and failed both times in the
+same way, with the same trace.
 """
 
 import contextlib

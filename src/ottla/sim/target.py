@@ -1,6 +1,6 @@
 """What the nemesis needs of a cluster: whom it may break, and what it may look at.
 
-Who may call: `nemesis`, `moments`; `cluster` is one. Invariants: looking changes nothing.
+Invariants: looking changes nothing.
 """
 
 from collections.abc import Collection

@@ -1,13 +1,12 @@
 """Threads that run only while everything else stands still, used again and again.
 
-Who may call: `clock`, for workers' calls that stop at file operations. Invariants: of all threads
-of a simulation one runs at a time, the others wait for their turn; `Threads.close` ends those that
-are idle, so a process that forks later has none. Where the system lets a thread choose its
-processor, a turn is handed over on one processor: waking a thread on another one, and moving there
-what the caches hold, costs more processor time than most turns take. In between the simulation
-runs on whichever processor the system gives it, so several simulations do not crowd onto one.
-Where the package greenlet is installed, a greenlet stands for each thread: a turn to and fro takes
-one microsecond instead of sixteen, and nothing else is different.
+Invariants: of all threads of a simulation one runs at a time, the others wait for their turn;
+`Threads.close` ends those that are idle, so a process that forks later has none. Where the system
+lets a thread choose its processor, a turn is handed over on one processor: waking a thread on
+another one, and moving there what the caches hold, costs more processor time than most turns take.
+In between the simulation runs on whichever processor the system gives it, so several simulations do
+not crowd onto one. Where the package greenlet is installed, a greenlet stands for each thread: a
+turn to and fro takes one microsecond instead of sixteen, and nothing else is different.
 """
 
 import ctypes

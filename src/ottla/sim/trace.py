@@ -1,9 +1,8 @@
 """The trace: what happened, one line per event, and a hash over all of it.
 
-Who may call: the sim room. Invariants: the hash covers every line ever recorded and every byte
-that arrived; only the last lines of other things are kept unless a sink takes them. Two runs of
-one seed have the same hash, whatever PYTHONHASHSEED is: the test of that keeps set order out of
-every decision.
+Invariants: the hash covers every line ever recorded and every byte that arrived; only the last
+lines of other things are kept unless a sink takes them. Two runs of one seed have the same hash,
+whatever PYTHONHASHSEED is: the test of that keeps set order out of every decision.
 """
 
 import hashlib

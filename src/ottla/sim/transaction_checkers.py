@@ -1,8 +1,7 @@
 """Checkers of transactions: exactly once, all or nothing, nothing undecided read, no one fenced.
 
-Who may call: `cluster` at the end of a run, tests. Plain code over values, as `checkers`: the
-final logs with their markers say what is committed; the history says what clients requested
-and which responses they got.
+Plain code over values, as `checkers`: the final logs with their markers say what is committed; the
+history says what clients requested and which responses they got.
 """
 
 import hashlib

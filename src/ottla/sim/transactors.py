@@ -1,10 +1,10 @@
 """Simulated transactional clients: consume, transform, produce, exactly once.
 
-Who may call: `client_roles`, as the main of a client's own node. Invariants: errors are
-distinguished as Kafka's `TransactionManager` does: try again, abort and begin anew
-(`AbortableError`), or give up, as another has our transactional id (`FencedError`); a batch is sent
-with its sequence until its outcome is known or the producer's patience ends, and then the epoch is
-raised (KIP-360); offsets go into the transaction with the member's generation (KIP-447).
+Invariants: errors are distinguished as Kafka's `TransactionManager` does: try again, abort and
+begin anew (`AbortableError`), or give up, as another has our transactional id (`FencedError`); a
+batch is sent with its sequence until its outcome is known or the producer's patience ends, and then
+the epoch is raised (KIP-360); offsets go into the transaction with the member's generation
+(KIP-447).
 """
 
 import asyncio

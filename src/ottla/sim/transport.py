@@ -1,9 +1,9 @@
 """One simulated TCP connection: two transports and the two pipes between them.
 
-Who may call: `network` makes them; protocols see an `asyncio.Transport`. Invariants: what the
-kernel does (arrive, acknowledge, reset) happens outside the nodes and goes on while one is
-paused; what a protocol sees happens on its own node's loop; segments are handed over in the order
-they were sent, whatever the links did to them; bytes under way never exceed the window.
+Invariants: what the kernel does (arrive, acknowledge, reset) happens outside the nodes and goes on
+while one is paused; what a protocol sees happens on its own node's loop; segments are handed over
+in the order they were sent, whatever the links did to them; bytes under way never exceed the
+window.
 """
 
 import asyncio

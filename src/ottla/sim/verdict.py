@@ -1,7 +1,4 @@
-"""The verdict on a run: what was wrong, what it went through, and how long callbacks took.
-
-Who may call: `cluster` makes it, the commands print it.
-"""
+"""The verdict on a run: what was wrong, what it went through, and how long callbacks took."""
 
 import logging
 import traceback

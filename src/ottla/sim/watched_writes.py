@@ -1,8 +1,7 @@
 """The log of writes to ZooKeeper, with a listener that hears of each when nothing can undo it.
 
-Who may call: `zookeeper_node`. In memory alone that is at once. With files a write is pending until
-its transaction is durable: a crash of the server before that takes it back, and no client has
-received a reply to it.
+In memory alone that is at once. With files a write is pending until its transaction is durable: a
+crash of the server before that takes it back, and no client has received a reply to it.
 """
 
 from collections import deque

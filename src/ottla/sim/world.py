@@ -1,8 +1,8 @@
 """A simulation: nodes that boot, crash and pause over one virtual world.
 
-Who may call: tests, `cluster`, `nemesis`. Invariants: every choice comes from the seed; a node's
-disk outlives its incarnations, its loop, network and files do not; a node runs one `main`
-coroutine, exactly as a process does, and has ended when that returns.
+Invariants: every choice comes from the seed; a node's disk outlives its incarnations, its loop,
+network and files do not; a node runs one `main` coroutine, exactly as a process does, and has ended
+when that returns.
 """
 
 import contextlib

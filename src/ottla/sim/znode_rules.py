@@ -1,9 +1,9 @@
 """Znode rules: what must be true of every single write to ZooKeeper, in the order they were made.
 
-Who may call: `cluster` and `crash_points` at the end of a run, tests. Plain code over the in-memory
-ZooKeeper's log. One controller at a time writes what is the controller's (F8, R10): its session is
-the one that took the last controller epoch. Epochs only rise, the leader epoch for as long as the
-topic has its id; a leader is in its ISR, and the ISR takes in assigned replicas only.
+Plain code over the in-memory ZooKeeper's log. One controller at a time writes what is the
+controller's (F8, R10): its session is the one that took the last controller epoch. Epochs only
+rise, the leader epoch for as long as the topic has its id; a leader is in its ISR, and the ISR
+takes in assigned replicas only.
 """
 
 import json

@@ -1,8 +1,8 @@
 """The simulated ZooKeeper server: in memory, or with files and deaths (F55).
 
-Who may call: `cluster`. Invariants: judges hear of a write when it is durable, never of one that a
-crash took back; a server that ends is started again, as by a supervisor; what was durable when the
-files were copied is what a restored copy knows.
+Invariants: judges hear of a write when it is durable, never of one that a crash took back; a server
+that ends is started again, as by a supervisor; what was durable when the files were copied is what
+a restored copy knows.
 """
 
 import asyncio

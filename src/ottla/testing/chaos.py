@@ -1,10 +1,9 @@
 """Chaos: things happen to a cluster while an application works, then acknowledgements are checked.
 
-Who may call: users, by the fixture `chaos`, or with any `SyncCluster`. Invariants: one nemesis at a
-time, the next only when all is in sync again, so that a cluster with two replicas in sync loses
-nothing; each that is named happens, or there is an error; the same seed gives the same order of
-nemeses and durations, though not the same moments of the application; at the end the cluster is
-whole.
+Invariants: one nemesis at a time, the next only when all is in sync again, so that a cluster with
+two replicas in sync loses nothing; each that is named happens, or there is an error; the same seed
+gives the same order of nemeses and durations, though not the same moments of the application; at
+the end the cluster is whole.
 """
 
 import asyncio

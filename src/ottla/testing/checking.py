@@ -1,8 +1,8 @@
 """Checking: whether what was acknowledged to an application is what the topic holds.
 
-Who may call: `chaos`. Pure. Invariants: a record is known by key and value, and by partition and
-offset where the application tells them; nothing is found wrong that a correct cluster may do:
-a record that was sent and never acknowledged may be there or not, but never twice.
+Pure. Invariants: a record is known by key and value, and by partition and offset where the
+application tells them; nothing is found wrong that a correct cluster may do: a record that was sent
+and never acknowledged may be there or not, but never twice.
 """
 
 from collections import Counter

@@ -1,8 +1,7 @@
 """A cluster as an object, for asynchronous programs and tests.
 
-Who may call: users, as `ottla.Cluster`. Invariants: everything is done by a `SyncCluster` in a
-worker thread, so the caller's loop never waits for a broker; what only reads this process's memory
-is a property, all else is awaited.
+Invariants: everything is done by a `SyncCluster` in a worker thread, so the caller's loop never
+waits for a broker; what only reads this process's memory is a property, all else is awaited.
 """
 
 import asyncio

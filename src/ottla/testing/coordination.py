@@ -1,7 +1,7 @@
 """Coordination: the service that the brokers of a test's cluster register with.
 
-Who may call: the hosts of this room. The one place that chooses which server it is: whatever
-replaces it is started here, on a given port of 127.0.0.1.
+The one place that chooses which server it is: whatever replaces it is started here, on a given port
+of 127.0.0.1.
 """
 
 from ottla.model.ports import World

@@ -1,7 +1,7 @@
 """Faults: a broker's network and files, which fail as they are asked to.
 
-Who may call: the hosts of this room. Invariants: those of `net.faults`, which has the network; a
-disk that is full has no file grow; a process that dies ends its connections, files and locks.
+Invariants: those of `net.faults`, which has the network; a disk that is full has no file grow; a
+process that dies ends its connections, files and locks.
 """
 
 import errno

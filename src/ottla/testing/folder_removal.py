@@ -1,10 +1,9 @@
 """Folder removal: a cluster's folder goes with the process that made it, also after kill -9.
 
-Who may call: `thread_host`; where brokers are processes, their fork server does it. A shell waits
-for the end of a pipe whose other end only this process has: the kernel closes it after the last of
-its threads has ended, so nothing writes there any more. Invariants: the shell has a session of its
-own, so that what a terminal or a process group is sent does not reach it; a fork of this process
-does not keep the pipe open; each wait has a bound.
+A shell waits for the end of a pipe whose other end only this process has: the kernel closes it
+after the last of its threads has ended, so nothing writes there any more. Invariants: the shell has
+a session of its own, so that what a terminal or a process group is sent does not reach it; a fork
+of this process does not keep the pipe open; each wait has a bound.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
 """Fork server: the process that starts a cluster's processes, and ends them with their owner.
 
-Who may call: `preloaded` starts it as a program, once for each process that owns clusters. The
-program imports everything and forks a fork server for each cluster, which forks the cluster's
+The program imports everything and forks a fork server for each cluster, which forks the cluster's
 processes: a cluster and a broker then start in a few milliseconds. Invariants: both have one thread
 and no event loop, so that a fork is a clean process; every child closes what it inherits; once the
 owner's end of a cluster's control socket is closed, by whichever death, all its processes are

@@ -1,7 +1,7 @@
 """Links: which brokers are separated from whom, and whose disk is full.
 
-Who may call: this room. Pure. Invariants: what separates two brokers is in the rules of both, since
-each opens connections to the other.
+Pure. Invariants: what separates two brokers is in the rules of both, since each opens connections
+to the other.
 """
 
 from collections.abc import Collection, Iterable, Mapping

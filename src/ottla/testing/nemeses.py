@@ -1,8 +1,8 @@
 """Nemeses: named things that happen to a cluster, each with its end.
 
-Who may call: `chaos`. Invariants: a nemesis leaves the cluster as whole as it found it: what it
-killed it starts, what it separated it joins; which broker, and for how long, comes from the random
-numbers that it is given. A nemesis that cannot have an effect is an OttlaError, never a success.
+Invariants: a nemesis leaves the cluster as whole as it found it: what it killed it starts, what it
+separated it joins; which broker, and for how long, comes from the random numbers that it is given.
+A nemesis that cannot have an effect is an OttlaError, never a success.
 """
 
 import random

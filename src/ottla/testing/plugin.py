@@ -1,8 +1,7 @@
 """Plugin of pytest: clusters as fixtures, chaos, and what happened in the report of a failure.
 
-Who may call: pytest, by the entry point `ottla` of the group `pytest11`. Invariants: without a test
-that uses it nothing but pytest is imported; a cluster that several tests share is whole when a test
-begins; fixtures end what they started, also after Ctrl-C.
+Invariants: without a test that uses it nothing but pytest is imported; a cluster that several tests
+share is whole when a test begins; fixtures end what they started, also after Ctrl-C.
 """
 
 import hashlib
@@ -120,8 +119,8 @@ class _Clusters:
 
         `empty`: one whose topics are deleted before another test gets it.
         """
-        from ottla.testing.nemeses import repair  # noqa: PLC0415 - only when a test uses it
-        from ottla.testing.sync_cluster import SyncCluster  # noqa: PLC0415 - the same
+        from ottla.testing.nemeses import repair  # only when a test uses it
+        from ottla.testing.sync_cluster import SyncCluster
 
         name = repr((empty, sorted(wanted.items())))
         cluster = self._known.get(name)
@@ -219,7 +218,7 @@ def kafka_bootstrap(ottla_cluster: "SyncCluster") -> str:
 @pytest.fixture
 def ottla_cluster_async(ottla_cluster: "SyncCluster") -> "Cluster":
     """Give `ottla_cluster` to an asynchronous test: a `Cluster`, whose methods it awaits."""
-    from ottla.testing.cluster import Cluster  # noqa: PLC0415 - only when a test uses it
+    from ottla.testing.cluster import Cluster  # only when a test uses it
 
     return Cluster.using(ottla_cluster)
 
@@ -231,7 +230,7 @@ def chaos(request: pytest.FixtureRequest, ottla_cluster: "SyncCluster") -> Itera
     Its seed comes from the session's (`--ottla-seed`) and the test's id. A test that reports
     acknowledgements and does not check them fails.
     """
-    from ottla.testing.chaos import Chaos  # noqa: PLC0415 - only when a test uses it
+    from ottla.testing.chaos import Chaos  # only when a test uses it
 
     found = Chaos(ottla_cluster, _seed_of(request.node))
     request.node.stash[_chaos_key] = found
@@ -288,8 +287,8 @@ def _sections(item: pytest.Item) -> list[tuple[str, str]]:
     found = item.stash.get(_cluster_key, None)
     if found is None:
         return []
-    from ottla.model.errors import OttlaError  # noqa: PLC0415 - only for a cluster
-    from ottla.testing.chaos import story  # noqa: PLC0415 - the same
+    from ottla.model.errors import OttlaError  # only for a cluster
+    from ottla.testing.chaos import story
 
     cluster, since_s = found
     chaos = item.stash.get(_chaos_key, None)

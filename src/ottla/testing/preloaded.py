@@ -1,8 +1,8 @@
 """Preloaded: one program with everything imported, which forks a fork server for each cluster.
 
-Who may call: `process_host`. Invariants: there is one for each process that owns clusters, started
-with the first of them; it ends with its owner, however that ends; a fork of the owner gets one of
-its own. Python and the imports take some 0.35 s: only the first cluster waits for them.
+Invariants: there is one for each process that owns clusters, started with the first of them; it
+ends with its owner, however that ends; a fork of the owner gets one of its own. Python and the
+imports take some 0.35 s: only the first cluster waits for them.
 """
 
 import atexit

@@ -1,9 +1,8 @@
 """Process host: a cluster's brokers and its coordination service as processes of their own.
 
-Who may call: `sync_cluster`. Invariants: all of them are children of one fork server, which ends
-them when this process is gone; nothing is signalled that is not exactly the process that was
-started. A broker's faults are sent through its control socket, which also shows it that this
-process lives.
+Invariants: all of them are children of one fork server, which ends them when this process is gone;
+nothing is signalled that is not exactly the process that was started. A broker's faults are sent
+through its control socket, which also shows it that this process lives.
 """
 
 import signal

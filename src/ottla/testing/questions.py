@@ -1,8 +1,8 @@
 """Questions: what brokers are asked about the cluster, from any thread, in bounded time.
 
-Who may call: `sync_cluster` and the checker. Invariants: one thread with one event loop per
-cluster, which serves any number of callers, also those in which a loop runs; a connection is kept
-until it fails; nothing is asked twice here: whoever asks knows what may be repeated.
+Invariants: one thread with one event loop per cluster, which serves any number of callers, also
+those in which a loop runs; a connection is kept until it fails; nothing is asked twice here:
+whoever asks knows what may be repeated.
 """
 
 import asyncio

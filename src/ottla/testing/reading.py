@@ -1,6 +1,6 @@
 """Reading: all records of some topics, by a reader that is not the application's.
 
-Who may call: `chaos`. Invariants: what is read is what was there at the beginning; bounded.
+Invariants: what is read is what was there at the beginning; bounded.
 """
 
 import asyncio

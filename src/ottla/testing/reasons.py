@@ -1,7 +1,6 @@
 """Reasons: what the controllers' journals say of a partition, as text.
 
-Who may call: `sync_cluster`. Invariants: files are only read; every decision about the partition is
-there, oldest first.
+Invariants: files are only read; every decision about the partition is there, oldest first.
 """
 
 from pathlib import Path

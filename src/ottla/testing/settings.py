@@ -1,7 +1,7 @@
 """Settings: those of a test's cluster, and the check of a user's own.
 
-Who may call: this room. Pure. Invariants: a key that no broker reads is refused, with the one that
-is likely meant; the addresses and folders of brokers are the cluster's to choose.
+Pure. Invariants: a key that no broker reads is refused, with the one that is likely meant; the
+addresses and folders of brokers are the cluster's to choose.
 """
 
 from collections.abc import Mapping

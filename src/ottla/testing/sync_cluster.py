@@ -1,8 +1,8 @@
 """A cluster as an object, for programs and tests that are not asynchronous.
 
-Who may call: users, as `ottla.SyncCluster`; `cluster` for those that are. Invariants: every wait
-has a bound; what is wrong is an OttlaError of one line; whatever ends this process, nothing of the
-cluster is left. Brokers are numbered from 1. Methods may be called from any thread, one at a time.
+Invariants: every wait has a bound; what is wrong is an OttlaError of one line; whatever ends this
+process, nothing of the cluster is left. Brokers are numbered from 1. Methods may be called from any
+thread, one at a time.
 """
 
 import contextlib

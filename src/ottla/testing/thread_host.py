@@ -1,9 +1,9 @@
 """Thread host: a cluster's brokers and its coordination service as threads of this process.
 
-Who may call: `sync_cluster`. Invariants: each has an event loop, sockets and files of its own, and
-shares nothing but the interpreter with the others; a kill closes its sockets and files, and what it
-would have done afterwards meets a network and files that fail; a pause stops its loop amid
-everything. Log lines of a broker go to its own file; those of other threads take their usual way.
+Invariants: each has an event loop, sockets and files of its own, and shares nothing but the
+interpreter with the others; a kill closes its sockets and files, and what it would have done
+afterwards meets a network and files that fail; a pause stops its loop amid everything. Log lines of
+a broker go to its own file; those of other threads take their usual way.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Topics: the requests that create and delete them, and ask for them.
 
-Who may call: `sync_cluster`. Pure, but for `change`, which waits.
+Pure, but for `change`, which waits.
 """
 
 import time

@@ -1,7 +1,7 @@
 """Waiting: until a cluster is as it is wanted, for a bounded time.
 
-Who may call: this room. Invariants: what is not so in time is an OttlaError that says what was
-waited for, and the last reason.
+Invariants: what is not so in time is an OttlaError that says what was waited for, and the last
+reason.
 """
 
 import time

@@ -1,7 +1,6 @@
 """Which batches of a partition belong to aborted transactions, for those who read committed.
 
-Who may call: whoever reads records. A plain value that is fed batch after batch. Kafka:
-`CompletedFetch`.
+A plain value that is fed batch after batch. Kafka: `CompletedFetch`.
 """
 
 from collections.abc import Iterable

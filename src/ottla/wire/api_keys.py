@@ -1,6 +1,6 @@
 """The keys of APIs, by name.
 
-Who may call: everyone. Invariant, kept by a test: these are the rows of `apis`. Kafka: `ApiKeys`.
+Invariant, kept by a test: these are the rows of `apis`. Kafka: `ApiKeys`.
 """
 
 from enum import IntEnum

@@ -1,9 +1,9 @@
 """Which APIs exist: key, name, versions. A table, so that knowing them loads no message module.
 
-Who may call: everyone (through `codec.APIS`). Invariant, kept by a test: every row says what the
-schema in `wire.messages` says. Keys and versions are those of Kafka 3.9 in ZooKeeper mode, and
-those of Kafka 4.4 for groups of the new protocols, which tools describe and brokers refuse;
-what a broker lists in its ApiVersions response is the broker's affair. Kafka: `ApiKeys`.
+Invariant, kept by a test: every row says what the schema in `wire.messages` says. Keys and versions
+are those of Kafka 3.9 in ZooKeeper mode, and those of Kafka 4.4 for groups of the new protocols,
+which tools describe and brokers refuse; what a broker lists in its ApiVersions response is the
+broker's affair. Kafka: `ApiKeys`.
 """
 
 import re

@@ -1,12 +1,11 @@
 """The header of a record batch of format v2: its layout, flags, checksum and the changes to it.
 
-Who may call: everyone who looks into a batch. Invariants: `LAYOUT` is the only place that knows the
-order and the widths of the fields; all positions and formats are made of it. A header has two
-forms: a plain tuple (`Header`, read by index), of which every append and every recovered batch
-makes one, and `BatchHeader`, which has names and costs an object more. Base offset, length and
-partition leader epoch lie outside the CRC. Nothing here copies a batch, except for its checksum,
-which the C function computes over `bytes` only. Kafka: `DefaultRecordBatch`, `RecordBatch`,
-`Records`.
+Invariants: `LAYOUT` is the only place that knows the order and the widths of the fields; all
+positions and formats are made of it. A header has two forms: a plain tuple (`Header`, read by
+index), of which every append and every recovered batch makes one, and `BatchHeader`, which has
+names and costs an object more. Base offset, length and partition leader epoch lie outside the CRC.
+Nothing here copies a batch, except for its checksum, which the C function computes over `bytes`
+only. Kafka: `DefaultRecordBatch`, `RecordBatch`, `Records`.
 """
 
 import ctypes

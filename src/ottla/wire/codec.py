@@ -1,10 +1,10 @@
 """The way into the wire: bodies of requests and responses to messages and back.
 
-Who may call: everyone above. A parse or write function is compiled at the first use of its
-(api, version, direction) and kept. What arrives is judged here: short bytes, counts beyond the
-bytes, bad UTF-8, nulls where none may be and anything after the message's end are WireError.
-Decoded `records` are slices of the given buffer, so whoever keeps one keeps the whole frame.
-Kafka: `ApiMessageType`, `AbstractRequest.parseRequest` and `MessageUtil`.
+A parse or write function is compiled at the first use of its (api, version, direction) and kept.
+What arrives is judged here: short bytes, counts beyond the bytes, bad UTF-8, nulls where none may
+be and anything after the message's end are WireError. Decoded `records` are slices of the given
+buffer, so whoever keeps one keeps the whole frame. Kafka: `ApiMessageType`,
+`AbstractRequest.parseRequest` and `MessageUtil`.
 """
 
 import struct

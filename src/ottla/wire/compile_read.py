@@ -1,12 +1,11 @@
 """Turns a message's layout into the source of a parse function for one version, and compiles it.
 
-Who may call: `codec`, at the first use of an (api, version, direction). The function takes a
-memoryview and a position, returns (object, position after it). Everything is inlined: one
-function per message version, runs of fixed-size fields unpacked by one `Struct`, records and
-nothing else left as memoryview slices. Array counts are checked against the bytes that are left
-before anything is allocated. Slices never raise, so a length beyond the end only moves the
-position past it: the caller must check `position <= len(buf)` once, at the end.
-Kafka: the `read` methods Kafka's message generator emits.
+The function takes a memoryview and a position, returns (object, position after it). Everything is
+inlined: one function per message version, runs of fixed-size fields unpacked by one `Struct`,
+records and nothing else left as memoryview slices. Array counts are checked against the bytes that
+are left before anything is allocated. Slices never raise, so a length beyond the end only moves the
+position past it: the caller must check `position <= len(buf)` once, at the end. Kafka: the `read`
+methods Kafka's message generator emits.
 """
 
 from collections.abc import Callable, Generator

@@ -1,11 +1,10 @@
 """Turns a message's layout into the source of a write function for one version, and compiles it.
 
-Who may call: `codec`, at the first use of an (api, version, direction). The function takes an
-object and a list, and appends the parts of its encoding: runs of fixed-size fields (with int
-arrays between them) are one `pack`, strings one cached bytes object, records the caller's own
-buffers. A value the version cannot carry is dropped where the schema allows it (`~`), otherwise
-WireError, as Kafka's UnsupportedVersionException.
-Kafka: the `write` methods Kafka's message generator emits.
+The function takes an object and a list, and appends the parts of its encoding: runs of fixed-size
+fields (with int arrays between them) are one `pack`, strings one cached bytes object, records the
+caller's own buffers. A value the version cannot carry is dropped where the schema allows it (`~`),
+otherwise WireError, as Kafka's UnsupportedVersionException. Kafka: the `write` methods Kafka's
+message generator emits.
 """
 
 from collections.abc import Callable, Generator

@@ -1,15 +1,14 @@
 """The four codecs of record batches, each with a cap on what comes out.
 
-Who may call: `records`, the log's validation, the console. Invariants: no call allocates more than
-`max_size` bytes for its output (plus one block), whatever the input claims; a larger output is
-RecordTooLargeError, a broken one InvalidRecordError. The latter does not mean that a disk is
-damaged: every replica stores the same bytes. Outputs above `LARGE_BYTES` are made without holding
-the interpreter's lock for long, so that a worker thread may make them. The decoders accept what
-Kafka's readers accept; `tests/oracle/test_batches.py` compares them. Written forms are those every
-client reads: snappy in xerial framing (Java insists on it), lz4 frames with independent blocks and
-a correct header checksum (Java refuses others in v2 batches). Kafka: `CompressionType`,
-`Lz4BlockInputStream`, Java's `GZIPInputStream`, snappy-java's `SnappyInputStream` and zstd-jni's
-`ZstdInputStream`.
+Invariants: no call allocates more than `max_size` bytes for its output (plus one block), whatever
+the input claims; a larger output is RecordTooLargeError, a broken one InvalidRecordError. The
+latter does not mean that a disk is damaged: every replica stores the same bytes. Outputs above
+`LARGE_BYTES` are made without holding the interpreter's lock for long, so that a worker thread may
+make them. The decoders accept what Kafka's readers accept; `tests/oracle/test_batches.py` compares
+them. Written forms are those every client reads: snappy in xerial framing (Java insists on it), lz4
+frames with independent blocks and a correct header checksum (Java refuses others in v2 batches).
+Kafka: `CompressionType`, `Lz4BlockInputStream`, Java's `GZIPInputStream`, snappy-java's
+`SnappyInputStream` and zstd-jni's `ZstdInputStream`.
 """
 
 import zlib

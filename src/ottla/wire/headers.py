@@ -1,10 +1,10 @@
 """What stands before a body: request and response headers, and the frame's size.
 
-Who may call: net, broker/router, admin. Invariants: which header version a message has follows
-from its key and version alone. A flexible request has header 2 (tagged fields after client_id,
-which stays a legacy string), ControlledShutdown 0 has header 0 (no client_id), all others 1.
-A flexible response has header 1, but ApiVersions always has 0, for clients that do not know
-our versions yet. Kafka: `RequestHeader`, `ResponseHeader` and `ApiMessageType`.
+Invariants: which header version a message has follows from its key and version alone. A flexible
+request has header 2 (tagged fields after client_id, which stays a legacy string),
+ControlledShutdown 0 has header 0 (no client_id), all others 1. A flexible response has header 1,
+but ApiVersions always has 0, for clients that do not know our versions yet. Kafka: `RequestHeader`,
+`ResponseHeader` and `ApiMessageType`.
 """
 
 import struct

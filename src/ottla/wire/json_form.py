@@ -1,8 +1,8 @@
 """JSON form: a message as dictionaries and lists, by the names of Kafka's schemas.
 
-Who may call: the request log. Invariants: the result has the keys and values that Kafka's own
-converters give for the version; secrets are never in it; it has at most so many elements, and no
-text beyond a bound. Of batches of records the size is shown. Kafka: `JsonConverterGenerator`.
+Invariants: the result has the keys and values that Kafka's own converters give for the version;
+secrets are never in it; it has at most so many elements, and no text beyond a bound. Of batches of
+records the size is shown. Kafka: `JsonConverterGenerator`.
 """
 
 import base64

@@ -1,10 +1,9 @@
 """Message sets: record formats 0 and 1, which brokers and clients before Kafka 0.11 wrote.
 
-Who may call: what reads a log. Logs of upgraded clusters hold them for as long as their topics
-keep records. They are served as they are, like Kafka 3.9 does; nothing writes them. Invariants: an
-entry is one message, or several in a compressed wrapper; it is taken for one only if its CRC-32 is
-right; its header here is that of a batch with one offset, the last one. Kafka: `LegacyRecord`,
-`AbstractLegacyRecordBatch`.
+Logs of upgraded clusters hold them for as long as their topics keep records. They are served as
+they are, like Kafka 3.9 does; nothing writes them. Invariants: an entry is one message, or several
+in a compressed wrapper; it is taken for one only if its CRC-32 is right; its header here is that of
+a batch with one offset, the last one. Kafka: `LegacyRecord`, `AbstractLegacyRecordBatch`.
 """
 
 import zlib

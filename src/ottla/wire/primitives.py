@@ -1,9 +1,8 @@
 """The small pieces compiled message code calls: varints, strings, skips, packed int arrays.
 
-Who may call: the compiled functions of `wire.compiler`, `headers` and `records`. Reading functions
-take a memoryview and a position and may raise IndexError or struct.error at the end of the bytes;
-`codec` turns those into WireError. The caches are bounded and hold encodings only.
-Kafka: `ByteUtils`.
+Reading functions take a memoryview and a position and may raise IndexError or struct.error at the
+end of the bytes; `codec` turns those into WireError. The caches are bounded and hold encodings
+only. Kafka: `ByteUtils`.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,10 +1,9 @@
 """Is every record of a batch well-formed? Found out without an object per record.
 
-Who may call: `records` (which offers `check_records` to the house). Pure functions over bytes,
-fully typed, fit for mypyc. Two ways to the same response, compared by a property test: a plain
-walk, and a columnar one for what producers mostly send, runs of records that are equally long.
-There the same byte of every record is looked at in one strided slice: ten C calls per run instead
-of thousands of byte operations. Kafka: `DefaultRecord.readFrom` and `LogValidator`.
+Pure functions over bytes, fully typed, fit for mypyc. Two ways to the same response, compared by a
+property test: a plain walk, and a columnar one for what producers mostly send, runs of records that
+are equally long. There the same byte of every record is looked at in one strided slice: ten C calls
+per run instead of thousands of byte operations. Kafka: `DefaultRecord.readFrom` and `LogValidator`.
 """
 
 from collections.abc import Callable

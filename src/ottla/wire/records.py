@@ -1,10 +1,9 @@
 """Record batches of format v2: parse, check, iterate, build, patch in place.
 
-Who may call: log, replication, coordinators, admin, the tests. Invariants: nothing here copies a
-batch but to decompress, to build, or to run the checksum over small ones; one object per batch,
-and objects per record only in `iter_records`, which the hot path never calls. Base offset and
-partition leader epoch lie outside the CRC, so a leader patches them without computing it again.
-Kafka: `DefaultRecordBatch`, `DefaultRecord`, `ControlRecordType` and
+Invariants: nothing here copies a batch but to decompress, to build, or to run the checksum over
+small ones; one object per batch, and objects per record only in `iter_records`, which the hot path
+never calls. Base offset and partition leader epoch lie outside the CRC, so a leader patches them
+without computing it again. Kafka: `DefaultRecordBatch`, `DefaultRecord`, `ControlRecordType` and
 `EndTransactionMarker`.
 """
 

@@ -1,8 +1,7 @@
 """The schema language: a message's layout as text, parsed and turned into classes.
 
-Who may call: the modules of `wire.messages` (through `load`), the compiler and the stubs. A schema
-is a list of structs, the message first; a line that starts in the first column begins a struct,
-indented lines continue it:
+A schema is a list of structs, the message first; a line that starts in the first column begins a
+struct, indented lines continue it:
 
     FetchRequest (key 1, versions 0-17, flexible 12+) =
         cluster_id:string@12+?#0=null~ replica_id:int32@0-14=-1 topics:[]FetchTopic

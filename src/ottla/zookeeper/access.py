@@ -1,6 +1,6 @@
 """Reads and writes with retries after a lost connection.
 
-Who may call: the parts of `store`. Invariants:
+Invariants:
 - A read is repeated after a lost connection, once the same session is connected again.
 - A write is repeated only where a lost reply can be distinguished from a lost request: it is read
   again (after a sync), and recognised by data and version.

@@ -1,7 +1,7 @@
 """The authorizer's znodes: paths, rules and change notifications, as the JVM writes them.
 
-Who may call: whoever serves or checks ACLs. Invariants: those of `znodes`. Kafka: `AclEntry`
-and the `ZkAclStore` and `ZkAclChangeStore` of Kafka's `ZkData`.
+Invariants: those of `znodes`. Kafka: `AclEntry` and the `ZkAclStore` and `ZkAclChangeStore` of
+Kafka's `ZkData`.
 """
 
 from collections.abc import Iterable

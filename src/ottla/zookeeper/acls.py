@@ -1,9 +1,9 @@
 """ACLs in ZooKeeper: read, changed by compare-and-set, and the notifications of changes.
 
-Who may call: the parts of `store`. Invariants: the ACLs of one pattern are one znode, written only
-at the version that was read; a change is notified after it was written; what cannot be read raises:
-an ACL that is passed over might be one that denies. Kafka: the ACL part of `KafkaZkClient`,
-`ZkAclStore` and `ZkAclChangeStore`.
+Invariants: the ACLs of one pattern are one znode, written only at the version that was read; a
+change is notified after it was written; what cannot be read raises: an ACL that is passed over
+might be one that denies. Kafka: the ACL part of `KafkaZkClient`, `ZkAclStore` and
+`ZkAclChangeStore`.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,8 +1,7 @@
 """ZooKeeper connect strings, and which paths are legal.
 
-Who may call: `session`, `store`, `memory`. Invariants: a bad connect string is a ConfigError that
-names the key; a path ZooKeeper would refuse never leaves us. ZooKeeper: `ConnectStringParser` and
-`PathUtils`.
+Invariants: a bad connect string is a ConfigError that names the key; a path ZooKeeper would refuse
+never leaves us. ZooKeeper: `ConnectStringParser` and `PathUtils`.
 """
 
 import re

@@ -1,10 +1,9 @@
 """A copy of a server's znodes for another server: from our files to a real ZooKeeper's, and back.
 
-Who may call: `ottla zookeeper copy`, `ottla up`. Invariants: the source is only read, by a server
-that has stopped; the target gets one snapshot of exactly the last state, with each znode's
-versions and zxids, under its name only once it is durable; a target that has znodes is refused.
-Sessions go along, so ephemeral znodes of a server that did not stop in order end as usual.
-ZooKeeper: `FileTxnSnapLog.restore`.
+Invariants: the source is only read, by a server that has stopped; the target gets one snapshot of
+exactly the last state, with each znode's versions and zxids, under its name only once it is
+durable; a target that has znodes is refused. Sessions go along, so ephemeral znodes of a server
+that did not stop in order end as usual. ZooKeeper: `FileTxnSnapLog.restore`.
 """
 
 from typing import NamedTuple

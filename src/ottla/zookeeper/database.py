@@ -1,13 +1,12 @@
 """The tree and the sessions of one server in ZooKeeper's files: opened, logged, snapshotted.
 
-Who may call: `memory`. Invariants: `durable` counts transactions that no crash can take back, in
-the order of `append`; one fsync is under way at a time, in a worker, and takes all that came
-meanwhile with the next one; whatever ends the flush task ends the server. What is opened is the
-newest whole snapshot and the log after it without a gap: a batch torn by a crash is cut off, for
-none of it was acknowledged; anything else that is damaged is refused, unless the operator accepts
-the loss. What was read of the newest log is written again before it is trusted. A real ZooKeeper
-3.8 or 3.9 opens the folder, and this opens its. ZooKeeper: `ZKDatabase`, `FileTxnSnapLog`,
-`SyncRequestProcessor`.
+Invariants: `durable` counts transactions that no crash can take back, in the order of `append`; one
+fsync is under way at a time, in a worker, and takes all that came meanwhile with the next one;
+whatever ends the flush task ends the server. What is opened is the newest whole snapshot and the
+log after it without a gap: a batch torn by a crash is cut off, for none of it was acknowledged;
+anything else that is damaged is refused, unless the operator accepts the loss. What was read of the
+newest log is written again before it is trusted. A real ZooKeeper 3.8 or 3.9 opens the folder, and
+this opens its. ZooKeeper: `ZKDatabase`, `FileTxnSnapLog`, `SyncRequestProcessor`.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """Eligible leader replicas, and whether brokers kept their logs, in znodes of our own.
 
-Who may call: `Store`. Invariants: all of it lies under `/ottla`, which JVM brokers do not look at;
-what is the controller's is written with the check of its epoch; a record that cannot be read is
-reported and counts as none (F41). Kafka has these facts in KRaft's `PartitionRecord` and
-`RegisterBrokerRecord` (KIP-966).
+Invariants: all of it lies under `/ottla`, which JVM brokers do not look at; what is the
+controller's is written with the check of its epoch; a record that cannot be read is reported and
+counts as none (F41). Kafka has these facts in KRaft's `PartitionRecord` and `RegisterBrokerRecord`
+(KIP-966).
 """
 
 import contextlib

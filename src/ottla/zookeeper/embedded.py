@@ -1,10 +1,9 @@
 """Starts and stops a ZooKeeper server, a real one or ours.
 
-Who may call: the front door (`ottla up`), tests. Invariants: it listens on 127.0.0.1 alone, has a
-bounded heap and no admin server, and `start_zookeeper` returns when a session connects; what
-is missing becomes one StartupError line with the remedy. Imports nothing heavy and no asyncio:
-the CLI calls it plainly. Java and the jars of a real one: `jars`. ZooKeeper: `ZooKeeperServerMain`
-and bin/zookeeper-server-start.sh.
+Invariants: it listens on 127.0.0.1 alone, has a bounded heap and no admin server, and
+`start_zookeeper` returns when a session connects; what is missing becomes one StartupError line
+with the remedy. Imports nothing heavy and no asyncio: the CLI calls it plainly. Java and the jars
+of a real one: `jars`. ZooKeeper: `ZooKeeperServerMain` and bin/zookeeper-server-start.sh.
 """
 
 import contextlib

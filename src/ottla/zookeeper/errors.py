@@ -1,7 +1,7 @@
 """ZooKeeper's errors, one class per code.
 
-Who may call: everyone above `model`. Invariants: `by_code` covers every code of ZooKeeper 3.8;
-an unknown one becomes a plain `ZooKeeperError` that names it. ZooKeeper: `KeeperException`.
+Invariants: `by_code` covers every code of ZooKeeper 3.8; an unknown one becomes a plain
+`ZooKeeperError` that names it. ZooKeeper: `KeeperException`.
 """
 
 from typing import ClassVar

@@ -1,10 +1,9 @@
 """ZooKeeper's four-letter words: what a server says of itself to whoever connects and writes one.
 
-Who may call: `memory`. Invariants: only words of the list are answered; none changes anything.
-What ZooKeeper's words would change (crst, srst, stmk), and what is of its JVM or an ensemble alone
-(gtmk, hash, lsnp), is not on the list. Keys come in ZooKeeper's order;
-`tests/contracts/test_zookeeper_words.py` has those that are missing, with the reasons. ZooKeeper:
-`org.apache.zookeeper.server.command`.
+Invariants: only words of the list are answered; none changes anything. What ZooKeeper's words would
+change (crst, srst, stmk), and what is of its JVM or an ensemble alone (gtmk, hash, lsnp), is not on
+the list. Keys come in ZooKeeper's order; `tests/contracts/test_zookeeper_words.py` has those that
+are missing, with the reasons. ZooKeeper: `org.apache.zookeeper.server.command`.
 """
 
 import os

@@ -1,10 +1,10 @@
 """Java and the jars of a real ZooKeeper server: where they are found, or how they come.
 
-Who may call: `embedded`, `ottla up`, Spark's jobs (Java), tests. Invariants: what is missing is
-one StartupError line with the remedy; what we fetch is announced first and used only if each jar
-has the SHA-256 that is written here, at each start; a fetch that fails leaves nothing. The jars
-come from the first of: OTTLA_ZOOKEEPER_JARS, ~/.cache/ottla/zookeeper, /usr/share/java, an
-installed pyspark, Maven (into ~/.cache/ottla/zookeeper).
+Invariants: what is missing is one StartupError line with the remedy; what we fetch is announced
+first and used only if each jar has the SHA-256 that is written here, at each start; a fetch that
+fails leaves nothing. The jars come from the first of: OTTLA_ZOOKEEPER_JARS,
+~/.cache/ottla/zookeeper, /usr/share/java, an installed pyspark, Maven (into
+~/.cache/ottla/zookeeper).
 """
 
 import hashlib

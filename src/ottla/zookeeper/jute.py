@@ -1,8 +1,7 @@
 """ZooKeeper's wire format (jute): records to bytes and back, for both ends of a connection.
 
-Who may call: this room: `session`, the server, its files. Invariants: all integers are big endian;
-a buffer of length -1 is null; every read is checked against the end of its frame.
-ZooKeeper: zookeeper.jute of ZooKeeper 3.8.
+Invariants: all integers are big endian; a buffer of length -1 is null; every read is checked
+against the end of its frame. ZooKeeper: zookeeper.jute of ZooKeeper 3.8.
 """
 
 import struct

@@ -1,9 +1,9 @@
 """The order in which the JVM's maps are written, so that our JSON has the same bytes.
 
-Who may call: `znodes`. Kafka builds its JSON from Scala and Java hash maps; which key comes
-first is decided by hashes and table sizes. Order carries no meaning, but equal bytes make
-znodes comparable across a mixed cluster. Kafka: scala.collection.{mutable,immutable}.HashMap
-(2.13) and java.util.concurrent.ConcurrentHashMap (under `Properties`).
+Kafka builds its JSON from Scala and Java hash maps; which key comes first is decided by hashes and
+table sizes. Order carries no meaning, but equal bytes make znodes comparable across a mixed
+cluster. Kafka: scala.collection.{mutable,immutable}.HashMap (2.13) and
+java.util.concurrent.ConcurrentHashMap (under `Properties`).
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -1,12 +1,11 @@
 """A ZooKeeper server for one machine: in memory, or kept in ZooKeeper's own files.
 
-Who may call: tests and the simulator (in memory), `ottla zookeeper run` (with a `Database`). Our
-own `Session`, kazoo and the Java client run unchanged on it, over any Network. Its faults are those
-of the real one: watches fire once, replies get lost with their connection, sessions expire with a
-reply in flight and outlive their connections, failed multis roll back and use up a zxid, too large
-frames end the connection. With a database nothing leaves the server before the transactions that
-it may depend on are durable, so no client sees what a crash could take back. In memory alone, what
-it acknowledged it keeps over `stop` and `start`. One server, never an ensemble. ZooKeeper:
+Our own `Session`, kazoo and the Java client run unchanged on it, over any Network. Its faults are
+those of the real one: watches fire once, replies get lost with their connection, sessions expire
+with a reply in flight and outlive their connections, failed multis roll back and use up a zxid, too
+large frames end the connection. With a database nothing leaves the server before the transactions
+that it may depend on are durable, so no client sees what a crash could take back. In memory alone,
+what it acknowledged it keeps over `stop` and `start`. One server, never an ensemble. ZooKeeper:
 `ZooKeeperServer`, `SessionTrackerImpl`.
 """
 

@@ -1,9 +1,9 @@
 """The tree of our ZooKeeper server: znodes, versions and zxids, changed by transactions.
 
-Who may call: `memory`, and what keeps it in files. Invariants: plain values, no clock, no wire; a
-transaction that fails leaves nothing but its zxid (as in ZooKeeper, where the failure is a
-transaction too); a number given to a sequence znode is the count of its parent's creations; a znode
-comes after its parent in `nodes`. ZooKeeper: `DataTree` and `PrepRequestProcessor`.
+Invariants: plain values, no clock, no wire; a transaction that fails leaves nothing but its zxid
+(as in ZooKeeper, where the failure is a transaction too); a number given to a sequence znode is the
+count of its parent's creations; a znode comes after its parent in `nodes`. ZooKeeper: `DataTree`
+and `PrepRequestProcessor`.
 """
 
 import struct

@@ -1,8 +1,7 @@
 """The operations of a multi, and how their results come back; many reads as one request.
 
-Who may call: everyone who writes to ZooKeeper. Invariants: a multi is all or nothing; the first
-failing operation is named, the others only say "not done". Of a multiRead each read has a result of
-its own. ZooKeeper: `Op` and `OpResult`.
+Invariants: a multi is all or nothing; the first failing operation is named, the others only say
+"not done". Of a multiRead each read has a result of its own. ZooKeeper: `Op` and `OpResult`.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,9 +1,9 @@
 """Registration: the cluster's id, brokers and the controller's election.
 
-Who may call: `store`. Invariants: a broker's epoch is the czxid of its znode; an ephemeral znode
-is only believed to be ours if its owner is our session, and only deleted if its owner is a former
-session of ours (R16); the election raises the epoch in the multi that creates /controller.
-Kafka: the `registerBroker`, `CheckedEphemeral` and `registerController…` of `KafkaZkClient`.
+Invariants: a broker's epoch is the czxid of its znode; an ephemeral znode is only believed to be
+ours if its owner is our session, and only deleted if its owner is a former session of ours (R16);
+the election raises the epoch in the multi that creates /controller. Kafka: the `registerBroker`,
+`CheckedEphemeral` and `registerController…` of `KafkaZkClient`.
 """
 
 import asyncio

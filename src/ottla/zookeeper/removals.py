@@ -1,12 +1,11 @@
 """Removals: the registration of a broker whose process is gone, deleted before its session ends.
 
-Who may call: the parts of `store`. Invariants: one multi checks the version of /controller_epoch,
-replaces the broker's statement at the version that was read with the reason, and deletes the
-registration (and /controller, where the controller itself is gone); every registration of a broker
-of ours sets its statement, so one that was made meanwhile fails the multi. A JVM broker has no
-statement: of its registration only epoch and version, read just before, are checked. It may change
-its listeners while it runs, in the same znode: the endpoints there must be those that were probed.
-Kafka has no counterpart (adr/0018).
+Invariants: one multi checks the version of /controller_epoch, replaces the broker's statement at
+the version that was read with the reason, and deletes the registration (and /controller, where the
+controller itself is gone); every registration of a broker of ours sets its statement, so one that
+was made meanwhile fails the multi. A JVM broker has no statement: of its registration only epoch
+and version, read just before, are checked. It may change its listeners while it runs, in the same
+znode: the endpoints there must be those that were probed. Kafka has no counterpart (adr/0018).
 """
 
 from typing import NamedTuple

@@ -1,8 +1,8 @@
 """Security of a session: who it says it is, and whom it gives the znodes that it creates.
 
-Who may call: who opens sessions; `session`. Invariants: a password is in no text; with `set_acl`
-each znode is created with the ACL that Kafka gives it. Kafka: `ZkData.defaultAcls`,
-`ZkData.SensitiveRootPaths`; ZooKeeper: `ZooKeeperSaslClient`.
+Invariants: a password is in no text; with `set_acl` each znode is created with the ACL that Kafka
+gives it. Kafka: `ZkData.defaultAcls`, `ZkData.SensitiveRootPaths`; ZooKeeper:
+`ZooKeeperSaslClient`.
 """
 
 import secrets
@@ -35,7 +35,7 @@ class ZooKeeperSecurity:
         """Return a new SASL exchange, None where the session does not authenticate."""
         if not self.user:
             return None
-        from ottla.security.sasl.digest_md5 import (  # noqa: PLC0415 - for few brokers
+        from ottla.security.sasl.digest_md5 import (  # for few brokers
             NONCE_BYTES,
             DigestMd5Client,
         )

@@ -1,8 +1,7 @@
 """SASL to ZooKeeper and the ACLs of znodes: Kafka's settings and system properties.
 
-Who may call: who opens sessions. Invariant: what is half made does
-not start, with one line that names the key (F40): znodes that were to be closed are never open.
-Kafka: `KafkaServer.initZkClient`, `JaasUtils.isZkSaslEnabled`.
+Invariant: what is half made does not start, with one line that names the key (F40): znodes that
+were to be closed are never open. Kafka: `KafkaServer.initZkClient`, `JaasUtils.isZkSaslEnabled`.
 """
 
 from collections.abc import Callable
@@ -32,7 +31,7 @@ def zookeeper_security(
             "ZooKeeper. Remove one of them"
         )
     if file:
-        from ottla.security.sasl.jaas_file import client_of  # noqa: PLC0415 - for few brokers
+        from ottla.security.sasl.jaas_file import client_of  # for few brokers
 
         user, password = client_of(f"{JAAS_FILE}={file}", _text(file, read_bytes),
                                    config.text(SECTION))  # fmt: skip

@@ -1,8 +1,8 @@
 """SASL at our server: who may say who they are, and whether everybody has to.
 
-Who may call: `memory`, and who makes a server. Invariants: a connection authenticates once; without
-users no one can; where it is required nothing else is done before. ZooKeeper:
-`SaslServerCallbackHandler`, `AuthenticationHelper` (`zookeeper.sessionRequireClientSASLAuth`).
+Invariants: a connection authenticates once; without users no one can; where it is required nothing
+else is done before. ZooKeeper: `SaslServerCallbackHandler`, `AuthenticationHelper`
+(`zookeeper.sessionRequireClientSASLAuth`).
 """
 
 import logging

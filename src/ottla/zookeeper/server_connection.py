@@ -1,9 +1,9 @@
 """One client's connection to our server: frames in, replies and notifications out, in order.
 
-Who may call: `memory`. Invariants: what a connection is sent waits, in its order, until the
-transactions before it are durable (`emit`); requests are done in their order, in turns with those
-of others; a client that does not read is not read from, and is closed once too much waits for it.
-ZooKeeper: `NIOServerCnxn`.
+Invariants: what a connection is sent waits, in its order, until the transactions before it are
+durable (`emit`); requests are done in their order, in turns with those of others; a client that
+does not read is not read from, and is closed once too much waits for it. ZooKeeper:
+`NIOServerCnxn`.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """A server's requests: decoded, and those that only read carried out.
 
-Who may call: `memory`. Invariants: a request is decoded whole before it changes anything; a read
-leaves its watch only where ZooKeeper would. ZooKeeper: `PrepRequestProcessor`,
-`FinalRequestProcessor`.
+Invariants: a request is decoded whole before it changes anything; a read leaves its watch only
+where ZooKeeper would. ZooKeeper: `PrepRequestProcessor`, `FinalRequestProcessor`.
 """
 
 import struct

@@ -1,8 +1,8 @@
 """Whose requests a server carries out next: each connection has short slices of the loop's time.
 
-Who may call: `memory`, `server_connection`. Invariants: requests take `TURN_S` of one round of the
-loop at most, plus the request in hand; a connection that sent more than a slice's worth comes after
-those that did not. ZooKeeper: a thread per core (`CommitProcessor`'s workers) does this there.
+Invariants: requests take `TURN_S` of one round of the loop at most, plus the request in hand; a
+connection that sent more than a slice's worth comes after those that did not. ZooKeeper: a thread
+per core (`CommitProcessor`'s workers) does this there.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """The watches that connections have on a server's znodes, and who hears of an event.
 
-Who may call: `memory`. Invariants: a standard watch fires once; a persistent one stays, a recursive
-one hears of everything below its path but of changed children; a connection hears of a deletion
-once; an event is for those who may read the znode; a connection's watches go with it. ZooKeeper:
-`WatchManager`, and the two of them in `DataTree`.
+Invariants: a standard watch fires once; a persistent one stays, a recursive one hears of everything
+below its path but of changed children; a connection hears of a deletion once; an event is for those
+who may read the znode; a connection's watches go with it. ZooKeeper: `WatchManager`, and the two of
+them in `DataTree`.
 """
 
 import sys

@@ -1,9 +1,9 @@
 """Settings of entities, notifications, features and producer ids.
 
-Who may call: `store`. Invariants: a setting is only written while the same controller stands
-(check on /controller, so that no migration is under way); notifications carry no facts, only
-where to read; the producer id block and the features are written by compare-and-swap.
-Kafka: the config, notification and feature parts of `KafkaZkClient`.
+Invariants: a setting is only written while the same controller stands (check on /controller, so
+that no migration is under way); notifications carry no facts, only where to read; the producer id
+block and the features are written by compare-and-swap. Kafka: the config, notification and feature
+parts of `KafkaZkClient`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

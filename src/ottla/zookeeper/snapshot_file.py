@@ -1,9 +1,9 @@
 """ZooKeeper's snapshots, `version-2/snapshot.<zxid>`: sessions, ACLs and all znodes at one zxid.
 
-Who may call: `database`. Invariants: a snapshot of ours is exactly the tree at its zxid, though it
-is written in slices while the tree goes on changing: a znode's state is kept before its first
-change. It appears under its name only once it is durable. A snapshot of ZooKeeper may hold later
-changes, too; its log repeats them. ZooKeeper: `FileSnap`, `SerializeUtils`, `DataTree.serialize`.
+Invariants: a snapshot of ours is exactly the tree at its zxid, though it is written in slices while
+the tree goes on changing: a znode's state is kept before its first change. It appears under its
+name only once it is durable. A snapshot of ZooKeeper may hold later changes, too; its log repeats
+them. ZooKeeper: `FileSnap`, `SerializeUtils`, `DataTree.serialize`.
 """
 
 import struct

@@ -1,10 +1,10 @@
 """Statements: what a broker of ours states beside its registration, and who removed that.
 
-Who may call: the parts of `store`. Invariants: `/ottla/brokers/ID` is written in the multi that
-registers the broker, so that its mzxid is the broker epoch; a statement with another mzxid says
-nothing of the present registration. JVM brokers do not look below `/ottla`, and have none. Whoever
-removes a registration writes its reason here, in the same multi. The life that registered last
-stays named when the registration is gone. Kafka has no counterpart (adr/0007, adr/0018, adr/0025).
+Invariants: `/ottla/brokers/ID` is written in the multi that registers the broker, so that its mzxid
+is the broker epoch; a statement with another mzxid says nothing of the present registration. JVM
+brokers do not look below `/ottla`, and have none. Whoever removes a registration writes its reason
+here, in the same multi. The life that registered last stays named when the registration is gone.
+Kafka has no counterpart (adr/0007, adr/0018, adr/0025).
 """
 
 from typing import Annotated, NamedTuple

@@ -1,8 +1,8 @@
 """The store: Kafka's cluster state in ZooKeeper, typed and fenced, through one session.
 
-Who may call: the broker, the controller, tests. Invariants: one store per session generation;
-when the session is dead every method raises SessionExpiredError and a new store is made on a
-new session; the retry rules are those of `access`. Kafka: `KafkaZkClient`.
+Invariants: one store per session generation; when the session is dead every method raises
+SessionExpiredError and a new store is made on a new session; the retry rules are those of `access`.
+Kafka: `KafkaZkClient`.
 """
 
 from ottla.model.ports import World

@@ -1,8 +1,7 @@
 """TLS to ZooKeeper: Kafka's `zookeeper.ssl.*` settings.
 
-Who may call: who opens sessions. Invariant: with `zookeeper.ssl.client.enable=true` nothing is
-ever said to ZooKeeper in the clear, and its certificate and host name are checked. ZooKeeper:
-`ClientX509Util`; Kafka: KIP-515.
+Invariant: with `zookeeper.ssl.client.enable=true` nothing is ever said to ZooKeeper in the clear,
+and its certificate and host name are checked. ZooKeeper: `ClientX509Util`; Kafka: KIP-515.
 """
 
 from collections.abc import Callable
@@ -36,9 +35,9 @@ def zookeeper_tls(config: BrokerConfig, read_bytes: Callable[[str], bytes]) -> "
     """Return the TLS of sessions, None: in the clear. ConfigError."""
     if not config.flag(ENABLE):
         return None
-    from ottla.security.client import ClientTls  # noqa: PLC0415 - lazy
-    from ottla.security.tls import TlsEndpoint  # noqa: PLC0415 - lazy
-    from ottla.security.tls_settings import tls_settings  # noqa: PLC0415 - lazy
+    from ottla.security.client import ClientTls
+    from ottla.security.tls import TlsEndpoint
+    from ottla.security.tls_settings import tls_settings
 
     for key in CHECKS:
         if config.flag(key):

@@ -1,8 +1,8 @@
 """Delegation tokens in ZooKeeper: their znodes and the notifications of their changes.
 
-Who may call: `Store`. Invariants: a token's secret is not in its znode; one that cannot be read is
-reported and counts as none (F41). Kafka: `DelegationTokenInfoZNode`,
-`DelegationTokenChangeNotificationSequenceZNode` and `DelegationTokenManagerZk`.
+Invariants: a token's secret is not in its znode; one that cannot be read is reported and counts as
+none (F41). Kafka: `DelegationTokenInfoZNode`, `DelegationTokenChangeNotificationSequenceZNode` and
+`DelegationTokenManagerZk`.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,11 +1,10 @@
 """Topic ids: what the controller remembers of each topic's id, beside the topic's own znode.
 
-Who may call: `Store`. A tool from before Kafka 2.8 writes `/brokers/topics/T` without the id
-(KAFKA-14190); Kafka's next controller gives the topic another id, and every replica is refused.
-Here `/ottla/topic_ids/T` has it still. Invariants: a note names the life of the znode that it is
-about (its czxid), so that a topic that was deleted and created again is another one; only a
-controller writes notes, with the check of its epoch; one that cannot be read counts as none (F41).
-Kafka has no counterpart.
+A tool from before Kafka 2.8 writes `/brokers/topics/T` without the id (KAFKA-14190); Kafka's next
+controller gives the topic another id, and every replica is refused. Here `/ottla/topic_ids/T` has
+it still. Invariants: a note names the life of the znode that it is about (its czxid), so that a
+topic that was deleted and created again is another one; only a controller writes notes, with the
+check of its epoch; one that cannot be read counts as none (F41). Kafka has no counterpart.
 """
 
 from collections.abc import Mapping, Sequence

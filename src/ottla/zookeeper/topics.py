@@ -1,8 +1,8 @@
 """Topics, partition states, and the requests to the controller in /admin.
 
-Who may call: `store`. Invariants: a partition's epoch is the version of its state znode and every
-update is a compare-and-swap on it (R6); controller writes are fenced (R10); a malformed znode is
-reported and read as absent, never a crash (F41). Kafka: the topic part of `KafkaZkClient`.
+Invariants: a partition's epoch is the version of its state znode and every update is a
+compare-and-swap on it (R6); controller writes are fenced (R10); a malformed znode is reported and
+read as absent, never a crash (F41). Kafka: the topic part of `KafkaZkClient`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,9 +1,8 @@
 """Transactions as ZooKeeper logs them: made from what the tree did, and done again from a log.
 
-Who may call: the server, `database`. Invariants: plain values; doing a transaction again is
-tolerant, as in ZooKeeper, because its snapshots may hold later changes already; what is unknown is
-refused, never skipped. ZooKeeper: `SerializeUtils`, `DataTree.processTxn`, the module
-`org.apache.zookeeper.txn` of zookeeper.jute.
+Invariants: plain values; doing a transaction again is tolerant, as in ZooKeeper, because its
+snapshots may hold later changes already; what is unknown is refused, never skipped. ZooKeeper:
+`SerializeUtils`, `DataTree.processTxn`, the module `org.apache.zookeeper.txn` of zookeeper.jute.
 """
 
 import struct

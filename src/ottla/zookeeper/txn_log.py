@@ -1,14 +1,14 @@
 """ZooKeeper's transaction log, `version-2/log.<zxid>`: written in batches, read with suspicion.
 
-Who may call: `database`. A file is a header, then for each transaction its Adler-32 (8 bytes), its
-length (4), the transaction (`transactions`) and a `B`; zeros follow, taken in advance. It appears
-under its name once its header is durable: a ZooKeeper refuses one without. One fsync is under way
-at a time, and nothing is written meanwhile: so whatever a power loss can tear is in one batch. A
-ZooKeeper takes a transaction without its `B` for the end, but refuses a wrong checksum: one longer
-than a page, of which a power loss may keep both ends alone, gets its `B` in a second fsync. Each
-transaction of ours ends in four bytes more, which ZooKeeper does not read: how far into its batch
-it begins. By them a torn batch (cut off) can be distinguished from damage to what was acknowledged
-(refused). ZooKeeper: `FileTxnLog`, `FilePadding`, `SyncRequestProcessor`.
+A file is a header, then for each transaction its Adler-32 (8 bytes), its length (4), the
+transaction (`transactions`) and a `B`; zeros follow, taken in advance. It appears under its name
+once its header is durable: a ZooKeeper refuses one without. One fsync is under way at a time, and
+nothing is written meanwhile: so whatever a power loss can tear is in one batch. A ZooKeeper takes a
+transaction without its `B` for the end, but refuses a wrong checksum: one longer than a page, of
+which a power loss may keep both ends alone, gets its `B` in a second fsync. Each transaction of
+ours ends in four bytes more, which ZooKeeper does not read: how far into its batch it begins. By
+them a torn batch (cut off) can be distinguished from damage to what was acknowledged (refused).
+ZooKeeper: `FileTxnLog`, `FilePadding`, `SyncRequestProcessor`.
 """
 
 import struct

@@ -1,8 +1,7 @@
 """The one-shot watches that a session has on the server, and the callbacks of each.
 
-Who may call: `session`. Invariants: a watch is kept only once the server confirmed the read that
-left it; an event removes its watches; the tables are dropped with the session. Kafka:
-`ZKWatchManager`.
+Invariants: a watch is kept only once the server confirmed the read that left it; an event removes
+its watches; the tables are dropped with the session. Kafka: `ZKWatchManager`.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,8 @@
 """Who may do what with a znode: ACLs in ZooKeeper's encoding, checked and expanded.
 
-Who may call: the server and its tree. Invariants: plain values, no clock, no socket; schemes are
-`world`, `ip`, `digest`, `sasl`, and `auth` in what clients send; there is no super user.
-ZooKeeper: `PrepRequestProcessor.fixupACL`, `ZooKeeperServer.checkACL`,
-`DigestAuthenticationProvider`.
+Invariants: plain values, no clock, no socket; schemes are `world`, `ip`, `digest`, `sasl`, and
+`auth` in what clients send; there is no super user. ZooKeeper: `PrepRequestProcessor.fixupACL`,
+`ZooKeeperServer.checkACL`, `DigestAuthenticationProvider`.
 """
 
 import base64

@@ -1,9 +1,8 @@
 """Kafka's znodes: every path, and its JSON to typed values and back.
 
-Who may call: `store`, the controller's readers, tests. Invariants: what we write has the bytes
-the JVM 3.9 writes (key order included, `jvm_order`); older versions are read, unknown keys are
-ignored; anything else raises MalformedZnodeError naming path and reason, so that one bad znode
-never takes more than itself down (fault F41). Kafka: `ZkData`.
+Invariants: what we write has the bytes the JVM 3.9 writes (key order included, `jvm_order`); older
+versions are read, unknown keys are ignored; anything else raises MalformedZnodeError naming path
+and reason, so that one bad znode never takes more than itself down (fault F41). Kafka: `ZkData`.
 """
 
 import contextlib
@@ -124,7 +123,7 @@ def sanitize(name: str) -> str:
 def desanitize(name: str) -> str:
     if "%" not in name:
         return name
-    from urllib.parse import unquote  # noqa: PLC0415 - with `ipaddress` 0.6 MB, for few names
+    from urllib.parse import unquote  # with `ipaddress` 0.6 MB, for few names
 
     return unquote(name)
 

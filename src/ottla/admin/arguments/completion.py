@@ -1,7 +1,7 @@
 """What a shell may put where the cursor is: commands, options, values, names of the cluster.
 
-Who may call: `admin.cli`, the command `completion`. Pure: names of topics and the like come from
-whoever calls. Invariant: never raises; where nothing is known, nothing is offered.
+Pure: names of topics and the like come from whoever calls. Invariant: never raises; where nothing
+is known, nothing is offered.
 """
 
 import re

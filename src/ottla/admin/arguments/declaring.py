@@ -1,7 +1,4 @@
-"""What a command's signature says of its parameters.
-
-Who may call: this package; the command modules through it.
-"""
+"""What a command's signature says of its parameters."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

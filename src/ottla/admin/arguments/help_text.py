@@ -1,6 +1,6 @@
 """The help of commands, as wide as the terminal and never wider than 100 columns.
 
-Who may call: `admin.cli`, `manual`. Pure text but for the terminal's width.
+Pure text but for the terminal's width.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Man pages, built from the help: one for `ottla`, one for each group and each command.
 
-Who may call: the command `man`. Pure text (roff, man macros).
+Pure text (roff, man macros).
 """
 
 from collections.abc import Iterator, Sequence

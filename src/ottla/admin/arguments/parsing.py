@@ -1,7 +1,7 @@
 """From words on a command line to the arguments of a function.
 
-Who may call: this package. Pure but for `Path`. Invariants: every wrong word is a `UsageError`
-that names it, the reason and, where there is one, what was probably meant.
+Pure but for `Path`. Invariants: every wrong word is a `UsageError` that names it, the reason and,
+where there is one, what was probably meant.
 """
 
 import re
@@ -59,7 +59,7 @@ def parse(parameters: Sequence[Parameter], words: Sequence[str]) -> Parsed:
         elif name in options:
             _option(options[name], name, value if equals else None, left, found)
         else:
-            from ottla.admin.arguments.spellings import instead_of_option  # noqa: PLC0415 - lazy
+            from ottla.admin.arguments.spellings import instead_of_option
 
             instead = instead_of_option(name, [*options, *common], parameters)
             raise UsageError(f"there is no option {name}{instead}")

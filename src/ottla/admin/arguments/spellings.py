@@ -1,6 +1,6 @@
 """What other tools call it: commands and options of Kafka's tools, rpk and kcat, and ours for them.
 
-Who may call: this package, for what was typed wrong. Pure data and look-ups; imported only then.
+Pure data and look-ups; imported only then.
 """
 
 from collections.abc import Collection, Sequence

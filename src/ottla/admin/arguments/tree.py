@@ -1,7 +1,4 @@
-"""Commands and groups of commands by their names; nothing of them is imported before it is run.
-
-Who may call: `admin.cli`, `admin.command_table`, `__main__`.
-"""
+"""Commands and groups of commands by their names; nothing of them is imported before it is run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -54,7 +51,7 @@ def find(root: Group, words: Sequence[str]) -> tuple[list[str], Node, list[str]]
     while isinstance(node, Group) and left and not left[0].startswith("-"):
         name = left.pop(0)
         if name not in node.children:
-            from ottla.admin.arguments.spellings import instead_of_command  # noqa: PLC0415 - lazy
+            from ottla.admin.arguments.spellings import instead_of_command
 
             instead = instead_of_command(path, name, node.children)
             raise UsageError(f"there is no command {' '.join([*path, name])}{instead}")

@@ -1,7 +1,7 @@
 """`ottla acls`: who may do what, listed, changed, and explained.
 
-Who may call: the command line. Invariants: what is removed is shown and asked about first; nothing
-is changed by --dry-run; `check` decides by the same rules as a broker.
+Invariants: what is removed is shown and asked about first; nothing is changed by --dry-run; `check`
+decides by the same rules as a broker.
 """
 
 from collections.abc import Sequence
@@ -51,8 +51,8 @@ class Named(NamedTuple):
 
     def one(self) -> tuple[int, str]:
         """Return type and name of the resource; UsageError unless one was named."""
-        from ottla.admin.operations.acls import resource_of  # noqa: PLC0415 - lazy
-        from ottla.security import acls  # noqa: PLC0415 - lazy
+        from ottla.admin.operations.acls import resource_of
+        from ottla.security import acls
 
         kinds = (acls.TOPIC, acls.GROUP, acls.TRANSACTIONAL_ID, acls.DELEGATION_TOKEN, acls.USER)
         try:
@@ -69,7 +69,7 @@ class Named(NamedTuple):
 
 
 def _principal(text: str) -> Any:
-    from ottla.security.acls import parse_principal  # noqa: PLC0415 - lazy
+    from ottla.security.acls import parse_principal
 
     found = parse_principal(text)
     if found is None:
@@ -78,7 +78,7 @@ def _principal(text: str) -> Any:
 
 
 def _print(output: Format, acls: Sequence[Any], **more: Any) -> None:
-    from ottla.admin.operations.acls import described  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.acls import described
 
     rows = [described(acl) for acl in acls]
     if structured(output):
@@ -111,8 +111,8 @@ def list_command(
 
     Example: ottla acls list --topic orders
     """
-    from ottla.admin.operations import acls  # noqa: PLC0415 - lazy
-    from ottla.security.acls import ANY, MATCH, AclFilter  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import acls
+    from ottla.security.acls import ANY, MATCH, AclFilter
 
     named = Named(topic, group, transactional_id, delegation_token, user, cluster)
     wanted = named.narrowed(AclFilter(principal=principal), ANY if exact else MATCH)
@@ -146,8 +146,8 @@ def add(
 
     Example: ottla acls add User:app --operation Read --topic orders
     """
-    from ottla.admin.operations import acls  # noqa: PLC0415 - lazy
-    from ottla.security.acls import (  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import acls
+    from ottla.security.acls import (
         ALLOW,
         DENY,
         LITERAL,
@@ -203,8 +203,8 @@ def remove(
 
     Example: ottla acls remove --principal User:app --topic orders --yes
     """
-    from ottla.admin.operations import acls  # noqa: PLC0415 - lazy
-    from ottla.security.acls import LITERAL, PREFIXED, AclFilter  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import acls
+    from ottla.security.acls import LITERAL, PREFIXED, AclFilter
 
     named = Named(topic, group, transactional_id, delegation_token, user, cluster)
     wanted = named.narrowed(
@@ -259,10 +259,10 @@ def check(
 
     Example: ottla acls check User:app Read --topic orders --host 10.0.0.7
     """
-    from ottla.admin.operations import acls  # noqa: PLC0415 - lazy
-    from ottla.security.acls import OPERATIONS, Acl, AclFilter, Pattern  # noqa: PLC0415 - lazy
-    from ottla.security.authorizer import AclAuthorizer  # noqa: PLC0415 - lazy
-    from ottla.security.nearest_acl import allowing, nearest  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import acls
+    from ottla.security.acls import OPERATIONS, Acl, AclFilter, Pattern
+    from ottla.security.authorizer import AclAuthorizer
+    from ottla.security.nearest_acl import allowing, nearest
 
     named = Named(topic, group, transactional_id, delegation_token, user, cluster)
     kind, name = named.one()

@@ -1,8 +1,8 @@
 """`ottla broker`: stop, start, restart, kill, pause, resume, cut, drain and remove single brokers.
 
-Who may call: `cli`. Invariants: a broker is named by its id; what cannot be done for one of the
-named brokers is said before anything is done, where that can be known; `drain` and `shutdown` work
-with any Kafka by --bootstrap-server, the others with the cluster that `ottla up` started in --dir.
+Invariants: a broker is named by its id; what cannot be done for one of the named brokers is said
+before anything is done, where that can be known; `drain` and `shutdown` work with any Kafka by
+--bootstrap-server, the others with the cluster that `ottla up` started in --dir.
 """
 
 import signal
@@ -37,7 +37,7 @@ def stop(
 
     Example: ottla broker stop 1
     """
-    from ottla.admin.local import brokers  # noqa: PLC0415 - lazy
+    from ottla.admin.local import brokers
 
     brokers.stop(cluster_folder(directory), ids, timeout, say)
     _print_done(output, ids, "stopped")
@@ -48,7 +48,7 @@ def start(ids: Ids, directory: Dir = None, output: Output = Format.table) -> Non
 
     Example: ottla broker start 1
     """
-    from ottla.admin.local import brokers  # noqa: PLC0415 - lazy
+    from ottla.admin.local import brokers
 
     brokers.start(cluster_folder(directory), ids, say)
     _print_done(output, ids, "started")
@@ -71,7 +71,7 @@ def restart(
     come first, the controller last.
     Example: ottla broker restart --all
     """
-    from ottla.admin.local import brokers  # noqa: PLC0415 - lazy
+    from ottla.admin.local import brokers
 
     if bool(ids) == every:
         raise UsageError("name brokers by their ids, or all of them by --all")
@@ -146,7 +146,7 @@ def cut(
 
     Example: ottla broker cut 1 --from zookeeper
     """
-    from ottla.admin.local import faults  # noqa: PLC0415 - lazy
+    from ottla.admin.local import faults
 
     faults.cut(cluster_folder(directory), broker, from_, say)
     say(f"`ottla broker heal` ends it; it ends by itself after {faults.LASTS_S / 60:g} min")
@@ -158,14 +158,14 @@ def heal(directory: Dir = None, output: Output = Format.table) -> None:
 
     Example: ottla broker heal
     """
-    from ottla.admin.local import faults  # noqa: PLC0415 - lazy
+    from ottla.admin.local import faults
 
     healed = faults.heal(cluster_folder(directory), say)
     _print_done(output, healed, "healed")
 
 
 def _signal(directory: Any, ids: list[int], number: int) -> None:
-    from ottla.admin.local import brokers  # noqa: PLC0415 - lazy
+    from ottla.admin.local import brokers
 
     brokers.send_signal(cluster_folder(directory), ids, number, say)
 
@@ -194,9 +194,9 @@ def drain(
 
     New topics may still be placed on it until it is removed. Example: ottla broker drain 3
     """
-    from ottla.admin.move_progress import MoveProgress  # noqa: PLC0415 - lazy
-    from ottla.admin.operations import drain as operation  # noqa: PLC0415 - lazy
-    from ottla.admin.operations import plans  # noqa: PLC0415 - lazy
+    from ottla.admin.move_progress import MoveProgress
+    from ottla.admin.operations import drain as operation
+    from ottla.admin.operations import plans
 
     if dry_run:
         _, proposed = ask(
@@ -242,7 +242,7 @@ def shutdown(
     has been restarted. `ottla broker stop` also stops the process of a broker of --dir.
     Example: ottla broker shutdown 2 -b host:9092
     """
-    from ottla.admin.operations import controlled_shutdown  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import controlled_shutdown
 
     remaining = ask(
         directory,
@@ -282,7 +282,7 @@ def remove(
 
     Example: ottla broker remove 3 --yes
     """
-    from ottla.admin.local import brokers  # noqa: PLC0415 - lazy
+    from ottla.admin.local import brokers
 
     folder = cluster_folder(directory)
     folder.existing().broker(broker)

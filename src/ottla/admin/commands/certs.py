@@ -1,6 +1,6 @@
 """Commands for certificates: `certs init`, `issue`, `list` and `rotate`.
 
-Who may call: `cli`. Invariant: no private key is ever printed.
+Invariant: no private key is ever printed.
 """
 
 from pathlib import Path
@@ -31,7 +31,7 @@ Days = Annotated[int, Option(help="How long it is valid", min=1, max=36500)]
 
 
 def _folder(folder: Path | None, directory: Path | None) -> "CertificateFolder":
-    from ottla.admin.local.certificates import CertificateFolder  # noqa: PLC0415 - lazy
+    from ottla.admin.local.certificates import CertificateFolder
 
     return CertificateFolder(folder or cluster_folder(directory).certificates_dir)
 

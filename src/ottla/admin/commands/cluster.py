@@ -1,7 +1,6 @@
 """Commands for the cluster on this machine: `up`, `down`, `status`, `demo`.
 
-Who may call: `cli`. Invariants: `status` works with any Kafka by --bootstrap-server; exit code 1
-when something is down.
+Invariants: `status` works with any Kafka by --bootstrap-server; exit code 1 when something is down.
 """
 
 import contextlib
@@ -81,7 +80,7 @@ def up(
 
     Example: ottla up -n 3 --set min.insync.replicas=2
     """
-    from ottla.admin.local import cluster as local_cluster  # noqa: PLC0415 - lazy
+    from ottla.admin.local import cluster as local_cluster
 
     folder = cluster_folder(directory)
     try:
@@ -103,8 +102,8 @@ def up(
 
 
 def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
-    from ottla.admin.local import cluster as local_cluster  # noqa: PLC0415 - lazy
-    from ottla.admin.local.foreground import stay  # noqa: PLC0415 - lazy
+    from ottla.admin.local import cluster as local_cluster
+    from ottla.admin.local.foreground import stay
 
     cluster, started = local_cluster.up(folder, wanted, say)
     if structured(output):
@@ -133,7 +132,7 @@ def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
     if pages:
         lines = (*lines, f"metrics={','.join(pages)}")
     if cluster.secure and started:
-        from ottla.admin.local.secure import client_settings  # noqa: PLC0415 - lazy
+        from ottla.admin.local.secure import client_settings
 
         lines = (*lines, *client_settings(folder, cluster))
     if foreground:
@@ -148,7 +147,7 @@ def down(directory: Dir = None, output: Output = Format.table) -> None:
 
     Example: ottla down --dir ./ottla-data
     """
-    from ottla.admin.local import cluster as local_cluster  # noqa: PLC0415 - lazy
+    from ottla.admin.local import cluster as local_cluster
 
     folder = cluster_folder(directory)
     stopped, forced = local_cluster.down(folder)
@@ -198,8 +197,8 @@ def status(
 
 
 def _found(directory: Path | None, bootstrap_server: str | None) -> "Status":
-    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
-    from ottla.admin.operations import status as cluster_status  # noqa: PLC0415 - lazy
+    from ottla.admin.connection import where
+    from ottla.admin.operations import status as cluster_status
 
     cluster = where(bootstrap_server, directory)
     if cluster.address is None:
@@ -209,7 +208,7 @@ def _found(directory: Path | None, bootstrap_server: str | None) -> "Status":
 
 
 def _show_status(found: "Status", output: Format, *, watched: bool) -> None:
-    from ottla.admin.operations import status as cluster_status  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import status as cluster_status
 
     if watched:
         print_watched(output, cluster_status.as_json(found), lambda: print_status(found))
@@ -234,7 +233,7 @@ def demo(
 
     Example: ottla demo --fast --no-spark
     """
-    from ottla.admin.demo.run import Options, run  # noqa: PLC0415 - lazy
+    from ottla.admin.demo.run import Options, run
 
     with ended_in_order():
         held = run(Options(fast, directory, port_base, zookeeper, spark))

@@ -1,7 +1,7 @@
 """`ottla cluster`: how a cluster is set up, as one file; differences; a cluster made like a file.
 
-Who may call: the command line. Invariants: --dry-run changes nothing; nothing is changed without a
-yes; exit code 1 where `diff` finds something.
+Invariants: --dry-run changes nothing; nothing is changed without a yes; exit code 1 where `diff`
+finds something.
 """
 
 from typing import Annotated, Any
@@ -33,7 +33,7 @@ def snapshot(
 
     Example: ottla cluster snapshot > before.json
     """
-    from ottla.admin.operations import cluster_state  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import cluster_state
 
     found = ask(directory, bootstrap_server, cluster_state.taken)
     if structured(output):
@@ -54,7 +54,7 @@ def snapshot(
 
 
 def _read(name: str) -> Any:
-    from ottla.admin.operations import cluster_state  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import cluster_state
 
     return cluster_state.parse(*read_input(name, cluster_state.MAX_BYTES))
 
@@ -75,7 +75,7 @@ def diff(
 
     Example: ottla cluster diff before.json
     """
-    from ottla.admin.operations import cluster_state  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import cluster_state
 
     old = _read(before)
     new = ask(directory, bootstrap_server, cluster_state.taken) if after is None else _read(after)
@@ -113,7 +113,7 @@ def apply(
 
     Example: ottla cluster apply before.json --dry-run
     """
-    from ottla.admin.operations import cluster_state  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import cluster_state
 
     wanted = _read(file)
     needs_yes(yes or dry_run, "the cluster would be changed")

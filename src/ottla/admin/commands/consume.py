@@ -1,7 +1,4 @@
-"""The command `consume`: its arguments; `record_output` reads and prints.
-
-Who may call: `cli`.
-"""
+"""The command `consume`: its arguments; `record_output` reads and prints."""
 
 import re
 from typing import Annotated, Any
@@ -95,9 +92,9 @@ def consume(
 
     Example: ottla consume orders --from 1h --until end --format '%p %o %k=%v\n'
     """
-    from ottla.admin.commands import record_output  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.places import END, parse_place  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.record_format import parse  # noqa: PLC0415 - lazy
+    from ottla.admin.commands import record_output
+    from ottla.admin.operations.places import END, parse_place
+    from ottla.admin.operations.record_format import parse
 
     names = [*(topics or []), *([topic_option] if topic_option is not None else [])]
     if not names:
@@ -165,7 +162,7 @@ def _check_group(partitions: list[int] | None, unfit: list[str]) -> None:
 
 def _start(from_beginning: bool, place: str | None, offset: int | None) -> Any:
     """Return where to begin: at the end, unless something else was typed."""
-    from ottla.admin.operations.places import BEGINNING, END, Place, parse_place  # noqa: PLC0415
+    from ottla.admin.operations.places import BEGINNING, END, Place, parse_place
 
     if from_beginning:
         return BEGINNING

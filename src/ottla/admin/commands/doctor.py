@@ -1,7 +1,7 @@
 """`ottla doctor`: what is wrong or unsafe in a cluster, why, and what mends it.
 
-Who may call: the command line. Invariants: nothing changes without --fix; a fix is the very command
-that is shown; exit code 1 if something is wrong (errors, warnings); with --strict also for risks.
+Invariants: nothing changes without --fix; a fix is the very command that is shown; exit code 1 if
+something is wrong (errors, warnings); with --strict also for risks.
 """
 
 import shlex
@@ -78,8 +78,8 @@ def doctor(
 
     Example: ottla doctor --for 20s
     """
-    from ottla.admin.diagnosis import asking  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.durations import parse_duration  # noqa: PLC0415 - lazy
+    from ottla.admin.diagnosis import asking
+    from ottla.admin.operations.durations import parse_duration
 
     (watch_ms,) = usage(parse_duration, [watch or UNSETTLED], "--for")
     (older_ms,) = usage(parse_duration, [older_than], "--older-than")
@@ -125,10 +125,10 @@ def _zookeeper_settings(
 ) -> "Mapping[str, str]":
     """Return how to connect to ZooKeeper."""
     if config is not None:
-        from ottla.admin.zookeeper_session import settings_of  # noqa: PLC0415 - lazy
+        from ottla.admin.zookeeper_session import settings_of
 
         return settings_of(config)
-    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
+    from ottla.admin.connection import where
 
     found = where(bootstrap_server, directory)
     if found.address is not None:
@@ -139,7 +139,7 @@ def _zookeeper_settings(
 
 def _made_here(directory: Path | None, bootstrap_server: str | None) -> bool:
     """Return whether `ottla up` made the cluster, ZooKeeper included."""
-    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
+    from ottla.admin.connection import where
 
     found = where(bootstrap_server, directory)
     return found.address is None and not found.folder.existing().zookeeper.external
@@ -147,7 +147,7 @@ def _made_here(directory: Path | None, bootstrap_server: str | None) -> bool:
 
 def _disk(directory: Path | None, bootstrap_server: str | None) -> str:
     """Return why nothing can be written in the folder of the cluster, empty if it can."""
-    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
+    from ottla.admin.connection import where
 
     found = where(bootstrap_server, directory)
     if found.address is not None:
@@ -157,8 +157,8 @@ def _disk(directory: Path | None, bootstrap_server: str | None) -> str:
 
 def judged(facts: Any) -> "list[Finding]":
     """Return the findings of all rules, the worst first."""
-    from ottla.admin.diagnosis import brokers, clients, replicas  # noqa: PLC0415 - lazy
-    from ottla.admin.diagnosis.facts import Severity  # noqa: PLC0415 - lazy
+    from ottla.admin.diagnosis import brokers, clients, replicas
+    from ottla.admin.diagnosis.facts import Severity
 
     rooms = (brokers, replicas, clients)
     order = list(Severity)
@@ -211,7 +211,7 @@ def _mend(
 
 
 def _carry_out(finding: "Finding", where: Sequence[str], *, yes: bool) -> None:
-    import subprocess  # noqa: PLC0415 - only where something is fixed
+    import subprocess  # only where something is fixed
 
     commands = [shlex.join(["ottla", *words]) for words in finding.commands]
     for text in commands:

@@ -1,8 +1,7 @@
 """`ottla elect`: elections on request, as a person types them.
 
-Who may call: the command line. Invariants: before an unclean election it says who would lead and
-what would be lost, and asks, or wants --yes; exit code 1 if any partition asked for has no leader
-as asked.
+Invariants: before an unclean election it says who would lead and what would be lost, and asks, or
+wants --yes; exit code 1 if any partition asked for has no leader as asked.
 """
 
 import sys
@@ -64,10 +63,10 @@ def elect(
 
     Example: ottla elect preferred --all
     """
-    from ottla.admin.operations import elect as electing  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.election_file import parse_partitions  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.plans import MAX_PLAN_BYTES, parse_partition  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.unclean import leaders  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import elect as electing
+    from ottla.admin.operations.election_file import parse_partitions
+    from ottla.admin.operations.plans import MAX_PLAN_BYTES, parse_partition
+    from ottla.admin.operations.unclean import leaders
 
     if kind not in tuple(electing.Kind):
         raise UsageError(f"{kind!r}: write preferred or unclean")
@@ -132,7 +131,7 @@ def elect(
 async def _look(
     partitions: "Sequence[TopicPartition] | None", client: Any
 ) -> "dict[TopicPartition, Preview]":
-    from ottla.admin.operations.unclean import previews  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.unclean import previews
 
     return {p.partition: p for p in await previews(client, partitions)}
 

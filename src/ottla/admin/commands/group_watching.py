@@ -1,6 +1,6 @@
 """`ottla groups watch`: how far groups are behind, again and again, and how fast both sides go.
 
-Who may call: the command line. Ctrl-C is the way to stop, not a failure.
+Ctrl-C is the way to stop, not a failure.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ def watch(
         raise UsageError("name groups, or write --all: one of both")
 
     async def question(client: Any) -> None:
-        from ottla.admin.commands.groups import chosen_groups  # noqa: PLC0415 - lazy
-        from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
-        from ottla.admin.session import of_each  # noqa: PLC0415 - lazy
+        from ottla.admin.commands.groups import chosen_groups
+        from ottla.admin.operations import groups
+        from ottla.admin.session import of_each
 
         before: dict[Any, tuple[float, Any]] = {}
         clock = asyncio.get_running_loop().time

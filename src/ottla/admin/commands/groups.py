@@ -1,7 +1,7 @@
 """`ottla groups`: consumer groups, as a person asks for them.
 
-Who may call: the command line. Invariants: nothing is moved without --execute, nothing deleted
-without a yes; exit code 1 if anything asked for was refused.
+Invariants: nothing is moved without --execute, nothing deleted without a yes; exit code 1 if
+anything asked for was refused.
 """
 
 import sys
@@ -54,7 +54,7 @@ def list_command(
 
     Example: ottla groups list --state Empty
     """
-    from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import groups
 
     problems: list[str] = []
     wanted = {text.lower() for text in state or ()}
@@ -80,7 +80,7 @@ Every = Annotated[bool, Option("--all", help="Every group of consumers")]
 
 async def chosen_groups(client: Any, names: list[str] | None, problems: list[str]) -> list[str]:
     """Return the groups that were named; all for none, as far as brokers list them."""
-    from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import groups
 
     if names:
         return list(dict.fromkeys(names))
@@ -104,8 +104,8 @@ def describe(
 
     Example: ottla groups describe audit
     """
-    from ottla.admin.operations.group_descriptions import describe as described  # noqa: PLC0415
-    from ottla.admin.session import of_each  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.group_descriptions import describe as described
+    from ottla.admin.session import of_each
 
     _one_of(names, every)
     problems: list[str] = []
@@ -145,8 +145,8 @@ def lag(
 
     Example: ottla groups lag --all
     """
-    from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
-    from ottla.admin.session import of_each  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import groups
+    from ottla.admin.session import of_each
 
     _one_of(names, every)
     problems: list[str] = []
@@ -199,7 +199,7 @@ def delete(
 
     Example: ottla groups delete audit --yes
     """
-    from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import groups
 
     names = list(dict.fromkeys(names))
     needs_yes(yes or dry_run, f"{', '.join(names)} would be gone with all offsets")
@@ -241,7 +241,7 @@ def delete_offsets(
 
     Example: ottla groups delete-offsets audit --topic orders --yes
     """
-    from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import groups
 
     chosen = usage(parse_topic, topic, "--topic")
     needs_yes(yes or dry_run, f"the offsets of {group} in {', '.join(topic)} would be gone")
@@ -289,11 +289,11 @@ def _target(
     from_file: str | None,
 ) -> Any:
     """Return where to go; exactly one way of saying it must have been used."""
-    from datetime import UTC, datetime  # noqa: PLC0415 - lazy
+    from datetime import UTC, datetime
 
-    from ottla.admin.operations import group_resets  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.durations import parse_duration  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.group_resets import Target  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import group_resets
+    from ottla.admin.operations.durations import parse_duration
+    from ottla.admin.operations.group_resets import Target
 
     ways = (to, to_offset, shift_by, to_datetime, by_duration, from_file)
     if sum(way is not None for way in ways) != 1:
@@ -363,7 +363,7 @@ def reset_offsets(
 
     Example: ottla groups reset-offsets audit --by-duration 1h --execute
     """
-    from ottla.admin.operations import group_resets  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import group_resets
 
     target = _target(group, to, to_offset, shift_by, to_datetime, by_duration, from_file)
     if from_file is not None and topic:

@@ -1,7 +1,7 @@
 """`ottla log-dirs`: where replicas lie, how full the volumes are, what is on its way.
 
-Who may call: the command line. Invariants: a broker that is silent is named on stderr, and then
-and for a log dir that is offline the exit code is 1.
+Invariants: a broker that is silent is named on stderr, and then and for a log dir that is offline
+the exit code is 1.
 """
 
 from typing import Annotated, Any
@@ -29,9 +29,9 @@ def log_dirs(
 
     Example: ottla log-dirs orders --brokers 0,1
     """
-    from ottla.admin.operations import log_dirs as dirs  # noqa: PLC0415 - lazy
-    from ottla.admin.operations import plans, reassign  # noqa: PLC0415 - lazy
-    from ottla.admin.operations import topics as listing  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import log_dirs as dirs
+    from ottla.admin.operations import plans, reassign
+    from ottla.admin.operations import topics as listing
 
     ids = usage(plans.parse_brokers, [brokers] if brokers is not None else [], "--brokers")
 

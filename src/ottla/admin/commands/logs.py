@@ -1,6 +1,6 @@
 """The command `logs`: what is in the files of a log dir, and what is wrong with them.
 
-Who may call: `cli`. Invariants: offline; nothing is written; exit code 1 for damage.
+Invariants: offline; nothing is written; exit code 1 for damage.
 """
 
 import sys
@@ -43,9 +43,9 @@ def logs(
     Example: ottla logs ottla-data/broker-0/orders-0 --records
     Example: ottla logs ottla-data/broker-0/__consumer_offsets-7 --contents
     """
-    from ottla.admin.log_files.entries import Note, Problem  # noqa: PLC0415 - lazy
-    from ottla.admin.log_files.files import dump, expanded, topic_of  # noqa: PLC0415 - lazy
-    from ottla.model.ids import (  # noqa: PLC0415 - lazy
+    from ottla.admin.log_files.entries import Note, Problem
+    from ottla.admin.log_files.files import dump, expanded, topic_of
+    from ottla.model.ids import (
         GROUP_METADATA_TOPIC,
         TRANSACTION_STATE_TOPIC,
     )
@@ -123,7 +123,7 @@ class _Lines(_Nothing):
 
 
 def _fields(path: Path, found: object) -> dict[str, object]:
-    import msgspec  # noqa: PLC0415 - lazy
+    import msgspec
 
     fields: dict[str, object] = msgspec.to_builtins(found)
     fields.pop("shown", None)
@@ -134,7 +134,7 @@ class _Yaml(_Nothing):
     """Prints one list, entry by entry."""
 
     def entry(self, path: Path, found: object) -> None:
-        from ottla.admin.yaml_text import to_yaml  # noqa: PLC0415 - lazy
+        from ottla.admin.yaml_text import to_yaml
 
         sys.stdout.write(to_yaml([_fields(path, found)]))
 
@@ -156,7 +156,7 @@ class _JsonList(_Nothing):
         self._before = "[\n"
 
     def entry(self, path: Path, found: object) -> None:
-        import json  # noqa: PLC0415 - lazy
+        import json
 
         sys.stdout.write(self._before + json.dumps(_fields(path, found)))
         self._before = ",\n"

@@ -1,7 +1,4 @@
-r"""The command `produce`: lines, JSON or files become records.
-
-Who may call: `cli`.
-"""
+r"""The command `produce`: lines, JSON or files become records."""
 
 import sys
 import time
@@ -149,9 +146,9 @@ def produce(
 
     Example: printf 'a=1\nb=2\n' | ottla produce letters --key-separator =
     """
-    from ottla.admin.operations.moments import parse_moment  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.record_format import InputTemplate  # noqa: PLC0415 - lazy
-    from ottla.admin.options import usage  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.moments import parse_moment
+    from ottla.admin.operations.record_format import InputTemplate
+    from ottla.admin.options import usage
 
     name = one_topic(topic, topic_option)
     if key_separator == "":
@@ -199,11 +196,11 @@ def produce(
 
 async def _produce(client: Any, wanted: Wanted) -> int:
     """Produce what is read; return how many records were."""
-    from ottla.admin.operations import produce as producing  # noqa: PLC0415 - lazy
-    from ottla.admin.operations import record_input, topics  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.new_record import NewRecord  # noqa: PLC0415 - lazy
-    from ottla.admin.progress import Progress  # noqa: PLC0415 - lazy
-    from ottla.admin.session import world  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import produce as producing
+    from ottla.admin.operations import record_input, topics
+    from ottla.admin.operations.new_record import NewRecord
+    from ottla.admin.progress import Progress
+    from ottla.admin.session import world
 
     here = world()
     writer = producing.Writer(
@@ -286,7 +283,7 @@ def _sources(wanted: Wanted) -> list[Path | None]:
 
 
 def _lines(wanted: Wanted, source: Path | None) -> Any:
-    from ottla.admin.operations import record_input  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import record_input
 
     parse, end = _parsed(wanted)
     if wanted.key_field is not None:
@@ -298,7 +295,7 @@ def _lines(wanted: Wanted, source: Path | None) -> Any:
 
 def _parsed(wanted: Wanted) -> tuple[Any, bytes]:
     """Return what makes a record of its text, and what stands after each."""
-    from ottla.admin.operations import record_input  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import record_input
 
     if wanted.template is not None:
         return record_input.template(wanted.template, wanted.null)
@@ -329,7 +326,7 @@ def _input(source: Path | None) -> Iterator[Any]:
 
     It is given whether more is waited for now.
     """
-    from ottla.admin.waits import LONG_S, waiting  # noqa: PLC0415 - lazy
+    from ottla.admin.waits import LONG_S, waiting
 
     since_s: float | None = time.monotonic()
 

@@ -1,7 +1,4 @@
-"""`ottla profile`: clusters by name, so that no addresses have to be typed.
-
-Who may call: the command line.
-"""
+"""`ottla profile`: clusters by name, so that no addresses have to be typed."""
 
 from pathlib import Path
 from typing import Annotated
@@ -63,7 +60,7 @@ def set_command(
     old = found.by_name.get(name, profiles.Profile())
     servers, folder = old.bootstrap_servers, old.dir
     if bootstrap_servers is not None:
-        from ottla.net.client import parse_bootstrap  # noqa: PLC0415 - lazy
+        from ottla.net.client import parse_bootstrap
 
         usage(parse_bootstrap, [bootstrap_servers], "--bootstrap-server")
         servers, folder = bootstrap_servers, None
@@ -109,7 +106,7 @@ def show(output: Output = Format.table) -> None:
 
     Example: ottla profile show
     """
-    from ottla.admin import connection  # noqa: PLC0415 - lazy
+    from ottla.admin import connection
 
     found = connection.where(None, None)
     cluster = str(found.folder) if found.address is None else found.address

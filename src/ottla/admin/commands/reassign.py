@@ -1,7 +1,7 @@
 """`ottla reassign`: verify, cancel and list moves of replicas.
 
-Who may call: the command line. Invariants: stdout carries data (with --kafka-output what Kafka's
-tool prints), everything else is said on stderr; exit code 1 while something is not as planned.
+Invariants: stdout carries data (with --kafka-output what Kafka's tool prints), everything else is
+said on stderr; exit code 1 while something is not as planned.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ def verify(
 
     Example: ottla reassign verify --file plan.json --wait 600
     """
-    from ottla.admin.operations import kafka_text, log_dirs, reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import kafka_text, log_dirs, reassign
 
     plan, _, places = plan_of(file, partition)
     topics = {tp.topic for tp in plan}
@@ -43,7 +43,7 @@ def verify(
         try:
             return await look(client)
         except asyncio.CancelledError:  # Ctrl-C: what was only watched goes on as it was
-            from ottla.admin.commands.reassign_interrupted import (  # noqa: PLC0415 - lazy
+            from ottla.admin.commands.reassign_interrupted import (
                 tell_what_goes_on,
             )
 
@@ -113,7 +113,7 @@ def cancel(
 
     Example: ottla reassign cancel --all
     """
-    from ottla.admin.operations import kafka_text, plans, reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import kafka_text, plans, reassign
 
     if [file is not None, bool(partition), every].count(True) != 1:
         raise UsageError("name what to cancel: --file, --partition or --all, one of them")
@@ -156,7 +156,7 @@ def cancel(
 
 async def _tell_what_is_left_over(client: Any) -> None:
     """Say where throttles are that the plan had set on topics which were not named now."""
-    from ottla.admin.operations import left_over_throttles  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import left_over_throttles
 
     left = await left_over_throttles.forgotten(client)
     if left:
@@ -180,19 +180,19 @@ def list_command(
 
     Example: ottla reassign list --interval 10
     """
-    from ottla.admin.operations import reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import reassign
 
     async def run(client: Any) -> tuple[Any, Any, Any]:
         moves = await reassign.in_progress(client)
         if kafka_output or not moves:
             return moves, [], None
-        from ottla.admin.operations import reassign_list  # noqa: PLC0415 - if anything moves
+        from ottla.admin.operations import reassign_list  # if anything moves
 
         return moves, *await reassign_list.listed(client, moves, interval)
 
     moves, found, total = ask(directory, bootstrap_server, run)
     if kafka_output:
-        from ottla.admin.operations import kafka_text  # noqa: PLC0415 - lazy
+        from ottla.admin.operations import kafka_text
 
         sys.stdout.write(kafka_text.listed(moves))
         return
@@ -223,7 +223,7 @@ def list_command(
             ],
         )  # fmt: skip
     if found:
-        from ottla.admin.move_progress import described  # noqa: PLC0415 - if anything moves
+        from ottla.admin.move_progress import described  # if anything moves
 
         said = "" if total is None else f": {described(total)}"
         say(f"{plural(len(found), 'partition')} in progress{said}")

@@ -1,8 +1,8 @@
 """`ottla reassign execute`: begin a plan, or change the throttle of the one in progress.
 
-Who may call: the command line. Invariants: stdout carries the assignment before, so that
-`reassign execute --file plan.json > back.json` works; it is in a file before anything is changed;
-what waits removes throttles however it ends; what goes on then is said.
+Invariants: stdout carries the assignment before, so that `reassign execute --file plan.json >
+back.json` works; it is in a file before anything is changed; what waits removes throttles however
+it ends; what goes on then is said.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ def execute(
 
     Example: ottla reassign execute --file plan.json --wait 60 > back.json
     """
-    from ottla.admin.operations import kafka_text, plans, reassign, way_back  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import kafka_text, plans, reassign, way_back
 
     plan, where, places = plan_of(file, partition)
     if log_dirs_throttle is not None and not places:
@@ -119,7 +119,7 @@ def execute(
 
 async def _begin(client: Any, wanted: _Wanted, prepared: Any) -> int:
     """Send the plan, wait if that was wanted; return how many partitions are not done then."""
-    from ottla.admin.operations import kafka_text, log_dirs, reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import kafka_text, log_dirs, reassign
 
     plan, places, throttle = wanted.plan, wanted.places, wanted.throttle
     unleased = await reassign.execute(client, prepared, throttle)
@@ -131,7 +131,7 @@ async def _begin(client: Any, wanted: _Wanted, prepared: Any) -> int:
     else:
         say(f"reassignment of {plural(len(plan), 'partition')} began")
     if wanted.log_dirs_throttle is not None:
-        from ottla.admin.operations import throttles  # noqa: PLC0415 - lazy
+        from ottla.admin.operations import throttles
 
         unleased += await throttles.lease(client, {broker for _, broker in places})
     if places:

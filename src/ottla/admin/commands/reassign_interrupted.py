@@ -1,7 +1,6 @@
 """What is said of a reassignment when whoever waited for it was interrupted.
 
-Who may call: the commands that wait for reassignments. Invariants: what goes on is said, each
-throttle that stays is named, and so is the way to remove it.
+Invariants: what goes on is said, each throttle that stays is named, and so is the way to remove it.
 """
 
 from collections.abc import Iterable
@@ -16,7 +15,7 @@ async def tell_what_goes_on(client: Any, topics: Iterable[str], *, unthrottled: 
 
     `topics`: those whose throttles are looked for; `unthrottled`: they have just been removed.
     """
-    from ottla.admin.operations import reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import reassign
 
     moving = len(await reassign.in_progress(client))
     if not moving:
@@ -34,7 +33,7 @@ async def tell_what_goes_on(client: Any, topics: Iterable[str], *, unthrottled: 
 
 async def tell_which_throttles_stay(client: Any, topics: Iterable[str]) -> None:
     """Say where throttles are set, and who removes them."""
-    from ottla.admin.operations import reassign, throttles  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import reassign, throttles
 
     there = await reassign.replicas_of(client, topics)
     live = await reassign.racks(client)

@@ -1,7 +1,4 @@
-"""What the commands of reassignments share: plans as they are named, and the end of throttles.
-
-Who may call: the commands of reassignments.
-"""
+"""What the commands of reassignments share: plans as they are named, and the end of throttles."""
 
 import sys
 from collections.abc import Sequence
@@ -33,7 +30,7 @@ Wait = Annotated[
 
 def plan_of(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str, Any]:
     """Return the plan asked for, how to call it in messages, and the log dirs that it names."""
-    from ottla.admin.operations import plans  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import plans
 
     if (file is None) == (not moves):
         raise UsageError(
@@ -52,7 +49,7 @@ def plan_of(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str, An
 
 async def clear(client: Any, topics: Any, *, of: Any = (), kafka_output: bool = False) -> None:
     """Remove throttles from all brokers and these topics; `of`: replicas by partition."""
-    from ottla.admin.operations import kafka_text, reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import kafka_text, reassign
 
     cleared = await reassign.clear_throttles(client, topics)
     replicas = {b for ids in of.values() for b in ids} if of else set()

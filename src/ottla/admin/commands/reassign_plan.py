@@ -1,7 +1,7 @@
 """`ottla reassign plan`: which brokers partitions are to live on.
 
-Who may call: the command line. Invariants: stdout carries a plan that `reassign execute --file`
-and Kafka's own tool read (with --kafka-output what Kafka's tool prints); nothing is changed.
+Invariants: stdout carries a plan that `reassign execute --file` and Kafka's own tool read (with
+--kafka-output what Kafka's tool prints); nothing is changed.
 """
 
 import sys
@@ -22,7 +22,7 @@ KafkaOutput = Annotated[
 
 def print_plan(output: Format, plan: Any) -> None:
     """Print a plan to stdout at once."""
-    from ottla.admin.operations import plans  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import plans
 
     if output is Format.yaml:
         print_structured(output, plans.as_dict(plan))
@@ -40,7 +40,7 @@ def print_plan(output: Format, plan: Any) -> None:
 
 def _wanted(topics: list[str] | None, file: str | None, every: bool) -> list[str] | None:
     """Return the topics that were named in one of the ways, None for all of them."""
-    from ottla.admin.operations import plans, topics_to_move  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import plans, topics_to_move
 
     if [bool(topics), file is not None, every].count(True) != 1:
         raise UsageError(
@@ -103,8 +103,8 @@ def plan(
 
     Example: ottla reassign plan --topics orders --replication-factor 3 > plan.json
     """
-    from ottla.admin.operations import drain as draining  # noqa: PLC0415 - lazy
-    from ottla.admin.operations import kafka_text, plans, proposing  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import drain as draining
+    from ottla.admin.operations import kafka_text, plans, proposing
 
     least = None
     if drain is not None:

@@ -1,7 +1,6 @@
 """`ottla reassign throttles`: throttles that are left over from reassignments.
 
-Who may call: the command line. Invariants: nothing is removed without --remove; exit code 1 while
-there are some.
+Invariants: nothing is removed without --remove; exit code 1 while there are some.
 """
 
 from typing import Annotated, Any
@@ -24,7 +23,7 @@ def throttles(
 
     Example: ottla reassign throttles --remove
     """
-    from ottla.admin.operations import left_over_throttles as operation  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import left_over_throttles as operation
 
     async def run(client: Any) -> Any:
         found = await operation.forgotten(client)

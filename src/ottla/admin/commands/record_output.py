@@ -1,7 +1,6 @@
 """What `ottla consume` does around a `Reader`: where to begin, how to print, when to stop.
 
-Who may call: the command line. Invariants: stdout carries records and nothing else; Ctrl-C is a
-way to stop, not a failure.
+Invariants: stdout carries records and nothing else; Ctrl-C is a way to stop, not a failure.
 """
 
 import contextlib
@@ -111,7 +110,7 @@ def _form(wanted: Wanted) -> Callable[[TopicPartition, Record], bytes]:
     if wanted.output is Format.json:
         return lambda tp, record: to_line(tp, record) + b"\n"
     if wanted.output is Format.yaml:
-        from ottla.admin.yaml_text import to_yaml  # noqa: PLC0415 - lazy
+        from ottla.admin.yaml_text import to_yaml
 
         return lambda tp, record: to_yaml([to_fields(tp, record)]).encode()
     if wanted.output is Format.tsv:
@@ -197,7 +196,7 @@ async def _chosen(client: Client, wanted: Wanted) -> tuple[dict[str, bytes], lis
     if wanted.regex is None:
         facts = [await topics.describe_topic(client, name) for name in dict.fromkeys(wanted.topics)]
     else:
-        from ottla.admin.commands.topic_partitions import named_like  # noqa: PLC0415 - lazy
+        from ottla.admin.commands.topic_partitions import named_like
 
         facts = await topics.list_topics(client)
         names = named_like([t.name for t in facts], wanted.regex)
@@ -224,7 +223,7 @@ async def _consume(client: Client, wanted: Wanted, printer: Printer) -> None:
         return Reader(client, world(), ids, isolation=wanted.isolation, settled=printer.flush)
 
     if wanted.group is not None:
-        from ottla.admin.operations.group_consumer import GroupReader  # noqa: PLC0415 - lazy
+        from ottla.admin.operations.group_consumer import GroupReader
 
         member = GroupReader(
             client,

@@ -1,6 +1,6 @@
 """`ottla completion`, `ottla man`, `ottla schema`: what belongs to the command line itself.
 
-Who may call: the command line. Invariant: `complete` never says anything but candidates.
+Invariant: `complete` never says anything but candidates.
 """
 
 import sys
@@ -30,15 +30,15 @@ def completion(shell: Annotated[Shell, Argument(metavar="bash|zsh|fish")]) -> No
 
     Example: source <(ottla completion bash)
     """
-    from ottla.admin.arguments.completion import SCRIPTS  # noqa: PLC0415 - lazy
+    from ottla.admin.arguments.completion import SCRIPTS
 
     sys.stdout.write(SCRIPTS[shell])
 
 
 def complete(root: Any, words: Sequence[str]) -> None:
     """Print what may stand for the last of some words, a line each: word, tab, meaning."""
-    from ottla.admin import connection  # noqa: PLC0415 - lazy
-    from ottla.admin.arguments.completion import candidates  # noqa: PLC0415 - lazy
+    from ottla.admin import connection
+    from ottla.admin.arguments.completion import candidates
 
     for word, meaning in candidates(root, words, _names, connection.options):
         if not word.isprintable():
@@ -49,11 +49,11 @@ def complete(root: Any, words: Sequence[str]) -> None:
 
 def _names(kind: str, chosen: Mapping[str, str]) -> list[str]:
     """Return names of a cluster; none where it does not respond at once."""
-    from ottla.model.errors import OttlaError  # noqa: PLC0415 - lazy
+    from ottla.model.errors import OttlaError
 
     try:
         if kind == "profile":
-            from ottla.admin import profiles  # noqa: PLC0415 - lazy
+            from ottla.admin import profiles
 
             return sorted(profiles.load().by_name)
         return _asked(kind, chosen)
@@ -62,10 +62,10 @@ def _names(kind: str, chosen: Mapping[str, str]) -> list[str]:
 
 
 def _asked(kind: str, chosen: Mapping[str, str]) -> list[str]:
-    import asyncio  # noqa: PLC0415 - lazy
+    import asyncio
 
-    from ottla.admin import connection  # noqa: PLC0415 - lazy
-    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
+    from ottla.admin import connection
+    from ottla.admin.session import connected
 
     config, directory = chosen.get("command_config"), chosen.get("directory")
     connection.options(chosen.get("profile"), Path(config) if config else None)
@@ -78,10 +78,10 @@ def _asked(kind: str, chosen: Mapping[str, str]) -> list[str]:
             if kind == "broker":
                 return [str(b) for b in await client.broker_ids()]
             if kind == "group":
-                from ottla.admin.operations.groups import list_groups  # noqa: PLC0415 - lazy
+                from ottla.admin.operations.groups import list_groups
 
                 return [g.group for g in await list_groups(client, [])]
-            from ottla.admin.operations.transactions import list_transactions  # noqa: PLC0415
+            from ottla.admin.operations.transactions import list_transactions
 
             return [t.transactional_id for t in await list_transactions(client, [], [])]
 
@@ -109,10 +109,10 @@ def man(
 
     Example: ottla man ~/.local/share/man/man1
     """
-    from ottla.admin import connection  # noqa: PLC0415 - lazy
-    from ottla.admin.arguments.declaring import parameters  # noqa: PLC0415 - lazy
-    from ottla.admin.arguments.manual import pages  # noqa: PLC0415 - lazy
-    from ottla.admin.command_table import all_commands  # noqa: PLC0415 - lazy
+    from ottla.admin import connection
+    from ottla.admin.arguments.declaring import parameters
+    from ottla.admin.arguments.manual import pages
+    from ottla.admin.command_table import all_commands
 
     folder.mkdir(parents=True, exist_ok=True)
     count = 0
@@ -129,7 +129,7 @@ def schema(
 
     Example: ottla schema topics list
     """
-    from ottla.admin.output_schemas import SCHEMAS  # noqa: PLC0415 - lazy
+    from ottla.admin.output_schemas import SCHEMAS
 
     name = " ".join(words)
     if name not in SCHEMAS:

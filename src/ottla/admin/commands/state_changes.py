@@ -1,6 +1,6 @@
 """The command `merge-state-changes`: state-change.log of all brokers as one.
 
-Who may call: `cli`. Invariants: offline; nothing is written but standard output.
+Invariants: offline; nothing is written but standard output.
 """
 
 import sys
@@ -43,8 +43,8 @@ def merge_state_changes(
     Example: ottla merge-state-changes --logs-regex 'logs/state-change.*' --topic orders
     Example: ottla merge-state-changes --logs b0/state-change.log,b1/state-change.log
     """
-    from ottla.admin.local.cluster_dir import default_dir  # noqa: PLC0415 - lazy
-    from ottla.admin.log_files import state_changes  # noqa: PLC0415 - lazy
+    from ottla.admin.local.cluster_dir import default_dir
+    from ottla.admin.log_files import state_changes
 
     named = logs is not None or logs_regex is not None
     if named and directory is not None:

@@ -1,7 +1,7 @@
 """`ottla top`: a cluster as it changes, on a whole terminal; in a pipe, what happens as lines.
 
-Who may call: the command line. Invariants: nothing is changed; over ssh, from 80 by 24 characters
-on; Ctrl-C and q are the ways to stop, not failures.
+Invariants: nothing is changed; over ssh, from 80 by 24 characters on; Ctrl-C and q are the ways to
+stop, not failures.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ def top(
         _check_extra()
 
     async def question(client: Any) -> None:
-        from ottla.admin.top.looking import Looking  # noqa: PLC0415 - lazy
+        from ottla.admin.top.looking import Looking
 
         looking = Looking(client, _metrics(directory, bootstrap_server))
         if screen:
-            from ottla.admin.top.screen import Top  # noqa: PLC0415 - lazy
-            from ottla.admin.waits import silence  # noqa: PLC0415 - lazy
+            from ottla.admin.top.screen import Top
+            from ottla.admin.waits import silence
 
             silence()
             await Top(looking.look, interval, _explainer(directory, bootstrap_server)).run_async()
@@ -55,10 +55,10 @@ def top(
 
 def _check_extra() -> None:
     """Say what is not installed before a cluster is asked."""
-    from importlib.util import find_spec  # noqa: PLC0415 - only for a screen
+    from importlib.util import find_spec  # only for a screen
 
     if find_spec("textual") is None:
-        from ottla.model.errors import StartupError  # noqa: PLC0415 - lazy
+        from ottla.model.errors import StartupError
 
         raise StartupError(
             "the screen of top needs textual, not installed here: pip install 'ottla[top]'; "
@@ -67,7 +67,7 @@ def _check_extra() -> None:
 
 
 async def _lines(looking: Any, interval: float, count: int | None, *, json: bool) -> None:
-    from ottla.admin.top.changes import Changes  # noqa: PLC0415 - lazy
+    from ottla.admin.top.changes import Changes
 
     changes, done = Changes(), 0
     while True:
@@ -85,7 +85,7 @@ async def _lines(looking: Any, interval: float, count: int | None, *, json: bool
 
 
 def _print_json(changes: Any, events: list[str]) -> None:
-    import json  # noqa: PLC0415 - only where it is printed
+    import json  # only where it is printed
 
     look = changes.look
     value = {
@@ -132,8 +132,8 @@ def _moves(look: Any) -> dict[str, object] | None:
 
 def _metrics(directory: Path | None, bootstrap_server: str | None) -> Any:
     """Return what gives the metrics of a broker of the folder that is meant."""
-    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.status import metrics_of  # noqa: PLC0415 - lazy
+    from ottla.admin.connection import where
+    from ottla.admin.operations.status import metrics_of
 
     cluster = where(bootstrap_server, directory)
     if cluster.address is not None:
@@ -147,7 +147,7 @@ def _explainer(directory: Path | None, bootstrap_server: str | None) -> Any:
 
     Of a cluster that is known by its address there are no journals here: None is returned then.
     """
-    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
+    from ottla.admin.connection import where
 
     cluster = where(bootstrap_server, directory)
 
@@ -161,9 +161,9 @@ def _explainer(directory: Path | None, bootstrap_server: str | None) -> Any:
         printed, said = await process.communicate()
         if process.returncode != 0:
             return said.decode(errors="replace")
-        import json  # noqa: PLC0415 - only where a history is asked for
+        import json  # only where a history is asked for
 
-        from ottla.admin.top import partition_text  # noqa: PLC0415 - lazy
+        from ottla.admin.top import partition_text
 
         return partition_text.history(json.loads(printed))
 

@@ -1,7 +1,7 @@
 """`ottla topics offsets` and `delete-records`: where logs begin and end, and where they are cut.
 
-Who may call: the command line. Invariants: nothing is deleted without a yes; --dry-run changes
-nothing; exit code 1 if anything asked for was refused.
+Invariants: nothing is deleted without a yes; --dry-run changes nothing; exit code 1 if anything
+asked for was refused.
 """
 
 from typing import Annotated, Any
@@ -45,10 +45,10 @@ def offsets(
 
     Example: ottla topics offsets orders --at 2026-01-31T12:00
     """
-    from ottla.admin.operations.offsets import log_offsets  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.places import parse_place  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.topics import list_topics  # noqa: PLC0415 - lazy
-    from ottla.model.ids import TopicPartition  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.offsets import log_offsets
+    from ottla.admin.operations.places import parse_place
+    from ottla.admin.operations.topics import list_topics
+    from ottla.model.ids import TopicPartition
 
     moment = OF_MAX_TIMESTAMP if at == "newest" else None
     if at is not None and moment is None:
@@ -126,9 +126,9 @@ def delete_records(
 
     Example: ottla topics delete-records orders --before 7d --dry-run
     """
-    from ottla.admin.operations import record_deletion  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.offsets import log_offsets  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.places import parse_place  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import record_deletion
+    from ottla.admin.operations.offsets import log_offsets
+    from ottla.admin.operations.places import parse_place
 
     if (from_file is None) == (before is None) or (from_file is None) != bool(topics):
         raise UsageError("name topics and --before, or --from-file: one of both")

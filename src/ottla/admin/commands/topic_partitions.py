@@ -1,7 +1,4 @@
-"""Topics and partitions as people name them: TOPIC, TOPIC:0,1, or a pattern.
-
-Who may call: the command modules.
-"""
+"""Topics and partitions as people name them: TOPIC, TOPIC:0,1, or a pattern."""
 
 import re
 from collections.abc import Sequence
@@ -21,8 +18,8 @@ def parse_topic(text: str) -> tuple[str, list[int]]:
 
 async def partitions(client: Any, chosen: Sequence[tuple[str, list[int]]]) -> list[Any]:
     """Return the partitions that were chosen, each once; OttlaError names one that is not there."""
-    from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
-    from ottla.model.ids import TopicPartition  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import topics
+    from ottla.model.ids import TopicPartition
 
     found: dict[Any, None] = {}
     for name, indexes in chosen:

@@ -1,8 +1,7 @@
 """`ottla topics`: create, list, describe, alter and delete topics.
 
-Who may call: the command line. Invariants: nothing is deleted without a yes, typed or given as
---yes; --dry-run changes nothing; a list of problems (`describe --under-replicated` and its like) is
-empty where all is well.
+Invariants: nothing is deleted without a yes, typed or given as --yes; --dry-run changes nothing; a
+list of problems (`describe --under-replicated` and its like) is empty where all is well.
 """
 
 from collections.abc import Sequence
@@ -66,7 +65,7 @@ def create(
 
     Example: ottla topics create orders --partitions 6 --config retention.ms=3600000
     """
-    from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import topics
 
     for what, count in (("partitions", partitions), ("replication-factor", replication_factor)):
         if count == 0 or count < -1:
@@ -114,13 +113,13 @@ def _patterns(names: list[str] | None, *, regex: bool) -> Any:
 
 
 def _settings(pairs: list[str] | None) -> dict[str, str]:
-    from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import topics
 
     return usage(topics.parse_topic_settings, [pairs or []], "--config")[0]
 
 
 def _assignment(text: str | None) -> list[list[int]] | None:
-    from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import topics
 
     return None if text is None else usage(topics.parse_assignment, [text], "--assignment")[0]
 
@@ -143,7 +142,7 @@ def list_command(
 
     Example: ottla topics list --regex 'orders-.*' --sizes
     """
-    from ottla.admin.operations import configs, topics  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import configs, topics
 
     patterns = _patterns(names, regex=regex)
 
@@ -187,7 +186,7 @@ def list_command(
 
 
 def _as_dict(topic: Any) -> dict[str, Any]:
-    import msgspec  # noqa: PLC0415 - lazy
+    import msgspec
 
     found: dict[str, Any] = msgspec.to_builtins(topic)
     return found
@@ -216,8 +215,8 @@ def describe(
 
     Example: ottla topics describe --under-replicated
     """
-    from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
-    from ottla.admin.session import of_each  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import topics
+    from ottla.admin.session import of_each
 
     picking = under_replicated or leaderless or under_min_isr or at_min_isr
     if not names and not picking:
@@ -262,7 +261,7 @@ def describe(
 
 async def _named(client: Any, names: Sequence[str], patterns: Any) -> list[str]:
     """Return the topics of these names or patterns; all for none."""
-    from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import topics
 
     if names and patterns is None:
         return list(dict.fromkeys(names))
@@ -314,7 +313,7 @@ def alter(
 
     Example: ottla topics alter orders --partitions 12 --dry-run
     """
-    from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import topics
 
     changed = _settings(config)
     removed = list(dict.fromkeys(delete_config or []))
@@ -359,7 +358,7 @@ def delete(
 
     Example: ottla topics delete old-orders --yes
     """
-    from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import topics
 
     patterns = _patterns(names, regex=regex)
     wanted = list(dict.fromkeys(names))

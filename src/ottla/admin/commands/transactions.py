@@ -1,6 +1,6 @@
 """`ottla txn`: transactions, as a person asks for them.
 
-Who may call: the command line. Invariants: nothing is aborted without a yes.
+Invariants: nothing is aborted without a yes.
 """
 
 from typing import Annotated, Any
@@ -36,7 +36,7 @@ def list_command(
 
     Example: ottla txn list --state Ongoing
     """
-    from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import transactions
 
     problems: list[str] = []
     found = ask(
@@ -62,8 +62,8 @@ def describe(
 
     Example: ottla txn describe payments-1
     """
-    from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
-    from ottla.admin.session import of_each  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import transactions
+    from ottla.admin.session import of_each
 
     problems: list[str] = []
 
@@ -100,8 +100,8 @@ def producers(
 
     Example: ottla txn producers orders 0
     """
-    from ottla.admin.commands.topic_partitions import partitions  # noqa: PLC0415 - lazy
-    from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
+    from ottla.admin.commands.topic_partitions import partitions
+    from ottla.admin.operations import transactions
 
     async def question(client: Any) -> Any:
         await partitions(client, [(topic, [partition])])  # says what is not there
@@ -139,10 +139,10 @@ def hanging(
 
     Example: ottla txn hanging --older-than 1h
     """
-    from datetime import UTC, datetime  # noqa: PLC0415 - lazy
+    from datetime import UTC, datetime
 
-    from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.durations import parse_duration  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import transactions
+    from ottla.admin.operations.durations import parse_duration
 
     problems: list[str] = []
     (older_than_ms,) = usage(parse_duration, [older_than], "--older-than")
@@ -182,8 +182,8 @@ def abort(
 
     Example: ottla txn abort orders 0 --start-offset 1234 --yes
     """
-    from ottla.admin.commands.topic_partitions import partitions  # noqa: PLC0415 - lazy
-    from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
+    from ottla.admin.commands.topic_partitions import partitions
+    from ottla.admin.operations import transactions
 
     what = f"the transaction at offset {start_offset} of {topic}-{partition}"
     needs_yes(yes or dry_run, f"{what} would be lost")

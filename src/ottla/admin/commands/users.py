@@ -1,7 +1,7 @@
 """`ottla users`: SCRAM users and their passwords.
 
-Who may call: the command line. Invariant: a password is read from the terminal without echo, from
-standard input or from a file, and never from the arguments, which others on the machine can see.
+Invariant: a password is read from the terminal without echo, from standard input or from a file,
+and never from the arguments, which others on the machine can see.
 """
 
 import sys
@@ -52,7 +52,7 @@ PasswordFile = Annotated[
 
 
 def _mechanisms(names: list[str] | None) -> list[Any]:
-    from ottla.security.sasl.scram import BY_NAME  # noqa: PLC0415 - lazy
+    from ottla.security.sasl.scram import BY_NAME
 
     unknown = [name for name in names or () if name.upper() not in BY_NAME]
     if unknown:
@@ -62,7 +62,7 @@ def _mechanisms(names: list[str] | None) -> list[Any]:
 
 
 def _password(file: str | None, name: str) -> str:
-    from ottla.admin.operations.scram_users import (  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.scram_users import (
         MAX_PASSWORD_BYTES,
         parse_password,
     )
@@ -87,7 +87,7 @@ def list_command(
 
     Example: ottla users list
     """
-    from ottla.admin.operations import scram_users  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import scram_users
 
     problems: list[str] = []
     found = ask(
@@ -127,9 +127,9 @@ def add(
 
     Example: ottla users add alice --password-file alice.txt
     """
-    from ottla.admin.first_users import put_in_zookeeper  # noqa: PLC0415 - lazy
-    from ottla.admin.operations import scram_users  # noqa: PLC0415 - lazy
-    from ottla.admin.zookeeper_session import asked  # noqa: PLC0415 - lazy
+    from ottla.admin.first_users import put_in_zookeeper
+    from ottla.admin.operations import scram_users
+    from ottla.admin.zookeeper_session import asked
 
     mechanisms = _mechanisms(mechanism)
     scram_users.check_iterations(iterations)
@@ -165,7 +165,7 @@ def remove(
 
     Example: ottla users remove alice --yes
     """
-    from ottla.admin.operations import scram_users  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import scram_users
 
     wanted = _mechanisms(mechanism)
     needs_yes(yes, f"{name} could connect no more")
@@ -201,7 +201,7 @@ def rotate(
 
     Example: ottla users rotate app
     """
-    from ottla.admin.local import rotation  # noqa: PLC0415 - lazy
+    from ottla.admin.local import rotation
 
     wanted = list(dict.fromkeys(rotation.NAMES if every else names or ()))
     if bool(names) is every:

@@ -1,8 +1,7 @@
 """`ottla verify-replicas`: whether all replicas of topics have the same batches.
 
-Who may call: the command line. Invariants: nothing is changed; exit code 1 if a replica has
-something otherwise, or could not be compared. Kafka: `ReplicaVerificationTool`, whose options are
-accepted.
+Invariants: nothing is changed; exit code 1 if a replica has something otherwise, or could not be
+compared. Kafka: `ReplicaVerificationTool`, whose options are accepted.
 """
 
 import asyncio
@@ -67,7 +66,7 @@ def verify_replicas(
     topics, which each broker cleans on its own, the records that both have.
     Example: ottla verify-replicas orders
     """
-    from ottla.admin.operations import verify_replicas as operation  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import verify_replicas as operation
 
     if topics and pattern is not None:
         raise UsageError("name topics, or write --topics-include, not both")
@@ -109,15 +108,15 @@ def verify_replicas(
 
 
 def _parse_since(text: str) -> int:
-    from ottla.admin.operations.moments import parse_moment  # noqa: PLC0415 - lazy
-    from ottla.model.protocol import EARLIEST, LATEST  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.moments import parse_moment
+    from ottla.model.protocol import EARLIEST, LATEST
 
     named = {"earliest": EARLIEST, "-2": EARLIEST, "latest": LATEST, "-1": LATEST}
     return named[text] if text in named else parse_moment(text)
 
 
 async def _chosen(client: Any, topics: list[str] | None, pattern: str | None) -> list[str]:
-    import re  # noqa: PLC0415 - only with a pattern
+    import re  # only with a pattern
 
     if topics:
         return topics

@@ -1,7 +1,4 @@
-"""`ottla znode`: what is in ZooKeeper, explained. Read-only.
-
-Who may call: the command line.
-"""
+"""`ottla znode`: what is in ZooKeeper, explained. Read-only."""
 
 from typing import Annotated, Any
 
@@ -38,7 +35,7 @@ def ls(
 
     Example: ottla znode ls /brokers/topics/orders -r
     """
-    from ottla.admin.operations import znode_reading  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import znode_reading
 
     async def question(session: Any) -> list[dict[str, Any]]:
         listed = znode_reading.tree(session, path, recursive=recursive)
@@ -66,8 +63,8 @@ def get(
 
     Example: ottla znode get /brokers/topics/orders/partitions/0/state
     """
-    from ottla.admin.operations import znode_reading  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.record_format import moment  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import znode_reading
+    from ottla.admin.operations.record_format import moment
 
     async def question(session: Any) -> dict[str, Any]:
         return await znode_reading.read(session, path)

@@ -1,7 +1,7 @@
 """The demo's faults: which broker is killed, and waiting until what must follow has followed.
 
-Who may call: the demo. Invariants: `most_leaders` is pure; kill means SIGKILL, to that process
-alone; every wait has a bound and says what it waited for.
+Invariants: `most_leaders` is pure; kill means SIGKILL, to that process alone; every wait has a
+bound and says what it waited for.
 """
 
 import signal

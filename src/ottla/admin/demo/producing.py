@@ -1,9 +1,9 @@
 """The demo's producer: confluent-kafka, acks=all and idempotent, at a bounded rate, in a thread.
 
-Who may call: the demo. Invariants: every acknowledgement is appended to the acks file as it comes,
-one line `n,partition,offset,ms` (milliseconds since 1970); the producer never goes beyond the gate
-that the demo sets, so that a kill falls where it should; it stops when asked to, also while the
-cluster does not respond.
+Invariants: every acknowledgement is appended to the acks file as it comes, one line
+`n,partition,offset,ms` (milliseconds since 1970); the producer never goes beyond the gate that the
+demo sets, so that a kill falls where it should; it stops when asked to, also while the cluster does
+not respond.
 """
 
 import threading
@@ -22,7 +22,7 @@ DELIVERY_TIMEOUT_MS = 120_000
 
 def _make_producer(bootstrap: str) -> Any:
     try:
-        from confluent_kafka import Producer  # noqa: PLC0415 - an extra
+        from confluent_kafka import Producer
     except ImportError:
         raise StartupError(
             "the demo needs confluent-kafka, which is not installed: pip install 'ottla[demo]'"

@@ -1,7 +1,7 @@
 """What the demo tells: milestones and progress bars while it runs, one table at the end.
 
-Who may call: the demo. Invariants: without a terminal there are no bars, only lines; the table says
-of every claim whether it held, and the demo holds only if all of them did.
+Invariants: without a terminal there are no bars, only lines; the table says of every claim whether
+it held, and the demo holds only if all of them did.
 """
 
 import time

@@ -1,8 +1,8 @@
 """The demo's seven steps, in order, and the promise that nothing stays behind.
 
-Who may call: the command line. Invariants: whichever way it ends (done, failed, Ctrl-C, SIGTERM),
-the producer, the watcher, Spark, the brokers and ZooKeeper are stopped before it returns; it
-returns True only if every claim of the report held.
+Invariants: whichever way it ends (done, failed, Ctrl-C, SIGTERM), the producer, the watcher, Spark,
+the brokers and ZooKeeper are stopped before it returns; it returns True only if every claim of the
+report held.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ class Options:
 
 def run(options: Options) -> bool:
     """Run the demo, print the report, leave nothing running; return whether all of it held."""
-    from rich.console import Console  # noqa: PLC0415 - the CLI stays light
+    from rich.console import Console  # the CLI stays light
 
     console = Console(width=None if sys.stdout.isatty() else 110)
     _check_extras(options)

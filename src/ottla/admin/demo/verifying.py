@@ -1,8 +1,8 @@
 """The demo's proof: everything read back by another client (aiokafka) and compared with the acks.
 
-Who may call: the demo. Invariants: `problems` is a pure function of what was acknowledged and what
-was read: an acknowledged record stands at its place, nothing stands twice, and each key's records
-are in order. Reading has a bound in time and ends at the offsets that were the end when it began.
+Invariants: `problems` is a pure function of what was acknowledged and what was read: an
+acknowledged record stands at its place, nothing stands twice, and each key's records are in order.
+Reading has a bound in time and ends at the offsets that were the end when it began.
 """
 
 import asyncio
@@ -75,8 +75,8 @@ async def _read_back(
     timeout_s: float,
 ) -> ReadBack:
     try:
-        import aiokafka  # noqa: PLC0415 - an extra
-        from aiokafka.errors import KafkaError  # noqa: PLC0415 - an extra
+        import aiokafka
+        from aiokafka.errors import KafkaError
     except ImportError:
         raise StartupError(
             "the demo needs aiokafka, which is not installed: pip install 'ottla[demo]'"

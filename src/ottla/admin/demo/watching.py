@@ -1,8 +1,8 @@
 """The demo's watcher: asks for Metadata again and again, and notes every move of a leader.
 
-Who may call: the demo. Invariants: sees the cluster only as a client can; a partition counts as led
-when a live broker says that a live broker leads it; times are of `time.monotonic`. The notes are
-plain values, the deciding is in pure functions (`moves_between`), the thread only asks.
+Invariants: sees the cluster only as a client can; a partition counts as led when a live broker says
+that a live broker leads it; times are of `time.monotonic`. The notes are plain values, the deciding
+is in pure functions (`moves_between`), the thread only asks.
 """
 
 import asyncio

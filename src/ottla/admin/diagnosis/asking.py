@@ -1,8 +1,8 @@
 """Asking a cluster for the facts that rules judge: over the wire, from ZooKeeper, of this machine.
 
-Who may call: `ottla doctor` and tests. Invariants: nothing changes; any Kafka is asked; what does
-not respond is named in `Facts.not_asked`, and all else is asked all the same; the time is bounded
-by `watch_s` and a timeout for each request.
+Invariants: nothing changes; any Kafka is asked; what does not respond is named in
+`Facts.not_asked`, and all else is asked all the same; the time is bounded by `watch_s` and a
+timeout for each request.
 """
 
 import asyncio

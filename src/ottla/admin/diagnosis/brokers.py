@@ -1,7 +1,7 @@
 """Rules about brokers: the controller, disks, descriptors, clocks, throttles, ZooKeeper.
 
-A decider. Who may call: `ottla doctor` and tests. Invariants: facts in, findings out; one finding
-for each rule; what is not known is no finding.
+A decider. Invariants: facts in, findings out; one finding for each rule; what is not known is no
+finding.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """Rules about clients: consumer groups that do not get on, transactions that do not end.
 
-A decider. Who may call: `ottla doctor` and tests. Invariants: facts in, findings out; one finding
-for each rule; that a group does not get on is said only after it was watched long enough; a name
-of a group, which is whatever a client chose, is one word for a shell in the commands to copy.
+A decider. Invariants: facts in, findings out; one finding for each rule; that a group does not get
+on is said only after it was watched long enough; a name of a group, which is whatever a client
+chose, is one word for a shell in the commands to copy.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Facts about a cluster that rules judge, and the findings that they yield.
 
-A decider's values. Who may call: this room, `ottla doctor`, tests. Invariants: plain values; what
-was not asked, or not answered, is None or absent, never 0.
+A decider's values. Invariants: plain values; what was not asked, or not answered, is None or
+absent, never 0.
 """
 
 from collections.abc import Mapping, Sequence

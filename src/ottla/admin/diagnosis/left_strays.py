@@ -1,8 +1,8 @@
 """Strays in a log dir of this machine: whose they were, how large, since when.
 
-Who may call: `asking`. Invariants: nothing is changed; what goes away meanwhile is left out, and so
-is a log dir that this user may not read. The folders of damaged replicas (adr/0008) have the same
-suffix, and are not strays.
+Invariants: nothing is changed; what goes away meanwhile is left out, and so is a log dir that this
+user may not read. The folders of damaged replicas (adr/0008) have the same suffix, and are not
+strays.
 """
 
 from datetime import UTC, datetime

@@ -1,7 +1,7 @@
 """Rules about partitions: leaders, ISRs, replication factor, racks, moves, deletions, epochs.
 
-A decider. Who may call: `ottla doctor` and tests. Invariants: facts in, findings out; one finding
-for each rule, whatever the number of partitions; equal facts give equal findings.
+A decider. Invariants: facts in, findings out; one finding for each rule, whatever the number of
+partitions; equal facts give equal findings.
 """
 
 from collections.abc import Iterable, Iterator

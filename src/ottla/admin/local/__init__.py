@@ -1,4 +1,1 @@
-"""The cluster of `ottla up` on this machine: its folder, its processes, start and stop.
-
-Who may call: `admin.cli`, the demo, benchmarks, tests.
-"""
+"""The cluster of `ottla up` on this machine: its folder, its processes, start and stop."""

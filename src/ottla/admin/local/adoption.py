@@ -1,10 +1,10 @@
 """Adoption: a copied folder becomes a cluster of its own.
 
-Who may call: `cluster.up`. Invariants: the original is not touched. A copy of a running cluster
-holds what is true of the original's processes alone: registrations of its brokers and controller
-in the copy of ZooKeeper's data, which last until their sessions expire there (a controller of the
-copy would send its requests to the original's brokers), and marks in the log dirs of what
-their writer knew of ZooKeeper, which the copy of ZooKeeper may be older than.
+Invariants: the original is not touched. A copy of a running cluster holds what is true of the
+original's processes alone: registrations of its brokers and controller in the copy of ZooKeeper's
+data, which last until their sessions expire there (a controller of the copy would send its requests
+to the original's brokers), and marks in the log dirs of what their writer knew of ZooKeeper, which
+the copy of ZooKeeper may be older than.
 """
 
 from ottla.admin.local.cluster_dir import ClusterDir, LocalCluster

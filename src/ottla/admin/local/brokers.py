@@ -1,8 +1,8 @@
 """Single brokers of the cluster on this machine: stop, start, restart, kill, pause, resume, remove.
 
-Who may call: `ottla broker`, the demo. Invariants: one command at a time works on a folder; nothing
-is signalled that is not a process of this folder; a rolling restart takes no replica in sync away
-from a partition that lacks another; a broker is removed only when it has no replica.
+Invariants: one command at a time works on a folder; nothing is signalled that is not a process of
+this folder; a rolling restart takes no replica in sync away from a partition that lacks another; a
+broker is removed only when it has no replica.
 """
 
 import contextlib

@@ -1,10 +1,10 @@
 """Certificates: a CA of one's own, and what it issues to brokers and clients.
 
-Who may call: `ottla certs`, `ottla up --secure`. A folder holds them: `ca.pem` and `ca.key`, and
-NAME.pem for each name, its private key first, then its certificate. Such a file is a keystore of
-the type PEM for Java and for brokers, and certificate and key for librdkafka and Python.
-Invariants: private keys are the owner's alone (0600) from their first byte on; a file is replaced
-whole; the CA is never replaced here, for all that it issued would be worthless.
+A folder holds them: `ca.pem` and `ca.key`, and NAME.pem for each name, its private key first, then
+its certificate. Such a file is a keystore of the type PEM for Java and for brokers, and certificate
+and key for librdkafka and Python. Invariants: private keys are the owner's alone (0600) from their
+first byte on; a file is replaced whole; the CA is never replaced here, for all that it issued would
+be worthless.
 """
 
 import datetime as dt

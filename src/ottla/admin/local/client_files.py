@@ -1,7 +1,7 @@
 """Files of client settings: how Java, librdkafka and Python connect to a secured cluster.
 
-Who may call: `local.secure`. Invariants: each file is whole (addresses, CA, user, password) and
-works as it is; it is the owner's alone.
+Invariants: each file is whole (addresses, CA, user, password) and works as it is; it is the owner's
+alone.
 """
 
 from collections.abc import Iterator

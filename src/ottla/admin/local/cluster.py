@@ -1,9 +1,9 @@
 """A cluster on this machine: start what does not run, find out that it serves, stop all of it.
 
-Who may call: the commands `up` and `down`, the demo, benchmarks. Invariants: an `up` that fails,
-or is interrupted, leaves nothing running that it started; a second `up` starts only what is dead;
-ZooKeeper stops after the brokers; brokers start beside ZooKeeper, not after it, and wait for it.
-What speaks to brokers is imported when their processes are there: they start meanwhile.
+Invariants: an `up` that fails, or is interrupted, leaves nothing running that it started; a second
+`up` starts only what is dead; ZooKeeper stops after the brokers; brokers start beside ZooKeeper,
+not after it, and wait for it. What speaks to brokers is imported when their processes are there:
+they start meanwhile.
 """
 
 import contextlib
@@ -98,7 +98,7 @@ def parse_settings(pairs: list[str]) -> dict[str, str]:
     settings: dict[str, str] = {}
     if not pairs:
         return settings
-    from ottla.model.config import BrokerConfig, unknown_setting  # noqa: PLC0415 - lazy
+    from ottla.model.config import BrokerConfig, unknown_setting
 
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -251,7 +251,7 @@ def _changed(cluster: LocalCluster, wanted: Wanted, folder: ClusterDir) -> Local
 def _listener(folder: ClusterDir, cluster: LocalCluster, broker: LocalBroker) -> dict[str, str]:
     """Return the settings of a broker's listener."""
     if cluster.secure:
-        from ottla.admin.local import secure  # noqa: PLC0415 - lazy
+        from ottla.admin.local import secure
 
         return secure.broker_settings(folder, broker)
     found = {"listeners": f"PLAINTEXT://{address_text(broker.host, broker.port)}"}
@@ -354,7 +354,7 @@ def up(
         if other is not None:
             if copied is not None:
                 raise OttlaError("--adopt: leave --zookeeper to the next `ottla up`")
-            from ottla.admin.local import other_zookeeper  # noqa: PLC0415 - lazy
+            from ottla.admin.local import other_zookeeper
 
             if other.external:
                 _check_reachable(other.address)
@@ -365,7 +365,7 @@ def up(
             if taken is not None:
                 tell(taken)
         if cluster.secure:
-            from ottla.admin.local import secure  # noqa: PLC0415 - lazy
+            from ottla.admin.local import secure
 
             secure.prepare(folder, cluster)
         started: list[processes.ProcessId] = []
@@ -421,15 +421,15 @@ def _wait_ready(zookeeper: StartedZooKeeper) -> None:
 
 def _import_client() -> None:
     """Import what speaks to brokers."""
-    import asyncio  # noqa: F401, PLC0415 - lazy
+    import asyncio  # noqa: F401 - lazy
 
-    from ottla.admin import session  # noqa: F401, PLC0415 - the same
-    from ottla.wire.messages.metadata import MetadataRequest  # noqa: F401, PLC0415 - the same
+    from ottla.admin import session  # noqa: F401 - the same
+    from ottla.wire.messages.metadata import MetadataRequest  # noqa: F401 - the same
 
 
 def _create_users(folder: ClusterDir, cluster: LocalCluster) -> None:
     """Write a secured cluster's users into ZooKeeper: brokers authenticate as one of them."""
-    from ottla.admin.local import passwords, secured_users  # noqa: PLC0415 - lazy
+    from ottla.admin.local import passwords, secured_users
 
     zookeeper = folder.zookeeper(cluster)
     secured_users.create(zookeeper, passwords.load_or_make(folder).users)
@@ -470,7 +470,7 @@ def _start_adopted_zookeeper(
     tell: Callable[[str], None],
 ) -> None:
     """Start a copy's ZooKeeper before its brokers, and remove what is true of the original only."""
-    from ottla.admin.local import adoption  # noqa: PLC0415 - only a copy needs it
+    from ottla.admin.local import adoption  # only a copy needs it
 
     adoption.remove_marks(folder, cluster)
     _wait_ready(_start_zookeeper(folder, cluster, started, tell))
@@ -548,11 +548,11 @@ def wait_until_serving(
     Brokers that are not in `children` ran before. One of them that hangs or is cut off fails no
     start of others: it is named after OTHERS_S.
     """
-    import asyncio  # noqa: PLC0415 - while brokers start
+    import asyncio  # while brokers start
 
-    from ottla.admin.local import faults  # noqa: PLC0415 - the same
-    from ottla.admin.output import say  # noqa: PLC0415 - the same
-    from ottla.admin.session import connected  # noqa: PLC0415 - the same
+    from ottla.admin.local import faults
+    from ottla.admin.output import say
+    from ottla.admin.session import connected
 
     def check() -> None:
         for broker_id, process in children.items():
@@ -635,7 +635,7 @@ async def _lists(
     Nothing while there is no controller, or one of `started` is not alive. StartupError if an id
     belongs to a live broker at another address: that of another cluster.
     """
-    from ottla.wire.messages.metadata import MetadataRequest  # noqa: PLC0415 - lazy
+    from ottla.wire.messages.metadata import MetadataRequest
 
     ours = {b.id: (b.advertised or b.host, b.port) for b in cluster.brokers}
     first = await client.metadata([])
@@ -680,7 +680,7 @@ def _responses(address: tuple[str, int], timeout_s: float = 0.5) -> bool:
 
 def down(folder: ClusterDir, timeout_s: float = STOP_TIMEOUT_S) -> tuple[int, int]:
     """Stop everything of this folder; return how many were stopped, and how many by force."""
-    from ottla.admin.local import faults  # noqa: PLC0415 - lazy
+    from ottla.admin.local import faults
 
     cluster = folder.existing()
     with folder.locked(), undisturbed():

@@ -1,7 +1,7 @@
 """The folder of a local cluster: what `ottla up` wrote down so that later commands find it.
 
-Who may call: the admin room. The default is `./ottla-data` (OTTLA_DIR names another): a cluster
-belongs to the project it is tried in, is seen by `ls`, and is gone with `rm -r`.
+The default is `./ottla-data` (OTTLA_DIR names another): a cluster belongs to the project it is
+tried in, is seen by `ls`, and is gone with `rm -r`.
 
     cluster.json                 addresses, settings, and every process with its start time
     broker-0/server.properties   what that broker reads
@@ -223,7 +223,7 @@ class ClusterDir:
 
     def zookeeper(self, cluster: LocalCluster) -> "ZooKeeper":
         """Return how commands here reach the cluster's ZooKeeper."""
-        from ottla.admin.zookeeper_session import ZooKeeper  # noqa: PLC0415 - lazy
+        from ottla.admin.zookeeper_session import ZooKeeper
 
         settings = {**self.zookeeper_settings(), **cluster.settings}
         return ZooKeeper(cluster.zookeeper.address, settings)
@@ -238,8 +238,8 @@ class ClusterDir:
         file = self.client_properties()
         if file is None:
             return None
-        from ottla.model.properties import load_settings  # noqa: PLC0415 - lazy
-        from ottla.security.client_properties import client_security  # noqa: PLC0415 - lazy
+        from ottla.model.properties import load_settings
+        from ottla.security.client_properties import client_security
 
         return client_security(load_settings(file.read_bytes(), file))
 
@@ -402,7 +402,7 @@ class ClusterDir:
 
     def disk_problem(self, cluster: LocalCluster) -> str | None:
         """Return why processes of this folder cannot write, as `0 bytes free on PATH`."""
-        from ottla.admin.local import disk_space  # noqa: PLC0415 - lazy
+        from ottla.admin.local import disk_space
 
         data = [self.data_dir(broker.id) for broker in cluster.brokers]
         return disk_space.problem_of([self.path, self.zookeeper_dir, *data])

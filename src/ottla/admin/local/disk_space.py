@@ -1,6 +1,6 @@
 """Whether processes can still write to a folder: free bytes, free inodes, a read-only file system.
 
-Who may call: the admin room. Invariant: nothing is written to find out.
+Invariant: nothing is written to find out.
 """
 
 import os

@@ -1,9 +1,8 @@
 """Cuts: brokers of the cluster on this machine are separated from each other and from ZooKeeper.
 
-Who may call: the console, `ottla broker`, `down`. Invariants: what is cut is what the brokers say
-is, not what was asked for; a cut is in both brokers, since each opens connections to the other;
-nothing gets through in either direction, and no error tells of it; it ends by itself after LASTS_S.
-Clients reach the brokers all the while.
+Invariants: what is cut is what the brokers say is, not what was asked for; a cut is in both
+brokers, since each opens connections to the other; nothing gets through in either direction, and no
+error tells of it; it ends by itself after LASTS_S. Clients reach the brokers all the while.
 """
 
 import contextlib

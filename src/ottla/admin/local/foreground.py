@@ -1,6 +1,6 @@
 """`ottla up --foreground`: stay with the cluster, say which process dies, stop all at the end.
 
-Who may call: the command line. Invariants: leaves nothing running, whichever way it ends.
+Invariants: leaves nothing running, whichever way it ends.
 """
 
 import time

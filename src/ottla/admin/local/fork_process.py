@@ -1,9 +1,8 @@
 """The process that forks ZooKeeper and brokers (`ottla.broker.forked`), as `ottla up` has it.
 
-Who may call: `ottla.__main__`, which starts it before `up` imports anything, since its own imports
-take longest; `forking`, which uses it. Invariants: plain system calls, so that little is imported
-here; it ends when this process does; each wait has a bound. Only on Linux: elsewhere libraries may
-not survive a fork. No module of `subprocess` and `socket`: they take as long as Python's start.
+Invariants: plain system calls, so that little is imported here; it ends when this process does;
+each wait has a bound. Only on Linux: elsewhere libraries may not survive a fork. No module of
+`subprocess` and `socket`: they take as long as Python's start.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Starts ZooKeeper and brokers from one process that imports them once (`fork_process`).
 
-Who may call: `cluster.up`. Invariants: the process that forks ends with the `with` block; what it
-started goes on; each wait has a bound.
+Invariants: the process that forks ends with the `with` block; what it started goes on; each wait
+has a bound.
 """
 
 import contextlib

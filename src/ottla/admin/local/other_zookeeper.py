@@ -1,9 +1,9 @@
 """A local cluster goes on with another ZooKeeper: one that runs elsewhere, or one of its own again.
 
-Who may call: `cluster.up`, before anything is started. Invariants: nothing runs; the other server
-has the cluster's znodes (its cluster id), and none that are older than those it lives in now, for a
-leader of an older epoch would lose records; what the cluster leaves is moved away, so that no
-later `up` goes back to it by mistake. The znodes come by `ottla zookeeper copy`.
+Invariants: nothing runs; the other server has the cluster's znodes (its cluster id), and none that
+are older than those it lives in now, for a leader of an older epoch would lose records; what the
+cluster leaves is moved away, so that no later `up` goes back to it by mistake. The znodes come by
+`ottla zookeeper copy`.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,8 @@
 """Passwords of a secured cluster: made here, kept in one file of the owner's.
 
-Who may call: `local.secure` and what is beside it. Invariants: a password is 192 random bits and
-leaves this machine only hashed; it is in no argument, no log line and no output; the file is
-replaced whole. Brokers have two names in turn: the new one is in use on all of them before the
-former one goes.
+Invariants: a password is 192 random bits and leaves this machine only hashed; it is in no argument,
+no log line and no output; the file is replaced whole. Brokers have two names in turn: the new one
+is in use on all of them before the former one goes.
 """
 
 import secrets

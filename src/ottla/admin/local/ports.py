@@ -1,8 +1,7 @@
 """Ports of a cluster on this machine: the usual ones, those after them, or free ones.
 
-Who may call: `cluster`, commands that start a broker, tests. Invariants: free ports come from below
-those that the system gives to outgoing connections; a port that cannot be used is one line with
-the reason and the way out.
+Invariants: free ports come from below those that the system gives to outgoing connections; a port
+that cannot be used is one line with the reason and the way out.
 """
 
 import errno

@@ -1,7 +1,4 @@
-"""Files with keys and passwords: replaced whole, the owner's alone from their first byte on.
-
-Who may call: this folder.
-"""
+"""Files with keys and passwords: replaced whole, the owner's alone from their first byte on."""
 
 from pathlib import Path
 

@@ -1,9 +1,9 @@
 """Rotation: new passwords for the users of a secured cluster, while it serves.
 
-Who may call: `ottla users rotate`. Invariants: passwords are written into ZooKeeper first and into
-the files then, and both again by the next rotation, so one that is cut short locks no one out;
-brokers take a second name, with which all of them are restarted one by one, before the first one
-loses its password: at each moment every broker can connect to every other.
+Invariants: passwords are written into ZooKeeper first and into the files then, and both again by
+the next rotation, so one that is cut short locks no one out; brokers take a second name, with which
+all of them are restarted one by one, before the first one loses its password: at each moment every
+broker can connect to every other.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,9 +1,8 @@
 """A secured cluster on this machine: its own CA, TLS and SCRAM everywhere, and access rules.
 
-Who may call: `local.cluster`, and `ottla up`. Invariants: what exists is kept, so that clients that
-trust the CA, and know a password, go on; every listener, for clients and for brokers, is SASL_SSL;
-only the brokers and the administrator may do what no ACL allows; private keys, passwords and
-the files that have them are the owner's alone.
+Invariants: what exists is kept, so that clients that trust the CA, and know a password, go on;
+every listener, for clients and for brokers, is SASL_SSL; only the brokers and the administrator may
+do what no ACL allows; private keys, passwords and the files that have them are the owner's alone.
 """
 
 import socket

@@ -1,8 +1,7 @@
 """The first users of a secured cluster and what the application may do, written into ZooKeeper.
 
-Who may call: `local.cluster`, before a broker serves, and `local.rotation`. Brokers authenticate as
-one of these users among each other, so there must be users first. Invariant: what an administrator
-changed stays: this is done once for a cluster.
+Brokers authenticate as one of these users among each other, so there must be users first.
+Invariant: what an administrator changed stays: this is done once for a cluster.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """What files of a log hold, one value for each line that is printed.
 
-Who may call: this package and the command `logs`. Pure values: `text` is the line that Kafka's
-`DumpLogSegments` prints; their fields are what --output json has.
+Pure values: `text` is the line that Kafka's `DumpLogSegments` prints; their fields are what
+--output json has.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Which reader a file of a log dir needs; checkpoints, producer snapshots, properties.
 
-Who may call: the command `logs`. Kafka: `DumpLogSegments`, `CheckpointFile`.
+Kafka: `DumpLogSegments`, `CheckpointFile`.
 """
 
 import stat

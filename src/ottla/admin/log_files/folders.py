@@ -1,7 +1,7 @@
 """The files below a folder, for tools that read whatever is there.
 
-Who may call: the admin room, `explain`. Invariant: what cannot be looked into is an error, since an
-answer drawn from the rest would mislead.
+Invariant: what cannot be looked into is an error, since an answer drawn from the rest would
+mislead.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Segments and their indexes: read batch by batch, checked against each other.
 
-Who may call: `files`. Kafka: `DumpLogSegments`, whose checks these are.
+Kafka: `DumpLogSegments`, whose checks these are.
 """
 
 import mmap
@@ -108,7 +108,7 @@ def segment(path: Path, *, records: bool, contents: bool, state_of: str | None =
     """
     decode = None
     if state_of is not None:
-        from ottla.admin.log_files.state_records import decoder  # noqa: PLC0415 - only for those
+        from ottla.admin.log_files.state_records import decoder  # only for those
 
         decode = decoder(state_of)
     base = _base_offset(path)
@@ -328,7 +328,7 @@ def _time_problems(
 
 def transaction_index(path: Path) -> Found:
     """Yield the aborted transactions of a segment."""
-    from ottla.log import aborted  # noqa: PLC0415 - only for such a file
+    from ottla.log import aborted  # only for such a file
 
     entries, problems = _whole(path.read_bytes(), aborted.ENTRY_SIZE)
     yield from problems

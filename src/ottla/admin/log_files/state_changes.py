@@ -1,9 +1,9 @@
 """State change logs of several brokers as one, in order of time.
 
-Who may call: the command `merge-state-changes`. Invariants: two blocks of each file are in memory
-at a time; a file's own order is kept, also where its clock went back; of equal times the file named
-first comes first; files that end with .gz are read through gzip. Kafka: `StateChangeLogMerger`,
-which knows partitions as [topic,0] only, the form of Kafka before 1.1; topic-0 is the form since.
+Invariants: two blocks of each file are in memory at a time; a file's own order is kept, also where
+its clock went back; of equal times the file named first comes first; files that end with .gz are
+read through gzip. Kafka: `StateChangeLogMerger`, which knows partitions as [topic,0] only, the form
+of Kafka before 1.1; topic-0 is the form since.
 
 Lines are taken by blocks and sorted together, since a heap of one line of each file costs as much
 again as reading the lines (docs/BENCHMARKS.md).

@@ -1,7 +1,7 @@
 """Records of `__consumer_offsets` and `__transaction_state`, decoded.
 
-Who may call: `segments`. Pure. Texts are those of Kafka's `DumpLogSegments` with
-`--offsets-decoder` and `--transaction-log-decoder`, to the order of a transaction's partitions.
+Pure. Texts are those of Kafka's `DumpLogSegments` with `--offsets-decoder` and
+`--transaction-log-decoder`, to the order of a transaction's partitions.
 """
 
 import base64

@@ -1,5 +1,5 @@
 """Operations: what a command does to a cluster, over `net.client`.
 
-Who may call: `commands`, the demo, tests, the simulator. Invariants: works against any Kafka;
-returns values and raises `OttlaError`; progress of long work goes to standard error.
+Invariants: works against any Kafka; returns values and raises `OttlaError`; progress of long work
+goes to standard error.
 """

@@ -1,7 +1,7 @@
 """ACLs of a running cluster: listed, added and removed over the wire, with any Kafka.
 
-Who may call: the admin room. Invariants: nothing but what is named is added or removed. Kafka:
-`AclCommand` with `--bootstrap-server`.
+Invariants: nothing but what is named is added or removed. Kafka: `AclCommand` with
+`--bootstrap-server`.
 """
 
 from collections.abc import Sequence

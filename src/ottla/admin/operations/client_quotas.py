@@ -1,8 +1,7 @@
 """Client quotas: what users, client ids and addresses may use of every broker, with any Kafka.
 
-Who may call: the admin room. Invariants: an entity is named by its parts, None standing for the
-default of a part; only what is named changes. Kafka: the quota half of `ConfigCommand`
-(KIP-546, KIP-612).
+Invariants: an entity is named by its parts, None standing for the default of a part; only what is
+named changes. Kafka: the quota half of `ConfigCommand` (KIP-546, KIP-612).
 """
 
 from collections.abc import Collection, Mapping

@@ -1,7 +1,7 @@
 """A snapshot of a cluster, asked for over the wire, for `ottla whatif`.
 
-Who may call: `explain.whatif_command`, tests. Invariants: any Kafka is asked; nothing changes; a
-broker that does not respond leaves sizes and log ends unknown, nothing else.
+Invariants: any Kafka is asked; nothing changes; a broker that does not respond leaves sizes and log
+ends unknown, nothing else.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """All that is set up in a cluster, as one value: topics, settings, quotas, groups; differences.
 
-Who may call: the command `cluster`. `taken` asks any Kafka; `differences` and `steps` are pure.
-Invariants: what a step would do is what `differences` says; nothing is deleted by itself.
+`taken` asks any Kafka; `differences` and `steps` are pure. Invariants: what a step would do is what
+`differences` says; nothing is deleted by itself.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,10 +1,10 @@
 """Settings of topics and brokers: asked and changed in a running cluster, with any Kafka.
 
-Who may call: the admin room. Invariants: only what is named changes: by IncrementalAlterConfigs,
-or, where a cluster does not serve it for topics, by reading what a topic has and writing that back
-changed; a broker's settings are never written back, since its passwords cannot be read. What
-concerns a broker is asked of that broker; the broker without a name stands for all of them.
-Responses to Kafka's `ConfigCommand` (KIP-226, KIP-339).
+Invariants: only what is named changes: by IncrementalAlterConfigs, or, where a cluster does not
+serve it for topics, by reading what a topic has and writing that back changed; a broker's settings
+are never written back, since its passwords cannot be read. What concerns a broker is asked of that
+broker; the broker without a name stands for all of them. Responses to Kafka's `ConfigCommand`
+(KIP-226, KIP-339).
 """
 
 import asyncio

@@ -1,9 +1,8 @@
 """Consume: records of topics as they are, read straight from the leaders.
 
-Who may call: the command line, and `group_consumer` for what its group assigns. Invariants: each
-partition in offset order; one Fetch is open per leader, so that a broker that holds a fetch back
-holds nothing else back; a dead leader is waited out, nothing is skipped but what retention removed
-(and that is said). Kafka: `ConsoleConsumer` with `--partition`.
+Invariants: each partition in offset order; one Fetch is open per leader, so that a broker that
+holds a fetch back holds nothing else back; a dead leader is waited out, nothing is skipped but what
+retention removed (and that is said). Kafka: `ConsoleConsumer` with `--partition`.
 """
 
 import asyncio

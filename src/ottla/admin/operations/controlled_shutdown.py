@@ -1,9 +1,8 @@
 """Controlled shutdown of any broker: its leaders move to others before its process is stopped.
 
-Who may call: `ottla broker shutdown` and tests. Invariants: the controller is asked as a broker
-that stops asks it, so with any Kafka in ZooKeeper mode; it is asked again while some leaders could
-not move, a bounded number of times. Kafka: `KafkaServer.controlledShutdown`, and the documents'
-`kafka.admin.ShutdownBroker`.
+Invariants: the controller is asked as a broker that stops asks it, so with any Kafka in ZooKeeper
+mode; it is asked again while some leaders could not move, a bounded number of times. Kafka:
+`KafkaServer.controlledShutdown`, and the documents' `kafka.admin.ShutdownBroker`.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Coordinators: which broker keeps a group or a transactional id, and asking it though it moves.
 
-Who may call: the admin room. Invariants: what moved, or is still being read by its next
-coordinator, is looked for again for a while, never for ever. Kafka: `CoordinatorStrategy` of
-Kafka's admin client.
+Invariants: what moved, or is still being read by its next coordinator, is looked for again for a
+while, never for ever. Kafka: `CoordinatorStrategy` of Kafka's admin client.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
 """How fast replicas are copied and when that ends, from sizes seen now and then.
 
-Who may call: `copy_progress` and tests. Invariants: plain values in, plain values out; what is left
-counts, not what was copied: where leaders grow meanwhile, the end is when copies have caught up; it
-is that of the broker that is last, since throttles are per broker. Where a throttle is what limits
-the copying, its rate counts as much as one of its windows of measuring: a throttle lets pass at
-once what a fetch brings, and nothing for a while then.
+Invariants: plain values in, plain values out; what is left counts, not what was copied: where
+leaders grow meanwhile, the end is when copies have caught up; it is that of the broker that is
+last, since throttles are per broker. Where a throttle is what limits the copying, its rate counts
+as much as one of its windows of measuring: a throttle lets pass at once what a fetch brings, and
+nothing for a while then.
 """
 
 from collections import deque

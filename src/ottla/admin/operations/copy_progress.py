@@ -1,8 +1,8 @@
 """Progress of a reassignment in bytes, as the brokers' log dirs show it.
 
-Who may call: the commands that show or wait for reassignments. Invariants: nothing is changed; a
-broker that does not respond keeps its last sizes; brokers are asked for the topics that move, and
-the less often the longer they take. Works with any Kafka (KIP-113).
+Invariants: nothing is changed; a broker that does not respond keeps its last sizes; brokers are
+asked for the topics that move, and the less often the longer they take. Works with any Kafka
+(KIP-113).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,7 +53,7 @@ class CopyProgress:
 
         `now_s` is a monotonic clock's.
         """
-        from asyncio import get_running_loop  # noqa: PLC0415 - the clock of how long it took
+        from asyncio import get_running_loop  # the clock of how long it took
 
         if now_s < self._next_s and not anyway:
             return self.estimate

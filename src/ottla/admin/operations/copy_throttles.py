@@ -1,8 +1,7 @@
 """How long throttles make what is left of a reassignment last.
 
-Who may call: `copy_progress`. Invariants: nothing is changed; brokers are asked now and then for
-their rates, and for who leads; one that does not respond counts as without a throttle.
-Works with any Kafka (KIP-73).
+Invariants: nothing is changed; brokers are asked now and then for their rates, and for who leads;
+one that does not respond counts as without a throttle. Works with any Kafka (KIP-73).
 """
 
 from collections.abc import Mapping

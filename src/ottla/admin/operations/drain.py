@@ -1,8 +1,7 @@
 """Drain: move all replicas of a broker to the others, so that it can be removed.
 
-Who may call: `ottla broker drain` and tests. Invariants: only partitions of this broker change,
-and of these only its replica; where they go is `drain_plan`'s; topics
-that are created meanwhile are drained, too; works with any Kafka (KIP-455).
+Invariants: only partitions of this broker change, and of these only its replica; where they go is
+`drain_plan`'s; topics that are created meanwhile are drained, too; works with any Kafka (KIP-455).
 """
 
 import asyncio

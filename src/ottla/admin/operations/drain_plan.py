@@ -1,7 +1,7 @@
 """Where the replicas of one broker go when it is drained.
 
-Who may call: `drain`, `reassign` and tests. Invariants: plain values in, plain values out; only
-replicas of this broker move; equal input gives an equal plan.
+Invariants: plain values in, plain values out; only replicas of this broker move; equal input gives
+an equal plan.
 """
 
 from collections import Counter

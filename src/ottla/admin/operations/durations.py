@@ -1,6 +1,6 @@
 """Durations: lengths of time as people type them.
 
-Who may call: the command modules. Java: `java.time.Duration.parse`, which Kafka's tools use.
+Java: `java.time.Duration.parse`, which Kafka's tools use.
 """
 
 import re

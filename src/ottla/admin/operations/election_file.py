@@ -1,8 +1,8 @@
 """The partitions of an election, as a file in Kafka's JSON format names them.
 
-Who may call: the command of elections and tests. Invariants: a bad file is one line with its name,
-the reason and the way out. Kafka: `LeaderElectionCommand.parseReplicaElectionData`, and what the
-documents have in `/admin/preferred_replica_election`.
+Invariants: a bad file is one line with its name, the reason and the way out. Kafka:
+`LeaderElectionCommand.parseReplicaElectionData`, and what the documents have in
+`/admin/preferred_replica_election`.
 """
 
 from typing import Annotated

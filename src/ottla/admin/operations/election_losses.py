@@ -1,8 +1,8 @@
 """Who leads after an unclean election, and which records it loses, by where logs end.
 
-Who may call: `unclean`, `explain.whatif`, tests. Invariants: plain values in, plain values out; a
-log end that is not known is never taken for 0. Apache Kafka's controller elects the first live
-replica, Ottla's the one with the longest log (`controller.elections`).
+Invariants: plain values in, plain values out; a log end that is not known is never taken for 0.
+Apache Kafka's controller elects the first live replica, Ottla's the one with the longest log
+(`controller.elections`).
 """
 
 from collections.abc import Mapping, Sequence

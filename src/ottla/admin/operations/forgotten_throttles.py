@@ -1,8 +1,8 @@
 """Throttles that no one needs: settings of replication throttles while nothing is reassigned.
 
-Who may call: diagnosis of a cluster, and tests. Invariants: plain values in, plain values out; an
-operator may have set a throttle by hand, as for a broker that recovers: what is found is offered,
-never removed here. A broker with a lease removes its own (broker/configs/throttle_lease.py).
+Invariants: plain values in, plain values out; an operator may have set a throttle by hand, as for a
+broker that recovers: what is found is offered, never removed here. A broker with a lease removes
+its own (broker/configs/throttle_lease.py).
 """
 
 from collections.abc import Collection, Mapping

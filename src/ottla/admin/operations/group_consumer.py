@@ -1,9 +1,9 @@
 """A member of a consumer group that reads some topics: `ottla consume --group`.
 
-Who may call: `record_output`. Invariants: what was given to the sink before a commit is covered
-by it, nothing else is; before a rebalance and at the end the position is committed, so that the
-next reader goes on right there; a dead coordinator is waited out. The assignor is `range`, which
-every Kafka consumer offers by default. Kafka: `ConsumerCoordinator`.
+Invariants: what was given to the sink before a commit is covered by it, nothing else is; before a
+rebalance and at the end the position is committed, so that the next reader goes on right there; a
+dead coordinator is waited out. The assignor is `range`, which every Kafka consumer offers by
+default. Kafka: `ConsumerCoordinator`.
 """
 
 import asyncio

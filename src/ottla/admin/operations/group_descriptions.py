@@ -1,9 +1,8 @@
 """Descriptions of groups: state, members and what each member reads, whatever the group's type.
 
-Who may call: the admin room. Invariants: a group is described by the request of its type; the types
-of KIP-848, KIP-932 and KIP-1071 exist on Apache Kafka from 4.0 on, and their requests are sent only
-for a group that is not a classic one. Kafka: `DescribeConsumerGroupsHandler` and its siblings of
-Kafka's admin client.
+Invariants: a group is described by the request of its type; the types of KIP-848, KIP-932 and
+KIP-1071 exist on Apache Kafka from 4.0 on, and their requests are sent only for a group that is not
+a classic one. Kafka: `DescribeConsumerGroupsHandler` and its siblings of Kafka's admin client.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -80,13 +79,13 @@ _Members = Callable[[Client, Any], Awaitable[list[MemberFacts]]]
 
 def _new_types() -> tuple[tuple[Callable[..., Any], str, _Members], ...]:
     """Return the request of each new type, its name, and what reads the members."""
-    from ottla.wire.messages.consumer_group_describe import (  # noqa: PLC0415 - lazy
+    from ottla.wire.messages.consumer_group_describe import (
         ConsumerGroupDescribeRequest,
     )
-    from ottla.wire.messages.share_group_describe import (  # noqa: PLC0415 - lazy
+    from ottla.wire.messages.share_group_describe import (
         ShareGroupDescribeRequest,
     )
-    from ottla.wire.messages.streams_group_describe import (  # noqa: PLC0415 - lazy
+    from ottla.wire.messages.streams_group_describe import (
         StreamsGroupDescribeRequest,
     )
 

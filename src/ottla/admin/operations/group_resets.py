@@ -1,8 +1,8 @@
 """Resets: a group's offsets moved to the ends, an offset, a time or what a file says.
 
-Who may call: `groups_command`. Invariants: offsets are only ever moved within what the log holds,
-and what had to be moved there is reported; a group with members is refused, also while nothing is
-changed yet. Kafka: `--reset-offsets` of Kafka's `ConsumerGroupCommand`, whose files these are.
+Invariants: offsets are only ever moved within what the log holds, and what had to be moved there is
+reported; a group with members is refused, also while nothing is changed yet. Kafka:
+`--reset-offsets` of Kafka's `ConsumerGroupCommand`, whose files these are.
 """
 
 import csv

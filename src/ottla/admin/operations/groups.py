@@ -1,7 +1,7 @@
 """Groups: list, measure and delete groups, of any Kafka.
 
-Who may call: the command line. Invariants: a group is asked for at its coordinator, which is looked
-for again when it moved. Kafka: `ConsumerGroupCommand`, as `group_resets` does.
+Invariants: a group is asked for at its coordinator, which is looked for again when it moved. Kafka:
+`ConsumerGroupCommand`, as `group_resets` does.
 """
 
 from collections.abc import Sequence
@@ -153,7 +153,7 @@ async def _share_offsets(
     Records above the start may be acknowledged already, so the lag is not what lies above it: None
     where the broker does not tell (before Kafka 4.2).
     """
-    from ottla.wire.messages.describe_share_group_offsets import (  # noqa: PLC0415 - lazy
+    from ottla.wire.messages.describe_share_group_offsets import (
         DescribeShareGroupOffsetsRequest,
     )
 

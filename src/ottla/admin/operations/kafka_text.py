@@ -1,7 +1,7 @@
 """What Kafka's reassignment tool prints, line by line, as the documents show it.
 
-Who may call: the commands of reassignments and tests. Invariants: plain values in, text out; the
-texts of Kafka 3.9.1's `ReassignPartitionsCommand`, which scripts of users search.
+Invariants: plain values in, text out; the texts of Kafka 3.9.1's `ReassignPartitionsCommand`, which
+scripts of users search.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Preferred leaders made even by the order of replicas, which copies nothing.
 
-Who may call: `spread`. Invariants: no partition's set of replicas changes; each topic's leaders
-are evened out first, then those of all topics together by steps that leave each topic as even.
+Invariants: no partition's set of replicas changes; each topic's leaders are evened out first, then
+those of all topics together by steps that leave each topic as even.
 """
 
 from collections import Counter

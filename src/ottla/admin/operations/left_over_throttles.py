@@ -1,7 +1,7 @@
 """Throttles that are left over in a cluster: asked for and, on request, removed.
 
-Who may call: their command, diagnosis of a cluster, and tests. Invariants: what counts as left over
-is `forgotten_throttles`'; a broker that does not respond is left out; works with any Kafka.
+Invariants: what counts as left over is `forgotten_throttles`'; a broker that does not respond is
+left out; works with any Kafka.
 """
 
 import contextlib

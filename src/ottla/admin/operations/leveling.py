@@ -1,8 +1,8 @@
 """Leveling: steps from full brokers to empty ones until no step makes them more even.
 
-Who may call: `spread`, `leader_spread`. Invariants: each round lowers the sum of squares of the
-counts, so it ends; a way over other brokers is looked for where no step leads straight there
-(an augmenting path of a flow with convex costs); the same input takes the same steps.
+Invariants: each round lowers the sum of squares of the counts, so it ends; a way over other brokers
+is looked for where no step leads straight there (an augmenting path of a flow with convex costs);
+the same input takes the same steps.
 """
 
 import itertools

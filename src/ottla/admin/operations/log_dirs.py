@@ -1,8 +1,7 @@
 """Log dirs from outside: what lies where, how full the volumes are, replicas sent to another dir.
 
-Who may call: its command, that of reassignments, and tests. Invariants: a broker that does not
-answer is named, not waited for; works with any Kafka (KIP-113, KIP-827). Kafka:
-`LogDirsCommand` and the log dir moves of `ReassignPartitionsCommand`.
+Invariants: a broker that does not answer is named, not waited for; works with any Kafka (KIP-113,
+KIP-827). Kafka: `LogDirsCommand` and the log dir moves of `ReassignPartitionsCommand`.
 """
 
 import asyncio

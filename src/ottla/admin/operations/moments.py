@@ -1,7 +1,4 @@
-"""Moments as people type them: a date and time, milliseconds since 1970, or so long ago.
-
-Who may call: the command modules.
-"""
+"""Moments as people type them: a date and time, milliseconds since 1970, or so long ago."""
 
 import re
 import time

@@ -1,7 +1,4 @@
-"""A record that is to be produced, as far as its producer says what it is.
-
-Who may call: whoever produces, and the readers of its input.
-"""
+"""A record that is to be produced, as far as its producer says what it is."""
 
 from typing import NamedTuple
 

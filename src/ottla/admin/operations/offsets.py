@@ -1,6 +1,6 @@
 """Offsets of a log: its beginning, its end, and the first one of a time.
 
-Who may call: other operations, the command line. Kafka: `GetOffsetShell`.
+Kafka: `GetOffsetShell`.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,6 @@
 """Which partition a record goes to: by its key, or, without one, as Kafka's producer does it.
 
-Who may call: `produce`. Pure but for the random numbers it is given. Kafka: `BuiltInPartitioner`.
+Pure but for the random numbers it is given. Kafka: `BuiltInPartitioner`.
 """
 
 import random

@@ -1,7 +1,4 @@
-"""The partitions of a Metadata response, each by its name.
-
-Who may call: the admin room.
-"""
+"""The partitions of a Metadata response, each by its name."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,6 @@
 """Where reading begins and ends, as people type it: an offset, an end of the log, a time.
 
-Who may call: `consume`. Pure but for the clock of a time "so long ago".
+Pure but for the clock of a time "so long ago".
 """
 
 import re

@@ -1,9 +1,9 @@
 """Plans: which brokers each partition is to live on, read, checked and written.
 
-Who may call: `reassign`, its command and tests. Invariants: plain values in, plain values out, no
-cluster is asked; whatever is wrong with a plan is named by its place, the reason and the way out
-before anything is sent (fault F42). Kafka's JSON format, and the arithmetic of its
-`ReassignPartitionsCommand` (KIP-73 for the throttled replicas). What is proposed: `spread`.
+Invariants: plain values in, plain values out, no cluster is asked; whatever is wrong with a plan is
+named by its place, the reason and the way out before anything is sent (fault F42). Kafka's JSON
+format, and the arithmetic of its `ReassignPartitionsCommand` (KIP-73 for the throttled replicas).
+What is proposed: `spread`.
 """
 
 from collections import Counter

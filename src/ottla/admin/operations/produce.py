@@ -1,9 +1,9 @@
 """Produce: records in, acknowledged by any Kafka.
 
-Who may call: the command line, benchmarks. Invariants: with acks=all a record is written once, also
-when a leader dies in the middle (a producer id and sequence numbers; the same batch is sent again
-under the same numbers); one batch per partition is in flight, so order holds; memory is bounded by
-what one call is given. Kafka: `ConsoleProducer` and, in little, to its `Sender`.
+Invariants: with acks=all a record is written once, also when a leader dies in the middle (a
+producer id and sequence numbers; the same batch is sent again under the same numbers); one batch
+per partition is in flight, so order holds; memory is bounded by what one call is given. Kafka:
+`ConsoleProducer` and, in little, to its `Sender`.
 """
 
 import asyncio

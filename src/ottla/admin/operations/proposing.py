@@ -1,7 +1,7 @@
 """What a cluster is asked for before an even spread of topics is proposed (`spread`).
 
-Who may call: the command of reassignments and tests. Invariants: nothing is changed; works with any
-Kafka; a broker that does not respond leaves bytes unknown, nothing else.
+Invariants: nothing is changed; works with any Kafka; a broker that does not respond leaves bytes
+unknown, nothing else.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

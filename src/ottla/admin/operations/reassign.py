@@ -1,8 +1,8 @@
 """Reassignment from outside: what a plan needs to know, what it sends, how far it got.
 
-Who may call: its command and tests. Invariants: a plan is checked against the cluster as a whole
-before anything is sent (fault F42); a throttle is set before the first replica moves; works with
-any Kafka (KIP-455). Kafka: `ReassignPartitionsCommand`.
+Invariants: a plan is checked against the cluster as a whole before anything is sent (fault F42); a
+throttle is set before the first replica moves; works with any Kafka (KIP-455). Kafka:
+`ReassignPartitionsCommand`.
 """
 
 import asyncio
@@ -183,7 +183,7 @@ async def execute(client: Client, prepared: Prepared, throttle: int | None) -> l
 
     Returned are the throttled brokers that will not remove the throttle themselves.
     """
-    from ottla.admin.operations import throttles  # noqa: PLC0415 - few commands need it
+    from ottla.admin.operations import throttles  # few commands need it
 
     unleased: list[int] = []
     if throttle is not None:
@@ -258,7 +258,7 @@ async def wait(
 
     `tell` hears (still moving, of, bytes) at every look, the last one included.
     """
-    from ottla.admin.operations.copy_progress import CopyProgress  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.copy_progress import CopyProgress
 
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + bound_s
@@ -293,7 +293,7 @@ async def clear_throttles(client: Client, topics: Iterable[str]) -> "Cleared":
 
     From the topics that leases name, too: once the leases are gone, no broker looks after them.
     """
-    from ottla.admin.operations import throttles  # noqa: PLC0415 - few commands need it
+    from ottla.admin.operations import throttles  # few commands need it
 
     live = list(await racks(client))
     leased = await throttles.leased_topics(client, live)

@@ -1,7 +1,7 @@
 """Reassignments in progress, each with what is copied of it and how fast.
 
-Who may call: `ottla reassign list` and tests. Invariants: nothing is changed; sizes are those of
-the brokers' log dirs, all replicas that are added together; works with any Kafka.
+Invariants: nothing is changed; sizes are those of the brokers' log dirs, all replicas that are
+added together; works with any Kafka.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Records deleted from the beginning of logs: DeleteRecords.
 
-Who may call: the command line. Kafka: `DeleteRecordsCommand`, whose files these are.
+Kafka: `DeleteRecordsCommand`, whose files these are.
 """
 
 from collections.abc import Mapping

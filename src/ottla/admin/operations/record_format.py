@@ -1,8 +1,7 @@
 r"""Templates such as `%k\t%v\n`: how records are printed, and how input is cut into records.
 
-Who may call: `produce` and `consume`. Pure functions. Invariants: a template is checked before
-anything is read or written; bytes of keys and values pass through as they are. The letters are
-those of kcat; docs/RECORDS.md lists them.
+Pure functions. Invariants: a template is checked before anything is read or written; bytes of keys
+and values pass through as they are. The letters are those of kcat; docs/RECORDS.md lists them.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Input of `produce`: bytes from standard input or files, cut into records.
 
-Who may call: `produce`. Invariants: what is wrong is reported with the number of its record, and
-what stands before it is given first; memory is bounded by one chunk and the longest record.
+Invariants: what is wrong is reported with the number of its record, and what stands before it is
+given first; memory is bounded by one chunk and the longest record.
 """
 
 import os

@@ -1,8 +1,7 @@
 """Records as JSON lines: one object for each, nothing lost. docs/RECORDS.md describes the form.
 
-Who may call: `produce` and `consume`. Pure functions. Invariants: a key, value or header that is
-UTF-8 is a JSON string, what is not is base64 in a field of another name; `from_line` of what
-`to_line` returns is the same record.
+Pure functions. Invariants: a key, value or header that is UTF-8 is a JSON string, what is not is
+base64 in a field of another name; `from_line` of what `to_line` returns is the same record.
 """
 
 import base64

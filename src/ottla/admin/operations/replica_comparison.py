@@ -1,11 +1,10 @@
 """Replicas compared batch by batch: what one has otherwise than the leader.
 
-A decider. Who may call: `verify_replicas` and tests. Invariants: bytes in, differences out; every
-batch that both have whole is compared once; what only one side was sent yet is compared later.
-Replicas have the same bytes as a rule, so bytes are compared first (`Same`), and looked into where
-they are not the same.
-Replicas of a compacted topic are cleaned each on its own, so only records that both have are
-compared. Kafka: `ReplicaVerificationTool`, which compares offsets and the header's checksum.
+A decider. Invariants: bytes in, differences out; every batch that both have whole is compared once;
+what only one side was sent yet is compared later. Replicas have the same bytes as a rule, so bytes
+are compared first (`Same`), and looked into where they are not the same. Replicas of a compacted
+topic are cleaned each on its own, so only records that both have are compared. Kafka:
+`ReplicaVerificationTool`, which compares offsets and the header's checksum.
 """
 
 from collections.abc import Sequence

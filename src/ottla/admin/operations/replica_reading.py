@@ -1,7 +1,7 @@
 """One replica read over the wire: its batches, its offsets, and where two replicas part.
 
-Who may call: `verify_replicas`, `unclean` and tests. Read by Fetch and ListOffsets with the replica
-id of the debugging consumer, to which followers respond, those of Apache Kafka too.
+Read by Fetch and ListOffsets with the replica id of the debugging consumer, to which followers
+respond, those of Apache Kafka too.
 """
 
 from ottla.admin.operations.offsets import list_offsets_request

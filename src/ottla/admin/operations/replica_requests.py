@@ -1,10 +1,10 @@
 """What many readers of replicas want of a broker at a time, in one request.
 
-Who may call: `verify_replicas` and tests. Invariants: one request of each kind is under way to a
-broker, and what is wanted meanwhile goes with the next one; a partition is asked for once at a
-time; a response is bounded by `RESPONSE_BYTES` (or by one batch, where that is larger), and who got
-nothing of it stands first in the next; every reader gets a result or an OttlaError. Read with the
-replica id of the debugging consumer, to which followers respond, those of Apache Kafka too.
+Invariants: one request of each kind is under way to a broker, and what is wanted meanwhile goes
+with the next one; a partition is asked for once at a time; a response is bounded by
+`RESPONSE_BYTES` (or by one batch, where that is larger), and who got nothing of it stands first in
+the next; every reader gets a result or an OttlaError. Read with the replica id of the debugging
+consumer, to which followers respond, those of Apache Kafka too.
 """
 
 import asyncio

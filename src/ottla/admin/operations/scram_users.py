@@ -1,8 +1,7 @@
 """SCRAM users: who has credentials, and how they are set, with any Kafka, ours or of the JVM.
 
-Who may call: the admin room. Invariants: a password never leaves this process: a broker gets the
-salted password, as from Kafka's AdminClient.
-Kafka: the SCRAM half of `ConfigCommand` (KIP-554).
+Invariants: a password never leaves this process: a broker gets the salted password, as from Kafka's
+AdminClient. Kafka: the SCRAM half of `ConfigCommand` (KIP-554).
 """
 
 import re

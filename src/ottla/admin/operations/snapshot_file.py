@@ -1,8 +1,7 @@
 """A snapshot of a cluster's brokers, leaders, ISRs and log ends, and its file, for `ottla whatif`.
 
-Who may call: `cluster_snapshot`, `explain`, tests. Invariants: plain values in, plain values out;
-the file is JSON of these structs, and reading it gives an equal value; a bad file is one line with
-its name, the reason and the way out.
+Invariants: plain values in, plain values out; the file is JSON of these structs, and reading it
+gives an equal value; a bad file is one line with its name, the reason and the way out.
 """
 
 from collections.abc import Iterator

@@ -1,11 +1,11 @@
 """Spread: an even assignment of partitions to brokers that copies few replicas.
 
-Who may call: `reassign` and tests. Invariants: plain values in, plain values out; equal input
-gives an equal proposal. In this order: every partition has as many racks as it can; a topic's
-replicas are even over the brokers; so are its preferred leaders (by order alone, which copies
-nothing); so are the replicas and leaders of all topics together, those not named counted; and
-of choices that are equal so far, the one that levels the bytes. Our own: Kafka's `--generate`
-(`ReassignPartitionsCommand.generateAssignment`) assigns all replicas anew from a random start.
+Invariants: plain values in, plain values out; equal input gives an equal proposal. In this order:
+every partition has as many racks as it can; a topic's replicas are even over the brokers; so are
+its preferred leaders (by order alone, which copies nothing); so are the replicas and leaders of all
+topics together, those not named counted; and of choices that are equal so far, the one that levels
+the bytes. Our own: Kafka's `--generate` (`ReassignPartitionsCommand.generateAssignment`) assigns
+all replicas anew from a random start.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

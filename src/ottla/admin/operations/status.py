@@ -1,7 +1,7 @@
 """Status of a cluster: brokers, controller, partitions; with the folder, also the processes.
 
-Who may call: the command line. Invariants: changes nothing; a broker that does not respond is
-reported as such, and the rest is reported all the same.
+Invariants: changes nothing; a broker that does not respond is reported as such, and the rest is
+reported all the same.
 """
 
 from pathlib import Path

@@ -1,8 +1,8 @@
 """Throttles of reassignments: set, removed, and those that no one needs any more.
 
-Who may call: `reassign`, the commands that reassign, and tests. Invariants: validated everywhere
-before it is set anywhere; set only on brokers that live, removed only where it is set; a broker
-that does not respond is named, not waited for; works with any Kafka (KIP-73).
+Invariants: validated everywhere before it is set anywhere; set only on brokers that live, removed
+only where it is set; a broker that does not respond is named, not waited for; works with any Kafka
+(KIP-73).
 """
 
 import contextlib

@@ -1,8 +1,7 @@
 """Topics: create, list, describe, grow and delete them, with any Kafka.
 
-Who may call: the command line, the demo, benchmarks. Invariants: what a broker refuses is reported
-with the broker's own reason; what it does not tell is not guessed. Kafka:
-`TopicCommand`.
+Invariants: what a broker refuses is reported with the broker's own reason; what it does not tell is
+not guessed. Kafka: `TopicCommand`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -341,7 +340,7 @@ async def sizes(
 
     Of `only` these partitions by topic, if it is given.
     """
-    from ottla.admin.operations import log_dirs  # noqa: PLC0415 - few commands need it
+    from ottla.admin.operations import log_dirs  # few commands need it
 
     found: dict[TopicPartition, dict[int, int]] = {}
     brokers = await client.broker_ids()

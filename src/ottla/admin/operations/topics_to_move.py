@@ -1,7 +1,7 @@
 """The topics that a plan is to be made for, as a file in Kafka's JSON format names them.
 
-Who may call: the command of reassignments and tests. Invariants: a bad file is one line with its
-name, the reason and the way out. Kafka: `ReassignPartitionsCommand.parseTopicsData`.
+Invariants: a bad file is one line with its name, the reason and the way out. Kafka:
+`ReassignPartitionsCommand.parseTopicsData`.
 """
 
 from typing import Annotated

@@ -1,8 +1,8 @@
 """Transactions as an operator asks for them: list, describe, and abort one that hangs.
 
-Who may call: `transactions_command`. Invariants: speaks the wire alone, so a real Kafka responds as
-well; an abort is written only where the partition's leader still shows that very transaction, with
-the epochs it shows. Kafka: `TransactionsCommand` (KIP-664).
+Invariants: speaks the wire alone, so a real Kafka responds as well; an abort is written only where
+the partition's leader still shows that very transaction, with the epochs it shows. Kafka:
+`TransactionsCommand` (KIP-664).
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,8 @@
 """Unclean elections, looked at before: who would lead, and which records would be lost.
 
-Who may call: `ottla elect`, `elect` and tests. Every live replica of a partition without a leader
-is asked where its log ends, by ListOffsets with the replica id of the debugging consumer, to which
-followers respond, those of Apache Kafka too. Invariant: nothing changes. What is computed of the
-log ends: `election_losses`.
+Every live replica of a partition without a leader is asked where its log ends, by ListOffsets with
+the replica id of the debugging consumer, to which followers respond, those of Apache Kafka too.
+Invariant: nothing changes. What is computed of the log ends: `election_losses`.
 """
 
 import asyncio

@@ -1,11 +1,10 @@
 """Replicas verified over the wire: every follower's batches beside the leader's.
 
-Who may call: `ottla verify-replicas` and tests. Replicas are read by Fetch with the replica id of
-the debugging consumer, to which followers respond, those of Apache Kafka too. Invariants: nothing
-changes; only what is committed is compared (below the high watermark); a broker that does not
-respond is named, the others are compared all the same; memory is bounded by `fetch_size` for each
-replica of `AT_ONCE` partitions, which share requests (`replica_requests`). Kafka:
-`ReplicaVerificationTool`.
+Replicas are read by Fetch with the replica id of the debugging consumer, to which followers
+respond, those of Apache Kafka too. Invariants: nothing changes; only what is committed is compared
+(below the high watermark); a broker that does not respond is named, the others are compared all the
+same; memory is bounded by `fetch_size` for each replica of `AT_ONCE` partitions, which share
+requests (`replica_requests`). Kafka: `ReplicaVerificationTool`.
 """
 
 import asyncio

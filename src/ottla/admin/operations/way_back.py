@@ -1,8 +1,8 @@
 """The way back: the assignment before a reassignment, in a file before anything is changed.
 
-Who may call: the commands that reassign, and tests. Invariants: the file is on disk before the
-first request that changes something; at most `MOST_FILES` are kept, the oldest go; a name is
-never used twice. The folder is $XDG_STATE_HOME/ottla/reassign (~/.local/state/ottla/reassign).
+Invariants: the file is on disk before the first request that changes something; at most
+`MOST_FILES` are kept, the oldest go; a name is never used twice. The folder is
+$XDG_STATE_HOME/ottla/reassign (~/.local/state/ottla/reassign).
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Znodes read and explained: what each of Kafka's is for, and what its data says.
 
-Who may call: the command `znode`. Invariants: nothing is written but the session itself; no watch
-is left; data that is not what its kind should have is shown as it is.
+Invariants: nothing is written but the session itself; no watch is left; data that is not what its
+kind should have is shown as it is.
 """
 
 import base64

@@ -1,7 +1,7 @@
 """What changed from one look at a cluster to the next: rates, leaders that moved, ISR changes.
 
-A decider. Who may call: `looking`, `screen`, tests. Invariants: looks in, rows and events out; a
-rate is None before the second look; events are those of the cluster, in the order of partitions.
+A decider. Invariants: looks in, rows and events out; a rate is None before the second look; events
+are those of the cluster, in the order of partitions.
 """
 
 from collections import Counter, deque

@@ -1,7 +1,7 @@
 """How far a group is at one moment, in few numbers: what is kept of many looks.
 
-A decider. Who may call: `looking`, the console. Invariants: only partitions count whose lag is
-known, so `end` - `committed` is the lag but where a broker tells an end below what was committed.
+A decider. Invariants: only partitions count whose lag is known, so `end` - `committed` is the lag
+but where a broker tells an end below what was committed.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,7 @@
 """Looks at a cluster, one after the other: over the wire, and at the metrics of brokers of --dir.
 
-Who may call: `screen`, `ottla top`. Invariants: nothing changes; a look that fails is one with its
-problem, and the next one is tried all the same; groups are asked for less often, since each takes
-requests of its own.
+Invariants: nothing changes; a look that fails is one with its problem, and the next one is tried
+all the same; groups are asked for less often, since each takes requests of its own.
 """
 
 import time

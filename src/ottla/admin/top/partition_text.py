@@ -1,7 +1,7 @@
 """A partition's history as `ottla top` shows it: what `ottla why --output json` prints, as text.
 
-A decider. Who may call: `ottla top`, `screen`, tests. Invariants: values in, lines out, none wider
-than it must be (the screen wraps them); the newest comes first, since a screen may be short.
+A decider. Invariants: values in, lines out, none wider than it must be (the screen wraps them); the
+newest comes first, since a screen may be short.
 """
 
 from collections.abc import Mapping, Sequence

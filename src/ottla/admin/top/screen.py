@@ -1,7 +1,7 @@
 """The screen of `ottla top`: brokers, topics, partitions, groups and what happens, with Textual.
 
-Who may call: `ottla top`, tests. Invariants: what is shown is `changes`'; names are data, never
-markup; one look at a time, and a slow cluster never blocks a key.
+Invariants: what is shown is `changes`'; names are data, never markup; one look at a time, and a
+slow cluster never blocks a key.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The ACL cache: what ZooKeeper's ACLs are, on this broker, kept current by their notifications.
 
-Who may call: `lifecycle`, which loads and watches; the requests that change ACLs. Invariants:
+Invariants:
 - all ACLs are read before a client is served, and again with every new session
 - a notification says only where to read
 - ACLs that cannot be read stay as they were, with an error in the log; at the start they end it:

@@ -32,7 +32,7 @@ def client_host(address: str) -> str:
     """Return an address as ACLs have it: IPv6 written out, an IPv4 address within it as such."""
     if ":" not in address:
         return address
-    from ipaddress import IPv6Address  # noqa: PLC0415 - only where a client has such an address
+    from ipaddress import IPv6Address  # only where a client has such an address
 
     parsed = IPv6Address(address.partition("%")[0])
     if parsed.ipv4_mapped is not None:

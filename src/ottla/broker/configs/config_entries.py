@@ -1,9 +1,9 @@
 """Config entries: settings as DescribeConfigs shows them, with where they come from.
 
-Who may call: handlers. Invariants: plain values in, plain values out; order of precedence and which
-synonyms are shown are those of Kafka's `ConfigHelper` and `DynamicBrokerConfig`, oddities included
-(a topic's `retention.ms` that comes from `log.retention.hours` counts as a default). Passwords and
-settings we do not know are never shown.
+Invariants: plain values in, plain values out; order of precedence and which synonyms are shown are
+those of Kafka's `ConfigHelper` and `DynamicBrokerConfig`, oddities included (a topic's
+`retention.ms` that comes from `log.retention.hours` counts as a default). Passwords and settings we
+do not know are never shown.
 """
 
 from collections.abc import Collection, Iterator, Mapping

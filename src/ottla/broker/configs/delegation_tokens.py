@@ -1,6 +1,5 @@
 """Delegation tokens of this cluster: read from ZooKeeper, kept current, looked up by listeners.
 
-Who may call: the requests about tokens; SASL listeners; `membership` starts it with each session.
 Invariants: a notification carries a token's id only, and the token is read when it is handled; a
 token's SCRAM credential is made when it is first used, once for each mechanism; the controller
 removes expired tokens. Kafka: `DelegationTokenManagerZk` and `DelegationTokenCache`.

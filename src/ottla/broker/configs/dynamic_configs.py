@@ -1,6 +1,5 @@
 """Dynamic configs: settings of this broker that change while it runs (KIP-226).
 
-Who may call: `topic_configs`, which hears of changes; the handlers that alter and describe them.
 Three layers over the defaults: server.properties, then /config/brokers/<default> for all brokers,
 then /config/brokers/<id>. Invariants:
 - what is in force is one valid whole; a bad value in ZooKeeper is left out, said and survived (F41)

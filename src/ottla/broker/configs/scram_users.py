@@ -1,8 +1,7 @@
 """SCRAM users: their credentials under /config/users, kept current by change notifications.
 
-Who may call: `topic_configs`, which hears of changes; SASL listeners look them up. Invariants: a
-credential that cannot be read is left out, said and survived (F41), and is in no log line. Kafka:
-`CredentialProvider` and `UserConfigHandler`.
+Invariants: a credential that cannot be read is left out, said and survived (F41), and is in no log
+line. Kafka: `CredentialProvider` and `UserConfigHandler`.
 """
 
 import logging

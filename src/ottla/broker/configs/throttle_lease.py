@@ -1,12 +1,11 @@
 """Throttle lease: a reassignment's throttles go when it has ended, also if its tool was killed.
 
-Who may call: `broker.Broker`. A tool sets `ottla.replication.throttle.lease` on each broker that it
-throttles; its value lists the topics whose throttled replicas it named. Invariants: throttles
-without it are left alone, for an operator set them; while a replica of these topics is added or
-removed, or a replica here moves to another log dir, all stays; once nothing did for `GRACE_S` of
-this broker's monotonic clock, this broker removes its rates, the topics' lists and the lease. No
-wall clocks are compared, and no other broker has to be alive (docs/adr/0017). Beyond Kafka: there
-`--verify` has to be called for that.
+A tool sets `ottla.replication.throttle.lease` on each broker that it throttles; its value lists the
+topics whose throttled replicas it named. Invariants: throttles without it are left alone, for an
+operator set them; while a replica of these topics is added or removed, or a replica here moves to
+another log dir, all stays; once nothing did for `GRACE_S` of this broker's monotonic clock, this
+broker removes its rates, the topics' lists and the lease. No wall clocks are compared, and no other
+broker has to be alive (docs/adr/0017). Beyond Kafka: there `--verify` has to be called for that.
 """
 
 import asyncio

@@ -4,11 +4,10 @@ The notifications tell of brokers' settings too, which `dynamic_configs` keeps, 
 (`quota_settings`) and of users' credentials (`scram_users`); a topic without an override falls back
 to the broker's.
 
-Who may call: everyone in this room; `get` is handed to the log manager and to replication.
 Invariants: a notification carries no values, only a name: values are read when it is handled, so
 two changes in a row may be seen as one but never in the wrong order; a malformed notification is
-logged and skipped (F41). Kafka: `ZkConfigManager`, `ZkNodeChangeNotificationListener`
-and `TopicConfigHandler`.
+logged and skipped (F41). Kafka: `ZkConfigManager`, `ZkNodeChangeNotificationListener` and
+`TopicConfigHandler`.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Promises: settings a broker of ours would break, and so refuses to start with (fault F40).
 
-Who may call: `broker.Broker`. Invariants: what guards data or access and is not served is refused,
-never ignored; what is merely unknown is named in a warning, since plug-ins bring keys of their own.
+Invariants: what guards data or access and is not served is refused, never ignored; what is merely
+unknown is named in a warning, since plug-ins bring keys of their own.
 """
 
 import logging

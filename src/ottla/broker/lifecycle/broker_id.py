@@ -1,8 +1,8 @@
 """Broker id: of settings, of the log dirs, or a new one (`broker.id.generation.enable`).
 
-Who may call: `process`, before it makes a `Broker`. Invariants: a broker that has an id in
-meta.properties keeps it; a generated id is above `reserved.broker.max.id` and, by the version of
-/brokers/seqid, no other broker's. Kafka: `KafkaServer.getOrGenerateBrokerId`.
+Invariants: a broker that has an id in meta.properties keeps it; a generated id is above
+`reserved.broker.max.id` and, by the version of /brokers/seqid, no other broker's. Kafka:
+`KafkaServer.getOrGenerateBrokerId`.
 """
 
 import logging

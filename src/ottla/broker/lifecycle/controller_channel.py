@@ -1,10 +1,8 @@
 """Controller channel: this broker's one connection to whoever the controller is.
 
-Who may call: `producer_ids`, `membership` and, through the callable `peer`, replication's
-AlterPartition sender. Invariants: the controller is the one the metadata cache names; a
-connection to another one is closed, never reused. Kafka:
-`NodeToControllerChannelManager`; requests take the network also when this broker is the
-controller, as the JVM's do.
+Invariants: the controller is the one the metadata cache names; a connection to another one is
+closed, never reused. Kafka: `NodeToControllerChannelManager`; requests take the network also when
+this broker is the controller, as the JVM's do.
 """
 
 import asyncio

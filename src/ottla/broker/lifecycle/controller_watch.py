@@ -1,12 +1,12 @@
 """Controller watch: a connection to the controller that shows when its process is gone (R17).
 
-Who may call: `broker.Broker` starts it. Invariants: the connection is the channel's to the
-controller that the metadata names; when it ends the controller is asked again as the controller
-asks brokers (`crash_detection`); only with that proof, and only if /controller and the registration
-are still those of the broker that was asked, are both deleted. While the metadata names none, the
-one that ZooKeeper names is asked. Brokers begin one after another, by id, so that one of them does
-it. A JVM broker registers before it listens: it is removed only by one that it had accepted. Who is
-elected then is decided as ever. Kafka has no counterpart (adr/0018).
+Invariants: the connection is the channel's to the controller that the metadata names; when it ends
+the controller is asked again as the controller asks brokers (`crash_detection`); only with that
+proof, and only if /controller and the registration are still those of the broker that was asked,
+are both deleted. While the metadata names none, the one that ZooKeeper names is asked. Brokers
+begin one after another, by id, so that one of them does it. A JVM broker registers before it
+listens: it is removed only by one that it had accepted. Who is elected then is decided as ever.
+Kafka has no counterpart (adr/0018).
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Scheduled tasks of the logs: flushes, retention, recovery points.
 
-Who may call: `broker.Broker`. Invariants: disks are waited for by workers, everything else goes in
-slices of a few milliseconds. Kafka: the scheduled tasks of `LogManager`.
+Invariants: disks are waited for by workers, everything else goes in slices of a few milliseconds.
+Kafka: the scheduled tasks of `LogManager`.
 """
 
 import asyncio

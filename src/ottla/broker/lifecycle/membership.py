@@ -1,11 +1,11 @@
 """Lifecycle: this server's standing in ZooKeeper, one session generation after another.
 
-Who may call: `broker.Broker`. Invariants: a generation is connect, register (the czxid of
-`/brokers/ids/N` is the broker epoch), take part in elections; after its loss nothing of it is
-used again and a new one begins, without bound in time, until `leave`. An ephemeral of ours that
-an earlier session left behind is deleted only if that session was ours (R16, KAFKA-7165); a
-stranger's is waited for as long as a dead one may linger. Kafka: `KafkaServer.startup`,
-`KafkaZkClient.registerBroker` and `KafkaController`'s session expiration.
+Invariants: a generation is connect, register (the czxid of `/brokers/ids/N` is the broker epoch),
+take part in elections; after its loss nothing of it is used again and a new one begins, without
+bound in time, until `leave`. An ephemeral of ours that an earlier session left behind is deleted
+only if that session was ours (R16, KAFKA-7165); a stranger's is waited for as long as a dead one
+may linger. Kafka: `KafkaServer.startup`, `KafkaZkClient.registerBroker` and `KafkaController`'s
+session expiration.
 """
 
 import asyncio

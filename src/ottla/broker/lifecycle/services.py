@@ -1,10 +1,10 @@
 """Services: the parts of one broker, as `broker.Broker` puts them together.
 
-Who may call: `broker` and the parts of this folder. A handler sees only what the protocol of its
-family names (`requests/*/server.py`); that all of it is here is checked where the router is made.
-Invariants: filled once before the first request is dispatched; only `store`, `broker_epoch` and
-`state` change later, and only `membership` and `broker` change them, the state by `enter` alone.
-Kafka: the constructor arguments of Kafka's `KafkaApis` and `ZkSupport`.
+A handler sees only what the protocol of its family names (`requests/*/server.py`); that all of it
+is here is checked where the router is made. Invariants: filled once before the first request is
+dispatched; only `store`, `broker_epoch` and `state` change later, and only `membership` and
+`broker` change them, the state by `enter` alone. Kafka: the constructor arguments of Kafka's
+`KafkaApis` and `ZkSupport`.
 """
 
 import logging

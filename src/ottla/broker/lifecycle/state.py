@@ -1,10 +1,9 @@
 """State: the seven states of a server, with Kafka's numbers, and where each may lead.
 
-A decider. Who may call: everyone in this room; documentation draws its diagram from the table.
-Kafka: `BrokerState`; the numbers are those its metric shows. `RECOVERY` is what the
-documents call RecoveringFromUncleanShutdown and `RUNNING` their RunningAsBroker: as in Kafka
-since 2.8, folders are loaded in RECOVERY whether they need recovery or not, and being the
-controller is no state of its own.
+A decider. Kafka: `BrokerState`; the numbers are those its metric shows. `RECOVERY` is what the
+documents call RecoveringFromUncleanShutdown and `RUNNING` their RunningAsBroker: as in Kafka since
+2.8, folders are loaded in RECOVERY whether they need recovery or not, and being the controller is
+no state of its own.
 """
 
 from enum import IntEnum

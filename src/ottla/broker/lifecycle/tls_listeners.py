@@ -1,9 +1,9 @@
 """TLS of a broker: of its listeners, and of its connections to other brokers.
 
-Who may call: `broker.Broker`. Invariants: a broker whose TLS settings would not work does not start
-(F40): every file is read, and it must trust its own certificate where brokers meet; certificates
-are read again when their files change, and a change that would not work changes nothing.
-Kafka: `SslChannelBuilder`, `DefaultKafkaPrincipalBuilder`, `DynamicListenerConfig`.
+Invariants: a broker whose TLS settings would not work does not start (F40): every file is read, and
+it must trust its own certificate where brokers meet; certificates are read again when their files
+change, and a change that would not work changes nothing. Kafka: `SslChannelBuilder`,
+`DefaultKafkaPrincipalBuilder`, `DynamicListenerConfig`.
 """
 
 import asyncio

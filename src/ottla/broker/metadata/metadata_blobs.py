@@ -1,9 +1,9 @@
 """Metadata blobs: the encoded topics of Metadata responses, kept until they change.
 
-Who may call: the handler of Metadata. Invariants: a blob is what `encode_response` gives for that
-topic (it is cut out of it), so the codec stays the only writer; blobs of a topic are dropped when
-an UpdateMetadata names it, all of them when the live brokers change. Bound: the topics of the
-cluster, times the Metadata versions and listeners in use.
+Invariants: a blob is what `encode_response` gives for that topic (it is cut out of it), so the
+codec stays the only writer; blobs of a topic are dropped when an UpdateMetadata names it, all of
+them when the live brokers change. Bound: the topics of the cluster, times the Metadata versions and
+listeners in use.
 """
 
 from collections import Counter

@@ -1,9 +1,8 @@
 """Metadata cache: what the controller last sent this broker about the cluster.
 
-Who may call: the whole broker room; `peer_endpoint` is handed to replication. Invariants: only
-`apply` changes it and only UpdateMetadata reaches `apply`; a snapshot is immutable, so a reader
-that keeps one sees one cluster. Topics that an update does not name are shared between snapshots,
-not copied. Kafka: `ZkMetadataCache`.
+Invariants: only `apply` changes it and only UpdateMetadata reaches `apply`; a snapshot is
+immutable, so a reader that keeps one sees one cluster. Topics that an update does not name are
+shared between snapshots, not copied. Kafka: `ZkMetadataCache`.
 """
 
 import asyncio

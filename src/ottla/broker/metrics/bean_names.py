@@ -1,10 +1,10 @@
 """Bean names: what an MBean's attribute is called in Prometheus.
 
-Pure. Who may call: `exposition`, `series`, docs/list_metrics.py. Invariant: the names and labels
-are those that the rules for Kafka of the usual JMX exporter give (`kafka-2_0_0.yml`, lower-case
-names), so that boards and alerts made for Kafka find them; figures of Ottla's own follow the same
-rules with `ottla` in the place of `kafka`. Names are added that other rules in wide use give:
-`..._percent` for shares, the attributes of `socket-server-metrics`, and those of quotas by kind.
+Pure. Invariant: the names and labels are those that the rules for Kafka of the usual JMX exporter
+give (`kafka-2_0_0.yml`, lower-case names), so that boards and alerts made for Kafka find them;
+figures of Ottla's own follow the same rules with `ottla` in the place of `kafka`. Names are added
+that other rules in wide use give: `..._percent` for shares, the attributes of
+`socket-server-metrics`, and those of quotas by kind.
 """
 
 import re

@@ -1,8 +1,7 @@
 """Catalogue: every figure of a broker, with its kind, its unit and what it means.
 
-Pure. Who may call: `pages` for the HELP lines, docs/list_metrics.py for docs/METRICS.md. A line is
-an MBean, its kind, its unit and its meaning, with `|` between; tags stand without values. Tests
-keep it equal to what brokers show.
+Pure. A line is an MBean, its kind, its unit and its meaning, with `|` between; tags stand without
+values. Tests keep it equal to what brokers show.
 
 Kinds: `gauge` has `Value`; `meter` counts (`Count`, `OneMinuteRate`); `times` has `Count`, `Mean`,
 `Min`, `Max` and percentiles; `timer` is both; `share` a meter of what is between 0 and 1;

@@ -1,8 +1,7 @@
 """Error counts: how often responses to each kind of request carried which error.
 
-Who may call: `responses` and what encodes a response by itself count, `mbeans` looks. Invariants:
-each `error_code` that is sent counts once, `NONE` too, that of a response as those of the topics
-and partitions in it; what a response in parts carried counts once. Kafka:
+Invariants: each `error_code` that is sent counts once, `NONE` too, that of a response as those of
+the topics and partitions in it; what a response in parts carried counts once. Kafka:
 `RequestMetrics.markErrorMeter`, and `errorCounts` of its response classes.
 """
 

@@ -1,9 +1,8 @@
 """Exposition: figures as text, in Prometheus's format or in OpenMetrics.
 
-Who may call: `pages`. Invariants: one family stands in one piece, with its type and what it means;
-a text is made family by family, so that the event loop has turns between them; names of MBeans are
-translated once (`bean_names`). The formats: "Text-based format" 0.0.4 of Prometheus, OpenMetrics
-1.0.0.
+Invariants: one family stands in one piece, with its type and what it means; a text is made family
+by family, so that the event loop has turns between them; names of MBeans are translated once
+(`bean_names`). The formats: "Text-based format" 0.0.4 of Prometheus, OpenMetrics 1.0.0.
 """
 
 import functools

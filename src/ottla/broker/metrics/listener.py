@@ -1,7 +1,7 @@
 """Listener: where a broker's pages are served, by the settings `ottla.metrics.*`.
 
-Who may call: `process`. Invariants: off unless `ottla.metrics.listener` names an address; an
-address that cannot be had costs the pages, never the broker, which says so in its log.
+Invariants: off unless `ottla.metrics.listener` names an address; an address that cannot be had
+costs the pages, never the broker, which says so in its log.
 """
 
 import logging

@@ -1,10 +1,9 @@
 """Metrics: what a JVM broker tells by JMX, under the same names, of this broker.
 
-Who may call: `process`, which shows them to this machine's operators. Invariants: nothing is
-measured for its own sake while requests are served but what `request_times` says; the rest is
-looked up on request, at most once a second; counts that become rates are noted every few
-seconds. What a figure means where it is not Kafka's own meaning is in docs/METRICS.md. Kafka:
-`KafkaMetricsGroup` and its many callers.
+Invariants: nothing is measured for its own sake while requests are served but what `request_times`
+says; the rest is looked up on request, at most once a second; counts that become rates are noted
+every few seconds. What a figure means where it is not Kafka's own meaning is in docs/METRICS.md.
+Kafka: `KafkaMetricsGroup` and its many callers.
 """
 
 import asyncio
@@ -456,7 +455,7 @@ class Metrics:
         found: Figures = {LEFT_OUT: _gauge(left_out * SERIES_OF_A_CLIENT)}
         if not used:
             return found
-        from urllib.parse import quote  # noqa: PLC0415 - a broker without quotas does without it
+        from urllib.parse import quote  # a broker without quotas does without it
 
         for bound, (user, client), rate, held_back_ms in used:
             if bound in QUOTAS:

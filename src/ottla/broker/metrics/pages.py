@@ -1,8 +1,8 @@
 """Pages: what a broker shows over HTTP: /metrics, /healthz, /readyz.
 
-Who may call: `listener`. Invariants: a page of metrics is made once a second at most, in the format
-that is asked for, however many ask; it is made in time slices, so that requests are served in
-between; what was made is forgotten after that second.
+Invariants: a page of metrics is made once a second at most, in the format that is asked for,
+however many ask; it is made in time slices, so that requests are served in between; what was made
+is forgotten after that second.
 """
 
 import asyncio
@@ -119,7 +119,7 @@ def _add_process(families: Families) -> None:
         with open("/proc/stat", "rb") as file:  # noqa: PTH123
             booted_s = int(file.read().partition(b"\nbtime ")[2].split()[0])
         descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-        import resource  # noqa: PLC0415 - not everywhere
+        import resource  # not everywhere
 
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     except (OSError, ValueError, IndexError, ImportError):

@@ -1,8 +1,8 @@
 """Readiness: whether this broker does its full part in the cluster, and if not, why.
 
-Who may call: `pages`, for probes. Invariant: the work goes in time slices. Ready is a broker that
-is registered, whose ZooKeeper session it has not lost (it is not fenced), and whose replicas all
-are online and in sync, as far as the controller has reported.
+Invariant: the work goes in time slices. Ready is a broker that is registered, whose ZooKeeper
+session it has not lost (it is not fenced), and whose replicas all are online and in sync, as far as
+the controller has reported.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """Request times: how many requests of each kind came, and how long a few of them took.
 
-Who may call: `router` counts, connections say when a response was sent, `mbeans` looks. Invariants:
-every request costs one addition to a list; only every `EVERY`th of a kind and version is timed,
-unless there is a log of requests. Kafka: `RequestMetrics`, which times all.
+Invariants: every request costs one addition to a list; only every `EVERY`th of a kind and version
+is timed, unless there is a log of requests. Kafka: `RequestMetrics`, which times all.
 """
 
 from collections import deque

@@ -1,9 +1,9 @@
 """Series: what is shown of each topic and of each partition, for those who ask for it.
 
-Who may call: `pages`. Invariants: the number of series is bounded, a topic or partition is shown
-with all of its series or not at all, and what is left out is counted; the work goes in time slices:
-what is shown of a partition was true at one time, of all of them within a few milliseconds. Kafka:
-the MBeans of `BrokerTopicMetrics`, `UnifiedLog`, `Partition` and `FetcherLagMetrics`.
+Invariants: the number of series is bounded, a topic or partition is shown with all of its series or
+not at all, and what is left out is counted; the work goes in time slices: what is shown of a
+partition was true at one time, of all of them within a few milliseconds. Kafka: the MBeans of
+`BrokerTopicMetrics`, `UnifiedLog`, `Partition` and `FetcherLagMetrics`.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,11 +1,9 @@
 """Client quotas: how many bytes and how much time the clients of one name may cost this broker.
 
-Who may call: the router asks about every request, the Fetch handler about what it sends, the
-server about new connections; `quota_settings` keeps the bounds. Time is an argument, in
-milliseconds of a clock that never goes back. Invariants: without any bound nothing is counted; of
-several bounds that fit a client the most specific one counts, alone; a client over its bound is
-answered at once (a consumer without records), notified how long to wait, and not read for so long
-(KIP-219). Followers and brokers are never held back.
+Time is an argument, in milliseconds of a clock that never goes back. Invariants: without any bound
+nothing is counted; of several bounds that fit a client the most specific one counts, alone; a
+client over its bound is answered at once (a consumer without records), notified how long to wait,
+and not read for so long (KIP-219). Followers and brokers are never held back.
 
 The bounds of `controller_mutation_quota` are looked up here, too.
 

@@ -1,7 +1,7 @@
 """Controller mutation quota: partitions that a client may create and delete per second (KIP-599).
 
-Who may call: the handlers that create topics and partitions or delete topics. Each request has its
-own `ControllerMutationQuota`. Times are milliseconds of a monotonic clock. Invariants:
+Each request has its own `ControllerMutationQuota`. Times are milliseconds of a monotonic clock.
+Invariants:
 - A strict quota refuses a request while the bucket is below zero and accepts any other, so that a
   request larger than the bucket is possible.
 - A permissive quota (request versions without the error code) accepts every request; the response's

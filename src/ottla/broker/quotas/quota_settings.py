@@ -1,8 +1,7 @@
 """Quota settings: the bounds under /config/users, /config/clients and /config/ips, kept current.
 
-Who may call: `topic_configs`, which hears of changes, and the requests that describe and alter
-them. Invariants: a bound that cannot be read is left out, said and survived (F41); what else users
-have there, such as credentials, is none of its business. Kafka: `UserConfigHandler`,
+Invariants: a bound that cannot be read is left out, said and survived (F41); what else users have
+there, such as credentials, is none of its business. Kafka: `UserConfigHandler`,
 `ClientIdConfigHandler` and `IpConfigHandler`.
 """
 

@@ -1,7 +1,6 @@
 """Access: what a client must be allowed to do for a request, as its `Api` entry says it.
 
-Who may call: every handler module makes these for its entries; the guards in front of the handlers
-(`guards`) obey them, and `docs/list_authorization.py` writes the table of all. Plain values.
+Plain values.
 
 Three things can be said, and they are checked in this order:
 - `whole`: needs of the request as a whole; one that is not met is the error of the whole response

@@ -1,6 +1,5 @@
 """Api: how one API is served, all of it in one entry that stands below its handler.
 
-Who may call: every handler module makes its entries, `routes` lists them, the router serves them.
 Invariants: whatever is special about an API is in its entry; nothing else in this room goes by the
 number of an API. Kafka: `ApiKeys` and the cases of `KafkaApis.handle`.
 

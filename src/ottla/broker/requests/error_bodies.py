@@ -1,7 +1,6 @@
 """Error bodies: how an API says that the whole request failed.
 
-Who may call: handler modules, for the entries of their APIs; what is particular to one API stands
-there. Kafka: the `getErrorResponse` of Kafka's request classes.
+Kafka: the `getErrorResponse` of Kafka's request classes.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,9 @@
 """Request portions: a request about very many things is cut into small ones, the responses joined.
 
-Who may call: `large_requests`; handler modules say how, by `in_portions`. Pure, but for the work it
-is. Invariants: each element of the request is in exactly one portion, in the request's order,
-within copies of what it lay in; elements that an API refuses when they are named twice stay
-together, so that they are refused as before; a joined response has one entry for each topic (or
-group), as a response to the whole request has.
+Pure, but for the work it is. Invariants: each element of the request is in exactly one portion, in
+the request's order, within copies of what it lay in; elements that an API refuses when they are
+named twice stay together, so that they are refused as before; a joined response has one entry for
+each topic (or group), as a response to the whole request has.
 """
 
 from collections.abc import Callable, Generator, Iterator

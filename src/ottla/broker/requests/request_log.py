@@ -1,12 +1,10 @@
 """Request log: a line for each request that was slow; at level DEBUG, each one with its content.
 
-Who may call: the broker makes one where the settings ask for it; `request_times` hands it each
-request when it comes, and calls it when its response was handed to the system. Invariants: a
-warning a second at most, with the number of those that were left out; what a request waits for
-because its client asked for that (records of a fetch, members of a group) is not slow. A line at
-DEBUG is JSON with the keys of Kafka's; it never has a secret in it, and its size has a bound.
-Kafka: `RequestChannel`, `RequestConvertToJson` and `kafka.request.logger`; a slow-request log it
-has not.
+Invariants: a warning a second at most, with the number of those that were left out; what a request
+waits for because its client asked for that (records of a fetch, members of a group) is not slow. A
+line at DEBUG is JSON with the keys of Kafka's; it never has a secret in it, and its size has a
+bound. Kafka: `RequestChannel`, `RequestConvertToJson` and `kafka.request.logger`; a slow-request
+log it has not.
 """
 
 import logging

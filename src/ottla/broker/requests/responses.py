@@ -1,7 +1,6 @@
 """Responses: from a response message to the parts that leave, and back to a response in waiting.
 
-Who may call: every handler; the router for errors and for what is answered later. Invariants: a
-response is encoded exactly once, with the version its request came in. Kafka:
+Invariants: a response is encoded exactly once, with the version its request came in. Kafka:
 `RequestHandlerHelper`.
 """
 

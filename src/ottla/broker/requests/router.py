@@ -1,12 +1,11 @@
 """Router: from a frame to its handler and back.
 
-Who may call: `broker.Broker`, which gives `Router.dispatch` to the network servers. Invariants:
-what is in the table is what ApiVersions lists; every OttlaError of a handler becomes a response
-here or in `responses.respond_later`, once; a request we do not know closes its connection, only an
-unknown version of ApiVersions is answered (version 0, error 35). Any other exception is our bug:
-it is logged whole and costs one connection, never the server. A request between brokers is
-answered with UNKNOWN_SERVER_ERROR instead: its sender would send it again for ever.
-Kafka: `KafkaApis.handle` and `RequestContext`.
+Invariants: what is in the table is what ApiVersions lists; every OttlaError of a handler becomes a
+response here or in `responses.respond_later`, once; a request we do not know closes its connection,
+only an unknown version of ApiVersions is answered (version 0, error 35). Any other exception is our
+bug: it is logged whole and costs one connection, never the server. A request between brokers is
+answered with UNKNOWN_SERVER_ERROR instead: its sender would send it again for ever. Kafka:
+`KafkaApis.handle` and `RequestContext`.
 """
 
 import logging

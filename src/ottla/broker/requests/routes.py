@@ -1,7 +1,4 @@
-"""Routes: the APIs that this broker serves, one line each. What each is, its entry says.
-
-Who may call: `broker.Broker`, which hands the table to the router; documentation and tests.
-"""
+"""Routes: the APIs that this broker serves, one line each. What each is, its entry says."""
 
 from typing import Any, Protocol
 

@@ -1,9 +1,8 @@
 """Sliced responses: one that may be far larger than its request is built in slices, and bounded.
 
-Who may call: handlers of requests whose response grows with what the broker holds. Invariants: what
-counts is what is returned, not what was sent; one that takes a moment is given at once, any
-other lets everything else run every few milliseconds; of all clients together one large one is
-built at a time, none while responses that no client reads fill their memory, and none beyond
+Invariants: what counts is what is returned, not what was sent; one that takes a moment is given at
+once, any other lets everything else run every few milliseconds; of all clients together one large
+one is built at a time, none while responses that no client reads fill their memory, and none beyond
 `MOST_RESPONSE_BYTES`: the connection is closed while it is built. Kafka builds in one of several
 threads, without a bound.
 """

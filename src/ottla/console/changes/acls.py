@@ -1,6 +1,6 @@
 """Access rules: listed, added and removed.
 
-Who may call: `application`. Invariants: the rule of the preview, and no other, is added or removed.
+Invariants: the rule of the preview, and no other, is added or removed.
 """
 
 from starlette.responses import Response

@@ -1,7 +1,6 @@
 """Faults of brokers of this machine: what each would come to, then brought about.
 
-Who may call: `application`. Invariants: what is done is done to the process that the preview named,
-and to no other.
+Invariants: what is done is done to the process that the preview named, and to no other.
 """
 
 import asyncio

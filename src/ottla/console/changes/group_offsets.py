@@ -1,7 +1,7 @@
 """A group's offsets: where they would go, then moved there.
 
-Who may call: `application`. Invariants: exactly the offsets of the preview are committed; a group
-with members is refused, as by `ottla groups reset-offsets`.
+Invariants: exactly the offsets of the preview are committed; a group with members is refused, as by
+`ottla groups reset-offsets`.
 """
 
 from starlette.responses import Response

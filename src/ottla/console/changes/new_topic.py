@@ -1,6 +1,6 @@
 """A new topic: checked by the brokers, shown, then created.
 
-Who may call: `application`. Invariants: a preview creates nothing: the brokers only check it.
+Invariants: a preview creates nothing: the brokers only check it.
 """
 
 import asyncio

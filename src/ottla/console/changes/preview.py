@@ -1,7 +1,4 @@
-"""The page between asking for a change and making it.
-
-Who may call: this folder.
-"""
+"""The page between asking for a change and making it."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,7 @@
 """The client of chaos, which writes: what it would write to, and whether a topic is created for it.
 
-Who may call: `application`. Invariants: a topic is created only where the preview said so. To stop
-the client needs no preview: it changes nothing of the cluster.
+Invariants: a topic is created only where the preview said so. To stop the client needs no preview:
+it changes nothing of the cluster.
 """
 
 from starlette.responses import Response

@@ -1,7 +1,7 @@
 """Replicas moved to other brokers: what goes on, a plan with its bytes, and the end of both.
 
-Who may call: `application`. Invariants: plans are those of `ottla reassign plan`; the plan of the
-preview is what is begun, and the way back is on its page before anything changes.
+Invariants: plans are those of `ottla reassign plan`; the plan of the preview is what is begun, and
+the way back is on its page before anything changes.
 """
 
 import time

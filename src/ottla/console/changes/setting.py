@@ -1,7 +1,4 @@
-"""One setting of a topic, a broker or all brokers: checked by the cluster, shown, then changed.
-
-Who may call: `application`.
-"""
+"""One setting of a topic, a broker or all brokers: checked by the cluster, shown, then changed."""
 
 from starlette.responses import Response
 

@@ -1,7 +1,7 @@
 """Transactions: which there are, which hang, and the end of one that hangs.
 
-Who may call: `application`, `live`. Invariants: only what the leader knows as open
-is ended, and only after its page has shown whose it is.
+Invariants: only what the leader knows as open is ended, and only after its page has shown whose it
+is.
 """
 
 import time

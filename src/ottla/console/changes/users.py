@@ -1,7 +1,7 @@
 """Users with SCRAM passwords: listed, given a password, removed.
 
-Who may call: `application`. Invariants: a password is on no page and in no line; between its
-preview and the button it is kept in memory, then sent to a broker and forgotten.
+Invariants: a password is on no page and in no line; between its preview and the button it is kept
+in memory, then sent to a broker and forgotten.
 """
 
 from starlette.responses import Response

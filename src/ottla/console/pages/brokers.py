@@ -1,7 +1,4 @@
-"""One broker: what it leads and keeps, its log dirs and figures.
-
-Who may call: `application`.
-"""
+"""One broker: what it leads and keeps, its log dirs and figures."""
 
 from ottla.admin.operations import log_dirs
 from ottla.console.asked import Asked

@@ -1,7 +1,4 @@
-"""Chaos: brokers of this machine are killed, paused, cut off, restarted; a client's view beside it.
-
-Who may call: `application`, `live`, the changes of chaos.
-"""
+"""Chaos: brokers of this machine are killed, paused, cut off, restarted; and a client's view."""
 
 import asyncio
 import time

@@ -1,7 +1,4 @@
-"""The doctor: what is wrong or unsafe, why, and the command that mends it.
-
-Who may call: `application`.
-"""
+"""The doctor: what is wrong or unsafe, why, and the command that mends it."""
 
 from ottla.console.asked import Asked
 from ottla.console.page import Page

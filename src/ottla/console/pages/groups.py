@@ -1,7 +1,7 @@
 """Groups: the list with lag, and one group with its members, its partitions and its lag over time.
 
-Who may call: `application`, `live`. Invariants: lag in the list is the watcher's, a few seconds
-old; that of one group is asked for when its page is, and is a point of its history, too.
+Invariants: lag in the list is the watcher's, a few seconds old; that of one group is asked for when
+its page is, and is a point of its history, too.
 """
 
 import time

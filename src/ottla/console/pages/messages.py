@@ -1,7 +1,7 @@
 """Records of a topic: by offset, time, key or what is in them; the newest ones live; one in whole.
 
-Who may call: `application`, `live`. Invariants: a page reads within the bounds of `reading` and
-says how far it came; values are cut, and shown in whole on a page of their own.
+Invariants: a page reads within the bounds of `reading` and says how far it came; values are cut,
+and shown in whole on a page of their own.
 """
 
 from typing import Any

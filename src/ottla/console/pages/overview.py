@@ -1,7 +1,4 @@
-"""The overview: brokers, the controller, what is wrong, what happened.
-
-Who may call: `application`, `live`.
-"""
+"""The overview: brokers, the controller, what is wrong, what happened."""
 
 from itertools import groupby
 from typing import Any

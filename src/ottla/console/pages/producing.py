@@ -1,7 +1,7 @@
 """One new record: typed, looked at, written.
 
-Who may call: `application`. Invariants: what is written is what the preview showed; the record is
-written as `ottla produce` writes, acknowledged by all replicas in sync.
+Invariants: what is written is what the preview showed; the record is written as `ottla produce`
+writes, acknowledged by all replicas in sync.
 """
 
 from typing import Any, NamedTuple

@@ -1,6 +1,6 @@
 """What the pages of records share: the form's fields, what they ask to read, and rows.
 
-Who may call: `messages`, `searching`. Invariants: every field is checked; values are cut.
+Invariants: every field is checked; values are cut.
 """
 
 from typing import Any

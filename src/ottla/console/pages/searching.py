@@ -1,8 +1,7 @@
 """A search in records: what is found at once is the page, the rest comes while it goes on.
 
-Who may call: `messages`, `live`. Invariants: MOST_SEARCHES read at once for all browsers; a search
-ends at its bounds, or with the stream of its browser; each record that it found is sent once, so a
-stream of it is not begun again.
+Invariants: MOST_SEARCHES read at once for all browsers; a search ends at its bounds, or with the
+stream of its browser; each record that it found is sent once, so a stream of it is not begun again.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""The end of a session.
-
-Who may call: `application`.
-"""
+"""The end of a session."""
 
 from starlette.responses import HTMLResponse, Response
 

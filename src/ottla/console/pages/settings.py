@@ -1,6 +1,6 @@
 """Settings of a topic, a broker, or all brokers: value, where it comes from, the default.
 
-Who may call: `application`. Invariants: what is sensitive has no value: no broker tells it.
+Invariants: what is sensitive has no value: no broker tells it.
 """
 
 from ottla.admin.operations import configs

@@ -1,7 +1,6 @@
 """Topics: the list, page by page, and one topic with its partitions.
 
-Who may call: `application`. Invariants: the list is of the newest look; one topic is asked for
-when its page is.
+Invariants: the list is of the newest look; one topic is asked for when its page is.
 """
 
 import asyncio

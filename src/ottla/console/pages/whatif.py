@@ -1,7 +1,7 @@
 """What if: brokers die, stop, restart or are drained; what would happen, before it does.
 
-Who may call: `application`. Invariants: nothing changes; what is computed is `explain.whatif`'s, on
-the newest of `snapshots`; one question at a time.
+Invariants: nothing changes; what is computed is `explain.whatif`'s, on the newest of `snapshots`;
+one question at a time.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Why a partition has the leader and ISR it has: every decision with its rule, as text and picture.
 
-Who may call: `application`. Invariants: only the journals of the cluster on this machine are read,
-in a thread, one question at a time; the newest changes are drawn, and what is left out is said.
+Invariants: only the journals of the cluster on this machine are read, in a thread, one question at
+a time; the newest changes are drawn, and what is left out is said.
 """
 
 import time

@@ -1,6 +1,5 @@
 """Audit: what producers sent, what the log holds, and what the lake holds, by ten minutes.
 
-Who may call: `ottla.pipelines.audit`; producers call `stamps` alone, which needs no Spark.
 `reading` makes rows of the log and of the lake, `sums` adds them up on Spark, `judging` says what
 is wrong.
 """

@@ -1,7 +1,7 @@
 """Judging: what an audit tells of a bucket, what is wrong, and what cannot be judged.
 
-Who may call: this package, the job. Pure. Loss by producers is judged only in buckets of which the
-log (or the lake, where it has all that the log removed) still has everything.
+Pure. Loss by producers is judged only in buckets of which the log (or the lake, where it has all
+that the log removed) still has everything.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -1,9 +1,9 @@
 """Reading: rows of the log, of the lake and of producers' reports, in one shape.
 
-Who may call: `sums`, the job. Invariants: what is read of a log is fixed before anything is read,
-and after reports and lake were listed: so whatever these have was in the log by then. A lake of
-another topic or cluster is refused. A row: `tier`, `topic`, `partition`, `offset`, `bucket_ms`,
-`producer`, `number` (null without a stamp), `malformed`, `bytes` (null in the lake), `delay_ms`.
+Invariants: what is read of a log is fixed before anything is read, and after reports and lake were
+listed: so whatever these have was in the log by then. A lake of another topic or cluster is
+refused. A row: `tier`, `topic`, `partition`, `offset`, `bucket_ms`, `producer`, `number` (null
+without a stamp), `malformed`, `bytes` (null in the lake), `delay_ms`.
 """
 
 import json
@@ -165,7 +165,7 @@ def log_rows(
     since_ms: int | None,
 ) -> "DataFrame":
     """Return the rows of the logs; with `since_ms` those that are not older."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     spark.dataSource.register(TopicSource)
     bounds = [
@@ -190,7 +190,7 @@ def log_rows(
 
 def lake_rows(spark: "SparkSession", landed: Landed, since_ms: int | None) -> "DataFrame | None":
     """Return the rows and dead letters of a table; None if no file is there."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     if not landed.files:
         return None
@@ -211,7 +211,7 @@ def lake_rows(spark: "SparkSession", landed: Landed, since_ms: int | None) -> "D
 
 def _rows(records: "DataFrame", tier: str, there_ms: "Column") -> "DataFrame":
     """Return records in the shape of this module; `there_ms`: when this tier had them."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     stamps = f.filter("headers", lambda header: header["key"] == HEADER)
     text = f.try_element_at(stamps, f.lit(-1))["value"].cast("string")
@@ -234,7 +234,7 @@ def _rows(records: "DataFrame", tier: str, there_ms: "Column") -> "DataFrame":
 
 def report_rows(spark: "SparkSession", path: str, topics: list[str]) -> "DataFrame":
     """Return the newest report of each topic, producer and bucket; OttlaError if one is none."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     if "://" not in path and not Path(path).exists():
         raise OttlaError(f"reports: {path} does not exist")

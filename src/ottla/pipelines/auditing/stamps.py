@@ -1,9 +1,9 @@
 """Stamps: a header that distinguishes each record from all others, and a producer's report.
 
-Who may call: producers, tests; `reading` for the format. Invariants: needs neither Spark nor a
-network; a header is `PRODUCER;EVENT_MS;NUMBER` in ASCII, numbers are counted from 0 by producer and
-bucket of ten minutes of event time, so that a bucket can be audited by itself; a producer's name is
-never used twice. Uber's Chaperone counts by bucket, too, but cannot say which records are missing.
+Invariants: needs neither Spark nor a network; a header is `PRODUCER;EVENT_MS;NUMBER` in ASCII,
+numbers are counted from 0 by producer and bucket of ten minutes of event time, so that a bucket can
+be audited by itself; a producer's name is never used twice. Uber's Chaperone counts by bucket, too,
+but cannot say which records are missing.
 
     stamps = Stamps("web-7", "orders")
     header = stamps.next(event_ms, key, value)

@@ -1,9 +1,9 @@
 """Sums: rows added up by topic, tier, producer and bucket, on Spark.
 
-Who may call: the job, tests. Invariants: the driver gets one row for each bucket and tier, and at
-most MOST producers' buckets in which something is wrong; records stay on the executors. A record of
-a producer counts as found if the log or the lake has it. Percentiles are approximate (Spark's
-`approx_percentile`), counts are exact.
+Invariants: the driver gets one row for each bucket and tier, and at most MOST producers' buckets in
+which something is wrong; records stay on the executors. A record of a producer counts as found if
+the log or the lake has it. Percentiles are approximate (Spark's `approx_percentile`), counts are
+exact.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ _PRODUCER = ["topic", "producer", "bucket_ms"]
 
 def buckets(rows: "DataFrame") -> list[Bucket]:
     """Return what each tier holds of each bucket."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     delay = f.col("delay_ms")
     found = (
@@ -64,7 +64,7 @@ def judged_from(rows: "DataFrame", held: Iterable[Held]) -> dict[str, int | None
 
     Of partitions whose log begins later than at offset 0 the first record's bucket may be in part.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     removed = {h.topic: h.removed for h in held if h.removed}
     if not removed:
@@ -82,7 +82,7 @@ def judged_from(rows: "DataFrame", held: Iterable[Held]) -> dict[str, int | None
 
 def of_producers(rows: "DataFrame", reports: "DataFrame | None") -> list[Finding]:
     """Find what producers sent and no one has, what stands twice in the log, and other sizes."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     in_log = f.col("tier") == LOG
     ids = (
@@ -104,7 +104,7 @@ def of_producers(rows: "DataFrame", reports: "DataFrame | None") -> list[Finding
 
 def _expected(ids: "DataFrame", reports: "DataFrame | None") -> "DataFrame":
     """Return, by producer and bucket, how many numbers are expected, lost, and doubled."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     per = ids.groupBy(*_PRODUCER).agg(
         f.count("*").alias("found"),
@@ -140,7 +140,7 @@ def _missing(
     ids: "DataFrame", reports: "DataFrame | None", lost: Mapping[tuple[Any, ...], int]
 ) -> dict[tuple[Any, ...], list[int]]:
     """Return the first numbers that are lost, by producer and bucket."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     spark = ids.sparkSession
     asked = [(*key, count) for key, count in list(lost.items())[:EXAMPLES]]
@@ -188,7 +188,7 @@ def of_lake(
 
     `landed`: by topic and partition, the offsets that the lake says it has.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     of_log = [(h.topic, p, s.start, s.end) for h in held for p, s in h.spans.items() if s.size]
     of_lake = [

@@ -1,8 +1,8 @@
 """What a cluster holds of topics, for the completeness view of a declarative pipeline.
 
-Who may call: the files of a project, tests. Invariants: the brokers are asked by ListOffsets when
-the function is called, which is before the run reads anything: all that lies below `end` is there
-for the run to land. Each wait is bounded by `source.cluster`.
+Invariants: the brokers are asked by ListOffsets when the function is called, which is before the
+run reads anything: all that lies below `end` is there for the run to land. Each wait is bounded by
+`source.cluster`.
 """
 
 from typing import NamedTuple

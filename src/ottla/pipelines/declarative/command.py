@@ -1,7 +1,7 @@
 """`ottla pipeline init DIR`: copies a project for `spark-pipelines`, its settings filled in.
 
-Who may call: `ottla.pipelines.command`, anybody as a program. Invariants: starts no Spark and asks
-no cluster; a folder that has something in it is refused and stays as it is.
+Invariants: starts no Spark and asks no cluster; a folder that has something in it is refused and
+stays as it is.
 """
 
 import argparse

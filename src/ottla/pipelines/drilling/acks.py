@@ -1,9 +1,9 @@
 """Acks: acknowledgements that producers received, as rows of topic, partition, offset and time.
 
-Who may call: `job`. Invariants: a line that is cut off or no number is left out and counted, since
-a producer may be killed while it writes; a file without the needed columns is an error before
-anything is read. Formats: CSV with a line of names, JSON lines, Parquet; columns `partition`,
-`offset`, and, where they are, `topic` and `ms` (milliseconds since 1970, when it came).
+Invariants: a line that is cut off or no number is left out and counted, since a producer may be
+killed while it writes; a file without the needed columns is an error before anything is read.
+Formats: CSV with a line of names, JSON lines, Parquet; columns `partition`, `offset`, and, where
+they are, `topic` and `ms` (milliseconds since 1970, when it came).
 """
 
 from pathlib import Path
@@ -27,7 +27,7 @@ def read(
     `between`: only what was reported then, in ms; both ends included. OttlaError if nothing can be
     read.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     table = _table(spark, path)
     names = set(table.columns)

@@ -1,7 +1,7 @@
 """Cells: what became of the offsets of a part of one partition: acknowledged, held, landed.
 
-Who may call: `job`, `joining`, tests. Invariants: pure; a cell is CELL offsets at most, so that its
-arrays have a bound; counts are exact, of the offsets themselves the first MOST spans are kept.
+Invariants: pure; a cell is CELL offsets at most, so that its arrays have a bound; counts are exact,
+of the offsets themselves the first MOST spans are kept.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

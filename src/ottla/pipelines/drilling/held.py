@@ -1,7 +1,7 @@
 """Held: what each broker's files hold of a partition, and what is wrong with them, as JSON.
 
-Who may call: `job`, in its tasks. Invariants: findings are those of the job `replicas`; a replica's
-checksum does not depend on how it cuts its log into files.
+Invariants: findings are those of the job `replicas`; a replica's checksum does not depend on how it
+cuts its log into files.
 """
 
 from collections.abc import Mapping, Sequence

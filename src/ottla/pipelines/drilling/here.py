@@ -1,8 +1,8 @@
 """Here: a small drill in this process, without Spark or Java; the same rules, the same report.
 
-Who may call: `ottla.pipelines.drill`, tests. Invariants: each partition's rules are the functions
-that `job` runs on Spark; only the reading and grouping is done anew, in plain Python. All facts are
-in memory: what is larger than MOST_BYTES is refused with the way out.
+Invariants: each partition's rules are the functions that `job` runs on Spark; only the reading and
+grouping is done anew, in plain Python. All facts are in memory: what is larger than MOST_BYTES is
+refused with the way out.
 """
 
 import csv
@@ -140,7 +140,7 @@ def _lake_rows(landed: Sequence[Landed]) -> dict[Name, Any]:
     """Return the offsets of the lake's rows and dead letters by partition."""
     if not any(one.files for one in landed):
         return {}
-    from pyarrow import parquet  # noqa: PLC0415 - only with a lake
+    from pyarrow import parquet  # only with a lake
 
     found: dict[Name, list[Any]] = defaultdict(list)
     for one in landed:

@@ -1,9 +1,9 @@
 """Job: timeline, replicas, acknowledgements and lake, joined by partition on Spark.
 
-Who may call: `ottla.pipelines.drill`, tests. Invariants: acknowledgements are read first, then the
-lake's manifests, then the cluster is asked, then files are listed: what was acknowledged or landed
-is in the log by then. A task holds CELL offsets of one partition, or one partition's parts, at a
-time; the driver holds what is per log folder and per file, not what is per record.
+Invariants: acknowledgements are read first, then the lake's manifests, then the cluster is asked,
+then files are listed: what was acknowledged or landed is in the log by then. A task holds CELL
+offsets of one partition, or one partition's parts, at a time; the driver holds what is per log
+folder and per file, not what is per record.
 """
 
 import json
@@ -135,7 +135,7 @@ def _unioned(tables: Sequence["DataFrame"]) -> "DataFrame":
 
 
 def _of_wanted(table: "DataFrame", wanted: Wanted) -> "DataFrame":
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     if wanted.topics:
         table = table.where(f.col("topic").isin(*wanted.topics))
@@ -309,7 +309,7 @@ def _history(
 
 def _decisions(spark: "SparkSession", wanted: Wanted) -> "DataFrame":
     """Return decisions with the events of their causes, as parts."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     assert wanted.files is not None
     lines = spark.read.text([spark_path(path) for path in wanted.files.journals])
@@ -374,7 +374,7 @@ def _cell_rows(
     terms: "DataFrame | None",
 ) -> "DataFrame":
     """Return all that is known of offsets, each row with its cell."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     def shaped(table: "DataFrame", kind: int, **columns: Any) -> "DataFrame":
         """Give a table the columns of _CELL_ROWS; what it lacks is 0."""
@@ -503,7 +503,7 @@ def _rows(batch: "pa.RecordBatch") -> Iterator[tuple[Any, ...]]:
 
 
 def _to_arrow(rows: Sequence[tuple[Any, ...]], schema: str) -> "pa.RecordBatch":
-    import pyarrow as pa  # noqa: PLC0415 - an extra
+    import pyarrow as pa
 
     types = {"long": pa.int64(), "int": pa.int32(), "string": pa.string()}
     fields = [name.split() for name in schema.split(",")]

@@ -1,10 +1,9 @@
 """Joining: what all parts found of one partition, as one report with a verdict.
 
-Who may call: `job`, `outputs`, tests. Invariants: pure; a finding is wrong only where something
-that must not be was found, and then names the offsets or the moment; what no one gave (no
-acknowledgements, no lake, no logs) is None in the report and gets no verdict. Parts are JSON values
-of the other jobs: `terms`, `gaps`, `states`, `findings` of the timeline, `decision` of journals,
-`replicas`, `cell`, `lake`.
+Invariants: pure; a finding is wrong only where something that must not be was found, and then names
+the offsets or the moment; what no one gave (no acknowledgements, no lake, no logs) is None in the
+report and gets no verdict. Parts are JSON values of the other jobs: `terms`, `gaps`, `states`,
+`findings` of the timeline, `decision` of journals, `replicas`, `cell`, `lake`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Outputs: pages and JSON of all partitions, the worst first, and the one line of the result.
 
-Who may call: `ottla.pipelines.drill`. Invariants: partitions are written as they come from Spark,
-one at a time; the folder is new or empty, and `index.html` is put there last, whole.
+Invariants: partitions are written as they come from Spark, one at a time; the folder is new or
+empty, and `index.html` is put there last, whole.
 """
 
 import json

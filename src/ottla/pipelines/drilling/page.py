@@ -1,7 +1,7 @@
 """Page: the report of one partition, and the index of all, as HTML.
 
-Who may call: `outputs`. Invariants: pure; no network, no script; every text is escaped; lists that
-are longer than LISTED say so.
+Invariants: pure; no network, no script; every text is escaped; lists that are longer than LISTED
+say so.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,9 +1,8 @@
 """Reasons: why someone led from then on, in words, by the controllers' journals.
 
-Who may call: `job`, `joining`, tests. Invariants: pure; a decision is explained by its own line and
-by the events of the same controller epoch and cause; a rule or event that this version does not
-know is named; a line that cannot be read is left out. The format is that of
-docs/WHY.md.
+Invariants: pure; a decision is explained by its own line and by the events of the same controller
+epoch and cause; a rule or event that this version does not know is named; a line that cannot be
+read is left out. The format is that of docs/WHY.md.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Runs: which offsets each replica's files hold, as runs of whole, undamaged batches.
 
-Who may call: `job`. Invariants: a batch whose checksum is wrong holds nothing; batches that follow
-each other with the same leader epoch and flags are one row, so that a row stands for many.
+Invariants: a batch whose checksum is wrong holds nothing; batches that follow each other with the
+same leader epoch and flags are one row, so that a row stands for many.
 """
 
 from collections.abc import Iterator
@@ -29,9 +29,9 @@ def read(
     spark: "SparkSession", places: str, topics: list[str], partitions: list[int]
 ) -> "DataFrame":
     """Return the runs of all replicas under these folders."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
-    from ottla.pipelines.segments.source import SegmentsSource  # noqa: PLC0415 - needs Spark
+    from ottla.pipelines.segments.source import SegmentsSource  # needs Spark
 
     spark.dataSource.register(SegmentsSource)
     reader = (
@@ -51,7 +51,7 @@ def read(
 
 def runs_of(segment: Segment, piece: Piece) -> list[Run]:
     """Return the runs of a piece of one file, in this process."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - an extra
+    import pyarrow.compute as pc
 
     rows = batch_rows(segment, piece)
     sound = rows.filter(
@@ -76,7 +76,7 @@ def _merged(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
 
 def merged(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     """Put batches together that follow each other in one replica."""
-    import pyarrow as pa  # noqa: PLC0415 - an extra
+    import pyarrow as pa
 
     columns = dict(zip(_COLUMNS, batch.columns, strict=True))
 

@@ -1,8 +1,8 @@
 """Commits: what coordinators keep in `__consumer_offsets`, a row for each commit.
 
-Who may call: `history`. Invariants: of transactions only what was committed; rows of log and lake
-that are the same record are one row; a record that is no commit (a group's members, another
-version) is left out. Kafka: `GroupMetadataManager.readMessageKey` and `OffsetCommitValue`.
+Invariants: of transactions only what was committed; rows of log and lake that are the same record
+are one row; a record that is no commit (a group's members, another version) is left out. Kafka:
+`GroupMetadataManager.readMessageKey` and `OffsetCommitValue`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ _NAMES = [field.split()[0] for field in SCHEMA.split(", ")]
 
 def records_of(spark: "SparkSession", client: Mapping[str, str], lake: str | None) -> "DataFrame":
     """Return the records of the topic: of the log, and of a lake that has what was compacted."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     spark.dataSource.register(TopicSource)
     log = (

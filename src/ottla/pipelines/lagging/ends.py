@@ -1,9 +1,8 @@
 """Ends: where the logs of partitions began, and where they ended at which time.
 
-Who may call: the job; on the driver. Invariants: a request for each leader and time, whatever the
-number of partitions; partitions that do not exist any more, or that no one leads now, are left out.
-The end at a time is the offset of the first record that is later (ListOffsets by time): as good as
-the records' timestamps.
+Invariants: a request for each leader and time, whatever the number of partitions; partitions that
+do not exist any more, or that no one leads now, are left out. The end at a time is the offset of
+the first record that is later (ListOffsets by time): as good as the records' timestamps.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

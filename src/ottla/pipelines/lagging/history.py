@@ -1,7 +1,7 @@
 """History: the rules for all groups and partitions, on Spark.
 
-Who may call: the job, tests. Invariants: a task holds the commits of one group's partition at a
-time, and the ends of all partitions; the driver gets what is not well, and counts.
+Invariants: a task holds the commits of one group's partition at a time, and the ends of all
+partitions; the driver gets what is not well, and counts.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def judged_rows(
 
 def samples_of(reported: "DataFrame") -> "DataFrame":
     """Return the history: a row for each group, partition and time."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     one = reported.select(*KEY, f.explode("samples").alias("one")).select(*KEY, "one.*")
     return one.withColumn("at", f.timestamp_millis("at_ms"))

@@ -1,7 +1,7 @@
 """Rules: how far a group was behind in one partition at which time, and whether it gets on.
 
-Who may call: `history`, tests. Pure. Times are milliseconds since 1970. The rules are those of
-LinkedIn's Burrow: no thresholds, a group is compared with its own pace.
+Pure. Times are milliseconds since 1970. The rules are those of LinkedIn's Burrow: no thresholds, a
+group is compared with its own pace.
 """
 
 from bisect import bisect_right

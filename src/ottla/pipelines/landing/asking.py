@@ -1,7 +1,7 @@
 """What the cluster says of a topic, for the lake: its id, what it holds, where its epochs end.
 
-Who may call: the lake's parts. Invariants: the cluster is asked as `source.cluster` does, which
-bounds every wait. With read_committed a partition ends at its last stable offset.
+Invariants: the cluster is asked as `source.cluster` does, which bounds every wait. With
+read_committed a partition ends at its last stable offset.
 """
 
 import uuid

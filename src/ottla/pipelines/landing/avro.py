@@ -1,8 +1,8 @@
 """Avro schemas: how files of them are read, and which columns a table has for them.
 
-Who may call: the lake's parts, the console. Invariants: a schema that columns cannot hold is
-refused in one line; what is read are .avsc files, by fastavro; a value that decodes in a time that
-its size does not bound is none of ours (`why_unbounded`, `MOST_DECIMAL_BYTES`).
+Invariants: a schema that columns cannot hold is refused in one line; what is read are .avsc files,
+by fastavro; a value that decodes in a time that its size does not bound is none of ours
+(`why_unbounded`, `MOST_DECIMAL_BYTES`).
 """
 
 import json
@@ -30,7 +30,7 @@ class Schema(NamedTuple):
 def read_schema(path: Path, needed_for: str = "format avro", extra: str = "spark") -> Schema:
     """Return an .avsc file, parsed; ConfigError if it is none, StartupError without fastavro."""
     try:
-        import fastavro  # noqa: PLC0415 - an extra
+        import fastavro
     except ImportError:
         raise StartupError(
             f"{needed_for} needs fastavro, not installed here: pip install 'ottla[{extra}]'"
@@ -105,7 +105,7 @@ def _least_size(
 def columns_of(schema: Any, where: str) -> "StructType":
     """Return the columns for an Avro record; ConfigError for what no column can hold."""
     found = _kind(schema, where, {})
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - an extra
+    from pyspark.sql.types import StructType
 
     if not isinstance(found, StructType):
         raise ConfigError(f"{where}: a record is needed, this is {schema!r}")
@@ -113,7 +113,7 @@ def columns_of(schema: Any, where: str) -> "StructType":
 
 
 def _kind(schema: Any, where: str, named: dict[str, Any]) -> "DataType":
-    from pyspark.sql import types as t  # noqa: PLC0415 - an extra
+    from pyspark.sql import types as t
 
     if isinstance(schema, list):
         others = [part for part in schema if part != "null"]

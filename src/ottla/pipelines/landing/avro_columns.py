@@ -1,10 +1,10 @@
 """Avro values to columns, by fastavro, one Arrow batch at a time.
 
-Who may call: `parsing`, `columnar`. Invariants: a value is read with the schema it was written
-with, into the columns of the table's schema (Avro's schema resolution); what does not decode, or
-goes on after the record, is a dead letter with fastavro's reason, and so is what could take longer
-than its size allows. With framing "confluent" a value begins with a zero byte and the id of its
-schema (4 bytes), whose file is ID.avsc beside the table's schema.
+Invariants: a value is read with the schema it was written with, into the columns of the table's
+schema (Avro's schema resolution); what does not decode, or goes on after the record, is a dead
+letter with fastavro's reason, and so is what could take longer than its size allows. With framing
+"confluent" a value begins with a zero byte and the id of its schema (4 bytes), whose file is
+ID.avsc beside the table's schema.
 """
 
 import io
@@ -30,8 +30,8 @@ HEADER = 5
 
 def decoded(schema: "StructType", path: Path, framing: str) -> "Column":
     """Return the values as struct<v: array<the schema's struct>, error: string>."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
-    from pyspark.sql.types import (  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import (
         ArrayType,
         StringType,
         StructField,
@@ -67,7 +67,7 @@ class AvroColumns:
 
     @classmethod
     def of(cls, schema: "StructType", path: Path, framing: str) -> "AvroColumns":
-        from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - no public way
+        from pyspark.sql.pandas.types import to_arrow_type  # no public way
 
         own = read_schema(path)
         if reason := why_unbounded(own):
@@ -108,7 +108,7 @@ class AvroColumns:
 
     def _reader(self) -> Callable[[bytes], dict[str, Any]]:
         """Return what decodes one value into the table's schema."""
-        from fastavro import schemaless_reader  # noqa: PLC0415 - in a worker
+        from fastavro import schemaless_reader  # in a worker
 
         _bound_decimals()
         wanted = self.schemas[None]
@@ -140,7 +140,7 @@ def _only(row: dict[str, Any], names: list[str]) -> dict[str, Any]:
 @cache
 def _bound_decimals() -> None:
     """Let fastavro refuse decimals that are too large, in all of this process."""
-    from fastavro.read import LOGICAL_READERS  # noqa: PLC0415 - in a worker
+    from fastavro.read import LOGICAL_READERS  # in a worker
 
     read = LOGICAL_READERS["bytes-decimal"]
 

@@ -1,9 +1,9 @@
 """Records to rows without Spark: whole Arrow columns, in its Python workers.
 
-Who may call: the lake's parts. Invariants: a row that is made here is the row that Spark would have
-made (`parsing`), with the same columns in the same order; a record that is in doubt is set aside as
-it came, and Spark judges it. So each record is a row or set aside, never both. What a topic's
-settings need is known on the driver: `plan_of` says whether this way can be taken at all.
+Invariants: a row that is made here is the row that Spark would have made (`parsing`), with the same
+columns in the same order; a record that is in doubt is set aside as it came, and Spark judges it.
+So each record is a row or set aside, never both. What a topic's settings need is known on the
+driver: `plan_of` says whether this way can be taken at all.
 """
 
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ def plan_of(parser: Parser, time_zone: str) -> Plan | None:
 
     `time_zone`: the session's.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - no public way
+    from pyspark.sql.pandas.types import to_arrow_schema  # no public way
 
     value, layout = parser.value, parser.layout
     columns: AvroColumns | JsonSchema | None = None

@@ -1,8 +1,8 @@
 """A table's columns: from the schema file, widened by what records bring, never narrowed.
 
-Who may call: the lake's parts. Invariants: a column keeps its type for ever; one of another type
-in the schema file is refused, and a record that has one is a dead letter. New columns come at the
-end. There is a bound, so that a topic of arbitrary keys makes no table of arbitrary columns.
+Invariants: a column keeps its type for ever; one of another type in the schema file is refused, and
+a record that has one is a dead letter. New columns come at the end. There is a bound, so that a
+topic of arbitrary keys makes no table of arbitrary columns.
 """
 
 import json
@@ -35,7 +35,7 @@ def schema_text(text: str) -> str:
 
 def given_schema(text: str) -> "StructType":
     """Return the schema in a file (.ddl, .json, .avsc), or in a text of DDL."""
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - an extra
+    from pyspark.sql.types import StructType
 
     path = Path(text)
     where = text if path.suffix in SUFFIXES else "schema"
@@ -56,7 +56,7 @@ def given_schema(text: str) -> "StructType":
 
 def stored_schema(text: str) -> "StructType":
     """Return the schema that a table keeps."""
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - an extra
+    from pyspark.sql.types import StructType
 
     return StructType.fromJson(json.loads(text))
 
@@ -86,7 +86,7 @@ def widened(schema: "StructType", seen: "StructType") -> "StructType":
     What cannot be a column beside the others (it differs in case alone, or is called as one of the
     lake's own) is left out, and so is all that exceeds the bound.
     """
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415 - an extra
+    from pyspark.sql.types import StructField, StructType
 
     by_name = {field.name: field for field in seen.fields}
     fields = []
@@ -106,7 +106,7 @@ def widened(schema: "StructType", seen: "StructType") -> "StructType":
 
 def nullable(kind: Any) -> Any:
     """Return a type in which everything may be null; what was never seen is a string."""
-    from pyspark.sql.types import (  # noqa: PLC0415 - an extra
+    from pyspark.sql.types import (
         ArrayType,
         MapType,
         NullType,
@@ -126,7 +126,7 @@ def nullable(kind: Any) -> Any:
 
 def _contains(known: "DataType", new: "DataType") -> bool:
     """Return whether two objects agree on the fields that both have."""
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - an extra
+    from pyspark.sql.types import StructType
 
     if not isinstance(known, StructType) or not isinstance(new, StructType):
         return bool(known == new)
@@ -135,7 +135,7 @@ def _contains(known: "DataType", new: "DataType") -> bool:
 
 
 def _count(kind: "DataType") -> int:
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - an extra
+    from pyspark.sql.types import StructType
 
     if isinstance(kind, StructType):
         return sum(_count(field.dataType) for field in kind.fields)
@@ -144,7 +144,7 @@ def _count(kind: "DataType") -> int:
 
 def inferred(spark: "SparkSession", texts: "DataFrame") -> "StructType":
     """Return the schema of JSON objects in the only column of a DataFrame of strings."""
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - an extra
+    from pyspark.sql.types import StructType
 
     jvm = spark._jvm  # noqa: SLF001 - Python's reader would take the rows through Python
     assert jvm is not None

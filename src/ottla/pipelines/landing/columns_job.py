@@ -1,8 +1,8 @@
 """The Spark job of a batch that writes rows without Spark's rows: plan, run, take what was named.
 
-Who may call: `landing`. Invariants: files reach the batch's folder by renames, on the driver, after
-the job has ended, and only those of attempts that the job's result names. What is set aside comes
-back as records for Spark's parser.
+Invariants: files reach the batch's folder by renames, on the driver, after the job has ended, and
+only those of attempts that the job's result names. What is set aside comes back as records for
+Spark's parser.
 """
 
 import json

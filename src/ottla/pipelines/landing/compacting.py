@@ -1,13 +1,12 @@
 """Small files made few: the newest batches of a table become one, by one exchange of folders.
 
-Who may call: the lake job, by --compact; it asks no cluster and needs no Spark. Invariants: a new
-`data` is made in `_staging` (batches that stay are hard links), every row of it is read back and
-held against the old ones, and then both folders change places at once (Linux: renameat2 with
-RENAME_EXCHANGE). A reader that lists `data` sees the old files or the new, never both: the new
-batch has a number of its own, so that no path means first the one and then the other. A run that
-is killed leaves one of them whole, the other in `_staging`, which the next run removes. Only the
-newest batches can be taken: a manifest holds the digest of the one before. Memory: a few times
-BUFFER_BYTES.
+Invariants: a new `data` is made in `_staging` (batches that stay are hard links), every row of it
+is read back and held against the old ones, and then both folders change places at once (Linux:
+renameat2 with RENAME_EXCHANGE). A reader that lists `data` sees the old files or the new, never
+both: the new batch has a number of its own, so that no path means first the one and then the other.
+A run that is killed leaves one of them whole, the other in `_staging`, which the next run removes.
+Only the newest batches can be taken: a manifest holds the digest of the one before. Memory: a few
+times BUFFER_BYTES.
 """
 
 import os

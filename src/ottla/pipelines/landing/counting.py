@@ -1,8 +1,7 @@
 """What was written, held against what was planned: every offset is a row, a dead letter or a gap.
 
-Who may call: the lake's parts. Invariants: what counts is what another reader than Spark (pyarrow)
-finds in the files; an offset that stands twice, or that was not asked for, fails the batch before
-it is committed.
+Invariants: what counts is what another reader than Spark (pyarrow) finds in the files; an offset
+that stands twice, or that was not asked for, fails the batch before it is committed.
 """
 
 from collections.abc import Mapping
@@ -32,8 +31,8 @@ class Found:
 
 def offsets_in(folder: Path) -> "dict[int, NDArray[Any]]":
     """Return the offsets in a folder of Parquet files, by partition, sorted."""
-    import numpy as np  # noqa: PLC0415 - an extra
-    from pyarrow import dataset  # noqa: PLC0415 - an extra
+    import numpy as np
+    from pyarrow import dataset
 
     found: dict[int, list[Any]] = {}
     there = folder.rglob("*.parquet") if folder.is_dir() else ()
@@ -53,7 +52,7 @@ def offsets_in(folder: Path) -> "dict[int, NDArray[Any]]":
 
 def compare(topic: str, planned: Mapping[int, Span], data: Path, dead: Path) -> dict[int, Found]:
     """Compare a batch's files with its plan; OttlaError if an offset is doubled or foreign."""
-    import numpy as np  # noqa: PLC0415 - an extra
+    import numpy as np
 
     rows, letters = offsets_in(data), offsets_in(dead)
     strangers = (rows.keys() | letters.keys()) - planned.keys()
@@ -79,7 +78,7 @@ def compare(topic: str, planned: Mapping[int, Span], data: Path, dead: Path) -> 
 
 def _holes(there: "NDArray[Any]", span: Span) -> list[Span]:
     """Return the spans of a span in which no offset is there; `there` is sorted."""
-    import numpy as np  # noqa: PLC0415 - an extra
+    import numpy as np
 
     if len(there) == span.size:
         return []

@@ -1,8 +1,8 @@
 """The date folders of rows, for the expressions of `layout.date` that need no Spark.
 
-Who may call: the lake's parts. Invariants: a row has the date that Spark's expression gives it, in
-UTC and without ANSI mode: null for what is no date. Rows in doubt are left out. Known are: a column
-of dates, `date(c)`, `to_date(c)`, `cast(c as date)` and `make_date(year, month, day)`.
+Invariants: a row has the date that Spark's expression gives it, in UTC and without ANSI mode: null
+for what is no date. Rows in doubt are left out. Known are: a column of dates, `date(c)`,
+`to_date(c)`, `cast(c as date)` and `make_date(year, month, day)`.
 """
 
 import re

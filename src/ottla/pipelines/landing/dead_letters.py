@@ -1,9 +1,9 @@
 """Dead letters to a topic: the original record, with headers that say why and where it stood.
 
-Who may call: the lake's parts. Invariants: the headers are those of Kafka Connect's dead letter
-queue (`DeadLetterQueueReporter`); key, value and the record's own headers are as they were. They
-are produced before the batch is committed: a batch that is done again sends them again, and the
-same topic, partition and offset in the headers tell.
+Invariants: the headers are those of Kafka Connect's dead letter queue (`DeadLetterQueueReporter`);
+key, value and the record's own headers are as they were. They are produced before the batch is
+committed: a batch that is done again sends them again, and the same topic, partition and offset in
+the headers tell.
 """
 
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ NAME = "ottla-lake"
 
 def send(letters: "DataFrame", cluster: Cluster, topic: str) -> None:
     """Produce dead letters, as they stand in the table `dead`, to a topic."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     errors = f.array(*(_header(name, value) for name, value in _facts().items()))
     own = f.coalesce(
@@ -42,7 +42,7 @@ def send(letters: "DataFrame", cluster: Cluster, topic: str) -> None:
 
 
 def _facts() -> "dict[str, Column]":
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     return {
         "topic": f.col("kafka_topic"),
@@ -56,7 +56,7 @@ def _facts() -> "dict[str, Column]":
 
 
 def _header(name: str, value: "Column") -> "Column":
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     content = value.cast("string").cast("binary")
     return f.struct(f.lit(PREFIX + name).alias("key"), content.alias("value"))

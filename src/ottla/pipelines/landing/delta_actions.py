@@ -1,9 +1,9 @@
 """What a version of a Delta table says: its actions, made of a batch's manifest.
 
-Who may call: `delta_log`, the lake job. Invariants: pure; the same manifest and the same table
-before it give the same actions, so that a version can be written again and compared. Version N is
-batch N's; a compaction's version removes the files of the batches that became one and adds the new
-ones, with dataChange false. Names and fields are those of the Delta transaction log protocol.
+Invariants: pure; the same manifest and the same table before it give the same actions, so that a
+version can be written again and compared. Version N is batch N's; a compaction's version removes
+the files of the batches that became one and adds the new ones, with dataChange false. Names and
+fields are those of the Delta transaction log protocol.
 """
 
 import json

@@ -4,11 +4,11 @@
     TABLE/delta/data/batch=N/…           the files of TABLE/data again, as hard links
     TABLE/delta/dead/…                   the same for dead letters
 
-Who may call: `table`, the audit. Invariants: the manifest stays the commit. A version file appears
-whole, by a link that never replaces one; what it says follows from the manifests, so that the next
-run writes what a run that died has left out: the newest version alone. Files that a version removed
-stay for readers of the versions before, as long as the retention says; nothing else deletes here.
-One writer: the table's lock.
+Invariants: the manifest stays the commit. A version file appears whole, by a link that never
+replaces one; what it says follows from the manifests, so that the next run writes what a run that
+died has left out: the newest version alone. Files that a version removed stay for readers of the
+versions before, as long as the retention says; nothing else deletes here. One writer: the table's
+lock.
 """
 
 import contextlib
@@ -341,6 +341,6 @@ def can_link(folder: Path) -> bool:
 
 def counted(folder: Path, files: Sequence[File]) -> list[File]:
     """Return files with the number of their rows."""
-    from pyarrow import parquet  # noqa: PLC0415 - an extra
+    from pyarrow import parquet
 
     return [File(f.path, f.bytes, parquet.read_metadata(folder / f.path).num_rows) for f in files]

@@ -1,7 +1,7 @@
 """Two folders change places at once: Linux's renameat2 with RENAME_EXCHANGE.
 
-Who may call: `table`. Invariants: whoever looks sees the folders as before or after, also after a
-crash; where the system or the file system cannot do that, nothing is done.
+Invariants: whoever looks sees the folders as before or after, also after a crash; where the system
+or the file system cannot do that, nothing is done.
 """
 
 import ctypes

@@ -1,9 +1,9 @@
 """Offsets at which no record came: whether they are gaps of the log, or records were left out.
 
-Who may call: the lake's parts. Invariants: asks the partition's leader with a reader of its own,
-not through Spark. A gap is an offset of a control batch, of an aborted record (read_committed), or
-one that compaction removed; a record that readers see there is one that is missing. Kafka: the
-choice that Kafka's `CompletedFetch` makes among batches.
+Invariants: asks the partition's leader with a reader of its own, not through Spark. A gap is an
+offset of a control batch, of an aborted record (read_committed), or one that compaction removed; a
+record that readers see there is one that is missing. Kafka: the choice that Kafka's
+`CompletedFetch` makes among batches.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence

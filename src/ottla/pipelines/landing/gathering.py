@@ -1,8 +1,8 @@
 """One file for each date of a batch: a second task reads what the first ones kept of each date.
 
-Who may call: `columns_job`. Invariants: those of `writing`: an attempt writes into a folder of its
-own and names its files. Pieces are read where they lie, from Arrow files below `_staging` that are
-mapped into memory; they are gone with the batch. Memory: the rows of one date.
+Invariants: those of `writing`: an attempt writes into a folder of its own and names its files.
+Pieces are read where they lie, from Arrow files below `_staging` that are mapped into memory; they
+are gone with the batch. Memory: the rows of one date.
 """
 
 import heapq

@@ -1,9 +1,9 @@
 """JSON values to Arrow columns, by msgspec: those values that are plainly rows of the schema.
 
-Who may call: `columnar`, in Spark's Python workers. Invariants: a value that is taken has the
-columns that Spark's parser makes of it (`parsing`); whatever is in doubt is left to that parser:
-unknown fields, other types, several objects, invalid UTF-8, NaN, single quotes. Types are those of
-SIMPLE, and lists and objects of them. Memory: the objects of ROWS_AT_ONCE records.
+Invariants: a value that is taken has the columns that Spark's parser makes of it (`parsing`);
+whatever is in doubt is left to that parser: unknown fields, other types, several objects, invalid
+UTF-8, NaN, single quotes. Types are those of SIMPLE, and lists and objects of them. Memory: the
+objects of ROWS_AT_ONCE records.
 """
 
 import gc

@@ -1,8 +1,8 @@
 """One topic's way into its table: plan, write, count, commit; and again until all is there.
 
-Who may call: the lake job. Invariants: where to begin comes from the table's newest manifest,
-where to end from the cluster: there is no other checkpoint. A batch is committed only when every
-offset of its plan is a row, a dead letter, or was found by another reader to hold no record.
+Invariants: where to begin comes from the table's newest manifest, where to end from the cluster:
+there is no other checkpoint. A batch is committed only when every offset of its plan is a row, a
+dead letter, or was found by another reader to hold no record.
 """
 
 import errno
@@ -126,7 +126,7 @@ class Landing:
 
     def land_next(self, wanted: Mapping[int, Span]) -> Batch | None:
         """Land the next batch; None if everything has landed. Tries again what may pass."""
-        from pyspark.errors import AnalysisException, ParseException  # noqa: PLC0415 - an extra
+        from pyspark.errors import AnalysisException, ParseException
 
         for attempt in range(1, TRIES + 1):
             began = time.monotonic()
@@ -248,8 +248,8 @@ class Landing:
 
     def _write_columns(self, batch: Mapping[int, Span], stage: Stage) -> "DataFrame | None":
         """Write what needs no Spark; return what is left to it, None if nothing is."""
-        from ottla.pipelines.landing.columnar import plan_of  # noqa: PLC0415 - an extra
-        from ottla.pipelines.landing.columns_job import write_columns  # noqa: PLC0415 - an extra
+        from ottla.pipelines.landing.columnar import plan_of
+        from ottla.pipelines.landing.columns_job import write_columns
 
         settings, spark = self._settings, self._spark
         time_zone = str(spark.conf.get("spark.sql.session.timeZone"))
@@ -280,7 +280,7 @@ class Landing:
 
     def _widen(self, dead: Path) -> bool:
         """Add the columns that dead letters bring; return whether there are new ones."""
-        from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+        from pyspark.sql import functions as f
 
         schema = self._parser.schema
         if schema is None or self._parser.value.drift != "widen":

@@ -1,8 +1,8 @@
 """What a batch of a table says of itself: its offsets, its files, and what has landed up to it.
 
-Who may call: the lake's parts. Invariants: values alone. A manifest lies in its batch's folder and
-carries all that the next batch needs, so that the newest one is the job's only checkpoint. Each
-holds the SHA-256 of the one before it: a folder from elsewhere does not fit into the row.
+Invariants: values alone. A manifest lies in its batch's folder and carries all that the next batch
+needs, so that the newest one is the job's only checkpoint. Each holds the SHA-256 of the one before
+it: a folder from elsewhere does not fit into the row.
 """
 
 import hashlib

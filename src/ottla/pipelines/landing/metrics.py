@@ -1,7 +1,7 @@
 """The job's figures for Prometheus, at http://127.0.0.1:PORT/metrics while it runs.
 
-Who may call: the lake job. Invariants: on this machine's own address alone; a thread of its own
-that ends with the process, serves one request at a time, and reads a text that the job replaces.
+Invariants: on this machine's own address alone; a thread of its own that ends with the process,
+serves one request at a time, and reads a text that the job replaces.
 """
 
 import threading

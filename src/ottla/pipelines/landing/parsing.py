@@ -1,9 +1,9 @@
 """Values to columns: which records become rows, which become dead letters, and why.
 
-Who may call: the lake's parts. Invariants: each record is a row or a dead letter, never both and
-never neither; a row holds all that its value said. A record without a value (a tombstone) is a row
-with its key alone. Checked are: valid UTF-8, one JSON object and nothing after it, the types, and
-fields that the schema lacks; of Avro that it decodes and nothing follows.
+Invariants: each record is a row or a dead letter, never both and never neither; a row holds all
+that its value said. A record without a value (a tombstone) is a row with its key alone. Checked
+are: valid UTF-8, one JSON object and nothing after it, the types, and fields that the schema lacks;
+of Avro that it decodes and nothing follows.
 """
 
 import secrets
@@ -61,14 +61,14 @@ class Parser:
 
         `streaming`: the records are a stream, in which Spark may parse a value more than once.
         """
-        from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+        from pyspark.sql import functions as f
 
         if self.schema is None:
             return records.withColumn(REASON, f.lit(None).cast("string"))
         # Spark would copy the parsing into each filter and column behind it, and do it again
         # there; it does not where a column's values depend on the row's place.
         if self.value.format == "avro":
-            from ottla.pipelines.landing.avro_columns import decoded  # noqa: PLC0415 - an extra
+            from ottla.pipelines.landing.avro_columns import decoded
 
             parsed = decoded(self.schema, Path(self.value.schema or ""), self.value.framing)
             reason = _avro_reason()
@@ -84,7 +84,7 @@ class Parser:
 
     def rows(self, judged: "DataFrame") -> "DataFrame":
         """Return the table's rows: data columns, the date, and where each came from."""
-        from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+        from pyspark.sql import functions as f
 
         names = [] if self.schema is None else self.schema.names
         data: list[Column] = [
@@ -99,7 +99,7 @@ class Parser:
 
     def dead_letters(self, judged: "DataFrame") -> "DataFrame":
         """Return the dead letters: the reason, the original bytes, and where each came from."""
-        from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+        from pyspark.sql import functions as f
 
         if self.schema is None:
             detail = f.lit(None).cast("string")
@@ -114,14 +114,14 @@ class Parser:
 
 def origin() -> "list[Column]":
     """Return the columns that say where a record came from, in the order of META_COLUMNS."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     names = ("key", "headers", "timestamp", "timestampType", "topic", "partition", "offset")
     return [f.col(n).alias(a) for n, a in zip(names, META_COLUMNS, strict=True)]
 
 
 def text() -> "Column":
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     return f.col("value").cast("string")
 
@@ -132,8 +132,8 @@ def _parsed(schema: "StructType") -> "Column":
     Spark's parser takes the first object of a text and ignores what follows it; inside an array
     that something follows, it is malformed, or a second element.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
-    from pyspark.sql.types import (  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import (
         ArrayType,
         LongType,
         StringType,
@@ -153,13 +153,13 @@ def _parsed(schema: "StructType") -> "Column":
 
 
 def _wrapped() -> "Column":
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     return f.concat(f.lit('{"v":['), text(), f.lit(f'],"end":{END}}}'))
 
 
 def _reason(schema: "StructType", drift: str) -> "Column":
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     found = f.col(PARSED)
     one_object = (
@@ -181,7 +181,7 @@ def _reason(schema: "StructType", drift: str) -> "Column":
 
 
 def _avro_reason() -> "Column":
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     misread = f.col("value").isNotNull() & f.col(f"{PARSED}.error").isNotNull()
     return f.when(misread, NO_AVRO).otherwise(f.lit(None).cast("string"))
@@ -192,7 +192,7 @@ def unknown_fields(schema: "StructType") -> "Column":
 
     Objects in arrays are not looked into.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     found = [_unknown(text(), schema)]
     for path, inner in _objects(schema, "$"):
@@ -202,7 +202,7 @@ def unknown_fields(schema: "StructType") -> "Column":
 
 
 def _unknown(json: "Column", schema: "StructType") -> "Column":
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     known = f.array(*(f.lit(n) for n in schema.names)).cast("array<string>")
     keys = f.json_object_keys(json)
@@ -213,7 +213,7 @@ def _unknown(json: "Column", schema: "StructType") -> "Column":
 
 def _objects(schema: "StructType", path: str) -> "Iterator[tuple[str, StructType]]":
     """Yield the paths of the objects in an object, with their schemas."""
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - an extra
+    from pyspark.sql.types import StructType
 
     for field in schema.fields:
         if isinstance(field.dataType, StructType) and "'" not in field.name:
@@ -224,7 +224,7 @@ def _objects(schema: "StructType", path: str) -> "Iterator[tuple[str, StructType
 
 def _detail(schema: "StructType") -> "Column":
     """Say which fields do not fit, or are not known. Costly: for dead letters alone."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     row = f.element_at(f.col(f"{PARSED}.v"), 1)
     misfits = f.array_compact(

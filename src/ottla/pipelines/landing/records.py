@@ -1,8 +1,8 @@
 """Records of given offsets as a DataFrame: the one place where the lake meets a source.
 
-Who may call: the lake's parts. Invariants: the columns are those of Spark's Kafka connector: key,
-value, topic, partition, offset, timestamp, timestampType, headers. Offsets that are gone make the
-job fail; they are never skipped here.
+Invariants: the columns are those of Spark's Kafka connector: key, value, topic, partition, offset,
+timestamp, timestampType, headers. Offsets that are gone make the job fail; they are never skipped
+here.
 """
 
 import json

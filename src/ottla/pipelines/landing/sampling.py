@@ -1,7 +1,6 @@
 """A schema offered: what the newest records of a topic look like.
 
-Who may call: the lake job, by --infer. Invariants: reads a bounded number of records, changes
-nothing.
+Invariants: reads a bounded number of records, changes nothing.
 """
 
 import json

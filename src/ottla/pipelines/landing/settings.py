@@ -1,7 +1,6 @@
 """The lake's settings: what its TOML file may say.
 
-Who may call: the lake's parts. Invariants: a value that makes no sense is refused in one line,
-before Spark starts.
+Invariants: a value that makes no sense is refused in one line, before Spark starts.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Spans of offsets: what is missing, what a batch takes, what has landed; as plain values.
 
-Who may call: the lake's parts. Invariants: pure. A span is half open: [start, end). The spans of a
-partition are sorted, disjoint and not adjacent.
+Invariants: pure. A span is half open: [start, end). The spans of a partition are sorted, disjoint
+and not adjacent.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

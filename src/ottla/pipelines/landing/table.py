@@ -8,11 +8,11 @@
     TABLE/delta/…                 both as Delta tables, if the table is one (`delta_log`)
     TABLE/_staging/…              what is not committed
 
-Who may call: the lake's parts. Invariants: whatever lies in `data` is committed, whole and once: a
-batch is written in `_staging` and moved with its manifest by a single rename, which fails where a
-batch of this number lies already. Dead letters are moved before: a batch that was not committed
-after that has its dead letters removed by the next run. A folder that is bound to something else is
-refused and nothing in it changes. One run at a time holds the lock.
+Invariants: whatever lies in `data` is committed, whole and once: a batch is written in `_staging`
+and moved with its manifest by a single rename, which fails where a batch of this number lies
+already. Dead letters are moved before: a batch that was not committed after that has its dead
+letters removed by the next run. A folder that is bound to something else is refused and nothing in
+it changes. One run at a time holds the lock.
 """
 
 import contextlib

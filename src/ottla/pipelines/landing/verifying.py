@@ -1,8 +1,8 @@
 """The full check of a table: every record read from the cluster again, and every row by pyarrow.
 
-Who may call: the lake job, by --verify. Invariants: neither side is Spark. Rows are held against
-records by place: key, headers, timestamp and, as far as it was kept or is plain JSON, the value.
-What the cluster no longer holds is counted, not judged. Memory: the rows of OFFSETS_AT_ONCE.
+Invariants: neither side is Spark. Rows are held against records by place: key, headers, timestamp
+and, as far as it was kept or is plain JSON, the value. What the cluster no longer holds is counted,
+not judged. Memory: the rows of OFFSETS_AT_ONCE.
 """
 
 import json
@@ -92,7 +92,7 @@ class _Files:
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
-        from pyarrow import parquet  # noqa: PLC0415 - an extra
+        from pyarrow import parquet
 
         kinds = ((DATA, manifest.files_in_place()), (DEAD, manifest.dead_in_place()))
         self._paths = [folder / kind / file.path for kind, files in kinds for file in files]
@@ -101,7 +101,7 @@ class _Files:
 
     def at(self, partition: int, span: Span) -> dict[tuple[int, int], dict[str, Any]]:
         """Return rows and dead letters by place; a place that stands twice is kept."""
-        from pyarrow import parquet  # noqa: PLC0415 - an extra
+        from pyarrow import parquet
 
         wanted = [
             ("kafka_partition", "=", partition),

@@ -1,9 +1,8 @@
 """A task: one range of offsets, from the brokers into Parquet files, in a Python worker.
 
-Who may call: `landing`. Invariants: each attempt of a task writes into a folder of its own below
-`_staging`, which no reader looks at; what counts are the files that an attempt has named to the
-driver. So an attempt that was given up, or goes on unseen, changes nothing. Memory: two fetches and
-BUFFER_BYTES of rows.
+Invariants: each attempt of a task writes into a folder of its own below `_staging`, which no reader
+looks at; what counts are the files that an attempt has named to the driver. So an attempt that was
+given up, or goes on unseen, changes nothing. Memory: two fetches and BUFFER_BYTES of rows.
 """
 
 import uuid

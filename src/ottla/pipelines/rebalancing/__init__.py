@@ -1,5 +1,5 @@
 """The rebalance job's parts: asking, deciding, staging, writing.
 
-Who may call: `pipelines.rebalance`, tests. `problem`, `placement`, `hard_goals`, `byte_goal`,
-`topic_goal`, `leaders`, `staging`, `scoring` and `deciding` are pure: plain values in and out.
+`problem`, `placement`, `hard_goals`, `byte_goal`, `topic_goal`, `leaders`, `staging`, `scoring` and
+`deciding` are pure: plain values in and out.
 """

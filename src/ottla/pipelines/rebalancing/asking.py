@@ -1,7 +1,7 @@
 """Asking a cluster: brokers, racks, replicas, sizes on disk, volumes, reassignments in progress.
 
-Who may call: the job. Works with any Kafka. Invariants: nothing is changed; a broker that does not
-answer is an error, since a plan without its sizes would be wrong.
+Works with any Kafka. Invariants: nothing is changed; a broker that does not answer is an error,
+since a plan without its sizes would be wrong.
 """
 
 import time

@@ -1,8 +1,8 @@
 """The byte goal: every broker's bytes within a band around its share, with as few bytes copied.
 
-Who may call: `deciding`, `hard_goals`. Pure. Bytes beyond the band go from the fullest brokers to
-the emptiest; a move has to lessen the sum of what lies outside the bands, so it ends. A replica
-that is too large to move alone is exchanged for a smaller one.
+Pure. Bytes beyond the band go from the fullest brokers to the emptiest; a move has to lessen the
+sum of what lies outside the bands, so it ends. A replica that is too large to move alone is
+exchanged for a smaller one.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Deciding: from a problem to a plan in stages, with its score before and after.
 
-Who may call: the job, tests, benchmarks. Pure and deterministic: hard goals first, then bytes, the
-spread of topics, and leaders by order alone.
+Pure and deterministic: hard goals first, then bytes, the spread of topics, and leaders by order
+alone.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Hard goals: no replica on a broker that is to be left, racks, capacities.
 
-Who may call: `deciding`. Pure. UnmetGoalError names the goal that no placement was found for.
+Pure. UnmetGoalError names the goal that no placement was found for.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
 """The leader goal: as many leaders on each broker as on the others, by the order of replicas alone.
 
-Who may call: `deciding`. Pure. Nothing is copied: a partition's leader is the first of its
-replicas. From the broker with most leaders a shortest chain of partitions is looked for by which
-one leader more ends up where there are at least two fewer; when there is none from any broker, no
-order of replicas is more even. Then leaders of single topics are evened out, with the same sums.
+Pure. Nothing is copied: a partition's leader is the first of its replicas. From the broker with
+most leaders a shortest chain of partitions is looked for by which one leader more ends up where
+there are at least two fewer; when there is none from any broker, no order of replicas is more even.
+Then leaders of single topics are evened out, with the same sums.
 """
 
 from ottla.pipelines.rebalancing.placement import Placement

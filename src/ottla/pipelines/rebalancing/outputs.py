@@ -1,8 +1,8 @@
 """Outputs: the folder with stages, ways back and elections; the table; JSON.
 
-Who may call: the job. Invariants: the folder is there whole or not at all, and nothing that exists
-is overwritten; stages are in the format of Kafka's `kafka-reassign-partitions.sh`, version 1, the
-elections in that of `kafka-leader-election.sh`.
+Invariants: the folder is there whole or not at all, and nothing that exists is overwritten; stages
+are in the format of Kafka's `kafka-reassign-partitions.sh`, version 1, the elections in that of
+`kafka-leader-election.sh`.
 """
 
 import json
@@ -139,8 +139,8 @@ def in_units(count: float) -> str:
 
 def print_table(reported: Report) -> None:
     """Print a line per broker, before and after, then what is to be done."""
-    from rich.console import Console  # noqa: PLC0415 - only where a table is drawn
-    from rich.table import Table  # noqa: PLC0415
+    from rich.console import Console  # only where a table is drawn
+    from rich.table import Table
 
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     table = Table(box=None, pad_edge=False)

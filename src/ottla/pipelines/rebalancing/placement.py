@@ -1,8 +1,8 @@
 """The placement in the making: which broker has which replica, and the sums that goals look at.
 
-Who may call: the goals of this package. Pure; deterministic. Brokers, partitions and topics are
-numbers here, in the order of ids and names. Replicas of a broker are kept by size, in classes of
-the racks of the partition's other replicas: so a rack is judged once for a class, not per replica.
+Pure; deterministic. Brokers, partitions and topics are numbers here, in the order of ids and names.
+Replicas of a broker are kept by size, in classes of the racks of the partition's other replicas: so
+a rack is judged once for a class, not per replica.
 """
 
 from bisect import bisect_left, bisect_right, insort

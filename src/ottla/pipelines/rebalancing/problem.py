@@ -1,8 +1,7 @@
 """The problem: brokers, partitions and goals as plain values, and the shares that follow from them.
 
-Who may call: the whole package. Pure. Sizes are bytes, rates bytes per second; every replica of a
-partition counts with the same size, the largest that any broker reported, since a new copy will be
-as large as its leader.
+Pure. Sizes are bytes, rates bytes per second; every replica of a partition counts with the same
+size, the largest that any broker reported, since a new copy will be as large as its leader.
 """
 
 from collections.abc import Mapping, Sequence

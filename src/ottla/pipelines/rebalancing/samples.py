@@ -1,8 +1,8 @@
 """Samples: what was seen of a cluster again and again, as Parquet; rates out of their history.
 
-Who may call: the job. Invariants: a sample is there whole or not at all: two files with its time as
-name, brokers first, each renamed when it is complete. Spark reads the history; each partition's
-rate is a quantile of those between its samples, in bytes per second.
+Invariants: a sample is there whole or not at all: two files with its time as name, brokers first,
+each renamed when it is complete. Spark reads the history; each partition's rate is a quantile of
+those between its samples, in bytes per second.
 """
 
 from pathlib import Path
@@ -119,7 +119,7 @@ def _partition(tp: TopicPartition, row: dict[str, Any]) -> SeenPartition:
 
 
 def _newest(table: "DataFrame", at_ms: int) -> "DataFrame":
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     return table.where(f.col("at_ms") == at_ms)
 
@@ -129,8 +129,8 @@ def rates(table: "DataFrame", quantile: float) -> "DataFrame":
 
     Between two samples: records that came, by the mean size of those in the log, by the second.
     """
-    from pyspark.sql import Window  # noqa: PLC0415 - an extra
-    from pyspark.sql import functions as f  # noqa: PLC0415
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
 
     key = ("topic", "partition", "topic_id")
     reported = table.where((f.col("end") >= f.col("start")) & (f.col("start") >= 0))

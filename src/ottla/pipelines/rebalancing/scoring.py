@@ -1,6 +1,6 @@
 """Scores: how even a placement is and which goals it breaks; and how little could be copied.
 
-Who may call: `deciding`, the job. Pure.
+Pure.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """What was seen of a cluster at one time, and the problem that follows from it and the settings.
 
-Who may call: `asking`, `samples`, the job. Pure. Sizes are bytes; -1 is unknown.
+Pure. Sizes are bytes; -1 is unknown.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Stages: a plan in parts, each of which is executed and has ended before the next one begins.
 
-Who may call: `deciding`. Pure. In a stage every broker has room for what it has and all that comes
-to it, since old replicas go only when the new ones are in sync. What must move comes first.
+Pure. In a stage every broker has room for what it has and all that comes to it, since old replicas
+go only when the new ones are in sync. What must move comes first.
 """
 
 from collections.abc import Mapping, Sequence

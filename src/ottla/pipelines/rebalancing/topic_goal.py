@@ -1,7 +1,7 @@
 """The topic goal: no broker has many more replicas of a topic than the topic's mean.
 
-Who may call: `deciding`. Pure. The byte goal goes before it: no broker may leave its band, or get
-further out of it, because of a move made here; else replicas of about the same size are exchanged.
+Pure. The byte goal goes before it: no broker may leave its band, or get further out of it, because
+of a move made here; else replicas of about the same size are exchanged.
 """
 
 from bisect import bisect_left

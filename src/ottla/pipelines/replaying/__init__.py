@@ -1,6 +1,5 @@
 """The job `replay`, and `mirror`, its continuous form: records of one topic to another, once each.
 
-Who may call: `ottla.pipelines.replay`; `docs/PIPELINES.md` tells the rest. `origins` names where a
-record came from, `transactions` writes, `progress` keeps how far a job got, `copying` is a task,
-`checking` reads both topics again.
+`origins` names where a record came from, `transactions` writes, `progress` keeps how far a job got,
+`copying` is a task, `checking` reads both topics again.
 """

@@ -1,8 +1,8 @@
 """The check: both topics read again and compared, record by record, by the source's coordinates.
 
-Who may call: `rounds`, the job. Invariants: what should be there is what the source's cluster holds
-in the spans, read by a reader of its own, not what the writer counted. Workers hash and count in
-blocks of offsets; only blocks that differ are looked into.
+Invariants: what should be there is what the source's cluster holds in the spans, read by a reader
+of its own, not what the writer counted. Workers hash and count in blocks of offsets; only blocks
+that differ are looked into.
 """
 
 from collections.abc import Mapping
@@ -113,7 +113,7 @@ def duplicates(
     spark: "SparkSession", target: config.Cluster, topic: str, spans: Mapping[int, Span]
 ) -> list[dict[str, Any]]:
     """Return the records of a topic whose origin stands there more than once, MOST_DUPLICATES."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     spans = {p: span for p, span in spans.items() if span.size}
     if not spans:
@@ -146,7 +146,7 @@ def later_duplicates(
 
     Before is by partition, then by offset: the first of them is kept.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     spans = {p: span for p, span in spans.items() if span.size}
     if not spans:
@@ -226,7 +226,7 @@ def _expected(spark: "SparkSession", wanted: Compared) -> "DataFrame | None":
 
 
 def _blocks(found: "DataFrame") -> Blocks:
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     block = f.floor(f.col("offset") / BLOCK).cast("long").alias("block")
     summed = found.groupBy("partition", block).agg(f.count("*"), f.bit_xor("hash")).collect()

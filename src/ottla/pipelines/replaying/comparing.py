@@ -1,6 +1,6 @@
 """What differs between what should stand in the target and what stands there.
 
-Who may call: `checking`. Pure. A block is (partition, offset // BLOCK) of the source.
+Pure. A block is (partition, offset // BLOCK) of the source.
 """
 
 from collections import Counter

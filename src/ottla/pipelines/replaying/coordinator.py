@@ -1,8 +1,8 @@
 """The broker that keeps a group or a transactional id, asked until it is the right one and ready.
 
-Who may call: the replay's parts. Invariants: a coordinator that moved, died or still reads what it
-keeps is looked for again, for `kafka.default.api.timeout.ms` without a success; while the
-transaction before is being ended, for two minutes. Kafka: `CoordinatorStrategy`.
+Invariants: a coordinator that moved, died or still reads what it keeps is looked for again, for
+`kafka.default.api.timeout.ms` without a success; while the transaction before is being ended, for
+two minutes. Kafka: `CoordinatorStrategy`.
 """
 
 import asyncio

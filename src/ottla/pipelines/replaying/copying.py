@@ -1,9 +1,9 @@
 """A task: one partition's range of offsets, copied in transactions that carry the progress along.
 
-Who may call: `rounds`; runs in Spark's Python workers. Invariants: a task begins by taking the
-partition's transactional id, which ends whatever an earlier attempt had open, and reads the
-progress only after that; so what it writes follows what is committed, whoever else is still alive.
-Records and progress are committed together. A task never raises: what went wrong is in `Done`.
+Invariants: a task begins by taking the partition's transactional id, which ends whatever an earlier
+attempt had open, and reads the progress only after that; so what it writes follows what is
+committed, whoever else is still alive. Records and progress are committed together. A task never
+raises: what went wrong is in `Done`.
 """
 
 import asyncio
@@ -268,7 +268,7 @@ def _batches(task: Task, start: int) -> Iterator[RawRecord]:
 
 def _row_records(task: Task, rows: "Iterable[pa.RecordBatch]") -> Iterator[RawRecord]:
     """Yield the records that rows stand for; OttlaError if a row is not of the task's range."""
-    import pyarrow as pa  # noqa: PLC0415 - the other way does without it
+    import pyarrow as pa  # the other way does without it
 
     wanted = task.wanted
     for batch in rows:

@@ -1,7 +1,7 @@
 """Records to bytes for the target: what was there stays as it was, one header is added.
 
-Who may call: `copying`, tests. Pure. Key, value and headers are copied as bytes and never decoded;
-only lengths are read. Two ways lead here: the bytes of a source batch, and rows of Spark.
+Pure. Key, value and headers are copied as bytes and never decoded; only lengths are read. Two ways
+lead here: the bytes of a source batch, and rows of Spark.
 """
 
 from collections.abc import Iterator

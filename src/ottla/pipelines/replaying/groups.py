@@ -1,7 +1,7 @@
 """Committed offsets of a consumer group: read on the source, written on the target.
 
-Who may call: the job. Invariants: offsets are written as a consumer without a group would, so that
-the coordinator refuses them while the group has members there.
+Invariants: offsets are written as a consumer without a group would, so that the coordinator refuses
+them while the group has members there.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """The offset map: which offset of the source became which of the target, as Parquet files.
 
-Who may call: `rounds`, the job. Invariants: one file for each check, by its number, put in place by
-one rename; written again under the same number if the job was killed before the check was noted. So
-the files of the checks that are noted hold each copied record once. `_ottla-map.json` says which
-job they are of; other readers of Parquet leave it out because of its name.
+Invariants: one file for each check, by its number, put in place by one rename; written again under
+the same number if the job was killed before the check was noted. So the files of the checks that
+are noted hold each copied record once. `_ottla-map.json` says which job they are of; other readers
+of Parquet leave it out because of its name.
 """
 
 import json
@@ -69,8 +69,8 @@ def complete(folder: Path, checks: int) -> bool:
 
 def write(folder: Path, number: int, runs: Sequence[tuple[int, int, int, int, int]]) -> int:
     """Write a check's file of `comparing.Run`s; return how many rows it has."""
-    import pyarrow as pa  # noqa: PLC0415 - an extra
-    from pyarrow import parquet  # noqa: PLC0415
+    import pyarrow as pa
+    from pyarrow import parquet
 
     rows = [(b, y, y + count - 1, a, x, x + count - 1) for a, b, x, y, count in runs]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)
@@ -90,8 +90,8 @@ def write(folder: Path, number: int, runs: Sequence[tuple[int, int, int, int, in
 
 def read(folder: Path) -> "pa.Table":
     """Return all of a map; OttlaError if there is none."""
-    import pyarrow as pa  # noqa: PLC0415 - an extra
-    from pyarrow import parquet  # noqa: PLC0415
+    import pyarrow as pa
+    from pyarrow import parquet
 
     files = sorted(folder.glob("check-*.parquet"))
     if not files:

@@ -1,8 +1,8 @@
 """Opening a job: what it is bound to, from where on, and that no one of an earlier run writes.
 
-Who may call: `rounds`, the job. Invariants: what does not fit is refused before anything changes;
-the binding is written before the first record; a run is known to each partition's progress before
-its tasks start, and every transaction of earlier runs has ended by then.
+Invariants: what does not fit is refused before anything changes; the binding is written before the
+first record; a run is known to each partition's progress before its tasks start, and every
+transaction of earlier runs has ended by then.
 """
 
 import json

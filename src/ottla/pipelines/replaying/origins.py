@@ -1,9 +1,9 @@
 """Where a copied record came from: the header that says so, written and read.
 
-Who may call: the replay's parts, tests. Pure functions. The header is `ottla.source`, its value is
-text: `CLUSTER_ID;TOPIC;TOPIC_ID;PARTITION;OFFSET`, the ids as Kafka's tools print them. No topic
-name and no id has a semicolon. A record that is copied again keeps its headers and gets one more:
-the last one names the record that it was copied from, those before it the earlier steps.
+Pure functions. The header is `ottla.source`, its value is text:
+`CLUSTER_ID;TOPIC;TOPIC_ID;PARTITION;OFFSET`, the ids as Kafka's tools print them. No topic name and
+no id has a semicolon. A record that is copied again keeps its headers and gets one more: the last
+one names the record that it was copied from, those before it the earlier steps.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """Which offsets are copied next, and into which partition; as plain values.
 
-Who may call: the replay's parts. Invariants: pure. A partition of the source is one task, for its
-records have to be written in their order; tasks of one round end at offsets that are known before.
+Invariants: pure. A partition of the source is one task, for its records have to be written in their
+order; tasks of one round end at offsets that are known before.
 """
 
 from collections.abc import Mapping

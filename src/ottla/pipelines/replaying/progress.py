@@ -1,11 +1,11 @@
 """How far a job got: a compacted topic on the target's cluster, written in the same transactions.
 
-Who may call: the replay's parts, on the driver and in tasks. The topic is `ottla-replay.JOB`.
-Partition 0 has what the driver keeps: under the key `job` what the job is bound to, under `checked`
-up to where both topics were compared. Partition P + 1 has, under `progress`, the next offset of the
-source's partition P, so that a reader of it waits for no other task's transaction. Invariants: what
-is read is committed, and all of it. Not a consumer group, because committed offsets expire: a quiet
-partition would begin anew. Kafka: KIP-618 keeps the offsets of its source connectors so.
+The topic is `ottla-replay.JOB`. Partition 0 has what the driver keeps: under the key `job` what the
+job is bound to, under `checked` up to where both topics were compared. Partition P + 1 has, under
+`progress`, the next offset of the source's partition P, so that a reader of it waits for no other
+task's transaction. Invariants: what is read is committed, and all of it. Not a consumer group,
+because committed offsets expire: a quiet partition would begin anew. Kafka: KIP-618 keeps the
+offsets of its source connectors so.
 """
 
 import time

@@ -1,9 +1,9 @@
 """Rounds: a Spark job each that copies what is there, then the check and the offset map.
 
-Who may call: the job. Invariants: a round that fails is tried again from what is committed, three
-times without progress at most; what was copied is noted as checked only after both topics agreed,
-and after the offset map's file is in place. So a run that was killed at any moment leaves work that
-the next run does, and nothing that it does twice.
+Invariants: a round that fails is tried again from what is committed, three times without progress
+at most; what was copied is noted as checked only after both topics agreed, and after the offset
+map's file is in place. So a run that was killed at any moment leaves work that the next run does,
+and nothing that it does twice.
 """
 
 import contextlib
@@ -245,8 +245,8 @@ class Rounds:
         written = rows.copied(found, self._replay, self._loop_prefix)
 
         def copy(batches: "Iterable[pa.RecordBatch]") -> "Iterable[pa.RecordBatch]":
-            import pyarrow as pa  # noqa: PLC0415 - in a worker
-            from pyspark import TaskContext  # noqa: PLC0415
+            import pyarrow as pa  # in a worker
+            from pyspark import TaskContext
 
             context = TaskContext.get()
             assert context is not None

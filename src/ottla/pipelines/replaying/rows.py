@@ -1,8 +1,8 @@
 """Records as rows of Spark: what of the source is copied, and what of the target was copied.
 
-Who may call: `rounds`, `checking`, the job. Invariants: only committed records; the rows of one
-partition of a topic are in one task, in their order. What is copied is said here once, for whoever
-writes and whoever checks; tests compare with readers of their own.
+Invariants: only committed records; the rows of one partition of a topic are in one task, in their
+order. What is copied is said here once, for whoever writes and whoever checks; tests compare with
+readers of their own.
 """
 
 import json
@@ -47,7 +47,7 @@ def records(
 
 def copied(found: "DataFrame", replay: Replay, loop_prefix: str) -> "DataFrame":
     """Return what is written of the source's records: COPIED, the key and value as bytes."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     loops = f.exists(
         "headers", lambda h: (h["key"] == HEADER) & _text(h["value"]).startswith(loop_prefix)
@@ -65,8 +65,8 @@ def copied(found: "DataFrame", replay: Replay, loop_prefix: str) -> "DataFrame":
 
 def refuse_bad_expressions(spark: "SparkSession", replay: Replay) -> None:
     """Let Spark look at filter and transform; ConfigError if they cannot be what they should."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
-    from pyspark.logger import PySparkLogger  # noqa: PLC0415
+    from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
 
     if replay.plain:
         return
@@ -94,7 +94,7 @@ def refuse_bad_expressions(spark: "SparkSession", replay: Replay) -> None:
 
 def as_bytes(found: "DataFrame") -> "DataFrame":
     """Return COPIED with keys and values that are strings as UTF-8, times in whole ms."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     return found.select(
         "partition",
@@ -112,7 +112,7 @@ def with_origin(found: "DataFrame") -> "DataFrame":
     Columns: `partition` and `offset` of the origin, `source` (cluster, topic and id of it),
     `to_partition`, `to_offset`; key, value and timestamp; `headers` as they were before.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     last = f.try_element_at(f.filter("headers", lambda h: h["key"] == HEADER), f.lit(-1))
     parts = f.split(_text(last["value"]), ";")

@@ -1,7 +1,7 @@
 """The settings of replay and mirror: what their TOML file may say.
 
-Who may call: the replay's parts. Invariants: a value that makes no sense is refused in one line,
-before anything is asked of a cluster.
+Invariants: a value that makes no sense is refused in one line, before anything is asked of a
+cluster.
 """
 
 import re

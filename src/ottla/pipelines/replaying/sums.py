@@ -1,9 +1,9 @@
 """Sums over ranges of both topics, made in Spark's Python workers: counts, hashes, runs.
 
-Who may call: `checking`, tests. Invariants: records are read by a reader of its own
-(`landing.gaps.Reader`, `wire.records.iter_records`), not by what copies them. A record's hash is
-over its coordinates in the source, key, value, headers and timestamp. Hashes of a block are put
-together by exclusive or, so that ranges may be divided anywhere.
+Invariants: records are read by a reader of its own (`landing.gaps.Reader`,
+`wire.records.iter_records`), not by what copies them. A record's hash is over its coordinates in
+the source, key, value, headers and timestamp. Hashes of a block are put together by exclusive or,
+so that ranges may be divided anywhere.
 """
 
 import hashlib
@@ -155,7 +155,7 @@ def _lengthen(runs: list[tuple[int, int, int, int, int]], a: int, b: int, x: int
 
 def hashed_rows(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
     """Turn rows of partition, offset, key, value, headers and timestamp into rows of HASHED."""
-    import pyarrow as pa  # noqa: PLC0415 - the other way does without it
+    import pyarrow as pa  # the other way does without it
 
     for batch in batches:
         columns = [batch.column(n).to_pylist() for n in range(5)]

@@ -1,10 +1,9 @@
 """Writing in transactions: one transactional id, one batch in flight for each partition.
 
-Who may call: the replay's parts, on the driver and in tasks. Invariants: `open` fences whoever had
-the id before and waits until its transaction has ended; after ProducerFencedError nothing more is
-written; every wait ends after `kafka.default.api.timeout.ms` without a success; a request whose
-response is lost is sent again as it was, which brokers take once (sequence numbers; EndTxn twice is
-the same). Kafka: `TransactionManager` and, in little, `Sender`.
+Invariants: `open` fences whoever had the id before and waits until its transaction has ended; after
+ProducerFencedError nothing more is written; every wait ends after `kafka.default.api.timeout.ms`
+without a success; a request whose response is lost is sent again as it was, which brokers take once
+(sequence numbers; EndTxn twice is the same). Kafka: `TransactionManager` and, in little, `Sender`.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,9 +1,9 @@
 """A group's offsets of the source as offsets of the target.
 
-Who may call: the job. Pure. A group that goes on at the translated offset misses nothing: of each
-source partition the first copied record that it has not read lies there or behind. Where several
-partitions of the source went into one of the target, the smallest offset holds, so that some
-records of the others are read again.
+Pure. A group that goes on at the translated offset misses nothing: of each source partition the
+first copied record that it has not read lies there or behind. Where several partitions of the
+source went into one of the target, the smallest offset holds, so that some records of the others
+are read again.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,6 @@
 """One replica by itself: damage, order, names, epochs, and whether it has all that was committed.
 
-Who may call: `judge`. Pure. Each check yields findings; what the cleaner or retention may have done
-is none.
+Pure. Each check yields findings; what the cleaner or retention may have done is none.
 """
 
 from bisect import bisect_right

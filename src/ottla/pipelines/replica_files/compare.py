@@ -1,9 +1,9 @@
 """Replicas against each other: the first offset from which on they do not hold the same batches.
 
-Who may call: `judge`. Pure: what has to be read again comes from a function. Kafka's followers copy
-a leader's batches byte for byte, so at each offset all replicas have one batch, with the same
-bounds, epoch and bytes; where a log begins, and how it is cut into files, may differ. Not compared:
-what the cleaner rewrote on each broker by itself, and what was not committed.
+Pure: what has to be read again comes from a function. Kafka's followers copy a leader's batches
+byte for byte, so at each offset all replicas have one batch, with the same bounds, epoch and bytes;
+where a log begins, and how it is cut into files, may differ. Not compared: what the cleaner rewrote
+on each broker by itself, and what was not committed.
 """
 
 from collections.abc import Callable, Mapping, Sequence

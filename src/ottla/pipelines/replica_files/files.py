@@ -1,7 +1,6 @@
 """The small files of a replica, and single cells of its segments, read for the comparison.
 
-Who may call: `job`, in its tasks. Invariant: what is missing is left open (None), what is there and
-cannot be read is reported.
+Invariant: what is missing is left open (None), what is there and cannot be read is reported.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """What comparing replicas finds: kinds, and one finding as a value.
 
-Who may call: this package. Pure.
+Pure.
 """
 
 from typing import NamedTuple

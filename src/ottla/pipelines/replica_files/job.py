@@ -1,10 +1,9 @@
 """The comparison as a Spark job: tasks read segments, others judge partitions.
 
-Who may call: the job `replicas`, tests, benchmarks. Invariants: of a segment only its summary goes
-from task to task; files that differ are read again in cells. With a running cluster, partitions in
-which something is wrong are looked at once more, and only what is found twice counts: brokers cut,
-clean and delete while files are read. Each task opens the files itself: all machines see them under
-the same paths.
+Invariants: of a segment only its summary goes from task to task; files that differ are read again
+in cells. With a running cluster, partitions in which something is wrong are looked at once more,
+and only what is found twice counts: brokers cut, clean and delete while files are read. Each task
+opens the files itself: all machines see them under the same paths.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -145,7 +144,7 @@ def _look(
 
 def segments(spark: "SparkSession", places: Sequence[Place], wanted: Wanted) -> "DataFrame":
     """Return a row of `SEGMENTS_SCHEMA` for each segment, for jobs that join it with others."""
-    from ottla.pipelines.segments.source import SegmentsSource  # noqa: PLC0415 - needs Spark
+    from ottla.pipelines.segments.source import SegmentsSource  # needs Spark
 
     spark.dataSource.register(SegmentsSource)
     reader = spark.read.format(SegmentsSource.name()).option("mode", "segments")

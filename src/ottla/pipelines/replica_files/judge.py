@@ -1,6 +1,6 @@
 """A partition's replicas judged: all checks of each, and all of them against each other.
 
-Who may call: `job`, tests. Pure: cells are read again by a function.
+Pure: cells are read again by a function.
 """
 
 from collections import Counter

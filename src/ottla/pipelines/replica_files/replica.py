@@ -1,6 +1,6 @@
 """One replica as its files have it, and what is known of its partition besides.
 
-Who may call: this package. Pure: no files are read here.
+Pure: no files are read here.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """One row per batch: what its header says and what its bytes are, as Arrow columns.
 
-Who may call: this package, `pipelines.replicas`. Invariants: values are the header's own, also
-where they make no sense; times are milliseconds since 1970, -1 for none. Kafka:
-`DefaultRecordBatch`, `DumpLogSegments`.
+Invariants: values are the header's own, also where they make no sense; times are milliseconds since
+1970, -1 for none. Kafka: `DefaultRecordBatch`, `DumpLogSegments`.
 """
 
 from typing import Any

@@ -1,8 +1,7 @@
 """Where segment files lie: log dirs of brokers, backups, single partitions' folders.
 
-Who may call: this package, `pipelines.replicas`. Invariants: only lists and reads small files;
-folders that are going (`-delete`, `-stray`) or coming (`-future`) are left out, as Kafka's own
-`LogManager` sets them apart from logs in use.
+Invariants: only lists and reads small files; folders that are going (`-delete`, `-stray`) or coming
+(`-future`) are left out, as Kafka's own `LogManager` sets them apart from logs in use.
 """
 
 import os

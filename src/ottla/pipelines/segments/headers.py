@@ -1,8 +1,7 @@
 """The headers of many batches as one numpy array.
 
-Who may call: this package, `pipelines.replica_files`. Apart from `batches`, so that what needs the
-headers alone does not import Arrow: that takes longer than a small file does. Kafka:
-`DefaultRecordBatch`.
+Apart from `batches`, so that what needs the headers alone does not import Arrow: that takes longer
+than a small file does. Kafka: `DefaultRecordBatch`.
 """
 
 from typing import Any

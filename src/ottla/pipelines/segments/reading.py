@@ -1,11 +1,10 @@
 """Batches of a segment file, with the checksum each one has and the one it ought to have.
 
-Who may call: this package, `pipelines.replicas`. Invariants: files are read in pieces of 4 MiB at
-most, a larger batch through its checksum only; every byte up to `end` belongs to a batch that is
-returned or to a `Damage`; beyond bytes that are no batch it goes on only where the offset index
-leads to a whole one, since a record may well contain something that looks like a batch. No memory
-maps: a file that a live broker cuts meanwhile would end this process. Kafka: `DefaultRecordBatch`,
-`LogSegment.recover`.
+Invariants: files are read in pieces of 4 MiB at most, a larger batch through its checksum only;
+every byte up to `end` belongs to a batch that is returned or to a `Damage`; beyond bytes that are
+no batch it goes on only where the offset index leads to a whole one, since a record may well
+contain something that looks like a batch. No memory maps: a file that a live broker cuts meanwhile
+would end this process. Kafka: `DefaultRecordBatch`, `LogSegment.recover`.
 """
 
 import os

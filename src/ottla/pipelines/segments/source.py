@@ -1,8 +1,7 @@
 """`format("ottla-segments")`: segment files as rows per record, per batch or per file.
 
-Who may call: Spark, through `pyspark_ottla_segments`; jobs of this room. Invariants: one task per
-segment, small ones together up to `taskBytes`; what is wrong with a file is an error, a row or left
-out, as `damaged` says, and never unseen by default. Options:
+Invariants: one task per segment, small ones together up to `taskBytes`; what is wrong with a file
+is an error, a row or left out, as `damaged` says, and never unseen by default. Options:
 
 - `path` (of `load`): `[BROKER=]FOLDER[,…]`; a log dir, a partition's folder, a file, or a folder
   above them. Without a broker's id, meta.properties is asked.

@@ -1,10 +1,9 @@
 """One row per segment: what a whole file holds, small enough to compare replicas by it.
 
-Who may call: this package, `pipelines.replicas`. Invariants: size grows with offsets / `GRID`,
-not with batches; lists of oddities have a bound and say how many there were. A batch's digest
-covers its place in the log, its leader epoch and its bytes (by their checksum, the stored one and
-the computed one); digests of a grid cell are added up, so that they do not depend on how a replica
-cuts its log into files.
+Invariants: size grows with offsets / `GRID`, not with batches; lists of oddities have a bound and
+say how many there were. A batch's digest covers its place in the log, its leader epoch and its
+bytes (by their checksum, the stored one and the computed one); digests of a grid cell are added up,
+so that they do not depend on how a replica cuts its log into files.
 """
 
 from bisect import bisect_left

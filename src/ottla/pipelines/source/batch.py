@@ -1,7 +1,7 @@
 """A batch read: planned once on the driver, then a task for each range of offsets.
 
-Who may call: `data_source`. Invariants: what is read is fixed when it is planned: later records and
-later leaders change nothing. Spark: `KafkaRelation` and `KafkaBatch`.
+Invariants: what is read is fixed when it is planned: later records and later leaders change
+nothing. Spark: `KafkaRelation` and `KafkaBatch`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,9 +1,9 @@
 """Asking a cluster from plain code: topics, offsets by time, leaders; with bounded retries.
 
-Who may call: this room, on the driver and in tasks. Invariants: every question ends, with a
-response or an OttlaError of one line, after `kafka.default.api.timeout.ms` at most; leaders that
-move, die or are not yet known are asked again with fresh metadata. The loop runs only inside these
-calls. Kafka: `OffsetFetcher` and `ConsumerMetadata`.
+Invariants: every question ends, with a response or an OttlaError of one line, after
+`kafka.default.api.timeout.ms` at most; leaders that move, die or are not yet known are asked again
+with fresh metadata. The loop runs only inside these calls. Kafka: `OffsetFetcher` and
+`ConsumerMetadata`.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ def _security(options: SourceOptions) -> "ClientSecurity | None":
     settings = options.client_settings()
     if not settings:
         return None
-    from ottla.security.client_properties import client_security  # noqa: PLC0415 - lazy
+    from ottla.security.client_properties import client_security
 
     return client_security(settings)
 

@@ -1,7 +1,7 @@
 """What Spark makes readers of: `format("ottla")`, with options and a schema.
 
-Who may call: `pyspark_ottla`. Invariants: options are checked before a schema is returned, so that
-`load()` refuses bad ones. Spark: `KafkaSourceProvider`.
+Invariants: options are checked before a schema is returned, so that `load()` refuses bad ones.
+Spark: `KafkaSourceProvider`.
 """
 
 from typing import TYPE_CHECKING
@@ -48,12 +48,12 @@ class TopicSource(DataSource):  # type: ignore[misc]
         return t.StructType(ALL_COLUMNS.fields[:count])
 
     def reader(self, schema: t.StructType) -> "BatchReader":
-        from ottla.pipelines.source.batch import BatchReader  # noqa: PLC0415 - imports pyarrow
+        from ottla.pipelines.source.batch import BatchReader  # imports pyarrow
 
         return BatchReader(self._parsed(), chosen_columns(schema))
 
     def streamReader(self, schema: t.StructType) -> "StreamReader":  # noqa: N802 - Spark's name
-        from ottla.pipelines.source.streaming import StreamReader  # noqa: PLC0415 - as above
+        from ottla.pipelines.source.streaming import StreamReader  # as above
 
         return StreamReader(self._parsed(), chosen_columns(schema))
 

@@ -1,10 +1,10 @@
 """One partition, read from whoever leads it: fetch after fetch, one ahead of what is decoded.
 
-Who may call: `scan`. Invariants: the position only moves forward, over whole record batches;
-whatever happens to leaders is tried again with fresh metadata until nothing came for
-`kafka.default.api.timeout.ms`; what is gone is skipped only as the policy says, and reported;
-another topic of the same name is never read. At most two responses are held. Kafka: `Fetcher`,
-`OffsetsForLeaderEpochClient` (KIP-320) and Spark's `KafkaDataConsumer`.
+Invariants: the position only moves forward, over whole record batches; whatever happens to leaders
+is tried again with fresh metadata until nothing came for `kafka.default.api.timeout.ms`; what is
+gone is skipped only as the policy says, and reported; another topic of the same name is never read.
+At most two responses are held. Kafka: `Fetcher`, `OffsetsForLeaderEpochClient` (KIP-320) and
+Spark's `KafkaDataConsumer`.
 """
 
 import logging

@@ -1,8 +1,7 @@
 """Filters that spare reading: on topic, partition, offset, and times from below.
 
-Who may call: `batch`. Invariants: a filter that is not given back to Spark is kept exactly; one
-that is given back may have narrowed what is read, never beyond what it lets through. Spark:
-`SupportsPushDownFilters`.
+Invariants: a filter that is not given back to Spark is kept exactly; one that is given back may
+have narrowed what is read, never beyond what it lets through. Spark: `SupportsPushDownFilters`.
 """
 
 import operator

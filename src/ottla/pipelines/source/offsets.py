@@ -1,8 +1,8 @@
 """Where a stream stands, as Spark keeps it in its checkpoint: JSON like the connector's.
 
-Who may call: `streaming`. Invariants: equal positions give equal text, for Spark compares texts;
-what the connector writes can be read. `{"topic": {"0": 17, "1": 4, "id": "text of its UUID"}}`: the
-id names the topic that was read, so that one deleted and made anew is distinguished from it.
+Invariants: equal positions give equal text, for Spark compares texts; what the connector writes can
+be read. `{"topic": {"0": 17, "1": 4, "id": "text of its UUID"}}`: the id names the topic that was
+read, so that one deleted and made anew is distinguished from it.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """The options of `format("ottla")`, checked before anything is asked of a cluster.
 
-Who may call: this room. Invariants: an option that is not known, malformed, or contradicts another
-is a ConfigError of one line; names are compared without regard to case, as Spark does; the result
-can be pickled, and has no secret of a properties file: who connects reads the file where it runs.
-Kafka: `KafkaSourceProvider` of Spark's connector, whose names these are.
+Invariants: an option that is not known, malformed, or contradicts another is a ConfigError of one
+line; names are compared without regard to case, as Spark does; the result can be pickled, and has
+no secret of a properties file: who connects reads the file where it runs. Kafka:
+`KafkaSourceProvider` of Spark's connector, whose names these are.
 """
 
 import json
@@ -194,7 +194,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def _refuse_bad_security(options: SourceOptions) -> None:
-    from ottla.security.client_properties import client_security  # noqa: PLC0415 - lazy
+    from ottla.security.client_properties import client_security
 
     try:
         client_security(options.client_settings())

@@ -1,8 +1,7 @@
 """From options to offsets: where a read starts and ends, as the cluster stands now.
 
-Who may call: `batch`, `streaming`; on the driver. Invariants: whatever bounds are given, each
-partition gets one start and one end; offsets that are gone are dealt with as the policy says, and
-reported. Spark: `KafkaOffsetReaderAdmin`.
+Invariants: whatever bounds are given, each partition gets one start and one end; offsets that are
+gone are dealt with as the policy says, and reported. Spark: `KafkaOffsetReaderAdmin`.
 """
 
 import logging

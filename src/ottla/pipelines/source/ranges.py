@@ -1,8 +1,8 @@
 """Which offsets a task reads, and how many a micro-batch takes. Decides; touches nothing.
 
-Who may call: `batch`, `streaming`. Invariants: the ranges of a plan cover exactly what was asked
-for and do not overlap; the same offsets give the same ranges. Spark:
-`KafkaOffsetRangeCalculator` and `KafkaMicroBatchStream.rateLimit`.
+Invariants: the ranges of a plan cover exactly what was asked for and do not overlap; the same
+offsets give the same ranges. Spark: `KafkaOffsetRangeCalculator` and
+`KafkaMicroBatchStream.rateLimit`.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,8 @@
 """A task: the records of one range of offsets, as Arrow batches.
 
-Who may call: `batch`, `streaming`; runs in Spark's Python workers. Invariants: every offset of the
-range is read once or reported as skipped; memory is bounded by the fetch size and the Arrow batch
-size, whatever the range (docs/PIPELINES.md has the figure); connections end with the iterator.
+Invariants: every offset of the range is read once or reported as skipped; memory is bounded by the
+fetch size and the Arrow batch size, whatever the range (docs/PIPELINES.md has the figure);
+connections end with the iterator.
 """
 
 from collections.abc import Iterator, Sequence

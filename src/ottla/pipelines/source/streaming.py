@@ -1,9 +1,9 @@
 """A stream: micro-batches of offset ranges, planned from the offsets in Spark's checkpoint.
 
-Who may call: `data_source`. Invariants: a micro-batch is known by its start and end alone, so its
-replay reads the same records; a partition that appears later enters an end offset at its log's
-start before any of its records are read; topics are known by their ids, and one that was deleted
-and made anew is refused. Spark: `KafkaMicroBatchStream`.
+Invariants: a micro-batch is known by its start and end alone, so its replay reads the same records;
+a partition that appears later enters an end offset at its log's start before any of its records are
+read; topics are known by their ids, and one that was deleted and made anew is refused. Spark:
+`KafkaMicroBatchStream`.
 """
 
 import logging

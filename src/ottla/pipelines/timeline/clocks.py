@@ -1,8 +1,8 @@
 """Clocks: by how much brokers' clocks disagree, as far as their logs prove it.
 
-Who may call: `job`. Invariants: pure; what a controller decided was decided before a broker acts
-on it; a clock that says otherwise is moved by the least that restores this, none the other way.
-So a clock that is ahead is not seen by this unless its broker was controller.
+Invariants: pure; what a controller decided was decided before a broker acts on it; a clock that
+says otherwise is moved by the least that restores this, none the other way. So a clock that is
+ahead is not seen by this unless its broker was controller.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,9 +1,9 @@
 """Columns: the rules for many partitions at once, where nothing odd is said of them.
 
-Who may call: `job`. Invariants: pure; what is reported of a partition is what `history` tells of
-its facts. A partition is odd where a rule would look further than at a leader's own next line: a
-leader that fell silent or began anew, a deletion, a role without an epoch, files of a broker that
-overlap, anything that might be a finding. Odd partitions are left to `history`, one by one.
+Invariants: pure; what is reported of a partition is what `history` tells of its facts. A partition
+is odd where a rule would look further than at a leader's own next line: a leader that fell silent
+or began anew, a deletion, a role without an epoch, files of a broker that overlap, anything that
+might be a finding. Odd partitions are left to `history`, one by one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

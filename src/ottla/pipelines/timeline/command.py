@@ -1,8 +1,7 @@
 """`ottla pipeline timeline`: options, settings, what is printed and the exit code.
 
-Who may call: `ottla.pipelines.command`, anybody as a program. Invariants: stdout carries the result
-alone; an output folder that is not empty is refused before anything is read; exit code 1 where a
-finding is an error.
+Invariants: stdout carries the result alone; an output folder that is not empty is refused before
+anything is read; exit code 1 where a finding is an error.
 """
 
 import argparse
@@ -104,7 +103,7 @@ def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int
     work = work_of(events=settings.output is not None or settings.print == "lines")
     spark = spark or start_session(NAME, frame.wanted_of(options), file.spark, work=work)
     try:
-        from ottla.pipelines.timeline.job import timeline  # noqa: PLC0415 - lazy
+        from ottla.pipelines.timeline.job import timeline
 
         made = timeline(spark, found, wanted, settings.overlap_ms)
         of_all_times = wanted.start_ms is None and wanted.end_ms is None

@@ -1,7 +1,7 @@
 """Events: what a line of a state-change log or of a controller's journal says, as columns.
 
-Who may call: this room. Invariants: one row per line (a journal's line about many partitions: one
-row each); what a line does not say is None; `FIELDS` is the order of the columns everywhere.
+Invariants: one row per line (a journal's line about many partitions: one row each); what a line
+does not say is None; `FIELDS` is the order of the columns everywhere.
 """
 
 from typing import NamedTuple

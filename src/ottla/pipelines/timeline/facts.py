@@ -1,9 +1,9 @@
 """Facts: what the logs say of one partition, in an order that no clock can spoil.
 
-Who may call: this room. Invariants: pure; a broker's own lines stay in the order it wrote them,
-file by file; files of one broker that overlap in time are merged by a time that never goes back.
-A partition that was deleted and created again begins a new life, with leader epochs from 0; a fact
-belongs to the life that its time falls into, and a broker's facts never go back to an earlier one.
+Invariants: pure; a broker's own lines stay in the order it wrote them, file by file; files of one
+broker that overlap in time are merged by a time that never goes back. A partition that was deleted
+and created again begins a new life, with leader epochs from 0; a fact belongs to the life that its
+time falls into, and a broker's facts never go back to an earlier one.
 """
 
 from bisect import bisect_right

@@ -1,8 +1,8 @@
 """Files: which state-change logs and journals are meant.
 
-Who may call: `command`, `reading`. Invariants: a file is named once, however often it is found; a
-folder is looked through three levels deep, so that the folder of a cluster will do; nothing found
-is an error that says what was looked for. Names with a scheme (`hdfs://…`) go to Spark as they are.
+Invariants: a file is named once, however often it is found; a folder is looked through three levels
+deep, so that the folder of a cluster will do; nothing found is an error that says what was looked
+for. Names with a scheme (`hdfs://…`) go to Spark as they are.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Findings: what must not happen to one partition, or to one broker, and what is worth a look.
 
-Who may call: this room. Invariants: pure; an error is said only of what the logs prove: the same
-leader epoch led by two brokers, a broker's own order of epochs, controller epochs against leader
-epochs. Only overlapping terms rest on clocks, and so on a tolerance.
+Invariants: pure; an error is said only of what the logs prove: the same leader epoch led by two
+brokers, a broker's own order of epochs, controller epochs against leader epochs. Only overlapping
+terms rest on clocks, and so on a tolerance.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

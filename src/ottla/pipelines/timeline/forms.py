@@ -1,11 +1,11 @@
 """Forms: how each line of state-change.log is written; Kafka's before 1.0, its later ones, ours.
 
-Who may call: `lines`. Invariants: pure; a pattern takes a whole line, and tells no digit from
-another outside the time (`templates` rests on it). Lines are those of log4j's pattern
-`[%d] %p %m (%c)`. Until Kafka 0.11 a message begins with `Broker 1` or `Controller 1 epoch
-2` and names a partition `[t,0]`; later ones begin with `[Broker id=1]` or `[Controller id=1
-epoch=2]` and name it `t-0`. Kafka: the texts of `ReplicaManager`, `Partition`,
-`MetadataCache`, `ControllerChannelManager` and both state machines, 0.8.2 to 3.9.
+Invariants: pure; a pattern takes a whole line, and tells no digit from another outside the time
+(`templates` rests on it). Lines are those of log4j's pattern `[%d] %p %m (%c)`. Until Kafka 0.11 a
+message begins with `Broker 1` or `Controller 1 epoch 2` and names a partition `[t,0]`; later ones
+begin with `[Broker id=1]` or `[Controller id=1 epoch=2]` and name it `t-0`. Kafka: the texts of
+`ReplicaManager`, `Partition`, `MetadataCache`, `ControllerChannelManager` and both state machines,
+0.8.2 to 3.9.
 """
 
 from typing import NamedTuple

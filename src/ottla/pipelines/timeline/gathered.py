@@ -1,8 +1,8 @@
 """Gathered: what a task's rows say of files and brokers, small enough for the driver.
 
-Who may call: `job`, `packed`. Invariants: pure; what two tasks gathered can be put together in any
-order. Times are the writers' own: clocks are agreed upon later. Signs of life are all milliseconds
-at which a broker wrote; where these are more than SIGNS, the first and last of each second.
+Invariants: pure; what two tasks gathered can be put together in any order. Times are the writers'
+own: clocks are agreed upon later. Signs of life are all milliseconds at which a broker wrote; where
+these are more than SIGNS, the first and last of each second.
 """
 
 import itertools

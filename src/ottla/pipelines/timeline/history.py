@@ -1,6 +1,6 @@
 """History: all rules for one partition, in one call.
 
-Who may call: `job`. Invariants: pure.
+Invariants: pure.
 """
 
 from collections.abc import Sequence

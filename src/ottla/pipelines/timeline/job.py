@@ -1,11 +1,10 @@
 """Job: the rules for all partitions and brokers, on Spark.
 
-Who may call: `command`, tests. Invariants: files are read once for all results but the table of
-events, which is made only if it is asked for. What tasks hand on are Python's own objects, a piece
-per bucket: Spark has nothing to compute with rows, and planning queries would take seconds. A task
-that reads holds a block of lines and HELD rows, one that judges a bucket of rows
-(`packed.OF_BUCKET`); the driver holds what is per broker: names of files, clocks, deaths, and times
-at which brokers wrote (`gathered.SIGNS`).
+Invariants: files are read once for all results but the table of events, which is made only if it is
+asked for. What tasks hand on are Python's own objects, a piece per bucket: Spark has nothing to
+compute with rows, and planning queries would take seconds. A task that reads holds a block of lines
+and HELD rows, one that judges a bucket of rows (`packed.OF_BUCKET`); the driver holds what is per
+broker: names of files, clocks, deaths, and times at which brokers wrote (`gathered.SIGNS`).
 """
 
 import itertools
@@ -86,7 +85,7 @@ class Timeline:
 
     def table(self, what: str) -> "DataFrame":
         """Return `states`, `terms`, `gaps` or `findings` of all partitions."""
-        from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+        from pyspark.sql import functions as f
 
         rows = self.result.where(f.col("what") == what)
         body = f.from_json("body", BODIES[what]).alias("body")
@@ -102,11 +101,11 @@ Judged = tuple[dict[str, int], bytes]
 
 def timeline(spark: "SparkSession", files: Files, wanted: Wanted, overlap_ms: int) -> Timeline:
     """Read the files and apply the rules."""
-    from pyspark import StorageLevel  # noqa: PLC0415 - an extra
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as f
 
-    from ottla.pipelines.timeline.gathered import signs  # noqa: PLC0415 - an extra
-    from ottla.pipelines.timeline.partition_facts import Agreed  # noqa: PLC0415 - an extra
+    from ottla.pipelines.timeline.gathered import signs
+    from ottla.pipelines.timeline.partition_facts import Agreed
 
     pieces = _pieces(spark, files, wanted)
     leads, gathered = _leads(pieces)
@@ -133,7 +132,7 @@ def timeline(spark: "SparkSession", files: Files, wanted: Wanted, overlap_ms: in
 
 
 def _looked_up(known: Mapping[Any, int], key: Any, otherwise: int) -> Any:
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     if not known:
         return f.lit(otherwise)
@@ -146,7 +145,7 @@ def _pieces(spark: "SparkSession", files: Files, wanted: Wanted) -> "RDD[Piece]"
 
     The pieces stay with those that read, until this is let go of: so files are read once.
     """
-    from ottla.pipelines.timeline.packed import buckets_for  # noqa: PLC0415 - an extra
+    from ottla.pipelines.timeline.packed import buckets_for
 
     context = spark.sparkContext
     buckets = buckets_for(read.size_of(spark, files), context.defaultParallelism)
@@ -170,7 +169,7 @@ def _task_of(bucket: int) -> int:
 
 def _leads(pieces: "RDD[Piece]") -> tuple[list[clocks.Lead], "Gathered"]:
     """Return by how much brokers acted before what they acted on was decided; and the rest."""
-    from ottla.pipelines.timeline.gathered import Gathered  # noqa: PLC0415 - an extra
+    from ottla.pipelines.timeline.gathered import Gathered
 
     gathered = Gathered()
     most: dict[tuple[int, int], int] = {}
@@ -217,10 +216,10 @@ class _Packing:
         self._buckets = buckets
 
     def __call__(self, given: Iterator[Any]) -> Iterator[Piece]:
-        import numpy as np  # noqa: PLC0415 - an extra
+        import numpy as np
 
-        from ottla.pipelines.timeline import packed  # noqa: PLC0415 - an extra
-        from ottla.pipelines.timeline.gathered import Gathered, named  # noqa: PLC0415 - an extra
+        from ottla.pipelines.timeline import packed
+        from ottla.pipelines.timeline.gathered import Gathered, named
 
         gathered = Gathered()
         held: list[Rows] = []
@@ -245,7 +244,7 @@ class _Packing:
 
     def in_arrow(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         """Do so with lines that Spark reads."""
-        import pyarrow as pa  # noqa: PLC0415 - an extra
+        import pyarrow as pa
 
         for bucket, piece in self(batches):
             columns = [pa.array([bucket], pa.int32()), pa.array([piece], pa.binary())]
@@ -254,8 +253,8 @@ class _Packing:
 
 def _leading(pieces: Iterable[Piece]) -> Iterator[tuple[dict[tuple[int, int], int], list[bytes]]]:
     """Turn a bucket's pieces into leads; what was gathered is handed on."""
-    from ottla.pipelines.timeline.packed import unpacked  # noqa: PLC0415 - an extra
-    from ottla.pipelines.timeline.partition_facts import leads  # noqa: PLC0415 - an extra
+    from ottla.pipelines.timeline.packed import unpacked
+    from ottla.pipelines.timeline.partition_facts import leads
 
     gathered: list[bytes] = []
     some = list(_of_bucket(pieces, gathered))
@@ -288,9 +287,9 @@ class _Rules:
         return times[place - 1] if place else None
 
     def __call__(self, pieces: Iterable[Piece]) -> Iterator[Judged]:
-        from ottla.pipelines.timeline.columns import reported  # noqa: PLC0415 - an extra
-        from ottla.pipelines.timeline.packed import unpacked  # noqa: PLC0415 - an extra
-        from ottla.pipelines.timeline.partition_facts import (  # noqa: PLC0415 - an extra
+        from ottla.pipelines.timeline.columns import reported
+        from ottla.pipelines.timeline.packed import unpacked
+        from ottla.pipelines.timeline.partition_facts import (
             by_partition,
             ordered,
         )
@@ -345,7 +344,7 @@ class _Results:
 
     def taken(self) -> Judged:
         """Return what is held, and hold nothing more."""
-        import pyarrow as pa  # noqa: PLC0415 - an extra
+        import pyarrow as pa
 
         arrays = [
             pa.array([topic for topic, _ in self.names], pa.string()),
@@ -375,7 +374,7 @@ def _body(judged: Judged) -> tuple[bytes]:
 
 def _rows(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
     """Unpack what `_judged` has packed, as Spark's Python workers run it."""
-    import pyarrow as pa  # noqa: PLC0415 - an extra
+    import pyarrow as pa
 
     for batch in batches:
         for piece in batch.column(0):

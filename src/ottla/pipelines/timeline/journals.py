@@ -1,9 +1,9 @@
 """Journals: what a line of a controller's journal says, as events.
 
-Who may call: `read`. Invariants: pure; a line that does not fit `model.journal_schema` is counted
-as unread, as a whole; unknown events and keys are ignored. The format is documented in docs/WHY.md;
-read here are decisions, state changes of partitions, snapshots of topics, elections of controllers,
-and the events that brokers came and went.
+Invariants: pure; a line that does not fit `model.journal_schema` is counted as unread, as a whole;
+unknown events and keys are ignored. The format is documented in docs/WHY.md; read here are
+decisions, state changes of partitions, snapshots of topics, elections of controllers, and the
+events that brokers came and went.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,8 +1,7 @@
 """Lines: one line of state-change.log as an event, in plain Python.
 
-Who may call: whoever has few lines; `templates`, which learns from it how many lines are read at
-once. Invariants: pure; a line that is none of a state-change log is None; a text that is not known
-still gives time, broker and partition; a number that does not fit its column is none.
+Invariants: pure; a line that is none of a state-change log is None; a text that is not known still
+gives time, broker and partition; a number that does not fit its column is none.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """Outputs: the folder, stdout and the page that a timeline is written to.
 
-Who may call: `command`. Invariants: all of a result goes to the folder; stdout and the page
-show the first so many, and say how many there are.
+Invariants: all of a result goes to the folder; stdout and the page show the first so many, and say
+how many there are.
 """
 
 import json
@@ -36,7 +36,7 @@ def show(
     made: Timeline, wanted: Wanted, what: str, output: str | None, kind: str, page: str | None
 ) -> int:
     """Write and print what was asked for; return the exit code."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     if output is not None:
         _write(made, wanted, output, kind)
@@ -59,7 +59,7 @@ def _rows(table: "DataFrame", count: int) -> list[dict[str, Any]]:
 
 
 def _report(made: Timeline, findings: "DataFrame", errors: int) -> dict[str, Any]:
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     gaps = made.table("gaps")
     listed = _rows(findings.orderBy("level", "time_ms", "topic", "partition"), IN_JSON)
@@ -85,7 +85,7 @@ def _report(made: Timeline, findings: "DataFrame", errors: int) -> dict[str, Any
 
 def _pictured(made: Timeline) -> dict[tuple[str, int], dict[str, list[dict[str, Any]]]]:
     """Return the history of the partitions with most to tell: findings, then gaps, then terms."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     what = f.col("what")
     chosen = (
@@ -103,7 +103,7 @@ def _pictured(made: Timeline) -> dict[tuple[str, int], dict[str, list[dict[str, 
 
 
 def _write(made: Timeline, wanted: Wanted, output: str, kind: str) -> None:
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     brokers = f.filter(f.split("isr", ","), lambda b: b != "").cast("array<int>")
     events = of_topic(made.events, wanted).where(f.col("kind") != e.UNREAD)
@@ -130,7 +130,7 @@ def _write(made: Timeline, wanted: Wanted, output: str, kind: str) -> None:
 
 def _print_lines(made: Timeline, wanted: Wanted) -> None:
     """Print what Kafka's merge tool prints: the lines that name a partition, in order."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     events = of_topic(made.events, wanted).where(
         f.col("topic").isNotNull() & (f.col("level") != "JOURNAL")

@@ -1,9 +1,8 @@
 """Packed: rows that the rules look at, on their way from the tasks that read to those that judge.
 
-Who may call: `job`. Invariants: all rows of a partition have one bucket; a piece carries the texts
-of its rows; metadata that many brokers cached alike is one row per broker and piece, the earliest.
-A piece has a column after the other, each as small as its numbers are; a column is unpacked when it
-is first asked for.
+Invariants: all rows of a partition have one bucket; a piece carries the texts of its rows; metadata
+that many brokers cached alike is one row per broker and piece, the earliest. A piece has a column
+after the other, each as small as its numbers are; a column is unpacked when it is first asked for.
 """
 
 import itertools

@@ -1,9 +1,9 @@
 """Partition facts: a bucket's rows as facts of one partition after the other; leads of brokers.
 
-Who may call: `job`. Invariants: pure; facts come in the order of files, and what many brokers
-cached alike, or were sent, comes first, once, at its earliest time. What brokers were asked to take
-is put together likewise, in partitions where nothing but `terms.states` looks at it: whose roles
-have their own epochs, of which no journal tells what it found, and that were not created meanwhile.
+Invariants: pure; facts come in the order of files, and what many brokers cached alike, or were
+sent, comes first, once, at its earliest time. What brokers were asked to take is put together
+likewise, in partitions where nothing but `terms.states` looks at it: whose roles have their own
+epochs, of which no journal tells what it found, and that were not created meanwhile.
 """
 
 import functools

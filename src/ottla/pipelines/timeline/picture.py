@@ -1,7 +1,7 @@
 """Picture: one partition's leadership as bars in SVG.
 
-Who may call: `report`. Invariants: pure; every text is escaped; a bar of no width is drawn one unit
-wide, so that nothing that happened is invisible.
+Invariants: pure; every text is escaped; a bar of no width is drawn one unit wide, so that nothing
+that happened is invisible.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,7 @@
 """Read: files of state-change logs and journals to a table of events, on Spark.
 
-Who may call: `job`, `outputs`. Invariants: a line is read as `lines.parse` and `journals.parse`
-read it, by Python workers, many at once (`templates`). A file's own order is kept as (`block`,
-`line`), whatever the times say.
+Invariants: a line is read as `lines.parse` and `journals.parse` read it, by Python workers, many at
+once (`templates`). A file's own order is kept as (`block`, `line`), whatever the times say.
 """
 
 from collections.abc import Iterator, Sequence
@@ -53,7 +52,7 @@ class Wanted:
 
     def is_in_time(self, rows: "Rows") -> "npt.NDArray[np.bool_]":
         """Tell which rows `in_time` keeps."""
-        from ottla.pipelines.timeline.rows import KIND  # noqa: PLC0415 - an extra
+        from ottla.pipelines.timeline.rows import KIND
 
         kept = rows["kind"] >= 0
         if self.start_ms is not None:
@@ -65,7 +64,7 @@ class Wanted:
 
 def of_topic(events: "DataFrame", wanted: Wanted) -> "DataFrame":
     """Keep what is said of one topic's partitions, if one is wanted."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     if wanted.topic is None:
         return events
@@ -87,7 +86,7 @@ class Reading:
 
         Given are numbers of splits, or Arrow's batches of lines.
         """
-        from ottla.pipelines.timeline.reading import Reader  # noqa: PLC0415 - an extra
+        from ottla.pipelines.timeline.reading import Reader
 
         reader = Reader(self.wanted.zone)
         for one in given:
@@ -98,7 +97,7 @@ class Reading:
 
 def plain_and_others(files: Files) -> tuple[list[str], list[str]]:
     """Return which files workers open, and which ones Spark reads."""
-    from ottla.pipelines.timeline.reading import is_plain  # noqa: PLC0415 - an extra
+    from ottla.pipelines.timeline.reading import is_plain
 
     paths = [*files.logs, *files.journals]
     return [p for p in paths if is_plain(p)], [p for p in paths if not is_plain(p)]
@@ -106,14 +105,14 @@ def plain_and_others(files: Files) -> tuple[list[str], list[str]]:
 
 def splits_of(spark: "SparkSession", plain: Sequence[str]) -> "list[Split]":
     """Divide plain files among tasks."""
-    from ottla.pipelines.timeline.reading import splits  # noqa: PLC0415 - an extra
+    from ottla.pipelines.timeline.reading import splits
 
     return splits(plain, 2 * spark.sparkContext.defaultParallelism)
 
 
 def lines_of(spark: "SparkSession", others: Sequence[str]) -> "DataFrame":
     """Return the lines of packed files and of addresses, as Spark reads them."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as f
 
     return spark.read.text([spark_path(path) for path in others]).select(
         f.col("value").cast("binary"),
@@ -166,10 +165,10 @@ class _Events:
 
 
 def _to_arrow(block: "Block", texts: "Texts", wanted: Wanted) -> "pa.RecordBatch":
-    import numpy as np  # noqa: PLC0415 - an extra
-    import pyarrow as pa  # noqa: PLC0415 - an extra
+    import numpy as np
+    import pyarrow as pa
 
-    from ottla.pipelines.timeline import rows as r  # noqa: PLC0415 - an extra
+    from ottla.pipelines.timeline import rows as r
 
     kept = wanted.is_in_time(block.rows) & (block.rows["kind"] != r.KIND[e.UNREAD])
     rows, of_line = block.rows[kept], block.of_line[kept]

@@ -1,10 +1,10 @@
 """Reading: lines of logs and journals as rows, block by block.
 
-Who may call: `read`, `job`. Invariants: a task holds one block of a file at a time (BLOCK bytes, or
-one line where that is longer, up to LONGEST); a file's own order is (`block`, `line`), whatever the
-times say. Plain files of this machine are opened by Spark's Python workers themselves, since Spark
-takes longer to hand a line over than it takes to read it; `line` is then the byte at which a line
-begins. Packed files and addresses come through Spark's own text source; `line` is then its number.
+Invariants: a task holds one block of a file at a time (BLOCK bytes, or one line where that is
+longer, up to LONGEST); a file's own order is (`block`, `line`), whatever the times say. Plain files
+of this machine are opened by Spark's Python workers themselves, since Spark takes longer to hand a
+line over than it takes to read it; `line` is then the byte at which a line begins. Packed files and
+addresses come through Spark's own text source; `line` is then its number.
 """
 
 from collections.abc import Iterator, Sequence

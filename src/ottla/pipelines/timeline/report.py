@@ -1,7 +1,7 @@
 """Report: the timeline as one HTML page that needs nothing else.
 
-Who may call: `outputs`. Invariants: no network, no script; every text of the logs is escaped; the
-page is put in place whole.
+Invariants: no network, no script; every text of the logs is escaped; the page is put in place
+whole.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Rows: events as numpy has them, many at once, their texts as numbers.
 
-Who may call: this room. Invariants: pure; NONE stands for a number that is not said, NO_TEXT for a
-text; a text's number means something only together with the `Texts` it was given by.
+Invariants: pure; NONE stands for a number that is not said, NO_TEXT for a text; a text's number
+means something only together with the `Texts` it was given by.
 """
 
 from collections.abc import Iterable, Sequence
@@ -116,7 +116,7 @@ def joined(columns: Sequence[npt.NDArray[np.int32]]) -> Numbers:
 
     Numbered by first appearance.
     """
-    import pyarrow as pa  # noqa: PLC0415 - an extra
+    import pyarrow as pa
 
     if not len(columns[0]):
         return np.zeros(0, np.int64)

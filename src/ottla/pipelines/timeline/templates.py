@@ -1,14 +1,13 @@
 """Templates: many lines of state-change.log as rows, by what lines like them have said.
 
-Who may call: `reading`. Invariants: what comes out is what `lines.parse` gives, line by line. Lines
-that differ in nothing but digits have one shape: each digit is a `0` in it. So what a line says is
-at the same places in all lines of a shape, and is taken from all of them at once. Shapes that
-differ in nothing but the lengths of numbers behind the time have one template; only its first line
-is matched against `forms`, which says which runs of digits, and which text between them, are the
-columns of all. That holds because no form tells one digit from another, or a short number from a
-long one behind the time, and because a form's number never ends inside a run. A line with bytes
-beyond ASCII, a column that ends inside a run, and a number of more than 18 digits are left to
-`lines.parse`.
+Invariants: what comes out is what `lines.parse` gives, line by line. Lines that differ in nothing
+but digits have one shape: each digit is a `0` in it. So what a line says is at the same places in
+all lines of a shape, and is taken from all of them at once. Shapes that differ in nothing but the
+lengths of numbers behind the time have one template; only its first line is matched against
+`forms`, which says which runs of digits, and which text between them, are the columns of all. That
+holds because no form tells one digit from another, or a short number from a long one behind the
+time, and because a form's number never ends inside a run. A line with bytes beyond ASCII, a column
+that ends inside a run, and a number of more than 18 digits are left to `lines.parse`.
 """
 
 import re

@@ -1,9 +1,9 @@
 """Terms: who led a partition from when to when, and when no one did.
 
-Who may call: this room. Invariants: pure. A leader that ended by its own line ended then; of one
-that fell silent only bounds are known: not before its broker's last line, not after others took
-notice (its registration went, another state was written, it began anew). So a gap has a shortest
-and a longest length, and the true one, as clients felt it, lies between.
+Invariants: pure. A leader that ended by its own line ended then; of one that fell silent only
+bounds are known: not before its broker's last line, not after others took notice (its registration
+went, another state was written, it began anew). So a gap has a shortest and a longest length, and
+the true one, as clients felt it, lies between.
 """
 
 from bisect import bisect_left

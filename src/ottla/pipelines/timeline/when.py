@@ -1,6 +1,6 @@
 """When: times and lengths as people read them.
 
-Who may call: this room. Invariants: pure.
+Invariants: pure.
 """
 
 from datetime import datetime

@@ -1,10 +1,10 @@
 """Authentication: what a SASL listener does with each frame of a connection, and until when.
 
-Who may call: the dispatch of a SASL listener, once per frame in order. Invariants: before it is
-complete nothing reaches a handler but ApiVersions, once; after a failure nothing does; a session
-past its lifetime gets nothing but a new handshake (KIP-368); reauthentication changes neither
-mechanism nor principal. A decider: time is an argument, exchanges come from `SaslPolicy`. Kafka:
-`SaslServerAuthenticator`, whose states and texts these are, and `KafkaChannel`.
+Invariants: before it is complete nothing reaches a handler but ApiVersions, once; after a failure
+nothing does; a session past its lifetime gets nothing but a new handshake (KIP-368);
+reauthentication changes neither mechanism nor principal. A decider: time is an argument, exchanges
+come from `SaslPolicy`. Kafka: `SaslServerAuthenticator`, whose states and texts these are, and
+`KafkaChannel`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

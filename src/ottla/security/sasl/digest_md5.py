@@ -1,10 +1,9 @@
 """DIGEST-MD5: how clients and servers of ZooKeeper authenticate to each other (RFC 2831).
 
-Who may call: ZooKeeper's session and our server. Invariants: nonces are arguments; a name that is
-not known costs what a wrong password costs; proofs are compared in constant time; no password is in
-an error; only the quality of protection `auth` is spoken, so nothing is encrypted after. A decider.
-ZooKeeper: `ZooKeeperSaslClient`, `SaslServerCallbackHandler`; Java: `DigestMD5Client`,
-`DigestMD5Server`.
+Invariants: nonces are arguments; a name that is not known costs what a wrong password costs; proofs
+are compared in constant time; no password is in an error; only the quality of protection `auth` is
+spoken, so nothing is encrypted after. A decider. ZooKeeper: `ZooKeeperSaslClient`,
+`SaslServerCallbackHandler`; Java: `DigestMD5Client`, `DigestMD5Server`.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
 """Exchange: what every SASL mechanism is, seen from its server and from its client.
 
-Who may call: `authentication` drives the server's side, `net.peer` the client's. Invariants: an
-exchange reads no clock and draws no random numbers; one that failed or is complete takes nothing
-more; secrets are in no text. Kafka: `javax.security.sasl.SaslServer` and `SaslClient`.
+Invariants: an exchange reads no clock and draws no random numbers; one that failed or is complete
+takes nothing more; secrets are in no text. Kafka: `javax.security.sasl.SaslServer` and
+`SaslClient`.
 """
 
 from collections.abc import Callable

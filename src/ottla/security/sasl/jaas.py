@@ -1,8 +1,7 @@
 """JAAS texts: which login module a mechanism has, and its options.
 
-Who may call: `settings`. Invariants: a text that is not wholly understood is refused; no option's
-value is in an error. A decider. Kafka: `JaasConfig`, which reads
-`Module required name="value" name=value;`.
+Invariants: a text that is not wholly understood is refused; no option's value is in an error. A
+decider. Kafka: `JaasConfig`, which reads `Module required name="value" name=value;`.
 """
 
 import re

@@ -1,8 +1,7 @@
 """JAAS files: the users of ZooKeeper's clients and servers, as Java reads them.
 
-Who may call: whoever sets SASL to ZooKeeper. Invariants: a file that is not wholly understood is
-refused, with its name; no option's value is in an error. A decider. Java:
-`java.security.auth.login.config`; ZooKeeper: `DigestLoginModule`.
+Invariants: a file that is not wholly understood is refused, with its name; no option's value is in
+an error. A decider. Java: `java.security.auth.login.config`; ZooKeeper: `DigestLoginModule`.
 
     Client {
         org.apache.zookeeper.server.auth.DigestLoginModule required

@@ -1,9 +1,9 @@
 """JWKS: the public keys that sign tokens, read from a file or an allowed address, kept current.
 
-Who may call: the broker, for its listeners with OAUTHBEARER. Invariants: an address is asked only
-if the settings list it, and is not followed elsewhere; a document that cannot be read leaves the
-keys of before; a token with an unknown key has them read again, but not more often than every ten
-seconds. Kafka: `RefreshingHttpsJwks`; the list of addresses is Kafka 3.9.1's (CVE-2025-27817).
+Invariants: an address is asked only if the settings list it, and is not followed elsewhere; a
+document that cannot be read leaves the keys of before; a token with an unknown key has them read
+again, but not more often than every ten seconds. Kafka: `RefreshingHttpsJwks`; the list of
+addresses is Kafka 3.9.1's (CVE-2025-27817).
 """
 
 import asyncio

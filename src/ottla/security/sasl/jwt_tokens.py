@@ -1,11 +1,11 @@
 """Signed JSON Web Tokens: checked against a set of public keys (RFC 7515, RFC 7517, RFC 7519).
 
-Who may call: `settings`, for OAUTHBEARER. Invariants: the algorithm is the key's own, never the
-token's choice alone, and only RSA and ECDSA signatures count, so no public key is ever taken for a
-shared secret; a token without an end, an issue time or a name is refused; the clock is an
-argument. PyJWT reads keys and checks signatures: it is kept, has no parts of its own beside
-`cryptography`, and lets the times be checked here. Kafka: `ValidatorAccessTokenValidator` and, for
-unsigned tokens, `OAuthBearerUnsecuredValidatorCallbackHandler`.
+Invariants: the algorithm is the key's own, never the token's choice alone, and only RSA and ECDSA
+signatures count, so no public key is ever taken for a shared secret; a token without an end, an
+issue time or a name is refused; the clock is an argument. PyJWT reads keys and checks signatures:
+it is kept, has no parts of its own beside `cryptography`, and lets the times be checked here.
+Kafka: `ValidatorAccessTokenValidator` and, for unsigned tokens,
+`OAuthBearerUnsecuredValidatorCallbackHandler`.
 """
 
 import base64

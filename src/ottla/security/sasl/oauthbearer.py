@@ -1,8 +1,8 @@
 """OAUTHBEARER: a bearer token in one message (RFC 7628, KIP-255).
 
-Who may call: whoever makes exchanges. Invariants: what a token says counts only after `validate`
-accepted it; no token is in any text. A decider. Kafka: `OAuthBearerSaslServer`,
-`OAuthBearerClientInitialResponse` and `OAuthBearerSaslClient`.
+Invariants: what a token says counts only after `validate` accepted it; no token is in any text. A
+decider. Kafka: `OAuthBearerSaslServer`, `OAuthBearerClientInitialResponse` and
+`OAuthBearerSaslClient`.
 """
 
 import re

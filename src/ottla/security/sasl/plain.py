@@ -1,8 +1,8 @@
 """PLAIN: a user name and a password in one message (RFC 4616).
 
-Who may call: whoever makes exchanges. Invariants: passwords are compared in constant time; an
-unknown user costs what a wrong password costs, and both get the same text. A decider. Kafka:
-`PlainSaslServer` and `PlainServerCallbackHandler`.
+Invariants: passwords are compared in constant time; an unknown user costs what a wrong password
+costs, and both get the same text. A decider. Kafka: `PlainSaslServer` and
+`PlainServerCallbackHandler`.
 """
 
 import hmac

@@ -1,6 +1,5 @@
 """SCRAM's arithmetic: mechanisms, credentials and their form in ZooKeeper (RFC 5802, RFC 7677).
 
-Who may call: the exchange, the store of credentials, the requests that change them and tools.
 Invariants: a credential holds no password and nothing a client could authenticate with. A decider.
 Kafka: `ScramMechanism`, `ScramFormatter` and `ScramCredentialUtils`.
 """

@@ -1,10 +1,10 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512: both sides of the exchange (RFC 5802, without channel binding).
 
-Who may call: whoever makes exchanges. Invariants: a proof counts for the nonces of its own
-exchange, so none can be replayed; proofs are compared in constant time; an unknown user is
-challenged with a salt of its own and fails where a wrong password fails, with the same text.
-A decider. Kafka: `ScramSaslServer`, `ScramSaslClient` and `ScramMessages`, whose expressions these
-are; `tokenauth=true` says that the name is the id of a delegation token (KIP-48).
+Invariants: a proof counts for the nonces of its own exchange, so none can be replayed; proofs are
+compared in constant time; an unknown user is challenged with a salt of its own and fails where a
+wrong password fails, with the same text. A decider. Kafka: `ScramSaslServer`, `ScramSaslClient` and
+`ScramMessages`, whose expressions these are; `tokenauth=true` says that the name is the id of a
+delegation token (KIP-48).
 """
 
 import hmac

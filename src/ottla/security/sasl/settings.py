@@ -1,9 +1,9 @@
 """Settings: a listener's SASL mechanisms, and a client's, from Kafka's keys.
 
-Who may call: the broker at its start, tools that connect. Invariants: a listener that could not
-authenticate, or would authenticate less than its settings say, is refused before anything starts,
-with one line that names the key (fault F40); no secret is in a text of ours. Kafka:
-`SaslConfigs`, `BrokerSecurityConfigs`, `JaasContext` and `OAuthBearerLoginModule`.
+Invariants: a listener that could not authenticate, or would authenticate less than its settings
+say, is refused before anything starts, with one line that names the key (fault F40); no secret is
+in a text of ours. Kafka: `SaslConfigs`, `BrokerSecurityConfigs`, `JaasContext` and
+`OAuthBearerLoginModule`.
 """
 
 import secrets
@@ -156,7 +156,7 @@ def _module(config: BrokerConfig, listener: str, mechanism: str) -> JaasModule:
         raise ConfigError(f'{key} names no user: write user_NAME="password"')
     if mechanism == OAUTHBEARER:
         # It says which extra is missing: before anything starts, not with the first token.
-        import ottla.security.sasl.jwt_tokens  # noqa: PLC0415, F401 - lazy
+        import ottla.security.sasl.jwt_tokens  # noqa: F401 - lazy
 
         _check_oauthbearer(config, listener)
     return module
@@ -311,7 +311,7 @@ def _token_source(key: str, module: JaasModule, properties: Mapping[str, str]) -
 
 
 def _token_of_file(url: str) -> str:
-    from ottla.security.sasl.jwks import read_url  # noqa: PLC0415 - lazy: it needs PyJWT
+    from ottla.security.sasl.jwks import read_url  # lazy: it needs PyJWT
 
     try:
         return read_url(url).decode("ascii").strip()
@@ -320,7 +320,7 @@ def _token_of_file(url: str) -> str:
 
 
 def _unsigned(subject: str) -> str:
-    from ottla.security.sasl.jwt_tokens import unsigned_token  # noqa: PLC0415 - lazy: it needs PyJWT
+    from ottla.security.sasl.jwt_tokens import unsigned_token  # lazy: it needs PyJWT
 
     now_s = time.time()
     return unsigned_token({"sub": subject, "iat": now_s, "exp": now_s + UNSIGNED_LIFETIME_S})

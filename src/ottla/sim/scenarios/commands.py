@@ -1,8 +1,8 @@
 """Commands: `ottla sim check` and `ottla sim scenario`, as a person types them.
 
-Who may call: the command line. Invariants: nothing is started but simulations, in processes of
-their own with a bound of memory; options win over the scenario file, and the file over a
-server.properties; exit code 1 if a promise was broken.
+Invariants: nothing is started but simulations, in processes of their own with a bound of memory;
+options win over the scenario file, and the file over a server.properties; exit code 1 if a promise
+was broken.
 """
 
 import os
@@ -88,8 +88,8 @@ def _described(
     ] = None,
 ) -> "Scenario":
     """Return the scenario that a file and the options describe."""
-    from ottla.model.properties import load_settings  # noqa: PLC0415 - lazy
-    from ottla.sim.scenarios import scenario as scenarios  # noqa: PLC0415 - lazy
+    from ottla.model.properties import load_settings
+    from ottla.sim.scenarios import scenario as scenarios
 
     where, values = "options", {}
     if file is not None:
@@ -188,7 +188,7 @@ def check(
         raise UsageError("--seconds goes with --only-faults; how long to look is --hours")
 
     def act(described: "Scenario") -> None:
-        from ottla.sim.scenarios import report  # noqa: PLC0415 - lazy
+        from ottla.sim.scenarios import report
 
         count = processes or min(MOST_PROCESSES, os.cpu_count() or 1)
         said = _Line()
@@ -218,7 +218,7 @@ def _searched(
     no_remedy: bool,
 ) -> "Findings":  # fmt: skip
     """Return what a search found; if it is interrupted, what was found until then."""
-    from ottla.sim.scenarios import report, search  # noqa: PLC0415 - lazy
+    from ottla.sim.scenarios import report, search
 
     found = search.search(scenario, seconds, processes, seed, said)
     findings = report.Findings(scenario, found, {})
@@ -244,9 +244,9 @@ def _searched(
 def _one_run(
     scenario: "Scenario", seed: int, only_faults: str, seconds: float | None
 ) -> "Findings":
-    from ottla.sim.scenarios import report, search  # noqa: PLC0415 - lazy
-    from ottla.sim.scenarios.scenario_run import Job  # noqa: PLC0415 - lazy
-    from ottla.sim.scenarios.worker import Worker  # noqa: PLC0415 - lazy
+    from ottla.sim.scenarios import report, search
+    from ottla.sim.scenarios.scenario_run import Job
+    from ottla.sim.scenarios.worker import Worker
 
     try:
         numbers = tuple(map(int, _list(only_faults)))
@@ -268,7 +268,7 @@ def scenario() -> "Act":
 
     Example: ottla sim scenario --topic min.insync.replicas=2 > mine.toml
     """
-    from ottla.sim.scenarios.scenario import to_text  # noqa: PLC0415 - lazy
+    from ottla.sim.scenarios.scenario import to_text
 
     def act(described: "Scenario") -> None:
         sys.stdout.write(to_text(described))
@@ -294,7 +294,7 @@ class _Line:
 
 
 def _print(findings: "Findings", output: Format) -> None:
-    from ottla.sim.scenarios import report  # noqa: PLC0415 - lazy
+    from ottla.sim.scenarios import report
 
     if structured(output):
         print_structured(output, _document(findings))
@@ -309,7 +309,7 @@ def _print(findings: "Findings", output: Format) -> None:
 
 
 def _document(findings: "Findings") -> dict[str, Any]:
-    from ottla.sim.scenarios import report  # noqa: PLC0415 - lazy
+    from ottla.sim.scenarios import report
 
     hours, remedy = findings.hours, findings.remedy
     results: Sequence[tuple[str, str]] = report.results(findings)

@@ -1,9 +1,9 @@
 """Clients of a scenario: a producer with a user's settings, a consumer that goes on after a reset.
 
-Who may call: `scenario_run`, tests. Invariants: they speak the real protocol through `net.client`;
-a record is acknowledged when Kafka's producer would report it as sent: with acks=0 that is when it
-was handed to the connection. An idempotent producer has one batch of a partition under way: its
-guarantees are the same with up to five (KAFKA-5494), and so are its failures.
+Invariants: they speak the real protocol through `net.client`; a record is acknowledged when Kafka's
+producer would report it as sent: with acks=0 that is when it was handed to the connection. An
+idempotent producer has one batch of a partition under way: its guarantees are the same with up to
+five (KAFKA-5494), and so are its failures.
 """
 
 import asyncio

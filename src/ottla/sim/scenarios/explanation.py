@@ -1,7 +1,6 @@
 """A counterexample in plain words: what happened, when, and why that broke the promise.
 
-Who may call: `report`, `page`, tests. Plain code over a run's values. Times are simulated seconds
-since the clients were at work.
+Plain code over a run's values. Times are simulated seconds since the clients were at work.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """The faults of a scenario: drawn by a seed, at most so many at a time, each with its end.
 
-Who may call: `scenario_run`, tests. Invariants: each fault has a number and a stream of chance of
-its own, so that one can be left out alone (`masks`); how long it lasts is drawn by the timeouts of
-the brokers' settings; a broker has a fault until it runs, is connected, and has what it lost.
+Invariants: each fault has a number and a stream of chance of its own, so that one can be left out
+alone (`masks`); how long it lasts is drawn by the timeouts of the brokers' settings; a broker has a
+fault until it runs, is connected, and has what it lost.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """Promises: what a run has broken, by the clients' history and the logs at its end.
 
-Who may call: `scenario_run`, tests. Plain code over values. Of each promise the first record that
-shows it broken is kept, and how many there are.
+Plain code over values. Of each promise the first record that shows it broken is kept, and how many
+there are.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,6 @@
 """Reports of a search: what was found as text lines, and as one HTML page.
 
-Who may call: `commands`, tests. Invariants: text of a scenario is data and is escaped; the page
-fetches nothing.
+Invariants: text of a scenario is data and is escaped; the page fetches nothing.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """A scenario: a cluster, its settings, its clients, the faults it has to bear, and its promises.
 
-Who may call: everyone in this room, tests. Format of a file: TOML; the names of settings are
-Kafka's (server.properties, topic settings, producer settings). Plain values in, plain values out;
-what is wrong is one OttlaError that names the file or option, the reason and the way out.
+Format of a file: TOML; the names of settings are Kafka's (server.properties, topic settings,
+producer settings). Plain values in, plain values out; what is wrong is one OttlaError that names
+the file or option, the reason and the way out.
 """
 
 import tomllib

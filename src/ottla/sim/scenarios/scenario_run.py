@@ -1,7 +1,7 @@
 """One run of a scenario: its cluster, its clients, its faults, and what came of it.
 
-Who may call: `worker`, tests. Invariants: the brokers are the product's, with the user's settings;
-one seed gives the same run; what is returned is plain values, for `search` and the report.
+Invariants: the brokers are the product's, with the user's settings; one seed gives the same run;
+what is returned is plain values, for `search` and the report.
 """
 
 import asyncio

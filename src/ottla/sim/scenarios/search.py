@@ -1,8 +1,8 @@
 """Search: many runs of a scenario, the smallest counterexamples of its promises, what would help.
 
-Who may call: `commands`, tests. Invariants: the runs are those of the seeds from the first one on,
-in their order, however many processes there are; a counterexample is a run that was seen to break
-its promise with just the faults it names; a remedy is said to help only after as many hours.
+Invariants: the runs are those of the seeds from the first one on, in their order, however many
+processes there are; a counterexample is a run that was seen to break its promise with just the
+faults it names; a remedy is said to help only after as many hours.
 """
 
 import queue

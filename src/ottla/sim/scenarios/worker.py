@@ -1,8 +1,8 @@
 """Worker processes: each runs the jobs of one scenario, one after the other.
 
-Who may call: `search`. `python -m ottla.sim.scenarios.worker` reads the scenario as a line of JSON,
-then a job a line; it writes a run a line. Invariants: a worker has a bound of memory; a run has one
-of CPU time, and the worker that reaches it is replaced: then the run is one without an end.
+`python -m ottla.sim.scenarios.worker` reads the scenario as a line of JSON, then a job a line; it
+writes a run a line. Invariants: a worker has a bound of memory; a run has one of CPU time, and the
+worker that reaches it is replaced: then the run is one without an end.
 """
 
 import contextlib

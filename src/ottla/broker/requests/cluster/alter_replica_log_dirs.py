@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs: in which log dir a replica is to lie.
 
-Who may call: the router. A replica that is not here yet is created in the dir named for it; one
-that is used moves there in the background; to name the dir it lies in cancels that. Kafka:
+A replica that is not here yet is created in the dir named for it; one that is used moves there in
+the background; to name the dir it lies in cancels that. Kafka:
 `KafkaApis.handleAlterReplicaLogDirsRequest` (KIP-113).
 """
 

@@ -1,7 +1,7 @@
 """ApiVersions: which requests this broker serves, read from the router's own table.
 
-Who may call: the router. Invariants: lists exactly what is registered, so no client ever learns of
-an API that is not there. Kafka: `KafkaApis.handleApiVersionsRequest` (KIP-511, KIP-584).
+Invariants: lists exactly what is registered, so no client ever learns of an API that is not there.
+Kafka: `KafkaApis.handleApiVersionsRequest` (KIP-511, KIP-584).
 """
 
 import re

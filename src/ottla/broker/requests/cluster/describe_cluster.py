@@ -1,7 +1,7 @@
 """DescribeCluster: the live brokers of the asking client's listener, and the controller.
 
-Who may call: the router. Kafka: `KafkaApis.handleDescribeCluster` and
-`AuthHelper.computeDescribeClusterResponse` (KIP-700, KIP-919).
+Kafka: `KafkaApis.handleDescribeCluster` and `AuthHelper.computeDescribeClusterResponse` (KIP-700,
+KIP-919).
 """
 
 from ottla.broker.authorization.request_authorizer import allowed, authorized_operations

@@ -1,8 +1,8 @@
 """DescribeLogDirs: what lies in this broker's log dirs, and how large it is.
 
-Who may call: the router. Kafka: `KafkaApis.handleDescribeLogDirsRequest` and
-`ReplicaManager.describeLogDirs` (KIP-113, KIP-827). A replica on its way to another dir is named in
-both, in the one it goes to as future replica with what it still lacks.
+Kafka: `KafkaApis.handleDescribeLogDirsRequest` and `ReplicaManager.describeLogDirs` (KIP-113,
+KIP-827). A replica on its way to another dir is named in both, in the one it goes to as future
+replica with what it still lacks.
 """
 
 from ottla.broker.requests.access import on_cluster

@@ -1,8 +1,7 @@
 """Metadata: brokers, controller, topics; and topics that come into being by being asked for.
 
-Who may call: the router. Invariants: a request about known topics is answered at once from encoded
-blobs; only one that creates topics waits. Kafka: `KafkaApis.handleTopicMetadataRequest` and
-`AutoTopicCreationManager`.
+Invariants: a request about known topics is answered at once from encoded blobs; only one that
+creates topics waits. Kafka: `KafkaApis.handleTopicMetadataRequest` and `AutoTopicCreationManager`.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""What requests about the cluster may touch of the broker.
-
-Who may call: the handlers of this family; whoever assembles a broker has all of it.
-"""
+"""What requests about the cluster may touch of the broker."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,10 +1,9 @@
 """UpdateFeatures: levels of features finalized or taken back, by the broker that is the controller.
 
-Who may call: the router. Brokers in ZooKeeper mode support no features of their own, so no level
-can be set; one that stands in /feature can be taken back. Invariants: /feature is written once per
-request, only if it changes, over the very version that was judged; `validate_only` is ignored, as
-Kafka's ZooKeeper mode ignores it. Kafka: `KafkaApis.handleUpdateFeatures` and
-`KafkaController.processFeatureUpdates` (KIP-584).
+Brokers in ZooKeeper mode support no features of their own, so no level can be set; one that stands
+in /feature can be taken back. Invariants: /feature is written once per request, only if it changes,
+over the very version that was judged; `validate_only` is ignored, as Kafka's ZooKeeper mode ignores
+it. Kafka: `KafkaApis.handleUpdateFeatures` and `KafkaController.processFeatureUpdates` (KIP-584).
 """
 
 import logging

@@ -1,10 +1,10 @@
 """AlterConfigs and IncrementalAlterConfigs: settings of topics and brokers.
 
-Who may call: the router. A broker's own settings are changed by itself, those of topics and of all
-brokers by any. Invariants: what is written is valid as a whole; the change notification follows
-the settings, never the other way round; messages are Kafka's, for tools match them. Kafka:
-`ConfigAdminManager`, `ZkAdminManager.alterConfigs`, `incrementalAlterConfigs`, and
-`AdminZkClient.changeTopicConfig` and `changeBrokerConfig` (KIP-226, KIP-339).
+A broker's own settings are changed by itself, those of topics and of all brokers by any.
+Invariants: what is written is valid as a whole; the change notification follows the settings, never
+the other way round; messages are Kafka's, for tools match them. Kafka: `ConfigAdminManager`,
+`ZkAdminManager.alterConfigs`, `incrementalAlterConfigs`, and `AdminZkClient.changeTopicConfig` and
+`changeBrokerConfig` (KIP-226, KIP-339).
 """
 
 import logging

@@ -1,9 +1,8 @@
 """DescribeClientQuotas and AlterClientQuotas: who may use how much of every broker.
 
-Who may call: the router. Invariants: what is written is valid as a whole, and the change
-notification follows it; an entity left without bounds is deleted; messages are Kafka's. Kafka:
-`ZkAdminManager.describeClientQuotas`, `alterClientQuotas` and `AdminZkClient.changeConfigs`
-(KIP-546, KIP-612).
+Invariants: what is written is valid as a whole, and the change notification follows it; an entity
+left without bounds is deleted; messages are Kafka's. Kafka: `ZkAdminManager.describeClientQuotas`,
+`alterClientQuotas` and `AdminZkClient.changeConfigs` (KIP-546, KIP-612).
 """
 
 import logging
@@ -217,7 +216,7 @@ def _named(entity: Iterable[AlterClientQuotasRequest.EntityData]) -> tuple[str, 
 def _address(name: str) -> str:
     """Return the name if it can be a client's address. Host names are not looked up."""
     if name != ANY:
-        import ipaddress  # noqa: PLC0415 - 0.5 MB, for a request that few clusters ever see
+        import ipaddress  # 0.5 MB, for a request that few clusters ever see
 
         try:
             ipaddress.ip_address(quota_settings.plain(name))

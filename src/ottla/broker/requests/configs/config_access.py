@@ -1,6 +1,6 @@
 """What the settings of a resource need: those of topics the topic, all others the cluster.
 
-Who may call: the requests of this family. Kafka: `ConfigHelper` and `KafkaApis`.
+Kafka: `ConfigHelper` and `KafkaApis`.
 """
 
 from typing import Any

@@ -1,8 +1,7 @@
 """DescribeConfigs: the settings of topics, of this broker and of all brokers.
 
-Who may call: the router. Overrides of topics are read from ZooKeeper, not from the cache, so that
-whoever altered them sees it at once; all of a request together. Kafka:
-`ConfigHelper.describeConfigs`.
+Overrides of topics are read from ZooKeeper, not from the cache, so that whoever altered them sees
+it at once; all of a request together. Kafka: `ConfigHelper.describeConfigs`.
 """
 
 import logging

@@ -1,13 +1,12 @@
 """ControlConnection: the connection by which the controller sends its requests at the moment.
 
-Who may call: the handlers of control requests, in the order in which they handle them. A controller
-has one connection to a broker. Where a request is not answered in time, it closes the connection,
-opens another, and sends the request and all later ones there. What is still on the way of the
-former connection can be delivered after them (a segment that TCP sends again, bytes that a stopped
-broker had not read yet). LeaderAndIsr has leader epochs against that; UpdateMetadata has nothing:
-the metadata cache would keep what was true long ago. Invariants: within a controller epoch and a
-listener, a connection opened before the one that was used last is a former one. Kafka has no such
-check.
+A controller has one connection to a broker. Where a request is not answered in time, it closes the
+connection, opens another, and sends the request and all later ones there. What is still on the way
+of the former connection can be delivered after them (a segment that TCP sends again, bytes that a
+stopped broker had not read yet). LeaderAndIsr has leader epochs against that; UpdateMetadata has
+nothing: the metadata cache would keep what was true long ago. Invariants: within a controller epoch
+and a listener, a connection opened before the one that was used last is a former one. Kafka has no
+such check.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Requests of brokers to the controller: AlterPartition, AllocateProducerIds, ControlledShutdown.
 
-Who may call: the router. These are handed to the controller of this process. Where this broker is
-not the controller, the response is NOT_CONTROLLER, and for a ControlledShutdown the code of Kafka's
+These are handed to the controller of this process. Where this broker is not the controller, the
+response is NOT_CONTROLLER, and for a ControlledShutdown the code of Kafka's
 ControllerMovedException. Kafka: the handlers of the same names in `KafkaApis`.
 """
 

@@ -1,9 +1,8 @@
 """The fence of the controller's requests to a broker: broker epoch, controller epoch, connection.
 
-Who may call: `replica_control`, `update_metadata`. Invariants: a request for an earlier
-registration of this broker changes nothing (R8), one of an earlier controller neither (R10), and
-one that was overtaken by those of a later connection neither. Kafka:
-`KafkaApis.isBrokerEpochStale` and the checks of the controller epoch in `ReplicaManager`.
+Invariants: a request for an earlier registration of this broker changes nothing (R8), one of an
+earlier controller neither (R10), and one that was overtaken by those of a later connection neither.
+Kafka: `KafkaApis.isBrokerEpochStale` and the checks of the controller epoch in `ReplicaManager`.
 """
 
 import logging

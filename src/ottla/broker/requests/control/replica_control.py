@@ -1,9 +1,9 @@
 """LeaderAndIsr and StopReplica: the controller tells this broker what to lead, follow and delete.
 
-Who may call: the router. Invariants: a request for an earlier incarnation of this broker changes
-nothing (R8), one of an earlier controller neither (R10; checked again when its turn comes); always
-answered, since the controller sends the next one only then (PROTOCOL 6.2). The work is done in
-slices by `replication.control`.
+Invariants: a request for an earlier incarnation of this broker changes nothing (R8), one of an
+earlier controller neither (R10; checked again when its turn comes); always answered, since the
+controller sends the next one only then (PROTOCOL 6.2). The work is done in slices by
+`replication.control`.
 
 Kafka: `KafkaApis.handleLeaderAndIsrRequest` and `handleStopReplicaRequest`.
 """

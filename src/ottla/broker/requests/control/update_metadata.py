@@ -1,9 +1,8 @@
 """UpdateMetadata: the controller tells this broker about the cluster.
 
-Who may call: the router. Invariants: a request for an earlier incarnation of this broker (R8) or
-from an earlier controller (R10) changes nothing; a large one is taken in slice by slice, while
-others wait for it, and seen at once. Kafka:
-`KafkaApis.handleUpdateMetadataRequest` and `ReplicaManager.maybeUpdateMetadataCache`.
+Invariants: a request for an earlier incarnation of this broker (R8) or from an earlier controller
+(R10) changes nothing; a large one is taken in slice by slice, while others wait for it, and seen at
+once. Kafka: `KafkaApis.handleUpdateMetadataRequest` and `ReplicaManager.maybeUpdateMetadataCache`.
 """
 
 import logging

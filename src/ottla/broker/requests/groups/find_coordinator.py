@@ -1,8 +1,8 @@
 """FindCoordinator: which broker keeps a group (or a transactional id).
 
-Who may call: the router. Invariants: answered from the metadata cache, so it may name a broker that
-has just lost the partition: that one responds with NOT_COORDINATOR. Asking creates the internal
-topic. Kafka: `KafkaApis.handleFindCoordinatorRequest`.
+Invariants: answered from the metadata cache, so it may name a broker that has just lost the
+partition: that one responds with NOT_COORDINATOR. Asking creates the internal topic. Kafka:
+`KafkaApis.handleFindCoordinatorRequest`.
 """
 
 from ottla.broker.authorization.request_authorizer import allowed

@@ -1,6 +1,6 @@
 """DescribeGroups, ListGroups, DeleteGroups: groups as administrators see them.
 
-Who may call: the router. Kafka: the handlers of the same names in `KafkaApis`.
+Kafka: the handlers of the same names in `KafkaApis`.
 """
 
 from ottla.broker.authorization.request_authorizer import allowed, authorized_operations

@@ -1,8 +1,8 @@
 """JoinGroup, SyncGroup, Heartbeat, LeaveGroup: requests of members to their coordinator.
 
-Who may call: the router. Invariants: no task per request: a join or sync that has to wait is a
-`Pending`, which is completed when the coordinator responds. Kafka: the handlers of the same names
-in `KafkaApis` and `GroupCoordinatorAdapter`.
+Invariants: no task per request: a join or sync that has to wait is a `Pending`, which is completed
+when the coordinator responds. Kafka: the handlers of the same names in `KafkaApis` and
+`GroupCoordinatorAdapter`.
 """
 
 import socket

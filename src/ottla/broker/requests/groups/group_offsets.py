@@ -1,9 +1,9 @@
 """OffsetCommit, OffsetFetch, OffsetDelete: the offsets that groups have committed.
 
-Who may call: the router. Invariants: a commit is answered when it is in the log of all in-sync
-replicas; partitions that do not exist are refused here and never reach the group. Version 0 of
-commit and fetch is for znodes under /consumers, not for the group's log, as in Kafka.
-Kafka: the handlers of the same names in `KafkaApis` and `GroupCoordinatorAdapter`.
+Invariants: a commit is answered when it is in the log of all in-sync replicas; partitions that do
+not exist are refused here and never reach the group. Version 0 of commit and fetch is for znodes
+under /consumers, not for the group's log, as in Kafka. Kafka: the handlers of the same names in
+`KafkaApis` and `GroupCoordinatorAdapter`.
 """
 
 import functools

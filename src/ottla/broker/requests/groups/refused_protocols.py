@@ -1,8 +1,8 @@
 """Heartbeats of the new group protocols (KIP-848, KIP-932): listed, and refused at once.
 
-Who may call: the router. Invariant: nothing is kept of a client that asks. librdkafka waits without
-an error for an API that ApiVersions does not list, and fails at once on this answer; Java's clients
-fail at once either way. Kafka: 3.9 in ZooKeeper mode refuses ConsumerGroupHeartbeat like this
+Invariant: nothing is kept of a client that asks. librdkafka waits without an error for an API that
+ApiVersions does not list, and fails at once on this answer; Java's clients fail at once either way.
+Kafka: 3.9 in ZooKeeper mode refuses ConsumerGroupHeartbeat like this
 (`KafkaApis.handleConsumerGroupHeartbeat`), in version 0 only.
 """
 

@@ -1,10 +1,10 @@
 """Batch checks: producers' batches that take too long to check on the event loop go to a worker.
 
-Who may call: `produce`. Invariants: what is checked on the loop is bounded per request
-(`INLINE_BYTES`, `INLINE_STEPS`, `INLINE_RECORDS_BYTES`); what goes to a worker is bounded per
-request by two settings, whatever the number of its batches; one batch at a time is checked in each
-of two lanes, so that requests take turns batch by batch and workers stay free for disks. Nothing is
-appended here (rule R19, fault F35).
+Invariants: what is checked on the loop is bounded per request (`INLINE_BYTES`, `INLINE_STEPS`,
+`INLINE_RECORDS_BYTES`); what goes to a worker is bounded per request by two settings, whatever the
+number of its batches; one batch at a time is checked in each of two lanes, so that requests take
+turns batch by batch and workers stay free for disks. Nothing is appended here (rule R19, fault
+F35).
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """DeleteRecords: everything before an offset goes, on the leader at once and then on the followers.
 
-Who may call: the router. Invariants: nothing at or above the high watermark is deleted; the
-response is the lowest log start among the live replicas once none is below what was asked for.
-Kafka: `KafkaApis.handleDeleteRecordsRequest`, `ReplicaManager.deleteRecords` and
-`DelayedDeleteRecords` (KIP-107).
+Invariants: nothing at or above the high watermark is deleted; the response is the lowest log start
+among the live replicas once none is below what was asked for. Kafka:
+`KafkaApis.handleDeleteRecordsRequest`, `ReplicaManager.deleteRecords` and `DelayedDeleteRecords`
+(KIP-107).
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """Fetch: records for consumers and for followers.
 
-Who may call: the router. Invariants: nothing is answered while a parked fetch waits, and then
-exactly once; records are handed on as the log gave them, never copied. Which partitions are read
-and answered is for `replication.fetching` to decide; here a request becomes a `PendingFetch`, and
-what was found becomes bytes. An incremental response without partitions is not even encoded.
+Invariants: nothing is answered while a parked fetch waits, and then exactly once; records are
+handed on as the log gave them, never copied. Which partitions are read and answered is for
+`replication.fetching` to decide; here a request becomes a `PendingFetch`, and what was found
+becomes bytes. An incremental response without partitions is not even encoded.
 
 Kafka: `KafkaApis.handleFetchRequest`.
 """

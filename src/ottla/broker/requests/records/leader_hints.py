@@ -1,9 +1,8 @@
 """Leader hints (KIP-951): who leads a partition that we do not, sent with the error.
 
-Who may call: the produce and fetch handlers. Invariants: what replication knows goes before what
-the metadata cache knows, since LeaderAndIsr may be ahead of UpdateMetadata; a leader without an
-address on the client's listener is named without an endpoint. Kafka:
-`KafkaApis.getCurrentLeader`.
+Invariants: what replication knows goes before what the metadata cache knows, since LeaderAndIsr may
+be ahead of UpdateMetadata; a leader without an address on the client's listener is named without an
+endpoint. Kafka: `KafkaApis.getCurrentLeader`.
 """
 
 from typing import Protocol, TypeVar

@@ -1,9 +1,9 @@
 """ListOffsets: the earliest, the latest, the first after a time.
 
-Who may call: the router. Invariants: consumers see offsets below the high watermark (or the last
-stable offset) only; a leader whose high watermark has not yet reached the start of its epoch does
-not claim to know the latest offset (OFFSET_NOT_AVAILABLE, LEADER_NOT_AVAILABLE before version 5);
-what needs a look into batches is looked up by workers (F46).
+Invariants: consumers see offsets below the high watermark (or the last stable offset) only; a
+leader whose high watermark has not yet reached the start of its epoch does not claim to know the
+latest offset (OFFSET_NOT_AVAILABLE, LEADER_NOT_AVAILABLE before version 5); what needs a look into
+batches is looked up by workers (F46).
 
 Kafka: `KafkaApis.handleListOffsetRequest` and `Partition.fetchOffsetForTimestamp`.
 """

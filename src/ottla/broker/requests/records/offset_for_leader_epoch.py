@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch: where an epoch ended in this leader's log (KIP-101, KIP-320).
 
-Who may call: the router. Invariants: only a leader responds, and only to who names its current
-epoch or none (R3). Kafka: `KafkaApis.handleOffsetForLeaderEpochRequest`.
+Invariants: only a leader responds, and only to who names its current epoch or none (R3). Kafka:
+`KafkaApis.handleOffsetForLeaderEpochRequest`.
 """
 
 from ottla.broker.requests.access import Access, Need, each_named

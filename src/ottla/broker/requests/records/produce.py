@@ -1,11 +1,10 @@
 """Produce: a client's batches into the logs of the partitions we lead. The hottest path there is.
 
-Who may call: the router. Invariants: with acks 0 and 1 the response is complete when this returns;
-with acks=all one `PendingProduce` waits for what is not replicated yet. With acks 0 an error closes
-the connection, since there is no other way to say it. A successful response for one partition is
-not encoded but patched: its bytes differ from the last one's in four fields. A request whose
-batches take long to check is answered later (`Progress.later`), and nothing of its connection
-passes it.
+Invariants: with acks 0 and 1 the response is complete when this returns; with acks=all one
+`PendingProduce` waits for what is not replicated yet. With acks 0 an error closes the connection,
+since there is no other way to say it. A successful response for one partition is not encoded but
+patched: its bytes differ from the last one's in four fields. A request whose batches take long to
+check is answered later (`Progress.later`), and nothing of its connection passes it.
 
 Kafka: `KafkaApis.handleProduceRequest` and `ReplicaManager.appendRecords`. What transactional
 batches need before is in `transactional_produce`.

@@ -1,10 +1,9 @@
 """Transactional produce: verify which of a request's partitions may be appended to.
 
-Who may call: `produce`. Invariants: a partition where the transaction has data already is
-not verified again; a result counts only with the guard of its verification. An error that may pass
-is answered as NOT_ENOUGH_REPLICAS, which producers of every version retry without a refresh of
-their metadata. Kafka:
-`ReplicaManager.maybeStartTransactionVerificationForPartitions` (KIP-890, part 1).
+Invariants: a partition where the transaction has data already is not verified again; a result
+counts only with the guard of its verification. An error that may pass is answered as
+NOT_ENOUGH_REPLICAS, which producers of every version retry without a refresh of their metadata.
+Kafka: `ReplicaManager.maybeStartTransactionVerificationForPartitions` (KIP-890, part 1).
 """
 
 from dataclasses import dataclass, field

@@ -1,9 +1,9 @@
 """DescribeAcls, CreateAcls, DeleteAcls: the cluster's access rules.
 
-Who may call: the router. Invariants: any broker with an authorizer serves them, without one the
-response is SECURITY_DISABLED; the number of "unknown" closes the connection, as in Kafka; what a
-filter deletes is said of the first filter that selects it. Kafka: `AclApis`, and of `AclAuthorizer`
-`createAcls`, `deleteAcls` and `acls` (KIP-140, KIP-290).
+Invariants: any broker with an authorizer serves them, without one the response is
+SECURITY_DISABLED; the number of "unknown" closes the connection, as in Kafka; what a filter deletes
+is said of the first filter that selects it. Kafka: `AclApis`, and of `AclAuthorizer` `createAcls`,
+`deleteAcls` and `acls` (KIP-140, KIP-290).
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,9 +1,9 @@
 """CreateDelegationToken, Renew, Expire and Describe: tokens for authenticated clients (KIP-48).
 
-Who may call: the router. Invariants: a client that authenticated by a token, or not at all, gets
-and renews none; a token's secret goes to those who may describe it, and into no log line. Any
-broker serves them, as in Kafka's ZooKeeper mode. Kafka: `KafkaApis.handleCreateTokenRequestZk` and
-its neighbours, `DelegationTokenManagerZk`.
+Invariants: a client that authenticated by a token, or not at all, gets and renews none; a token's
+secret goes to those who may describe it, and into no log line. Any broker serves them, as in
+Kafka's ZooKeeper mode. Kafka: `KafkaApis.handleCreateTokenRequestZk` and its neighbours,
+`DelegationTokenManagerZk`.
 """
 
 import base64

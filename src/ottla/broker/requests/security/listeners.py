@@ -1,8 +1,8 @@
 """SaslListeners: everything by which the SASL listeners of one broker authenticate.
 
-Who may call: the broker, at its start and when it opens its listeners. Invariants: settings are
-checked when it is made, before anything is opened (F40); users and tokens are looked up each time,
-so a change counts for the next authentication. Kafka: `ChannelBuilders` and `SaslChannelBuilder`.
+Invariants: settings are checked when it is made, before anything is opened (F40); users and tokens
+are looked up each time, so a change counts for the next authentication. Kafka: `ChannelBuilders`
+and `SaslChannelBuilder`.
 """
 
 import functools
@@ -61,7 +61,7 @@ class SaslListeners:
         """Read the keys of signed tokens, and keep them current."""
         for name, listener in self._listeners.items():
             if OAUTHBEARER in listener.modules and not self._config.flag(UNSIGNED):
-                from ottla.security.sasl.jwks import jwks_source  # noqa: PLC0415 - needs PyJWT
+                from ottla.security.sasl.jwks import jwks_source  # needs PyJWT
 
                 source = self._sources[name] = jwks_source(self._config, name)
                 if source.is_file:
@@ -99,8 +99,8 @@ class SaslListeners:
         source = self._sources.get(listener.listener)
         if source is not None:
             return source.validate
-        from ottla.security.sasl.jwks import expected_of  # noqa: PLC0415 - needs PyJWT
-        from ottla.security.sasl.jwt_tokens import validate_unsigned  # noqa: PLC0415
+        from ottla.security.sasl.jwks import expected_of  # needs PyJWT
+        from ottla.security.sasl.jwt_tokens import validate_unsigned
 
         expected = expected_of(self._config, listener.listener)
         return lambda token, now_ms: validate_unsigned(token, now_ms, expected)

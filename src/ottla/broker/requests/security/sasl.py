@@ -1,9 +1,8 @@
 """SaslHandshake and SaslAuthenticate: the dispatch of a SASL listener, and both in a wrong state.
 
-Who may call: the broker, which gives `SaslDispatch.dispatch` to the servers of its SASL listeners;
-the router. Invariants: what may be done when is decided by `security.sasl.authentication`; a
-failed authentication is answered after connection.failed.authentication.delay.ms and then closed,
-so guessing takes its time. Kafka: `KafkaApis.handleSaslHandshakeRequest`, `Selector` and
+Invariants: what may be done when is decided by `security.sasl.authentication`; a failed
+authentication is answered after connection.failed.authentication.delay.ms and then closed, so
+guessing takes its time. Kafka: `KafkaApis.handleSaslHandshakeRequest`, `Selector` and
 `SocketServer.processCompletedReceives`.
 """
 

@@ -1,9 +1,9 @@
 """DescribeUserScramCredentials and AlterUserScramCredentials: SCRAM users in ZooKeeper (KIP-554).
 
-Who may call: the router. Invariants: the controller alone alters them; what is written is what
-Kafka writes, beside a user's quotas, and the change notification follows; no response and no log
-line has a salt or a key; messages are Kafka's. Kafka: `ZkAdminManager.describeUserScramCredentials`
-and `alterUserScramCredentials`.
+Invariants: the controller alone alters them; what is written is what Kafka writes, beside a user's
+quotas, and the change notification follows; no response and no log line has a salt or a key;
+messages are Kafka's. Kafka: `ZkAdminManager.describeUserScramCredentials` and
+`alterUserScramCredentials`.
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""What requests of security may touch of the broker.
-
-Who may call: the handlers of this family; whoever assembles a broker has all of it.
-"""
+"""What requests of security may touch of the broker."""
 
 from typing import Protocol
 

@@ -1,8 +1,8 @@
 """CreatePartitions: more partitions for a topic, by the broker that is the controller.
 
-Who may call: the router. Invariants: existing partitions keep their replicas; a topic that is being
-reassigned or deleted is left alone. Kafka: `KafkaApis.handleCreatePartitionsRequest`,
-`ZkAdminManager.createPartitions` and `AdminZkClient.addPartitions` (KIP-195).
+Invariants: existing partitions keep their replicas; a topic that is being reassigned or deleted is
+left alone. Kafka: `KafkaApis.handleCreatePartitionsRequest`, `ZkAdminManager.createPartitions` and
+`AdminZkClient.addPartitions` (KIP-195).
 """
 
 from collections import Counter

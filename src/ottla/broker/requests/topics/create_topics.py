@@ -1,8 +1,7 @@
 """CreateTopics: topics made on request, by the broker that is the controller.
 
-Who may call: the router. Kafka: `KafkaApis.handleCreateTopicsRequest` and
-`ZkAdminManager.createTopics`; a topic whose leaders are not known in time is reported as
-REQUEST_TIMED_OUT although it exists, as the JVM does.
+Kafka: `KafkaApis.handleCreateTopicsRequest` and `ZkAdminManager.createTopics`; a topic whose
+leaders are not known in time is reported as REQUEST_TIMED_OUT although it exists, as the JVM does.
 """
 
 from collections import Counter

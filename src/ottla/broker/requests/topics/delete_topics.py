@@ -1,9 +1,9 @@
 """DeleteTopics: topics marked for deletion, by the broker that is the controller.
 
-Who may call: the router. Invariants: what is marked stays marked, whatever the response says: the
-controller deletes it as soon as all its replicas can be reached. The response waits until this
-broker no longer knows the topic; REQUEST_TIMED_OUT means that it is still going. Kafka:
-`KafkaApis.handleDeleteTopicsRequest` and `ZkAdminManager.deleteTopics` (KIP-516 for ids).
+Invariants: what is marked stays marked, whatever the response says: the controller deletes it as
+soon as all its replicas can be reached. The response waits until this broker no longer knows the
+topic; REQUEST_TIMED_OUT means that it is still going. Kafka: `KafkaApis.handleDeleteTopicsRequest`
+and `ZkAdminManager.deleteTopics` (KIP-516 for ids).
 """
 
 import logging

@@ -1,8 +1,8 @@
 """Reassignments and elections on request: AlterPartitionReassignments, its listing, ElectLeaders.
 
-Who may call: the router. All three are the controller's business; another broker responds with
-NOT_CONTROLLER. Kafka: the handlers of the same names in `KafkaApis` and
-`ReplicaManager.electLeaders` (KIP-455, KIP-183, KIP-460).
+All three are the controller's business; another broker responds with NOT_CONTROLLER. Kafka: the
+handlers of the same names in `KafkaApis` and `ReplicaManager.electLeaders` (KIP-455, KIP-183,
+KIP-460).
 """
 
 from ottla.broker.requests.access import on_cluster

@@ -1,6 +1,6 @@
 """InitProducerId: a number for an idempotent producer; number and epoch for a transactional one.
 
-Who may call: the router. Kafka: `KafkaApis.handleInitProducerIdRequest`.
+Kafka: `KafkaApis.handleInitProducerIdRequest`.
 """
 
 from ottla.broker.requests.access import ERRORS, MESSAGES, Access, Asking, Need

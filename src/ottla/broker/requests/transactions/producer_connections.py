@@ -1,12 +1,12 @@
 """The connections by which transactional producers last sent requests of their transactions.
 
-Who may call: the handlers of this family. A producer has one connection to its coordinator at a
-time, and opens another one when a request times out. The first connection may still deliver that
-request when the producer has sent it again and begun its next transaction, under the same producer
-epoch: an EndTxn would end the wrong transaction, and commit half of it (KIP-890 part 2 gives each
-transaction an epoch). A request on an older connection than the last one is therefore refused with
-an error after which every client looks up the coordinator and sends the request again; its
-connection is closed, so that it comes on a new one. Kafka before 4.0 does the late request.
+A producer has one connection to its coordinator at a time, and opens another one when a request
+times out. The first connection may still deliver that request when the producer has sent it again
+and begun its next transaction, under the same producer epoch: an EndTxn would end the wrong
+transaction, and commit half of it (KIP-890 part 2 gives each transaction an epoch). A request on an
+older connection than the last one is therefore refused with an error after which every client looks
+up the coordinator and sends the request again; its connection is closed, so that it comes on a new
+one. Kafka before 4.0 does the late request.
 """
 
 from ottla.model.errors import ErrorCode, OttlaError

@@ -1,9 +1,8 @@
 """Producer ids: numbers for idempotent producers, from blocks the controller hands out.
 
-Who may call: `init_producer_id` and the transaction coordinator. Invariants: an id
-is given once in the cluster's life, so ids of a block in hand are lost when the server stops,
-never reused; at most one request is under way. The next block is asked for when nine tenths of
-the current one are used. Kafka: `RPCProducerIdManager` (KIP-730).
+Invariants: an id is given once in the cluster's life, so ids of a block in hand are lost when the
+server stops, never reused; at most one request is under way. The next block is asked for when nine
+tenths of the current one are used. Kafka: `RPCProducerIdManager` (KIP-730).
 """
 
 import asyncio

@@ -1,10 +1,9 @@
 """AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit: the life of a transaction.
 
-Who may call: the router. Invariants: partitions that do not exist never reach the coordinator, and
-one of them refuses all others of its request; older producers get errors that they know.
-AddPartitionsToTxn from version 4 on comes from brokers, in batches (KIP-890). Requests that come
-late are refused (`producer_connections`).
-Kafka: the handlers of the same names in `KafkaApis`.
+Invariants: partitions that do not exist never reach the coordinator, and one of them refuses all
+others of its request; older producers get errors that they know. AddPartitionsToTxn from version 4
+on comes from brokers, in batches (KIP-890). Requests that come late are refused
+(`producer_connections`). Kafka: the handlers of the same names in `KafkaApis`.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,7 @@
 """DescribeProducers, DescribeTransactions, ListTransactions: what operators look for (KIP-664).
 
-Who may call: the router. Invariants: answered from memory, at once. Kafka: the handlers of the
-same names in `KafkaApis` and `Partition.activeProducerState`.
+Invariants: answered from memory, at once. Kafka: the handlers of the same names in `KafkaApis` and
+`Partition.activeProducerState`.
 """
 
 from collections.abc import Generator

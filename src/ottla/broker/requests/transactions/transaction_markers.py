@@ -1,8 +1,8 @@
 """WriteTxnMarkers: a coordinator has markers written to partitions that this broker leads.
 
-Who may call: the router. Invariants: a marker counts as written when all in-sync replicas have it;
-the offsets of a group become visible, or are dropped, at that moment. A marker for a partition of
-`__consumer_offsets` that is still being loaded is refused: the loader would miss it. Kafka:
+Invariants: a marker counts as written when all in-sync replicas have it; the offsets of a group
+become visible, or are dropped, at that moment. A marker for a partition of `__consumer_offsets`
+that is still being loaded is refused: the loader would miss it. Kafka:
 `KafkaApis.handleWriteTxnMarkersRequest`.
 """
 
