@@ -5,7 +5,7 @@ Invariants: both forms carry the same facts; nothing is cut.
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,13 +13,14 @@ from ottla.admin.output import print_table, say
 from ottla.explain.cluster_state import ClusterState, Part
 from ottla.explain.history import HistoryEntry, PartitionHistory
 from ottla.explain.journals import Damage
-from ottla.explain.replay import Replay
-from ottla.explain.replayed_term import FAILS
 from ottla.explain.timestamps import time_text
 from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
+
+if TYPE_CHECKING:  # they bring the controller's rules, which only a replay needs
+    from ottla.explain.replay import Replay
 
 NAMES_SHOWN = 10
 
@@ -218,7 +219,7 @@ def _part_as_json(part: Part) -> dict[str, Any]:
     }
 
 
-def print_differences(replayed: Replay) -> None:
+def print_differences(replayed: "Replay") -> None:
     """Print what came out differently; how much was decided again goes to stderr."""
     for found in replayed.differences:
         when = f"{time_text(found.ts)} epoch {found.epoch} cause {found.cause}"
@@ -233,6 +234,8 @@ def print_differences(replayed: Replay) -> None:
         plural(len(replayed.differences), "difference") if replayed.differences else "no difference"
     )
     say(f"{plural(total, 'decision')} decided again ({kinds or 'nothing'}): {outcome}")
+    from ottla.explain.replayed_term import FAILS
+
     failed = [found.where for found in replayed.differences if found.now.startswith(FAILS)]
     if failed:
         say(
@@ -247,7 +250,7 @@ def print_lines(*lines: str) -> None:
     sys.stdout.write("".join(line + "\n" for line in lines))
 
 
-def differences_as_json(replayed: Replay, damage: Damage) -> dict[str, Any]:
+def differences_as_json(replayed: "Replay", damage: Damage) -> dict[str, Any]:
     """Return what came out differently, and how much was looked at."""
     return {
         "decided_again": replayed.checked,

@@ -33,11 +33,11 @@ COMMANDS = {
     ("txn", "list", *NOBODY): (52, PROTOCOL),
     ("reassign", "list", *NOBODY): (56, PROTOCOL),
     ("log-dirs", *NOBODY): (60, PROTOCOL),
-    ("status", *NOBODY): (50, PROTOCOL),
+    ("status", *NOBODY): (51, PROTOCOL),
     ("produce", "t", *NOBODY): (54, RECORDS),
     ("consume", "t", *NOBODY): (71, RECORDS),
     ("logs", "/dev/null"): (42, RECORDS),
-    ("why", "t-0", "--dir", "/nosuch"): (83, {"msgspec"}),
+    ("why", "t-0", "--dir", "/nosuch"): (43, {"msgspec"}),
 }
 CODE = """
 import json, sys
