@@ -21,6 +21,8 @@ TOPICS = {
     for packed in ("plain", "gzip", "snappy", "lz4")
 }
 COUNT = 200
+KEPT = {"retention.ms": "-1"}
+"""The records are years old: the first pass of retention would delete a segment that is rolled."""
 JVM = 10
 
 
@@ -56,7 +58,7 @@ def read(bootstrap: str, topic: str, count: int) -> dict[int, bytes]:
 def test_clients_read_all_of_them_and_no_file_changes(tmp_path, how):
     with OttlaCluster(tmp_path, 1) as cluster:
         admin = admin_client(cluster.bootstrap)
-        create_topics(admin, *(NewTopic(topic, 1, 1) for topic in TOPICS))
+        create_topics(admin, *(NewTopic(topic, 1, 1, config=KEPT) for topic in TOPICS))
         if how == "clean":
             cluster.terminate(0)
         else:
@@ -100,7 +102,11 @@ def test_replicas_of_both_kinds_are_copied_and_alike(tmp_path, first):
     with MixedCluster(tmp_path, 1, 1, jvm_first=True) as mixed:
         admin = admin_client(mixed.bootstrap)
         until(lambda: len(admin.list_topics(timeout=10).brokers) == 2, 30, "both are known")
-        create_topics(admin, *(NewTopic(t, 1, replica_assignment=[[first]]) for t in TOPICS))
+        create_topics(
+            admin, *(NewTopic(t, 1, replica_assignment=[[first]], config=KEPT) for t in TOPICS)
+        )
+        folders = [mixed.folder(first) / f"{topic}-0" for topic in TOPICS]
+        until(lambda: all(folder.is_dir() for folder in folders), 30, "the leader has them")
         mixed.kind(first).terminate(first)
         laid = {}
         for topic, (magic, packed) in TOPICS.items():

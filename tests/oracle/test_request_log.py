@@ -216,6 +216,7 @@ OTHER_ANSWERS = {
     "ApiVersions": "ours does not serve what Kafka lists and refuses in this mode",
     "versions": "likewise",
     "create": "the settings of a topic come in another order",
+    "ConsumerGroupHeartbeat": "refused with a message of ours",
     "producer-id": "Kafka has to fetch its first block of ids",
 }
 
