@@ -4,7 +4,7 @@ Invariants: the way to a broker imports no command-line or Spark library, so tha
 stays small; whatever is wrong in the world is one line on stderr and exit code 1 (2: bad usage).
 """
 
-import contextlib
+# No import but of what an interpreter has loaded: Ctrl-C is not handled before `main`.
 import gc
 import os
 import sys
@@ -12,13 +12,13 @@ import sys
 
 def main() -> int:
     """Run one command and return the process's exit code."""
-    _open_standard_streams()
     try:
-        from ottla.model import posix  # noqa: F401 - before anything that needs it
-    except ImportError as error:
-        sys.stderr.write(f"ottla: {error}\n")
-        return 1
-    try:
+        _open_standard_streams()
+        try:
+            from ottla.model import posix  # noqa: F401 - before anything that needs it
+        except ImportError as error:
+            sys.stderr.write(f"ottla: {error}\n")
+            return 1
         return _run()
     except KeyboardInterrupt:  # while modules are imported: a command handles its own
         sys.stderr.write("ottla: interrupted\n")
@@ -45,8 +45,10 @@ def _open_standard_streams() -> None:
 def _run() -> int:
     if sys.argv[1:3] == ["broker", "fork"]:
         # At once: on Linux sessions share the processor, whatever runs in each (autogroup).
-        with contextlib.suppress(PermissionError):  # it has one
+        try:  # noqa: SIM105 - contextlib is not loaded
             os.setsid()
+        except PermissionError:
+            pass  # it has one
         gc.disable()
         from ottla.broker.forked import main as fork_main
 
