@@ -226,6 +226,14 @@ def test_offset_commit_and_fetch(one):
             assert client.fetch(None, version) == {("t", 0): 7, ("t", 1): 3}
 
 
+def test_a_long_group_gets_no_znodes(one):
+    """ZooKeeper never forgets them."""
+    for size, version, code in ((249, 0, E.NONE), (250, 0, E.INVALID_GROUP_ID), (250, 1, E.NONE)):
+        client = Client(one, group="g" * size)
+        client.find()
+        assert client.commit({("t", 0): 5}, version) == [code]
+
+
 def test_version_0_uses_znodes(one):
     client = Client(one)
     client.find()

@@ -350,6 +350,10 @@ def _delete_refused(
 # --- version 0: znodes --------------------------------------------------------------------------
 
 
+MAX_ZNODE_GROUP = 249
+"""Characters of a group whose offsets go to ZooKeeper (version 0), which never forgets them."""
+
+
 async def _commit_to_znodes(
     server: GroupsServer,
     header: RequestHeader,
@@ -357,6 +361,10 @@ async def _commit_to_znodes(
     known: Mapping[TopicPartition, OffsetCommitRequest.OffsetCommitRequestPartition],
     results: dict[TopicPartition, ErrorCode],
 ) -> Parts:
+    if len(request.group_id) > MAX_ZNODE_GROUP:
+        return respond(
+            header, _committed({**results, **dict.fromkeys(known, ErrorCode.INVALID_GROUP_ID)})
+        )
     longest = server.config.integer("offset.metadata.max.bytes")
     for tp, partition in known.items():
         if len(partition.committed_metadata or "") > longest:
