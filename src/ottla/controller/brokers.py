@@ -63,7 +63,7 @@ async def on_process_gone(changes: StateChanges, gone: ProcessGone) -> None:
     context = changes.context
     known = context.brokers.get(gone.broker)
     if known is None or known.epoch != gone.broker_epoch:
-        return  # gone, or registered anew
+        return  # gone, or registered again
     if known.endpoints != gone.endpoints or gone.broker in context.shutting_down:
         return  # its listeners are others by now, or it is about to end in order
     await remove_registration(changes, known, gone.evidence)

@@ -35,7 +35,7 @@ class SetAside:
     Kafka names strays, `<topic>-<partition>.<unique>-stray`: a JVM broker loads it and does not use
     it. The damage file in it says which partition it was and up to which offset its records were
     committed, so that it is found again after a restart.
-    A partition may have several: the disk may damage what was copied anew, too.
+    A partition may have several: the disk may damage the second copy, too.
     """
 
     def __init__(self, files: Files) -> None:

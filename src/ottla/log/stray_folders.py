@@ -3,8 +3,8 @@
 A folder is named as Kafka names strays, `<topic>-<partition>.<unique>-stray`: a JVM broker loads it
 and does not use it. A note in it says since when it is one. Invariants (R21): a stray is never
 loaded as a log; it is removed only `ottla.stray.retention.ms` after the time in its note: one
-without a note, as a JVM broker or a person leaves it, stays for ever. Kafka 3.9 removes no stray by
-itself.
+without a note, as a JVM broker or a person leaves it, is never removed. Kafka 3.9 removes no stray
+by itself.
 """
 
 import logging

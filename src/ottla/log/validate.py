@@ -3,7 +3,7 @@
 Kafka: `LogValidator` and `UnifiedLog.analyzeAndValidateRecords`. Invariants: nothing of a refused
 batch was changed; the base offset and the partition leader epoch lie outside the CRC and are
 patched in place by `stamp`; a change inside the CRC (LogAppendTime, a wrong max timestamp, another
-codec) computes it anew. Producers write magic 2 only; a leader may send older entries.
+codec) recomputes it. Producers write magic 2 only; a leader may send older entries.
 """
 
 from mmap import mmap

@@ -1,7 +1,7 @@
 """All fetchers of a broker: which partition is in which.
 
 Invariants: a partition is in at most one fetcher; one that failed is in none, until the next
-LeaderAndIsr adds it anew. Kafka: `ReplicaFetcherManager`.
+LeaderAndIsr adds it again. Kafka: `ReplicaFetcherManager`.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Invariants: an answer that says "not here" or "not yet" is never passed on; a request is repeated
 until another response comes, as a Java client does with endless patience: what must not wait for
-ever is judged at the end of a run. The coordinator is looked up anew after every lost connection.
+ever is judged at the end of a run. The coordinator is looked up again after every lost connection.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Faults that wait for a moment: they look at the cluster from outside and strike when it comes.
 
 Invariants: looked at are ZooKeeper's znodes, files on disks and who runs, nothing inside of a
-broker; each ends by itself, bounded in time, and mends what it slowed; its chance is a stream of
+broker; each ends by itself, bounded in time, and restores what it slowed; its chance is a stream of
 its own. Chance alone hardly ever makes these circumstances meet.
 """
 

@@ -2,7 +2,7 @@
 
 Invariants: each has an event loop, sockets and files of its own, and shares nothing but the
 interpreter with the others; a kill closes its sockets and files, and what it would have done
-afterwards meets a network and files that fail; a pause stops its loop amid everything. Log lines of
+afterwards meets a network and files that fail; a pause stops its loop at any point. Log lines of
 a broker go to its own file; those of other threads take their usual way.
 """
 

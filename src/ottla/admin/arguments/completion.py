@@ -1,6 +1,6 @@
 """What a shell may put where the cursor is: commands, options, values, names of the cluster.
 
-Pure: names of topics and the like come from whoever calls. Invariant: never raises; where nothing
+Pure: callers pass names of topics and the like. Invariant: never raises; where nothing
 is known, nothing is offered.
 """
 

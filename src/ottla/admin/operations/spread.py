@@ -5,7 +5,7 @@ every partition has as many racks as it can; a topic's replicas are even over th
 its preferred leaders (by order alone, which copies nothing); so are the replicas and leaders of all
 topics together, those not named counted; and of choices that are equal so far, the one that levels
 the bytes. Our own: Kafka's `--generate` (`ReassignPartitionsCommand.generateAssignment`) assigns
-all replicas anew from a random start.
+all replicas again from a random start.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -4,7 +4,7 @@ Invariants: what is in the table is what ApiVersions lists; every OttlaError of 
 response here or in `responses.respond_later`, once; a request we do not know closes its connection,
 only an unknown version of ApiVersions is answered (version 0, error 35). Any other exception is our
 bug: it is logged whole and costs one connection, never the server. A request between brokers is
-answered with UNKNOWN_SERVER_ERROR instead: its sender would send it again for ever. Kafka:
+answered with UNKNOWN_SERVER_ERROR instead: its sender would retry it endlessly. Kafka:
 `KafkaApis.handle` and `RequestContext`.
 """
 

@@ -1,4 +1,4 @@
-"""The doctor: what is wrong or unsafe, why, and the command that mends it."""
+"""The doctor: what is wrong or unsafe, why, and the command that fixes it."""
 
 from ottla.console.asked import Asked
 from ottla.console.page import Page

@@ -1,7 +1,7 @@
 """Here: a small drill in this process, without Spark or Java; the same rules, the same report.
 
 Invariants: each partition's rules are the functions that `job` runs on Spark; only the reading and
-grouping is done anew, in plain Python. All facts are in memory: what is larger than MOST_BYTES is
+grouping is done again, in plain Python. All facts are in memory: what is larger than MOST_BYTES is
 refused with the way out.
 """
 

@@ -1,6 +1,6 @@
 """A table's columns: from the schema file, widened by what records bring, never narrowed.
 
-Invariants: a column keeps its type for ever; one of another type in the schema file is refused, and
+Invariants: a column never changes its type; one of another type in the schema file is refused, and
 a record that has one is a dead letter. New columns come at the end. There is a bound, so that a
 topic of arbitrary keys makes no table of arbitrary columns.
 """

@@ -4,7 +4,7 @@ The topic is `ottla-replay.JOB`. Partition 0 has what the driver keeps: under th
 job is bound to, under `checked` up to where both topics were compared. Partition P + 1 has, under
 `progress`, the next offset of the source's partition P, so that a reader of it waits for no other
 task's transaction. Invariants: what is read is committed, and all of it. Not a consumer group,
-because committed offsets expire: a quiet partition would begin anew. Kafka: KIP-618 keeps the
+because committed offsets expire: a quiet partition would start over. Kafka: KIP-618 keeps the
 offsets of its source connectors so.
 """
 
