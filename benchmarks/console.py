@@ -35,7 +35,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from perf_tools import producer_performance
 from scrape import cpu_s, scrape
 
-from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.local.cluster_dir import ClusterDir
 from support.browser import chromium, why_not
 from support.console_process import Served, served, up
 

@@ -28,13 +28,13 @@ import consuming
 import control_plane
 import perf_tools
 
-from ottla.admin.local import cluster as local_cluster
-from ottla.admin.local import processes
-from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.admin.operations import topics
 from ottla.admin.operations.new_record import NewRecord
 from ottla.admin.operations.produce import Writer
 from ottla.admin.session import connected, world
+from ottla.local import cluster as local_cluster
+from ottla.local import processes
+from ottla.local.cluster_dir import ClusterDir
 from ottla.model.errors import OttlaError
 from ottla.model.protocol import ACKS_ALL
 from support import kafka_tools

@@ -23,9 +23,9 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.admin.local import cluster as local_cluster
-from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.admin.operations.status import metrics_of
+from ottla.local import cluster as local_cluster
+from ottla.local.cluster_dir import ClusterDir
 from ottla.log.files import OsFiles
 from ottla.net import runtime
 from ottla.net.client import PeerConnection

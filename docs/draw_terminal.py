@@ -21,11 +21,11 @@ from rich.text import Text
 sys.path.insert(0, str(Path(__file__).parent))
 from try_pages import clean_up, environment_in, in_a_terminal
 
-from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.admin.operations.status import metrics_of
 from ottla.admin.session import world
 from ottla.admin.top.looking import Looking, Metrics
 from ottla.admin.top.screen import Top
+from ottla.local.cluster_dir import ClusterDir
 from ottla.net.client import Client
 
 DOCS = Path(__file__).parent

@@ -85,7 +85,7 @@ def _command() -> int:
 
 def _up() -> int:
     """Start brokers' imports first: they take longer than all else."""
-    from ottla.admin.local import fork_process
+    from ottla.local import fork_process
 
     fork_process.begin()
     try:

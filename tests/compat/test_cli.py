@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.admin.local.cluster_dir import ClusterDir
-from ottla.admin.local.processes import alive, send_signal, wait_gone
+from ottla.local.cluster_dir import ClusterDir
+from ottla.local.processes import alive, send_signal, wait_gone
 from support.cluster import free_row
 from support.secret_scan import our_processes
 from support.waiting import until

@@ -94,7 +94,7 @@ def test_fast_demo_holds(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All of it held" in done.stdout
-    # Sessions last 6 s (admin/local/cluster.py): none of them ended before others led.
+    # Sessions last 6 s (local/cluster.py): none of them ended before others led.
     led = re.findall(r"every partition is led again after (\d+\.\d+) s", done.stdout)
     assert len(led) == 2, done.stdout
     assert max(map(float, led)) < 3.0, "it waited for a session"

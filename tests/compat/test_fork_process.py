@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from ottla.admin.local import fork_process
-from ottla.admin.local.fork_process import ForkProcess
-from ottla.admin.local.forking import forking
+from ottla.local import fork_process
+from ottla.local.fork_process import ForkProcess
+from ottla.local.forking import forking
 from ottla.model.errors import StartupError
 from support.secret_scan import our_processes
 from support.waiting import until

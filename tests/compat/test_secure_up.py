@@ -18,8 +18,8 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaConsumer
 
-from ottla.admin.local import passwords
-from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.local import passwords
+from ottla.local.cluster_dir import ClusterDir
 from support import kafka_tools
 from support.cluster import free_row
 from support.secret_scan import content, files_below

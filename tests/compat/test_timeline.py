@@ -11,8 +11,8 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from ottla.admin.local.cluster_dir import ClusterDir
-from ottla.admin.local.processes import alive
+from ottla.local.cluster_dir import ClusterDir
+from ottla.local.processes import alive
 from support.cluster import free_row
 from support.waiting import until
 

@@ -19,7 +19,7 @@ from ottla.admin import cli
 from ottla.console import avro
 from ottla.console.avro import Budget, NotDecodedError, Schemas, decoded, formed_value
 from ottla.explain.entries import of_other_rooms
-from ottla.pipelines.landing.avro import Schema, read_schema
+from ottla.wire.avro import Schema, read_schema
 from support.console import console_on
 
 ORDER = {

@@ -149,7 +149,7 @@ def test_a_kill_is_seen_within_a_second_without_a_reload(console, browser, folde
     browser.execute_script("window.loaded = 1")
     rows = "#brokers tbody tr"
     until(lambda: len(browser.find_elements("css selector", rows)) == 3, 20)
-    from ottla.admin.local.processes import send_signal
+    from ottla.local.processes import send_signal
 
     victim = folder.existing().broker(2)
     send_signal(victim.process, 9)

@@ -10,8 +10,8 @@ from html import unescape
 
 import pytest
 
-from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.console.probe import SHOWN_S, Lane, bars
+from ottla.local.cluster_dir import ClusterDir
 from ottla.testing.sync_cluster import SyncCluster
 from support.console import console_on, form_token, of_preview, until_text
 from support.waiting import until

@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from kazoo.client import KazooClient
 
-from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.console.application import POSTS
+from ottla.local.cluster_dir import ClusterDir
 from support.console import console_on, form_token, of_preview, until_text
 from support.console_changes import PLAN, PREVIEWS, filled
 from support.waiting import until

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from ottla.admin.local import faults
-from ottla.admin.local.cluster_dir import ClusterDir
-from ottla.admin.local.processes import alive, paused, send_signal
 from ottla.console.server import MOST_CONNECTIONS
 from ottla.explain.timestamps import parse_time
+from ottla.local import faults
+from ottla.local.cluster_dir import ClusterDir
+from ottla.local.processes import alive, paused, send_signal
 from support.cluster import free_row
 from support.console import of_preview
 from support.console_process import run, served, up

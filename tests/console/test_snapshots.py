@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from ottla.admin.operations import cluster_snapshot
-from ottla.admin.operations.snapshot_file import Broker, Partition, Snapshot, Topic
 from ottla.admin.top import changes
 from ottla.console import snapshots
 from ottla.console.snapshots import Snapshots
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.placement.snapshot_file import Broker, Partition, Snapshot, Topic
 
 TP = TopicPartition("t", 0)
 

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from ottla.admin.local.certificates import CertificateFolder
 from ottla.console.tls import server_context
+from ottla.local.certificates import CertificateFolder
 from ottla.model.errors import ConfigError
 from support.console_process import run, served
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.controller.placement import BrokerRack, assign_added, assign_replicas
 from ottla.model.errors import OttlaError
+from ottla.placement.assignment import BrokerRack, assign_added, assign_replicas
 from support import kafka_tools
 
 PROGRAM = Path(__file__).parents[1] / "support" / "Placement.java"

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.admin.operations.snapshot_file import UNCLEAN, Broker, Partition, Snapshot, Topic
 from ottla.explain.whatif import WhatIf
+from ottla.placement.snapshot_file import UNCLEAN, Broker, Partition, Snapshot, Topic
 
 BROKERS = range(4)
 some_brokers = st.lists(st.sampled_from(BROKERS), min_size=1, max_size=3, unique=True)

@@ -19,7 +19,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Self
 
-from ottla.admin.local.ports import port_is_free
+from ottla.local.ports import port_is_free
 from ottla.model.errors import OttlaError
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.zookeeper.embedded import ZooKeeperProcess, start_own_zookeeper, start_zookeeper

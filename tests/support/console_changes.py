@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
 
-from ottla.admin.local import processes
-from ottla.admin.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster, LocalZooKeeper
 from ottla.admin.operations import acls, configs, reassign, scram_users
 from ottla.admin.session import connected
 from ottla.console.chaos import DEEDS
+from ottla.local import processes
+from ottla.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster, LocalZooKeeper
 from ottla.model.ids import TopicPartition
 from ottla.model.throttle_settings import LOG_DIRS_RATE
 from ottla.security.acls import Acl, Entry, Pattern

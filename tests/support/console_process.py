@@ -10,8 +10,8 @@ import time
 from contextlib import contextmanager
 from urllib.parse import urlencode
 
-from ottla.admin.local.cluster_dir import ClusterDir
-from ottla.admin.local.processes import alive
+from ottla.local.cluster_dir import ClusterDir
+from ottla.local.processes import alive
 from support.cluster import free_row
 from support.console import of_preview
 

@@ -9,10 +9,11 @@ with any Kafka, or finds the cluster that `ottla up` started in --dir.
 import sys
 from collections.abc import Mapping, Sequence
 
-from ottla.admin import output, process
+from ottla.admin import output
 from ottla.admin.arguments.declaring import Exit, UsageError, asks_cluster, parameters
 from ottla.admin.arguments.tree import Group, Node, find
 from ottla.admin.command_table import add, all_commands
+from ottla.model import process
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 HELP = ("--help", "-h")
@@ -51,7 +52,6 @@ def main(arguments: Sequence[str] | None = None, others: Mapping[str, Node] | No
         return _failed(error)
     finally:
         output.quiet = output.verbose = False
-        output.waits_printed = None
 
 
 def _failed(error: Exception) -> int:
@@ -68,7 +68,7 @@ def _failed(error: Exception) -> int:
         if error.filename == process.STANDARD_OUTPUT:
             process.give_up(sys.stdout)
         where = error.filename
-        from ottla.admin.error_texts import of_system
+        from ottla.client.error_texts import of_system
 
         output.complain(f"ottla: {f'{where}: ' if where else ''}{of_system(error)}")
         return EXIT_FAILED
@@ -95,13 +95,19 @@ def _run(path: list[str], node: Node, words: list[str]) -> int:
         return EXIT_OK
     output.quiet = "quiet" in parsed.everywhere
     output.verbose = "verbose" in parsed.everywhere
-    output.waits_printed = set()
     if asks:
         connection.options(
             profile=parsed.arguments.pop("profile"),
             command_config=parsed.arguments.pop("command_config"),
         )
-    code = function(**parsed.arguments)
+    from ottla.model import waits
+
+    if not output.quiet:
+        waits.report_to(output.print_waits)
+    try:
+        code = function(**parsed.arguments)
+    finally:
+        waits.silence()
     return code if isinstance(code, int) else EXIT_OK
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from ottla.admin.arguments import Option
 
 if TYPE_CHECKING:
-    from ottla.admin.zookeeper_session import ZooKeeper
+    from ottla.client.zookeeper_session import ZooKeeper
     from ottla.security.client import ClientSecurity
 
 MAX_CONFIG_BYTES = 1_048_576
@@ -41,7 +41,7 @@ class Where(NamedTuple):
     @property
     def folder(self) -> Any:
         """The `ClusterDir`, where it is the cluster of a folder."""
-        from ottla.admin.local.cluster_dir import ClusterDir, default_dir
+        from ottla.local.cluster_dir import ClusterDir, default_dir
 
         return ClusterDir(self.path or default_dir())
 
@@ -60,7 +60,7 @@ class Where(NamedTuple):
 
 def zookeeper(address: str | None, config: Path | None, directory: Path | None) -> "ZooKeeper":
     """Return the ZooKeeper that --zookeeper, --zookeeper-config and --dir mean."""
-    from ottla.admin.zookeeper_session import ZooKeeper, settings_of
+    from ottla.client.zookeeper_session import ZooKeeper, settings_of
 
     if config is not None:
         settings = settings_of(config)

@@ -16,7 +16,7 @@ from ottla.model.printable import plural
 if TYPE_CHECKING:
     from typing import Self
 
-    from ottla.admin.operations.copy_estimate import Estimate
+    from ottla.placement.copy_estimate import Estimate
 
 LINE_EVERY_S = 10.0
 

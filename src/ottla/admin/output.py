@@ -11,14 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TextIO
 
-from ottla.admin import process, tables
+from ottla.admin import tables
+from ottla.model import process
 from ottla.model.printable import printable
 
 quiet = verbose = False
 """What --quiet and --verbose set for every command."""
 
-waits_printed: set[str] | None = None
-"""What the command has printed of its waits (`waits`); None while no command runs."""
+MOST_WAITS = 3
+"""Printed at once: a hundred partitions may wait for the same reason."""
 
 _tabs = False
 """Whether --output tsv was typed."""
@@ -78,6 +79,16 @@ def complain(text: str) -> None:
         sys.stderr.flush()
     except OSError:
         process.give_up(sys.stderr)
+
+
+def print_waits(texts: Sequence[str]) -> None:
+    """Print what the command waits for (`model.waits`) to standard error."""
+    if sys.stderr.isatty():
+        sys.stderr.write(tables.CLEAR_LINE)  # that of `progress.Progress`
+    for text in texts[:MOST_WAITS]:
+        complain(f"waiting: {text}")
+    if len(texts) > MOST_WAITS:
+        complain(f"waiting: and for {len(texts) - MOST_WAITS} more of the kind")
 
 
 def structured(output: Format) -> bool:

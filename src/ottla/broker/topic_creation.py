@@ -15,7 +15,6 @@ import msgspec
 
 from ottla.broker.metadata.metadata_cache import Change, MetadataCache
 from ottla.broker.quotas.controller_mutation_quota import Charge
-from ottla.controller.placement import BrokerRack, assign_replicas
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import (
@@ -34,6 +33,7 @@ from ottla.model.ids import (
     topics_collide,
 )
 from ottla.model.ports import World
+from ottla.placement.assignment import BrokerRack, assign_replicas
 from ottla.zookeeper.errors import NodeExistsError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.console.formats import FORMS, Formed, formed
-from ottla.pipelines.landing.avro import MOST_DECIMAL_BYTES, Schema
+from ottla.wire.avro import MOST_DECIMAL_BYTES, Schema
 
 AVRO = "avro"
 MOST_BYTES = 65_536

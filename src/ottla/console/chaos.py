@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ottla.admin.local import brokers, faults
-from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.local import brokers, faults
+from ottla.local.cluster_dir import ClusterDir
 from ottla.model.errors import OttlaError
 
 LINES_KEPT = 50

@@ -70,8 +70,8 @@ def console(
     schemas = _schemas(avro_schema or ())
     from ottla.admin.connection import where
     from ottla.admin.session import addresses_of, client_of
-    from ottla.admin.waits import silence
     from ottla.console.server import Listening, serve
+    from ottla.model.waits import silence
 
     tls = _tls(tls_certificate, tls_key)
     cluster = where(bootstrap_server, directory)
@@ -118,7 +118,7 @@ def _tell(line: str) -> None:
 def _schemas(given: Sequence[str]) -> "Schemas":
     """Return the schemas of the topics that are named, and the one without a topic."""
     from ottla.console.avro import Schemas
-    from ottla.pipelines.landing.avro import read_schema
+    from ottla.wire.avro import read_schema
 
     files: dict[str, Path] = {}
     for word in given:

@@ -10,7 +10,7 @@ from ottla.admin.commands.doctor import judged
 from ottla.admin.diagnosis import asking
 from ottla.admin.diagnosis.asking import Asked
 from ottla.admin.diagnosis.facts import Finding
-from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.local.cluster_dir import ClusterDir
 from ottla.model.errors import OttlaError
 from ottla.net.client import Client
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import uvicorn
 
-from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.console.application import application
 from ottla.console.avro import Schemas
 from ottla.console.state import console_for
+from ottla.local.cluster_dir import ClusterDir
 from ottla.model.errors import StartupError
 from ottla.model.ports import address_text
 from ottla.net.client import Client

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from starlette.requests import Request
 
-from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.admin.operations.forgotten_throttles import Forgotten
 from ottla.admin.operations.status import metrics_of
 from ottla.console.avro import Schemas
@@ -18,6 +17,7 @@ from ottla.console.probe import Probe
 from ottla.console.sessions import Sessions
 from ottla.console.snapshots import Snapshots
 from ottla.console.watcher import Watcher
+from ottla.local.cluster_dir import ClusterDir
 from ottla.net.client import Client
 
 P = ParamSpec("P")

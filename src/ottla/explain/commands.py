@@ -136,9 +136,9 @@ def journals_of(
 
     Moments are ms since 1970, None where none was named.
     """
-    from ottla.admin.local.cluster_dir import default_dir
     from ottla.explain import journals as files
     from ottla.explain.timestamps import lacks_date, parse_time
+    from ottla.local.cluster_dir import default_dir
 
     found = files.find(paths or [directory or default_dir()])
     last = -1

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ottla.admin.operations.snapshot_file import Broker, Snapshot
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind
 from ottla.controller.leadership import (
@@ -32,6 +31,7 @@ from ottla.model.cluster import (
 )
 from ottla.model.ids import TopicPartition
 from ottla.model.rules import rule_named
+from ottla.placement.snapshot_file import Broker, Snapshot
 
 
 class Facts(NamedTuple):

@@ -43,11 +43,11 @@ def timeline(
 
     Example: ottla timeline orders-0 --from 12:30 --html orders.html
     """
-    from ottla.admin.local.cluster_dir import default_dir
     from ottla.admin.tables import colours
     from ottla.explain import commands, timeline_html, timeline_text
     from ottla.explain.rendering import UnknownPartitionError
     from ottla.explain.spans import Timeline
+    from ottla.local.cluster_dir import default_dir
 
     journals, (last, first) = commands.journals_of(paths, directory, until, since)
     complete = Timeline()

@@ -52,8 +52,9 @@ def _on_snapshot(
     """Return what tries an event on a snapshot; these are the options of all scenarios."""
 
     def run(event: "Event") -> None:
-        from ottla.admin.operations import cluster_snapshot, snapshot_file
+        from ottla.admin.operations import cluster_snapshot
         from ottla.explain.whatif import WhatIf
+        from ottla.placement import snapshot_file
 
         if snapshot is not None:
             if save is not None or bootstrap_server is not None:
@@ -151,7 +152,7 @@ def add_brokers(
     As `ottla reassign plan --all` would spread them. A whole rack: name its brokers.
     Example: ottla whatif add-brokers 4:r1 5:r2
     """
-    from ottla.admin.operations.snapshot_file import Broker
+    from ottla.placement.snapshot_file import Broker
 
     def parse(text: str) -> Any:
         number, _, rack = text.partition(":")
@@ -171,7 +172,7 @@ def reassign(
 
     Example: ottla whatif reassign plan.json
     """
-    from ottla.admin.operations.plans import MAX_PLAN_BYTES, parse_plan
+    from ottla.placement.plans import MAX_PLAN_BYTES, parse_plan
 
     data, where = read_input(plan, MAX_PLAN_BYTES)
     parsed = parse_plan(data, where)
@@ -186,7 +187,7 @@ def unclean(
 
     Example: ottla whatif unclean orders-0
     """
-    from ottla.admin.operations.plans import parse_partition
+    from ottla.placement.plans import parse_partition
 
     chosen = usage(parse_partition, partitions, "")
     return lambda what: what.elect_unclean(chosen)

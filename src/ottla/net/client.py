@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
 
+from ottla.model import waits
 from ottla.model.errors import (
     BrokerNotAliveError,
     ConnectionLostError,
@@ -73,21 +74,6 @@ class Waiting(Protocol):
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *error: object) -> None: ...
-
-
-class Wait:
-    """A wait that is not reported."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: Text) -> None:
-        self.text: Text = text
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """End it."""
 
 
 class _Leader(msgspec.Struct, frozen=True):
@@ -219,8 +205,8 @@ class Client:
         raise last
 
     def waiting(self, text: Text = "") -> Waiting:
-        """Return what encloses a wait; for a subclass that tells people of it."""
-        return Wait(text)
+        """Return what encloses a wait; a command has long ones printed (`model.waits`)."""
+        return waits.waiting(text)
 
     async def metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
         """Return cluster metadata, of all topics for None, and remember what it says."""

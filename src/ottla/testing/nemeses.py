@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 
-from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.local.cluster_dir import ClusterDir
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.testing.sync_cluster import SyncCluster
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 
 import ottla
-from ottla.admin.local import processes
-from ottla.admin.local.processes import ProcessId
+from ottla.local import processes
+from ottla.local.processes import ProcessId
 from ottla.model.errors import StartupError
 from ottla.testing.fork_server import COMMAND_BYTES, Cluster, Reply
 

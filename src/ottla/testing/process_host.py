@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from ottla.admin.local import processes
-from ottla.admin.local.processes import ProcessId
+from ottla.local import processes
+from ottla.local.processes import ProcessId
 from ottla.model.errors import OttlaError, StartupError
 from ottla.testing import preloaded
 from ottla.testing.faults import Rules

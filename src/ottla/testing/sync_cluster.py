@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from ottla.admin.local.cluster_dir import HOST, ClusterDir, last_line
+from ottla.local.cluster_dir import HOST, ClusterDir, last_line
 from ottla.model.errors import ConfigError, ConnectionLostError, ErrorCode, OttlaError, StartupError
 from ottla.model.ids import TopicPartition, topic_name_problem
 from ottla.model.journal_schema import partition_of

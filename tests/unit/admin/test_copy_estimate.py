@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.admin.move_progress import described
-from ottla.admin.operations.copy_estimate import Estimate, Estimator, Sizes
+from ottla.placement.copy_estimate import Estimate, Estimator, Sizes
 
 MB = 1e6
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import ottla
-from ottla.admin.local import cluster, processes
-from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.local import cluster, processes
+from ottla.local.cluster_dir import ClusterDir
 from ottla.model.errors import StartupError
 
 WITHOUT = "import sys; sys.modules['fcntl'] = None; "
@@ -37,7 +37,7 @@ def test_windows_gets_one_sentence(words):
     [
         "from ottla import SyncCluster",
         "import ottla.net.runtime",
-        "import ottla.admin.local.cluster",
+        "import ottla.local.cluster",
     ],
 )
 def test_an_import_there_ends_with_the_sentence(imported):

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from rich.text import Text
 
-from ottla.admin.operations.copy_estimate import Estimate
 from ottla.admin.top import partition_text
 from ottla.admin.top.changes import Broker, Changes, Group, Look, Partition
 from ottla.admin.top.screen import Top, fitted
 from ottla.model.ids import TopicPartition
+from ottla.placement.copy_estimate import Estimate
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 

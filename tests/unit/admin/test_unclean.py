@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.admin.operations.election_losses import (
+from ottla.admin.operations.replica_reading import first_difference
+from ottla.admin.operations.unclean import Preview
+from ottla.controller.elections import ElectionKind, elect
+from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
+from ottla.model.ids import TopicPartition
+from ottla.placement.election_losses import (
     Candidate,
     LogEnd,
     Loss,
@@ -15,11 +20,6 @@ from ottla.admin.operations.election_losses import (
     losses,
     parts,
 )
-from ottla.admin.operations.replica_reading import first_difference
-from ottla.admin.operations.unclean import Preview
-from ottla.controller.elections import ElectionKind, elect
-from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
-from ottla.model.ids import TopicPartition
 from ottla.wire.records import Record, build_batch
 
 TP = TopicPartition("t", 0)

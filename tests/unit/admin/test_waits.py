@@ -11,18 +11,20 @@ import sys
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from ottla.admin import cli, output, waits
+from ottla.admin import cli, output
 from ottla.admin.arguments.declaring import asks_cluster
 from ottla.admin.arguments.tree import Group
 from ottla.admin.command_table import add, all_commands
-from ottla.admin.local import brokers, processes
-from ottla.admin.local import cluster as local_cluster
-from ottla.admin.local.cluster_dir import LocalBroker, LocalCluster, LocalZooKeeper
 from ottla.admin.operations import consume
 from ottla.explain.entries import of_other_rooms
+from ottla.local import brokers, processes
+from ottla.local import cluster as local_cluster
+from ottla.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster, LocalZooKeeper
+from ottla.model import waits
 from ottla.model.errors import ErrorCode, OttlaError, StartupError
 from ottla.wire.apis import APIS
 from ottla.wire.codec import encode_response
@@ -36,6 +38,14 @@ from ottla.wire.messages.produce import ProduceResponse
 from support.waiting import until
 
 pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(autouse=True)
+def no_reports():
+    """Without a command no wait is reported."""
+    yield
+    waits.silence()
+
 
 PRODUCE, METADATA, FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 10, 18, 22
 DESCRIBE_CONFIGS = 32
@@ -347,8 +357,8 @@ def test_produce_says_what_may_have_been_written(serve, told):
 
 def test_of_many_waits_a_few_are_said(monkeypatch):
     lines = []
-    monkeypatch.setattr(output, "waits_printed", set())
     monkeypatch.setattr(output, "complain", lines.append)
+    waits.report_to(output.print_waits)
     monkeypatch.setattr(waits, "LONG_S", 0.0)
     with contextlib.ExitStack() as stack:
         for number in range(10):
@@ -359,8 +369,8 @@ def test_of_many_waits_a_few_are_said(monkeypatch):
 
 def test_a_wait_is_said_again_when_its_text_changes_and_only_then(monkeypatch):
     lines = []
-    monkeypatch.setattr(output, "waits_printed", set())
     monkeypatch.setattr(output, "complain", lines.append)
+    waits.report_to(output.print_waits)
     monkeypatch.setattr(waits, "LONG_S", 0.05)
     monkeypatch.setattr(waits, "LOOK_EVERY_S", 0.01)
     for _ in range(2):  # the second is a repetition of the same request
@@ -382,17 +392,18 @@ def test_a_wait_is_said_again_when_its_text_changes_and_only_then(monkeypatch):
 def lines(monkeypatch):
     """Return the lines that are said, as while a command runs."""
     found = []
-    monkeypatch.setattr(output, "waits_printed", set())
     monkeypatch.setattr(output, "complain", found.append)
+    waits.report_to(output.print_waits)
     monkeypatch.setattr(waits, "LONG_S", 0.1)
     monkeypatch.setattr(waits, "LOOK_EVERY_S", 0.02)
     return found
 
 
-class Folder:
+class Folder(ClusterDir):
     """What of a cluster's folder is asked for; its brokers are at one address."""
 
     def __init__(self, port):
+        super().__init__(Path("/none"))
         self.port = port
 
     def bootstrap(self):
@@ -426,7 +437,7 @@ def test_a_broker_that_does_not_join_is_named(serve, lines):
     local = [LocalBroker(n, server.port) for n in (1, 3)]
     cluster = LocalCluster(LocalZooKeeper("127.0.0.1:1"), local)
     with pytest.raises(StartupError, match="broker 3 did not join"):
-        local_cluster.wait_until_serving(Folder(server.port), cluster, {}, 0.6)
+        local_cluster.wait_until_serving(Folder(server.port), cluster, {}, print, 0.6)
     assert "waiting: broker 3 to join the cluster" in lines
 
 
@@ -436,7 +447,7 @@ def test_a_broker_that_does_not_listen_is_named(lines):
         (port,) = held.getsockname()[1:]
         cluster = LocalCluster(LocalZooKeeper("127.0.0.1:1"), [LocalBroker(7, port)])
         with pytest.raises(OttlaError):
-            local_cluster.wait_until_serving(Folder(port), cluster, {}, 0.4)
+            local_cluster.wait_until_serving(Folder(port), cluster, {}, print, 0.4)
     assert lines[0] == "waiting: broker 7 to listen"
 
 

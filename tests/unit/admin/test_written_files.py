@@ -5,9 +5,9 @@ import os
 import pytest
 
 from ottla.admin import profiles
-from ottla.admin.local import client_files
 from ottla.admin.operations.group_resets import parse_file
 from ottla.admin.operations.scram_users import parse_password
+from ottla.local import client_files
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.properties import load_properties

@@ -6,16 +6,16 @@ import time
 import msgspec
 import pytest
 
-from ottla.admin.operations.snapshot_file import (
+from ottla.explain.whatif import WhatIf
+from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.placement.snapshot_file import (
     Broker,
     Partition,
     Snapshot,
     Topic,
     parse,
 )
-from ottla.explain.whatif import WhatIf
-from ottla.model.errors import OttlaError
-from ottla.model.ids import TopicPartition
 
 
 def part(replicas, leader=None, isr=None, **more):

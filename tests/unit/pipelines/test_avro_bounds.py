@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from ottla.model.errors import ConfigError
-from ottla.pipelines.landing.avro import MOST_DECIMAL_BYTES, Schema, read_schema, why_unbounded
 from ottla.pipelines.landing.avro_columns import AvroColumns
+from ottla.wire.avro import MOST_DECIMAL_BYTES, Schema, read_schema, why_unbounded
 
 pytest.importorskip("pyspark")
 from pyspark.sql import types as t

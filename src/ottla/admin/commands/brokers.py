@@ -37,7 +37,7 @@ def stop(
 
     Example: ottla broker stop 1
     """
-    from ottla.admin.local import brokers
+    from ottla.local import brokers
 
     brokers.stop(cluster_folder(directory), ids, timeout, say)
     _print_done(output, ids, "stopped")
@@ -48,7 +48,7 @@ def start(ids: Ids, directory: Dir = None, output: Output = Format.table) -> Non
 
     Example: ottla broker start 1
     """
-    from ottla.admin.local import brokers
+    from ottla.local import brokers
 
     brokers.start(cluster_folder(directory), ids, say)
     _print_done(output, ids, "started")
@@ -71,7 +71,7 @@ def restart(
     come first, the controller last.
     Example: ottla broker restart --all
     """
-    from ottla.admin.local import brokers
+    from ottla.local import brokers
 
     if bool(ids) == every:
         raise UsageError("name brokers by their ids, or all of them by --all")
@@ -146,7 +146,7 @@ def cut(
 
     Example: ottla broker cut 1 --from zookeeper
     """
-    from ottla.admin.local import faults
+    from ottla.local import faults
 
     faults.cut(cluster_folder(directory), broker, from_, say)
     say(f"`ottla broker heal` ends it; it ends by itself after {faults.LASTS_S / 60:g} min")
@@ -158,14 +158,14 @@ def heal(directory: Dir = None, output: Output = Format.table) -> None:
 
     Example: ottla broker heal
     """
-    from ottla.admin.local import faults
+    from ottla.local import faults
 
     healed = faults.heal(cluster_folder(directory), say)
     _print_done(output, healed, "healed")
 
 
 def _signal(directory: Any, ids: list[int], number: int) -> None:
-    from ottla.admin.local import brokers
+    from ottla.local import brokers
 
     brokers.send_signal(cluster_folder(directory), ids, number, say)
 
@@ -196,7 +196,7 @@ def drain(
     """
     from ottla.admin.move_progress import MoveProgress
     from ottla.admin.operations import drain as operation
-    from ottla.admin.operations import plans
+    from ottla.placement import plans
 
     if dry_run:
         _, proposed = ask(
@@ -282,7 +282,7 @@ def remove(
 
     Example: ottla broker remove 3 --yes
     """
-    from ottla.admin.local import brokers
+    from ottla.local import brokers
 
     folder = cluster_folder(directory)
     folder.existing().broker(broker)

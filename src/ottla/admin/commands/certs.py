@@ -20,7 +20,7 @@ from ottla.admin.tables import bad, good
 from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:
-    from ottla.admin.local.certificates import CertificateFolder
+    from ottla.local.certificates import CertificateFolder
 
 EXIT_FAILED = 1
 Folder = Annotated[
@@ -31,7 +31,7 @@ Days = Annotated[int, Option(help="How long it is valid", min=1, max=36500)]
 
 
 def _folder(folder: Path | None, directory: Path | None) -> "CertificateFolder":
-    from ottla.admin.local.certificates import CertificateFolder
+    from ottla.local.certificates import CertificateFolder
 
     return CertificateFolder(folder or cluster_folder(directory).certificates_dir)
 

@@ -21,10 +21,10 @@ from ottla.admin.output import (
     say,
     structured,
 )
-from ottla.admin.process import ended_in_order
 from ottla.admin.tables import bad, good
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
+from ottla.model.process import ended_in_order
 
 if TYPE_CHECKING:
     from ottla.admin.operations.status import BrokerStatus, Status
@@ -80,7 +80,7 @@ def up(
 
     Example: ottla up -n 3 --set min.insync.replicas=2
     """
-    from ottla.admin.local import cluster as local_cluster
+    from ottla.local import cluster as local_cluster
 
     folder = cluster_folder(directory)
     try:
@@ -102,8 +102,8 @@ def up(
 
 
 def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
-    from ottla.admin.local import cluster as local_cluster
-    from ottla.admin.local.foreground import stay
+    from ottla.local import cluster as local_cluster
+    from ottla.local.foreground import stay
 
     cluster, started = local_cluster.up(folder, wanted, say)
     if structured(output):
@@ -132,11 +132,11 @@ def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
     if pages:
         lines = (*lines, f"metrics={','.join(pages)}")
     if cluster.secure and started:
-        from ottla.admin.local.secure import client_settings
+        from ottla.local.secure import client_settings
 
         lines = (*lines, *client_settings(folder, cluster))
     if foreground:
-        stay(folder, lines)
+        stay(folder, lines, say)
         return
     for line in lines:
         say(line)
@@ -147,7 +147,7 @@ def down(directory: Dir = None, output: Output = Format.table) -> None:
 
     Example: ottla down --dir ./ottla-data
     """
-    from ottla.admin.local import cluster as local_cluster
+    from ottla.local import cluster as local_cluster
 
     folder = cluster_folder(directory)
     stopped, forced = local_cluster.down(folder)

@@ -64,9 +64,9 @@ def elect(
     Example: ottla elect preferred --all
     """
     from ottla.admin.operations import elect as electing
-    from ottla.admin.operations.election_file import parse_partitions
-    from ottla.admin.operations.plans import MAX_PLAN_BYTES, parse_partition
     from ottla.admin.operations.unclean import leaders
+    from ottla.placement.election_file import parse_partitions
+    from ottla.placement.plans import MAX_PLAN_BYTES, parse_partition
 
     if kind not in tuple(electing.Kind):
         raise UsageError(f"{kind!r}: write preferred or unclean")

@@ -326,7 +326,7 @@ def _input(source: Path | None) -> Iterator[Any]:
 
     It is given whether more is waited for now.
     """
-    from ottla.admin.waits import LONG_S, waiting
+    from ottla.model.waits import LONG_S, waiting
 
     since_s: float | None = time.monotonic()
 

@@ -113,7 +113,8 @@ def cancel(
 
     Example: ottla reassign cancel --all
     """
-    from ottla.admin.operations import kafka_text, plans, reassign
+    from ottla.admin.operations import kafka_text, reassign
+    from ottla.placement import plans
 
     if [file is not None, bool(partition), every].count(True) != 1:
         raise UsageError("name what to cancel: --file, --partition or --all, one of them")

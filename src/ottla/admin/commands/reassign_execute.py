@@ -77,7 +77,8 @@ def execute(
 
     Example: ottla reassign execute --file plan.json --wait 60 > back.json
     """
-    from ottla.admin.operations import kafka_text, plans, reassign, way_back
+    from ottla.admin.operations import kafka_text, reassign, way_back
+    from ottla.placement import plans
 
     plan, where, places = plan_of(file, partition)
     if log_dirs_throttle is not None and not places:

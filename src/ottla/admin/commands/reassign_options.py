@@ -30,7 +30,7 @@ Wait = Annotated[
 
 def plan_of(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str, Any]:
     """Return the plan asked for, how to call it in messages, and the log dirs that it names."""
-    from ottla.admin.operations import plans
+    from ottla.placement import plans
 
     if (file is None) == (not moves):
         raise UsageError(

@@ -22,7 +22,7 @@ KafkaOutput = Annotated[
 
 def print_plan(output: Format, plan: Any) -> None:
     """Print a plan to stdout at once."""
-    from ottla.admin.operations import plans
+    from ottla.placement import plans
 
     if output is Format.yaml:
         print_structured(output, plans.as_dict(plan))
@@ -40,7 +40,7 @@ def print_plan(output: Format, plan: Any) -> None:
 
 def _wanted(topics: list[str] | None, file: str | None, every: bool) -> list[str] | None:
     """Return the topics that were named in one of the ways, None for all of them."""
-    from ottla.admin.operations import plans, topics_to_move
+    from ottla.placement import plans, topics_to_move
 
     if [bool(topics), file is not None, every].count(True) != 1:
         raise UsageError(
@@ -104,7 +104,8 @@ def plan(
     Example: ottla reassign plan --topics orders --replication-factor 3 > plan.json
     """
     from ottla.admin.operations import drain as draining
-    from ottla.admin.operations import kafka_text, plans, proposing
+    from ottla.admin.operations import kafka_text, proposing
+    from ottla.placement import plans
 
     least = None
     if drain is not None:

@@ -43,8 +43,8 @@ def merge_state_changes(
     Example: ottla merge-state-changes --logs-regex 'logs/state-change.*' --topic orders
     Example: ottla merge-state-changes --logs b0/state-change.log,b1/state-change.log
     """
-    from ottla.admin.local.cluster_dir import default_dir
     from ottla.admin.log_files import state_changes
+    from ottla.local.cluster_dir import default_dir
 
     named = logs is not None or logs_regex is not None
     if named and directory is not None:

@@ -42,7 +42,7 @@ def top(
         looking = Looking(client, _metrics(directory, bootstrap_server))
         if screen:
             from ottla.admin.top.screen import Top
-            from ottla.admin.waits import silence
+            from ottla.model.waits import silence
 
             silence()
             await Top(looking.look, interval, _explainer(directory, bootstrap_server)).run_async()

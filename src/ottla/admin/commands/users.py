@@ -127,9 +127,9 @@ def add(
 
     Example: ottla users add alice --password-file alice.txt
     """
-    from ottla.admin.first_users import put_in_zookeeper
     from ottla.admin.operations import scram_users
-    from ottla.admin.zookeeper_session import asked
+    from ottla.client.first_users import put_in_zookeeper
+    from ottla.client.zookeeper_session import asked
 
     mechanisms = _mechanisms(mechanism)
     scram_users.check_iterations(iterations)
@@ -201,7 +201,7 @@ def rotate(
 
     Example: ottla users rotate app
     """
-    from ottla.admin.local import rotation
+    from ottla.local import rotation
 
     wanted = list(dict.fromkeys(rotation.NAMES if every else names or ()))
     if bool(names) is every:

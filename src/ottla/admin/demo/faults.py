@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from ottla.admin.demo.watching import NO_BROKER, Seen
-from ottla.admin.local.processes import ProcessId, send_signal, wait_gone
+from ottla.local.processes import ProcessId, send_signal, wait_gone
 from ottla.model.errors import OttlaError
 
 POLL_S = 0.02

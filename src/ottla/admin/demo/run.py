@@ -26,11 +26,11 @@ from ottla.admin.demo.flights import TOTAL, flights
 from ottla.admin.demo.producing import FlightProducer
 from ottla.admin.demo.report import Bar, Outage, Report, Stage, print_report
 from ottla.admin.demo.watching import Fault, Notes, Seen, Watcher
-from ottla.admin.local import cluster as local_cluster
-from ottla.admin.local import processes
-from ottla.admin.local.cluster_dir import HOST, ClusterDir, LocalCluster, last_line
 from ottla.admin.operations import topics
 from ottla.admin.session import connected
+from ottla.local import cluster as local_cluster
+from ottla.local import processes
+from ottla.local.cluster_dir import HOST, ClusterDir, LocalCluster, last_line
 from ottla.model.errors import OttlaError, StartupError
 from ottla.model.printable import plural
 

@@ -25,7 +25,6 @@ from ottla.admin.diagnosis.facts import (
     Throttle,
     TopicSettings,
 )
-from ottla.admin.local import disk_space, processes
 from ottla.admin.operations import (
     cluster_snapshot,
     configs,
@@ -40,12 +39,13 @@ from ottla.admin.operations import (
 from ottla.admin.operations.group_descriptions import SHARE
 from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.session import world
-from ottla.admin.waits import waiting
-from ottla.admin.zookeeper_session import ZooKeeper, opened
+from ottla.client.zookeeper_session import ZooKeeper, opened
+from ottla.local import disk_space, processes
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
 from ottla.model.protocol import EARLIEST, LATEST
+from ottla.model.waits import waiting
 from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.zookeeper.addresses import ConnectString

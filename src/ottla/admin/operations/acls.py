@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from shlex import quote
 from typing import TypedDict
 
-from ottla.admin.error_texts import explained, with_way_out
+from ottla.client.error_texts import explained, with_way_out
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.net.client import Client
 from ottla.security.acls import (

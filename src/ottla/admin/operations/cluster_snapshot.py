@@ -9,7 +9,10 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from ottla.admin.operations import configs, log_dirs, reassign, unclean
-from ottla.admin.operations.snapshot_file import (
+from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.net.client import Client
+from ottla.placement.snapshot_file import (
     MIN_ISR,
     UNCLEAN,
     Broker,
@@ -17,9 +20,6 @@ from ottla.admin.operations.snapshot_file import (
     Snapshot,
     Topic,
 )
-from ottla.model.errors import OttlaError
-from ottla.model.ids import TopicPartition
-from ottla.net.client import Client
 
 
 async def take(client: Client) -> Snapshot:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from ottla.admin.error_texts import explained, with_way_out
-from ottla.admin.waits import waiting
+from ottla.client.error_texts import explained, with_way_out
 from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError, error_name
+from ottla.model.waits import waiting
 from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.alter_configs import AlterConfigsRequest
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse

@@ -10,11 +10,10 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ottla.admin.error_texts import explained
 from ottla.admin.operations.offsets import by_leader, list_offsets_request, log_offsets
 from ottla.admin.operations.places import Place
 from ottla.admin.output import say
-from ottla.admin.waits import LONG_S, waiting
+from ottla.client.error_texts import explained
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
@@ -25,6 +24,7 @@ from ottla.model.protocol import (
     READ_UNCOMMITTED,
     UNKNOWN_OFFSET,
 )
+from ottla.model.waits import LONG_S, waiting
 from ottla.net.client import Client
 from ottla.wire.aborted import Aborted
 from ottla.wire.messages.fetch import FetchRequest

@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Callable
 
 from ottla.admin.operations.configs import reason
-from ottla.admin.waits import waiting
 from ottla.model.errors import BrokerNotAliveError, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
 from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
+from ottla.model.waits import waiting
 from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
 

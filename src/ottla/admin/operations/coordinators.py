@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from ottla.admin.error_texts import explained
 from ottla.admin.session import failure
-from ottla.admin.waits import waiting
+from ottla.client.error_texts import explained
 from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.waits import waiting
 from ottla.net.client import Client
 
 GROUP, TRANSACTION = 0, 1

@@ -8,12 +8,12 @@ asked for the topics that move, and the less often the longer they take. Works w
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.admin.operations.copy_estimate import Estimate, Estimator, Sizes
 from ottla.admin.operations.copy_throttles import CopyThrottles
-from ottla.admin.operations.plans import Move
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.client import Client
+from ottla.placement.copy_estimate import Estimate, Estimator, Sizes
+from ottla.placement.plans import Move
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 
 LOOK_EVERY_S = 1.0

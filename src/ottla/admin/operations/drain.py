@@ -9,18 +9,19 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.admin.operations import plans, reassign, way_back
-from ottla.admin.operations.drain_plan import drained
+from ottla.admin.operations import reassign, way_back
 from ottla.admin.operations.partitions import partitions_of
-from ottla.admin.operations.plans import Assignment, PlanError
-from ottla.admin.waits import waiting
 from ottla.model.errors import ConnectionLostError, OttlaError
 from ottla.model.printable import plural
+from ottla.model.waits import waiting
 from ottla.net.client import Client
+from ottla.placement import plans
+from ottla.placement.drain_plan import drained
+from ottla.placement.plans import Assignment, PlanError
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
-    from ottla.admin.operations.copy_estimate import Estimate
+    from ottla.placement.copy_estimate import Estimate
 
 AGREED_WITHIN_S = 5.0
 LOOK_AGAIN_S = 0.1

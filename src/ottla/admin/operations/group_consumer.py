@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ottla.admin.error_texts import explained
 from ottla.admin.operations.consume import Reader, Sink
 from ottla.admin.operations.coordinators import (
     MOVED,
@@ -21,11 +20,12 @@ from ottla.admin.operations.coordinators import (
 )
 from ottla.admin.output import say
 from ottla.admin.session import failure
-from ottla.admin.waits import Wait, waiting
+from ottla.client.error_texts import explained
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.protocol import EARLIEST, LATEST
+from ottla.model.waits import Wait, waiting
 from ottla.net.client import Client
 from ottla.wire.codec import decode_versioned, encode_versioned
 from ottla.wire.messages.consumer_protocol import (

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from ottla.admin.error_texts import explained, with_way_out
 from ottla.admin.operations.coordinators import VERSION_OF_ONE_GROUP, at_coordinator, at_each_broker
 from ottla.admin.operations.group_descriptions import CLASSIC, SHARE, GroupDescription, describe
 from ottla.admin.operations.offsets import log_offsets
 from ottla.admin.session import failure
+from ottla.client.error_texts import explained, with_way_out
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import LATEST

@@ -6,9 +6,9 @@ scripts of users search.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ottla.admin.operations.plans import Assignment, Move, format_plan
 from ottla.admin.operations.reassign import Progress, State
 from ottla.model.ids import TopicPartition
+from ottla.placement.plans import Assignment, Move, format_plan
 
 _STATUS = {
     State.DONE: "Reassignment of partition {tp} is completed.",

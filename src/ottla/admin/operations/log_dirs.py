@@ -8,15 +8,15 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ottla.admin.error_texts import explained
 from ottla.admin.operations import configs
 from ottla.admin.operations.configs import BROKER
-from ottla.admin.operations.plans import Places
-from ottla.admin.waits import waiting
+from ottla.client.error_texts import explained
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, error_name
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
+from ottla.model.waits import waiting
 from ottla.net.client import Client
+from ottla.placement.plans import Places
 from ottla.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 

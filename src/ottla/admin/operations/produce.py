@@ -12,17 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.admin.error_texts import explained
 from ottla.admin.operations import configs
 from ottla.admin.operations.new_record import NewRecord
 from ottla.admin.operations.partitioner import Partitioner
 from ottla.admin.operations.partitions import partitions_of
-from ottla.admin.waits import waiting
+from ottla.client.error_texts import explained
 from ottla.model.errors import RETRIABLE, ConnectionLostError, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.printable import plural
 from ottla.model.protocol import ACKS_ALL
+from ottla.model.waits import waiting
 from ottla.net.client import Client
 from ottla.wire.compression import NONE
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest

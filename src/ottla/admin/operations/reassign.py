@@ -10,23 +10,23 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.admin.operations import plans
 from ottla.admin.operations.configs import reason
-from ottla.admin.operations.plans import Assignment, Move, PlanError
-from ottla.admin.waits import waiting
 from ottla.model.errors import (
     ConnectionLostError,
     ErrorCode,
     OttlaError,
 )
 from ottla.model.ids import TopicPartition
+from ottla.model.waits import waiting
 from ottla.net.client import CONTROLLER, Client
+from ottla.placement import plans
+from ottla.placement.plans import Assignment, Move, PlanError
 from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from ottla.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 
 if TYPE_CHECKING:
-    from ottla.admin.operations.copy_estimate import Estimate
     from ottla.admin.operations.throttles import Cleared
+    from ottla.placement.copy_estimate import Estimate
 
 LOOK_AGAIN_S = 0.25
 KNOWN_WITHIN_S = 1.0

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.admin.operations import reassign
-from ottla.admin.operations.copy_estimate import Estimate
 from ottla.admin.operations.copy_progress import CopyProgress
-from ottla.admin.operations.plans import Move
-from ottla.admin.waits import waiting
 from ottla.model.ids import TopicPartition
+from ottla.model.waits import waiting
 from ottla.net.client import Client
+from ottla.placement.copy_estimate import Estimate
+from ottla.placement.plans import Move
 
 
 class Listed(NamedTuple):

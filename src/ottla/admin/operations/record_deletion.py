@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ottla.admin.error_texts import explained
 from ottla.admin.operations.offsets import by_leader
+from ottla.client.error_texts import explained
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.client import Client

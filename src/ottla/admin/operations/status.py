@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from ottla.admin.local import processes
-from ottla.admin.local.cluster_dir import ClusterDir, LocalCluster
 from ottla.admin.session import connected
+from ottla.local import processes
+from ottla.local.cluster_dir import ClusterDir, LocalCluster
 from ottla.model.errors import OttlaError
 from ottla.model.ports import address_text
 from ottla.net import status_socket

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from ottla.admin.error_texts import with_way_out
 from ottla.admin.operations import configs
 from ottla.admin.operations.configs import reason
-from ottla.admin.waits import waiting
+from ottla.client.error_texts import with_way_out
 from ottla.model.errors import ErrorCode, OttlaError, UnknownTopicError
 from ottla.model.ids import TopicPartition, topic_name_problem, uuid_to_text
 from ottla.model.printable import plural
+from ottla.model.waits import waiting
 from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest

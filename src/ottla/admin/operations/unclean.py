@@ -12,7 +12,16 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from ottla.admin.operations import configs
-from ottla.admin.operations.election_losses import (
+from ottla.admin.operations.offsets import list_offsets_request
+from ottla.admin.operations.partitions import partitions_of
+from ottla.admin.operations.replica_reading import first_difference
+from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.model.protocol import DEBUGGING_CONSUMER, LATEST
+from ottla.model.throttle_settings import LEASE
+from ottla.model.waits import waiting
+from ottla.net.client import Client
+from ottla.placement.election_losses import (
     NOTHING_KNOWN,
     Candidate,
     LogEnd,
@@ -21,15 +30,6 @@ from ottla.admin.operations.election_losses import (
     losses,
     parts,
 )
-from ottla.admin.operations.offsets import list_offsets_request
-from ottla.admin.operations.partitions import partitions_of
-from ottla.admin.operations.replica_reading import first_difference
-from ottla.admin.waits import waiting
-from ottla.model.errors import OttlaError
-from ottla.model.ids import TopicPartition
-from ottla.model.protocol import DEBUGGING_CONSUMER, LATEST
-from ottla.model.throttle_settings import LEASE
-from ottla.net.client import Client
 
 PORTION = 1000
 MOST_PARTED = 50

@@ -24,10 +24,10 @@ from ottla.admin.operations.replica_comparison import (
 )
 from ottla.admin.operations.replica_requests import ReplicaRequests, all_of
 from ottla.admin.session import failure
-from ottla.admin.waits import waiting
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST
+from ottla.model.waits import waiting
 from ottla.net.client import Client
 
 AT_ONCE = 32

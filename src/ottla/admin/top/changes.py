@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.admin.operations.copy_estimate import Estimate
 from ottla.admin.top.group_progress import Progress
 from ottla.model.ids import NO_LEADER, TopicPartition
+from ottla.placement.copy_estimate import Estimate
 
 EVENTS_KEPT = 1000
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from starlette.responses import Response
 
-from ottla.admin.local import faults
-from ottla.admin.local.cluster_dir import LocalBroker, LocalCluster
 from ottla.admin.top.changes import BrokerRow, Look
 from ottla.console.asked import Asked
 from ottla.console.changes.preview import Preview, preview
@@ -18,6 +16,8 @@ from ottla.console.page import Page, redirect
 from ottla.console.pages.chaos import CUT_FROM, local
 from ottla.console.rendering import path
 from ottla.console.state import Console
+from ottla.local import faults
+from ottla.local.cluster_dir import LocalBroker, LocalCluster
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 

@@ -13,13 +13,6 @@ from starlette.responses import Response
 
 from ottla.admin.operations import drain, left_over_throttles, proposing, reassign
 from ottla.admin.operations.forgotten_throttles import Forgotten
-from ottla.admin.operations.plans import (
-    MAX_PLAN_BYTES,
-    Assignment,
-    format_plan,
-    parse_brokers,
-    parse_plan,
-)
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.changes.preview import Preview, preview
 from ottla.console.page import Page, redirect
@@ -28,6 +21,13 @@ from ottla.console.state import Console
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
 from ottla.net.client import Client
+from ottla.placement.plans import (
+    MAX_PLAN_BYTES,
+    Assignment,
+    format_plan,
+    parse_brokers,
+    parse_plan,
+)
 
 PLAN = "the plan"
 BACK = "/reassign"

@@ -4,14 +4,14 @@ import asyncio
 import time
 from typing import Any
 
-from ottla.admin.local import faults
-from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.console.asked import Asked
 from ottla.console.chaos import CUT, DEEDS, HEAL
 from ottla.console.page import Page
 from ottla.console.pages import overview
 from ottla.console.probe import SHOWN_S, bars
 from ottla.console.state import Console
+from ottla.local import faults
+from ottla.local.cluster_dir import ClusterDir
 from ottla.model.errors import OttlaError
 
 PROBE_TOPIC = "console-probe"

@@ -7,12 +7,12 @@ one question at a time.
 from collections.abc import Callable
 from typing import Any
 
-from ottla.admin.operations.snapshot_file import Snapshot
 from ottla.admin.top.changes import Look
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.page import Page
 from ottla.console.state import Console
 from ottla.explain.whatif import Report, WhatIf
+from ottla.placement.snapshot_file import Snapshot
 
 MOST_BROKERS = 1000
 SHOWN = 100

@@ -12,7 +12,6 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.page import Page, problem
 from ottla.console.state import Console
@@ -21,6 +20,7 @@ from ottla.explain.history import PartitionHistory
 from ottla.explain.rendering import UnknownPartitionError, history_as_json, unknown_partition
 from ottla.explain.spans import Timeline
 from ottla.explain.timeline_command import session_timeouts
+from ottla.local.cluster_dir import ClusterDir
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.journal_schema import partition_of

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from ottla.model.errors import ConfigError
-from ottla.pipelines.landing.avro import MOST_DECIMAL_BYTES, read_schema, why_unbounded
 from ottla.pipelines.landing.json_columns import Taken
+from ottla.wire.avro import MOST_DECIMAL_BYTES, read_schema, why_unbounded
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

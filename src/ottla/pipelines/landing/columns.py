@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.model.errors import ConfigError, OttlaError
-from ottla.pipelines.landing.avro import columns_of
 from ottla.pipelines.landing.settings import BATCH, META_COLUMNS
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def given_schema(text: str) -> "StructType":
     text = schema_text(text)
     if path.suffix == ".avsc":
         try:
-            return columns_of(json.loads(text), where)
+            return _columns_of_avro(json.loads(text), where)
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{where}: no Avro schema: {type(error).__name__}: {error}") from None
     try:
@@ -52,6 +51,65 @@ def given_schema(text: str) -> "StructType":
     except Exception as error:  # noqa: BLE001 - Spark raises what it likes
         lines = [line for line in str(error).splitlines() if line.strip()] or ["no schema"]
         raise ConfigError(f"{where}: {lines[0]}") from None
+
+
+def _columns_of_avro(schema: Any, where: str) -> "StructType":
+    """Return the columns for an Avro record; ConfigError for what no column can hold."""
+    found = _avro_type(schema, where, {})
+    from pyspark.sql.types import StructType
+
+    if not isinstance(found, StructType):
+        raise ConfigError(f"{where}: a record is needed, this is {schema!r}")
+    return found
+
+
+def _avro_type(schema: Any, where: str, named: dict[str, Any]) -> "DataType":
+    from pyspark.sql import types as t
+
+    if isinstance(schema, list):
+        others = [part for part in schema if part != "null"]
+        if len(others) == 1:
+            return _avro_type(others[0], where, named)
+        raise ConfigError(f"{where}: a union of several types has no column: {others}")
+    if isinstance(schema, str):
+        simple = {
+            "boolean": t.BooleanType(),
+            "int": t.IntegerType(),
+            "long": t.LongType(),
+            "float": t.FloatType(),
+            "double": t.DoubleType(),
+            "bytes": t.BinaryType(),
+            "string": t.StringType(),
+        }
+        if schema in simple:
+            return simple[schema]
+        if schema in named:
+            return _avro_type(named[schema], where, named)
+        raise ConfigError(f"{where}: {schema} is no type that a column can have")
+    logical = schema.get("logicalType")
+    if logical == "decimal":
+        return t.DecimalType(schema["precision"], schema.get("scale", 0))
+    if logical in ("timestamp-millis", "timestamp-micros"):
+        return t.TimestampType()
+    if logical in ("date", "uuid"):
+        return t.DateType() if logical == "date" else t.StringType()
+    match schema["type"]:
+        case "record":
+            fields = [
+                t.StructField(f["name"], _avro_type(f["type"], where, named), True)
+                for f in schema["fields"]
+            ]
+            return t.StructType(fields)
+        case "array":
+            return t.ArrayType(_avro_type(schema["items"], where, named), True)
+        case "map":
+            return t.MapType(t.StringType(), _avro_type(schema["values"], where, named), True)
+        case "enum":
+            return t.StringType()
+        case "fixed":
+            return t.BinaryType()
+        case inner:
+            return _avro_type(inner, where, named)
 
 
 def stored_schema(text: str) -> "StructType":

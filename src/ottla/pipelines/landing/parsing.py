@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.model.errors import ConfigError
-from ottla.pipelines.landing.avro import NO_AVRO
 from ottla.pipelines.landing.settings import BATCH, META_COLUMNS, Layout, Value
 
 if TYPE_CHECKING:
@@ -184,7 +183,7 @@ def _avro_reason() -> "Column":
     from pyspark.sql import functions as f
 
     misread = f.col("value").isNotNull() & f.col(f"{PARSED}.error").isNotNull()
-    return f.when(misread, NO_AVRO).otherwise(f.lit(None).cast("string"))
+    return f.when(misread, "no Avro record of the schema").otherwise(f.lit(None).cast("string"))
 
 
 def unknown_fields(schema: "StructType") -> "Column":

@@ -24,8 +24,8 @@ from ottla.admin.output import (
     say,
     structured,
 )
-from ottla.admin.process import ended_in_order
 from ottla.admin.tables import CLEAR_LINE
+from ottla.model.process import ended_in_order
 
 if TYPE_CHECKING:
     from ottla.sim.scenarios.report import Findings

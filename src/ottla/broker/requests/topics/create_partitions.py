@@ -17,7 +17,6 @@ from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.responses import hold_back, respond
 from ottla.broker.requests.topics.server import TopicsServer
 from ottla.broker.topic_creation import check_number
-from ottla.controller.placement import BrokerRack, assign_added
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
 from ottla.model.errors import (
     ErrorCode,
@@ -31,6 +30,7 @@ from ottla.model.errors import (
 )
 from ottla.model.ports import Buffer
 from ottla.net.connection import Connection
+from ottla.placement.assignment import BrokerRack, assign_added
 from ottla.security.acls import ALTER, TOPIC
 from ottla.wire.api_keys import ApiKey
 from ottla.wire.headers import RequestHeader
