@@ -31,12 +31,12 @@ import perf_tools
 from ottla.admin.local import cluster as local_cluster
 from ottla.admin.local import processes
 from ottla.admin.local.cluster_dir import ClusterDir
-from ottla.admin.operations import topics
-from ottla.admin.operations.new_record import NewRecord
-from ottla.admin.operations.produce import Writer
 from ottla.admin.session import connected, world
+from ottla.client import topics
+from ottla.client.producer import Producer
 from ottla.model.errors import OttlaError
 from ottla.model.protocol import ACKS_ALL
+from ottla.wire.records import NewRecord
 from support import kafka_tools
 from support.kafka39 import Kafka39Cluster
 
@@ -201,7 +201,7 @@ def first_record(
                 break
             assert time.monotonic() < deadline, "no topic within a minute"
             await asyncio.sleep(pause_s)
-        writer = Writer(client, world(), "first", acks=ACKS_ALL, timeout_s=60)
+        writer = Producer(client, world(), "first", acks=ACKS_ALL, timeout_s=60)
         await writer.open(1)
         await writer.send([NewRecord(None, b"first light")])
 

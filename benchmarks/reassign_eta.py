@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from ottla.admin.operations import copy_estimate, proposing, reassign, topics
+from ottla.admin.operations import copy_estimate, proposing, reassign
 from ottla.admin.session import connected
+from ottla.client import topics
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster
 

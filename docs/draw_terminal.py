@@ -26,7 +26,7 @@ from ottla.admin.operations.status import metrics_of
 from ottla.admin.session import world
 from ottla.admin.top.looking import Looking, Metrics
 from ottla.admin.top.screen import Top
-from ottla.net.client import Client
+from ottla.client.client import Client
 
 DOCS = Path(__file__).parent
 # Without the fonts of another host: every system has a font of one width.

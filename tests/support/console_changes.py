@@ -7,8 +7,9 @@ from confluent_kafka import TopicPartition as Place
 
 from ottla.admin.local import processes
 from ottla.admin.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster, LocalZooKeeper
-from ottla.admin.operations import acls, configs, reassign, scram_users
+from ottla.admin.operations import reassign
 from ottla.admin.session import connected
+from ottla.client import acls, configs, scram_users
 from ottla.console.chaos import DEEDS
 from ottla.model.ids import TopicPartition
 from ottla.model.throttle_settings import LOG_DIRS_RATE

@@ -68,7 +68,7 @@ def _failed(error: Exception) -> int:
         if error.filename == process.STANDARD_OUTPUT:
             process.give_up(sys.stdout)
         where = error.filename
-        from ottla.admin.error_texts import of_system
+        from ottla.client.error_texts import of_system
 
         output.complain(f"ottla: {f'{where}: ' if where else ''}{of_system(error)}")
         return EXIT_FAILED

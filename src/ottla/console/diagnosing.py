@@ -11,8 +11,8 @@ from ottla.admin.diagnosis import asking
 from ottla.admin.diagnosis.asking import Asked
 from ottla.admin.diagnosis.facts import Finding
 from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.client.client import Client
 from ottla.model.errors import OttlaError
-from ottla.net.client import Client
 
 WATCH_S = 3.0
 OLDER_THAN_MS = 900_000

@@ -12,12 +12,12 @@ from typing import NamedTuple
 import uvicorn
 
 from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.client.client import Client
 from ottla.console.application import application
 from ottla.console.avro import Schemas
 from ottla.console.state import console_for
 from ottla.model.errors import StartupError
 from ottla.model.ports import address_text
-from ottla.net.client import Client
 
 MOST_CONNECTIONS = 100
 BACKLOG = 64

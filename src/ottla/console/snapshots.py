@@ -13,8 +13,8 @@ from typing import NamedTuple
 from ottla.admin.operations import cluster_snapshot
 from ottla.admin.operations.snapshot_file import Snapshot
 from ottla.admin.top.changes import Look
+from ottla.client.client import Client
 from ottla.model.errors import OttlaError
-from ottla.net.client import Client
 
 KEPT_S = 30.0
 

@@ -21,7 +21,7 @@ from ottla.admin.command_table import add, all_commands
 from ottla.admin.local import brokers, processes
 from ottla.admin.local import cluster as local_cluster
 from ottla.admin.local.cluster_dir import LocalBroker, LocalCluster, LocalZooKeeper
-from ottla.admin.operations import consume
+from ottla.client import consumer
 from ottla.explain.entries import of_other_rooms
 from ottla.model.errors import ErrorCode, OttlaError, StartupError
 from ottla.wire.apis import APIS
@@ -224,8 +224,8 @@ def serve():
 @pytest.fixture
 def told(monkeypatch, tmp_path):
     """Return a function that runs a command until it says what it waits for."""
-    for module in (waits, consume):
-        monkeypatch.setattr(module, "LONG_S", 0.1)
+    monkeypatch.setattr(waits, "LONG_S", 0.1)
+    monkeypatch.setattr(consumer, "IDLE_S", 0.1)
     monkeypatch.setattr(waits, "LOOK_EVERY_S", 0.02)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "plan").write_text(PLAN)

@@ -25,8 +25,8 @@ from ottla.admin.output import Format, complain, print_structured, print_table, 
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
-    from ottla.admin.operations.elect import Balance, Outcome
     from ottla.admin.operations.unclean import Preview
+    from ottla.client.elections import Balance, Outcome
     from ottla.model.ids import TopicPartition
 
 SHOWN = 20
@@ -63,10 +63,10 @@ def elect(
 
     Example: ottla elect preferred --all
     """
-    from ottla.admin.operations import elect as electing
     from ottla.admin.operations.election_file import parse_partitions
     from ottla.admin.operations.plans import MAX_PLAN_BYTES, parse_partition
     from ottla.admin.operations.unclean import leaders
+    from ottla.client import elections as electing
 
     if kind not in tuple(electing.Kind):
         raise UsageError(f"{kind!r}: write preferred or unclean")

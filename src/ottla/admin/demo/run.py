@@ -29,8 +29,8 @@ from ottla.admin.demo.watching import Fault, Notes, Seen, Watcher
 from ottla.admin.local import cluster as local_cluster
 from ottla.admin.local import processes
 from ottla.admin.local.cluster_dir import HOST, ClusterDir, LocalCluster, last_line
-from ottla.admin.operations import topics
 from ottla.admin.session import connected
+from ottla.client import topics
 from ottla.model.errors import OttlaError, StartupError
 from ottla.model.printable import plural
 

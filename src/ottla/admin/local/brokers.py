@@ -20,9 +20,9 @@ from ottla.admin.local import faults, ports, processes
 from ottla.admin.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster
 from ottla.admin.session import connected
 from ottla.admin.waits import waiting
+from ottla.client.client import Client
 from ottla.model.errors import ConnectionLostError, OttlaError, StartupError
 from ottla.model.printable import plural
-from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataResponse
 
 Tell = Callable[[str], None]

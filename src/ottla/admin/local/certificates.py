@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ottla.admin.error_texts import of_system
 from ottla.admin.local.private_files import PRIVATE, PUBLIC, replace_file
+from ottla.client.error_texts import of_system
 from ottla.model.errors import OttlaError, StartupError
 
 try:

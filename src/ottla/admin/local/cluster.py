@@ -58,7 +58,7 @@ from ottla.zookeeper.embedded import (
 from ottla.zookeeper.jars import find_jars, find_java
 
 if TYPE_CHECKING:
-    from ottla.net.client import Client
+    from ottla.client.client import Client
     from ottla.wire.messages.metadata import MetadataResponse
 
 DEFAULT_BROKERS = 3

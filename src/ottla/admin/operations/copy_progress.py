@@ -11,9 +11,9 @@ from typing import NamedTuple
 from ottla.admin.operations.copy_estimate import Estimate, Estimator, Sizes
 from ottla.admin.operations.copy_throttles import CopyThrottles
 from ottla.admin.operations.plans import Move
+from ottla.client.client import Client
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
-from ottla.net.client import Client
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 
 LOOK_EVERY_S = 1.0

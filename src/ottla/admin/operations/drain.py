@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from ottla.admin.operations import plans, reassign, way_back
 from ottla.admin.operations.drain_plan import drained
-from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.operations.plans import Assignment, PlanError
 from ottla.admin.waits import waiting
+from ottla.client.client import Client, partitions_of
 from ottla.model.errors import ConnectionLostError, OttlaError
 from ottla.model.printable import plural
-from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:

@@ -6,13 +6,14 @@ unknown, nothing else.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ottla.admin.operations import log_dirs, spread
+from ottla.admin.operations import spread
 from ottla.admin.operations.plans import Assignment, PlanError
 from ottla.admin.operations.reassign import in_progress, racks, replicas_of
 from ottla.admin.operations.spread import Proposal
+from ottla.client import log_dirs
+from ottla.client.client import Client
 from ottla.model.errors import UnknownTopicError
 from ottla.model.ids import TopicPartition
-from ottla.net.client import Client
 
 
 async def propose(

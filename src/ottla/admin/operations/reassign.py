@@ -11,16 +11,16 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.admin.operations import plans
-from ottla.admin.operations.configs import reason
 from ottla.admin.operations.plans import Assignment, Move, PlanError
 from ottla.admin.waits import waiting
+from ottla.client.client import CONTROLLER, Client
+from ottla.client.error_texts import reason
 from ottla.model.errors import (
     ConnectionLostError,
     ErrorCode,
     OttlaError,
 )
 from ottla.model.ids import TopicPartition
-from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from ottla.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 

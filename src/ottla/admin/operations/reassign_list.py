@@ -13,8 +13,8 @@ from ottla.admin.operations.copy_estimate import Estimate
 from ottla.admin.operations.copy_progress import CopyProgress
 from ottla.admin.operations.plans import Move
 from ottla.admin.waits import waiting
+from ottla.client.client import Client
 from ottla.model.ids import TopicPartition
-from ottla.net.client import Client
 
 
 class Listed(NamedTuple):

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from ottla.admin.operations import configs
 from ottla.admin.operations.election_losses import (
     NOTHING_KNOWN,
     Candidate,
@@ -21,15 +20,15 @@ from ottla.admin.operations.election_losses import (
     losses,
     parts,
 )
-from ottla.admin.operations.offsets import list_offsets_request
-from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.operations.replica_reading import first_difference
 from ottla.admin.waits import waiting
+from ottla.client import configs
+from ottla.client.client import Client, partitions_of
+from ottla.client.offsets import list_offsets_request
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import DEBUGGING_CONSUMER, LATEST
 from ottla.model.throttle_settings import LEASE
-from ottla.net.client import Client
 
 PORTION = 1000
 MOST_PARTED = 50

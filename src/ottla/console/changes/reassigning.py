@@ -20,6 +20,7 @@ from ottla.admin.operations.plans import (
     parse_brokers,
     parse_plan,
 )
+from ottla.client.client import Client
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.changes.preview import Preview, preview
 from ottla.console.page import Page, redirect
@@ -27,7 +28,6 @@ from ottla.console.rendering import ids, number, path, size
 from ottla.console.state import Console
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
-from ottla.net.client import Client
 
 PLAN = "the plan"
 BACK = "/reassign"

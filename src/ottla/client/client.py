@@ -8,7 +8,7 @@ Kafka: `NetworkClient` and `AdminMetadataManager`.
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -24,6 +24,7 @@ from ottla.model.errors import (
     UnknownTopicError,
     UnsupportedVersionError,
 )
+from ottla.model.ids import TopicPartition
 from ottla.model.ports import World, address_text
 from ottla.net.framing import LOOKS_LIKE
 from ottla.net.peer import API_VERSIONS_KEY, CLOSED, PeerConnection
@@ -33,8 +34,6 @@ from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
     from ottla.security.client import ClientSecurity
-
-__all__ = ["Client", "PeerConnection", "parse_bootstrap"]
 
 RETRIES = 5
 RETRY_WAIT_S = 0.1
@@ -80,7 +79,7 @@ class Wait:
 
     __slots__ = ("text",)
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: Text = "") -> None:
         self.text: Text = text
 
     def __enter__(self) -> Self:
@@ -221,6 +220,9 @@ class Client:
     def waiting(self, text: Text = "") -> Waiting:
         """Return what encloses a wait; for a subclass that tells people of it."""
         return Wait(text)
+
+    def say(self, text: str) -> None:
+        """Take a message for people; for a subclass that passes it on."""
 
     async def metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
         """Return cluster metadata, of all topics for None, and remember what it says."""
@@ -386,6 +388,15 @@ class Client:
 def _response(message: Any, address: str) -> str:
     name = type(message).__name__.removesuffix("Request")
     return f"{address} has not answered {name}"
+
+
+def partitions_of(
+    response: MetadataResponse,
+) -> Iterator[tuple[TopicPartition, MetadataResponse.MetadataResponsePartition]]:
+    """Yield every partition with what the response says of it, in the response's order."""
+    for topic in response.topics:
+        for partition in topic.partitions:
+            yield TopicPartition(topic.name or "", partition.partition_index), partition
 
 
 async def _negotiate(peer: PeerConnection, timeout_s: float) -> dict[int, tuple[int, int]]:
