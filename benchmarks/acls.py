@@ -23,7 +23,7 @@ from ottla.broker.requests.router import Router
 from ottla.broker.requests.routes import ROUTES
 from ottla.broker.tasks import Tasks
 from ottla.log.files import OsFiles
-from ottla.net.client import PeerConnection
+from ottla.net.peer import PeerConnection
 from ottla.net.runtime import real_world
 from ottla.security.acls import ALLOW, PREFIXED, READ, TOPIC, WRITE, Entry, Pattern
 from ottla.security.authorizer import AclAuthorizer

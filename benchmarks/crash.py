@@ -44,10 +44,10 @@ from crash_view import (
     preferred,
 )
 
-from ottla.admin.operations import elect, topics
 from ottla.admin.session import world
+from ottla.client import elections, topics
+from ottla.client.client import Client, parse_bootstrap
 from ottla.net import runtime
-from ottla.net.client import Client, parse_bootstrap
 from ottla.zookeeper.embedded import start_zookeeper
 from support import kafka_tools
 from support.cluster import BrokerProcesses, OttlaCluster
@@ -159,7 +159,7 @@ class Bench:
 
     async def balance(self) -> None:
         """Have every first replica lead."""
-        await elect.elect(self.client, elect.Kind.preferred, None)
+        await elections.elect(self.client, elections.Kind.preferred, None)
         await self.seen(preferred, FULL_LIMIT_S, "led by the first replicas")
 
     async def victim(self, kind: str) -> int:

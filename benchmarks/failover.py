@@ -32,10 +32,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from failover_report import Result, write_report
 
-from ottla.admin.operations import topics
-from ottla.admin.operations.new_record import NewRecord
-from ottla.admin.operations.produce import Writer
 from ottla.admin.session import world
+from ottla.client import topics
+from ottla.client.client import Client, parse_bootstrap
+from ottla.client.producer import Producer
 from ottla.model.cluster import (
     LeaderAndIsr,
     LeaderIsrAndControllerEpoch,
@@ -45,7 +45,7 @@ from ottla.model.cluster import (
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net import runtime
-from ottla.net.client import Client, parse_bootstrap
+from ottla.wire.records import NewRecord
 from ottla.zookeeper import znodes
 from ottla.zookeeper.access import Write
 from ottla.zookeeper.embedded import start_zookeeper
@@ -264,7 +264,7 @@ class Producing:
     errors: int = 0
 
     async def run(self, client: Client) -> None:
-        writer = Writer(client, world(), HEALTHY, acks=1, timeout_s=30)
+        writer = Producer(client, world(), HEALTHY, acks=1, timeout_s=30)
         await writer.open(1)
         while True:
             began = time.time()

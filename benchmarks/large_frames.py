@@ -18,7 +18,7 @@ from ottla.broker.broker import Broker
 from ottla.log.files import OsFiles
 from ottla.model.config import BrokerConfig
 from ottla.net import garbage
-from ottla.net.client import PeerConnection
+from ottla.net.peer import PeerConnection
 from ottla.net.runtime import real_world
 from ottla.wire.codec import encode_request, request_class
 from ottla.wire.headers import encode_request_header

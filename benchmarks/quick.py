@@ -22,23 +22,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-
 import consuming
 import control_plane
 import perf_tools
 
-from ottla.admin.operations import topics
-from ottla.admin.operations.new_record import NewRecord
-from ottla.admin.operations.produce import Writer
 from ottla.admin.session import connected, world
+from ottla.client import topics
+from ottla.client.producer import Producer
 from ottla.local import cluster as local_cluster
 from ottla.local import processes
 from ottla.local.cluster_dir import ClusterDir
 from ottla.model.errors import OttlaError
 from ottla.model.protocol import ACKS_ALL
+from ottla.wire.records import NewRecord
 from support import kafka_tools
 from support.kafka39 import Kafka39Cluster
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
 
 # Users have compiled modules; without them each start of a broker would compile all anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -201,7 +202,7 @@ def first_record(
                 break
             assert time.monotonic() < deadline, "no topic within a minute"
             await asyncio.sleep(pause_s)
-        writer = Writer(client, world(), "first", acks=ACKS_ALL, timeout_s=60)
+        writer = Producer(client, world(), "first", acks=ACKS_ALL, timeout_s=60)
         await writer.open(1)
         await writer.send([NewRecord(None, b"first light")])
 

@@ -14,12 +14,14 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from ottla.admin.operations import proposing, reassign, topics
+from ottla.admin.operations import proposing, reassign
 from ottla.admin.session import connected
+from ottla.client import topics
 from ottla.placement import copy_estimate
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 TOPIC = "moved"
 

@@ -28,7 +28,7 @@ from ottla.local import cluster as local_cluster
 from ottla.local.cluster_dir import ClusterDir
 from ottla.log.files import OsFiles
 from ottla.net import runtime
-from ottla.net.client import PeerConnection
+from ottla.net.peer import PeerConnection
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 
 LATENESS = "ottla:type=EventLoop,name=LatenessMs"

@@ -17,16 +17,17 @@ from pathlib import Path
 from rich.console import CONSOLE_SVG_FORMAT, Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
-
-sys.path.insert(0, str(Path(__file__).parent))
 from try_pages import clean_up, environment_in, in_a_terminal
 
 from ottla.admin.operations.status import metrics_of
 from ottla.admin.session import world
 from ottla.admin.top.looking import Looking, Metrics
 from ottla.admin.top.screen import Top
+from ottla.client.client import Client
 from ottla.local.cluster_dir import ClusterDir
-from ottla.net.client import Client
+
+sys.path.insert(0, str(Path(__file__).parent))
+
 
 DOCS = Path(__file__).parent
 # Without the fonts of another host: every system has a font of one width.

@@ -17,7 +17,7 @@ import pytest
 
 from ottla.admin.cli import main
 from ottla.admin.session import world
-from ottla.net.client import CONTROLLER, Client
+from ottla.client.client import CONTROLLER, Client
 from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 from support.cluster import FEW, OttlaCluster

@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import NewTopic
 
-from ottla.admin.operations import group_descriptions, groups
 from ottla.admin.session import connected
+from ottla.client import group_descriptions, groups
 from support.clients import admin_client, create_topic, create_topics, fresh, named, produce
 from support.waiting import until
 

@@ -20,8 +20,8 @@ from kazoo.exceptions import KazooException
 
 from ottla.admin.cli import main
 from ottla.admin.session import world
+from ottla.client.client import CONTROLLER, Client
 from ottla.model.errors import OttlaError
-from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from support import kafka_tools
 from support.cluster import OttlaCluster

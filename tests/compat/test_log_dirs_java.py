@@ -9,8 +9,8 @@ import json
 import pytest
 
 from ottla.admin.cli import main as cli
-from ottla.admin.operations import configs
 from ottla.admin.session import connected
+from ottla.client import configs
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from support import kafka_tools as tools
 from support.clients import admin_client, create_topic, produce, read_ended

@@ -283,7 +283,7 @@ def test_what_was_not_added_to_a_transaction_is_refused(three, name):
     assert p.flush(20) == 0
 
     async def ask(client):
-        from ottla.admin.operations import transactions
+        from ottla.client import transactions
 
         facts = await transactions.describe(client, transactional_id)
 

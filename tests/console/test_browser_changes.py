@@ -10,8 +10,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from ottla.admin.operations import acls, reassign, scram_users
+from ottla.admin.operations import reassign
 from ottla.admin.session import connected
+from ottla.client import acls, scram_users
 from ottla.security.acls import AclFilter
 from support.browser import (
     agree,

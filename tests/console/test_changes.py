@@ -9,8 +9,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
 
-from ottla.admin.operations import acls, configs, reassign, scram_users
+from ottla.admin.operations import acl_text, reassign
 from ottla.admin.session import connected
+from ottla.client import acls, configs, scram_users
 from ottla.console.rendering import size
 from ottla.security.acls import AclFilter
 from ottla.testing.sync_cluster import SyncCluster
@@ -347,7 +348,7 @@ def test_access_rules(secured, http):
     assert rules(secured) == []
     assert "User:&lt;alice&gt;" in agree(http, preview)
     (rule,) = until_rules(secured, 1)
-    assert acls.described(rule) | {} == {k: v for k, v in fields.items() if k != "deed"}
+    assert acl_text.described(rule) | {} == {k: v for k, v in fields.items() if k != "deed"}
     agree(http, post(http, "/acls/change", **{**fields, "deed": "remove"}))
     until_rules(secured, 0)
     for wrong in (

@@ -12,10 +12,10 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient
 from starlette.testclient import TestClient
 
-from ottla.admin.operations import groups
 from ottla.admin.session import connected
 from ottla.admin.top.changes import Broker, Look
 from ottla.admin.top.group_progress import Progress, progress_of
+from ottla.client import groups
 from ottla.console import watcher
 from ottla.console.application import application
 from ottla.console.lag_history import MOST_TOPICS, LagHistory

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from ottla.admin.operations.groups import PartitionLag
 from ottla.admin.top.group_progress import Progress, progress_of
+from ottla.client.groups import PartitionLag
 from ottla.console.lag_history import (
     EVERY_S,
     GAP_S,

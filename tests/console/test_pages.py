@@ -11,9 +11,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from starlette.testclient import TestClient
 
-from ottla.admin.operations import configs, groups, status, topics
+from ottla.admin.operations import status
 from ottla.admin.session import connected
 from ottla.admin.top.changes import Broker, Look, Partition
+from ottla.client import configs, groups, topics
 from ottla.console.application import GETS, application
 from ottla.console.state import console_for
 from ottla.model.ids import TopicPartition

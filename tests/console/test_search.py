@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from starlette.requests import ClientDisconnect
 
-from ottla.admin.operations import consume
+from ottla.client import consumer
 from ottla.console import reading
 from ottla.console.pages import searching
 from ottla.wire.messages.fetch import FetchRequest
@@ -40,8 +40,8 @@ def contents(cluster):
 
 @pytest.fixture(autouse=True)
 def small_responses(monkeypatch):
-    monkeypatch.setattr(consume, "MAX_BYTES", 100_000)
-    monkeypatch.setattr(consume, "PARTITION_MAX_BYTES", 100_000)
+    monkeypatch.setattr(consumer, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(consumer, "PARTITION_MAX_BYTES", 100_000)
     monkeypatch.setattr(searching, "EVERY_S", 0.02)
 
 
@@ -195,8 +195,8 @@ def slow_down(monkeypatch, seconds):
 @pytest.mark.parametrize("topic", ["haystack", "one-batch"])
 def test_the_time_ends_it_amid_a_response(page, monkeypatch, topic):
     """In batches of twenty records, and in one of six hundred."""
-    monkeypatch.setattr(consume, "MAX_BYTES", 1 << 20)
-    monkeypatch.setattr(consume, "PARTITION_MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(consumer, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(consumer, "PARTITION_MAX_BYTES", 1 << 20)
     monkeypatch.setattr(searching, "AT_ONCE_S", 2.0)  # in 0.5 s a busy machine may look at none
     slow_down(monkeypatch, 0.02)
     began = time.monotonic()
@@ -209,7 +209,7 @@ def test_the_time_ends_it_amid_a_response(page, monkeypatch, topic):
 
 
 def test_progress_amid_a_response_goes_on_where_it_was(page, monkeypatch):
-    monkeypatch.setattr(consume, "TURN_RECORDS", 10)
+    monkeypatch.setattr(consumer, "TURN_RECORDS", 10)
     slow_down(monkeypatch, 0.004)
     found = events(page("/live?of=search&topic=one-batch&from=beginning&q=needle"))
     rows = seen = 0

@@ -22,8 +22,8 @@ from fuzz_messages import OF_THE_CONTROLLER
 from fuzz_mutations import frames
 
 from ottla.broker.requests.routes import ROUTES
+from ottla.client.client import Client
 from ottla.model.errors import OttlaError
-from ottla.net.client import Client
 from ottla.net.framing import DEFAULT_MAX_FRAME_BYTES
 from ottla.net.peer import PeerConnection
 from ottla.sim.clients import create_topic

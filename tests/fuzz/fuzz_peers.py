@@ -2,7 +2,7 @@
 
 b9 is registered in ZooKeeper and listens, but answers what the input says. Broker b0 is real and
 the controller: it follows b9's partitions (Fetch, ListOffsets, OffsetForLeaderEpoch) and as
-controller tells it (LeaderAndIsr, UpdateMetadata, StopReplica); `net.client` asks it (ApiVersions,
+controller tells it (LeaderAndIsr, UpdateMetadata, StopReplica); `client` asks it (ApiVersions,
 Metadata). It must hold: nothing uncaught, nothing logged with a traceback; what b0 took over can be
 read to its end; the witness is served by b0 as ever.
 
@@ -17,10 +17,10 @@ from collections import defaultdict, deque
 from fuzz_broker import BrokerTarget, Finding, World
 from fuzz_mutations import frames
 
+from ottla.client.client import Client
 from ottla.log.validate import check_follower_batches
 from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.errors import OttlaError
-from ottla.net.client import Client
 from ottla.net.server import Server
 from ottla.sim.cluster import PORT
 from ottla.sim.scheduler import SimulationError

@@ -9,7 +9,7 @@ import asyncio
 import pytest
 
 from ottla.admin.session import world
-from ottla.net.client import Client
+from ottla.client.client import Client
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from support import kafka_tools
 from support.cluster import OttlaCluster

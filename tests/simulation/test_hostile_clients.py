@@ -16,7 +16,7 @@ import pytest
 from msgspec import structs
 
 from ottla.broker.requests.routes import ROUTES
-from ottla.net.client import Client
+from ottla.client.client import Client
 from ottla.sim.clients import create_topic
 from ottla.sim.cluster import PORT, Cluster
 from ottla.sim.plans import Plan

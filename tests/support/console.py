@@ -10,9 +10,9 @@ from html import unescape
 from starlette.testclient import TestClient
 
 from ottla.admin.session import world
+from ottla.client.client import Client
 from ottla.console.application import application
 from ottla.console.state import console_for
-from ottla.net.client import Client
 
 ADDRESS = "http://127.0.0.1:8090"
 

@@ -5,8 +5,9 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
 
-from ottla.admin.operations import acls, configs, reassign, scram_users
+from ottla.admin.operations import reassign
 from ottla.admin.session import connected
+from ottla.client import acls, configs, scram_users
 from ottla.console.chaos import DEEDS
 from ottla.local import processes
 from ottla.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster, LocalZooKeeper

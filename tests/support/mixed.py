@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from ottla.admin.session import connected
+from ottla.client.client import Client
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.net.client import Client
 from ottla.wire.codec import encode_response
 from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from ottla.wire.messages.alter_partition import AlterPartitionRequest

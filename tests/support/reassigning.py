@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ottla.admin.session import world
-from ottla.net.client import CONTROLLER, Client
+from ottla.client.client import CONTROLLER, Client
 from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from support.cluster import OttlaCluster
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from ottla.model.errors import ErrorCode as E
-from ottla.net.client import PeerConnection
+from ottla.net.peer import PeerConnection
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.wire.messages.end_txn import EndTxnRequest

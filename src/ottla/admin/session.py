@@ -1,6 +1,6 @@
 """One command's conversation with a cluster: a client, made and closed around a coroutine.
 
-Invariants: uses `net.client` and nothing further in, so that a real Kafka responds as well as a
+Invariants: uses `client` and nothing further in, so that a real Kafka responds as well as a
 cluster of ours; every failure to reach a broker is one line.
 """
 
@@ -9,11 +9,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ottla.admin import output
-from ottla.client.error_texts import explained, with_way_out
+from ottla.client.client import Client, Text, Waiting, parse_bootstrap
 from ottla.model.errors import (
     BrokerNotAliveError,
     ConnectionLostError,
-    ErrorCode,
     NotABrokerError,
     OttlaError,
     ServerRefusedError,
@@ -22,7 +21,6 @@ from ottla.model.ports import Files, World
 from ottla.model.process import ended_in_order
 from ottla.model.waits import waiting
 from ottla.net import runtime
-from ottla.net.client import Client, Text, Waiting, parse_bootstrap
 
 if TYPE_CHECKING:
     from ottla.security.client import ClientSecurity
@@ -34,21 +32,19 @@ CONNECT_TIMEOUT_S = 5.0
 """For a connection and the answer to ApiVersions: what is silent so long is no broker."""
 
 
-def failure(what: str, code: int) -> OttlaError:
-    """Return an error that says what failed and what its code means; it carries the code."""
-    return OttlaError(with_way_out(f"{what}: {explained(code)}", code), ErrorCode(code))
-
-
 def world() -> World:
     """Return the operating system's world without its files: tools speak to brokers only."""
     return runtime.real_world(cast("Files", None))
 
 
 class _Client(Client):
-    """Says what is waited for, once it takes long."""
+    """Passes on what is said, and says what is waited for, once it takes long."""
 
     def waiting(self, text: Text = "") -> Waiting:
         return waiting(text)
+
+    def say(self, text: str) -> None:
+        output.say(text)
 
 
 class _TellingClient(_Client):

@@ -6,7 +6,7 @@ Kafka: the messages of `org.apache.kafka.common.protocol.Errors`.
 import errno
 
 from ottla.model.errors import ErrorCode as E
-from ottla.model.errors import error_name
+from ottla.model.errors import OttlaError, error_name
 
 TEXTS = {
     E.UNKNOWN_SERVER_ERROR: "the broker failed with an unexpected error; see its log",
@@ -97,3 +97,13 @@ def explained(code: int) -> str:
     text = TEXTS.get(E(code)) if E(code) == code else None
     name = error_name(code)
     return name if text is None else f"{text} ({name})"
+
+
+def reason(code: int, message: str | None) -> str:
+    """Return a broker's own words with Kafka's name of the error."""
+    return f"{message.rstrip('.')} ({error_name(code)})" if message else explained(code)
+
+
+def failure(what: str, code: int) -> OttlaError:
+    """Return an error that says what failed and what its code means; it carries the code."""
+    return OttlaError(with_way_out(f"{what}: {explained(code)}", code), E(code))

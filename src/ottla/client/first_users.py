@@ -7,12 +7,11 @@ brokers that run are notified. Kafka: `ConfigCommand --zookeeper`.
 import secrets
 from collections.abc import Collection
 
-from ottla.security.sasl.scram import ScramMechanism, credential_of, credential_text
+from ottla.security.sasl.scram import SALT_BYTES, ScramMechanism, credential_of, credential_text
 from ottla.zookeeper.session import Session
 from ottla.zookeeper.store import Store
 from ottla.zookeeper.znodes import sanitize
 
-SALT_BYTES = 20
 USERS = "users"
 
 

@@ -10,9 +10,9 @@ from ottla.admin.commands.doctor import judged
 from ottla.admin.diagnosis import asking
 from ottla.admin.diagnosis.asking import Asked
 from ottla.admin.diagnosis.facts import Finding
+from ottla.client.client import Client
 from ottla.local.cluster_dir import ClusterDir
 from ottla.model.errors import OttlaError
-from ottla.net.client import Client
 
 WATCH_S = 3.0
 OLDER_THAN_MS = 900_000

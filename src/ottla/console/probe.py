@@ -10,13 +10,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ottla.admin.operations import topics
-from ottla.admin.operations.new_record import NewRecord
-from ottla.admin.operations.produce import Writer
 from ottla.admin.session import world
+from ottla.client import topics
+from ottla.client.client import Client
+from ottla.client.producer import Producer
 from ottla.model.errors import OttlaError
 from ottla.model.protocol import ACKS_ALL
-from ottla.net.client import Client
+from ottla.wire.records import NewRecord
 
 MOST_PARTITIONS = 12
 EVERY_S = 0.1
@@ -84,7 +84,7 @@ class Probe:
             await client.close()
 
     async def _write(self, client: Client, lane: Lane, partitions: int) -> None:
-        writer = Writer(client, world(), self.topic, acks=ACKS_ALL, timeout_s=SEND_TIMEOUT_S)
+        writer = Producer(client, world(), self.topic, acks=ACKS_ALL, timeout_s=SEND_TIMEOUT_S)
         await writer.open(partitions)
         record = NewRecord(None, VALUE, partition=lane.partition)
         while True:

@@ -8,15 +8,15 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.admin.operations import topics
-from ottla.admin.operations.consume import Reader
-from ottla.admin.operations.places import Place
-from ottla.admin.operations.topics import TopicFacts
 from ottla.admin.session import world
+from ottla.client import topics
+from ottla.client.client import Client
+from ottla.client.consumer import Consumer
+from ottla.client.offsets import Place
+from ottla.client.topics import TopicFacts
 from ottla.console.asked import BadRequestError
 from ottla.model.ids import ZERO_UUID, TopicPartition, uuid_from_text
 from ottla.model.protocol import LATEST
-from ottla.net.client import Client
 from ottla.wire.records import Record
 
 MIB = 1024 * 1024
@@ -93,7 +93,7 @@ async def read(
     def settle() -> None:
         found.positions = {tp.partition: offset for tp, offset in reader.positions.items()}
 
-    reader = Reader(
+    reader = Consumer(
         client,
         world(),
         {wanted.topic: topic_id},
@@ -130,7 +130,7 @@ def _partitions(facts: TopicFacts, numbers: tuple[int, ...]) -> list[TopicPartit
 
 
 async def _starts(
-    reader: Reader, chosen: list[TopicPartition], wanted: Wanted
+    reader: Consumer, chosen: list[TopicPartition], wanted: Wanted
 ) -> dict[TopicPartition, int]:
     if isinstance(wanted.start, Place):
         return await reader.offsets_at(chosen, wanted.start)

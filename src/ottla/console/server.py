@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import uvicorn
 
+from ottla.client.client import Client
 from ottla.console.application import application
 from ottla.console.avro import Schemas
 from ottla.console.state import console_for
 from ottla.local.cluster_dir import ClusterDir
 from ottla.model.errors import StartupError
 from ottla.model.ports import address_text
-from ottla.net.client import Client
 
 MOST_CONNECTIONS = 100
 BACKLOG = 64

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ottla.admin.operations import cluster_snapshot
 from ottla.admin.top.changes import Look
+from ottla.client.client import Client
 from ottla.model.errors import OttlaError
-from ottla.net.client import Client
 from ottla.placement.snapshot_file import Snapshot
 
 KEPT_S = 30.0

@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from ottla.admin.operations.forgotten_throttles import Forgotten
 from ottla.admin.operations.status import metrics_of
+from ottla.client.client import Client
 from ottla.console.avro import Schemas
 from ottla.console.chaos import Chaos
 from ottla.console.diagnosing import Diagnosing
@@ -18,7 +19,6 @@ from ottla.console.sessions import Sessions
 from ottla.console.snapshots import Snapshots
 from ottla.console.watcher import Watcher
 from ottla.local.cluster_dir import ClusterDir
-from ottla.net.client import Client
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -15,9 +15,9 @@ from typing import NamedTuple, TypeVar, cast
 from ottla.admin.session import CONNECT_TIMEOUT_S
 from ottla.admin.top.changes import BrokerRow, Changes, Look, TopicRow
 from ottla.admin.top.looking import Looking, Metrics
+from ottla.client.client import Client
 from ottla.console.lag_history import LagHistory
 from ottla.model.errors import OttlaError
-from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataRequest
 
 LOOK_EVERY_S = 2.0

@@ -36,8 +36,8 @@ from ottla.model.journal_schema import JOURNAL_NAME, Elected, Resigned
 from ottla.model.ports import World
 from ottla.model.recent_times import RecentTimes
 from ottla.model.time_slices import yield_to_loop
-from ottla.net.client import PeerConnection
 from ottla.net.garbage import growing
+from ottla.net.peer import PeerConnection
 from ottla.security.client import ClientSecurity
 from ottla.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,

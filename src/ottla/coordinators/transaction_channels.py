@@ -12,7 +12,7 @@ from ottla.model.cluster import Endpoint
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConnectionLostError
 from ottla.model.ports import World
-from ottla.net.client import PeerConnection
+from ottla.net.peer import PeerConnection
 from ottla.security.client import ClientSecurity
 
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import msgspec
 
+from ottla.client.client import Client
 from ottla.local import cluster as local_cluster
 from ottla.local import faults, ports, processes
 from ottla.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster
 from ottla.model.errors import ConnectionLostError, OttlaError, StartupError
 from ottla.model.printable import plural
 from ottla.model.waits import waiting
-from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataResponse
 
 Tell = Callable[[str], None]

@@ -58,7 +58,7 @@ from ottla.zookeeper.embedded import (
 from ottla.zookeeper.jars import find_jars, find_java
 
 if TYPE_CHECKING:
-    from ottla.net.client import Client
+    from ottla.client.client import Client
     from ottla.wire.messages.metadata import MetadataResponse
 
 DEFAULT_BROKERS = 3
@@ -423,7 +423,8 @@ def _import_client() -> None:
     """Import what speaks to brokers."""
     import asyncio  # noqa: F401 - lazy
 
-    from ottla.net import client, runtime  # noqa: F401 - the same
+    from ottla.client import client  # noqa: F401 - the same
+    from ottla.net import runtime  # noqa: F401 - the same
     from ottla.wire.messages.metadata import MetadataRequest  # noqa: F401 - the same
 
 

@@ -45,9 +45,9 @@ from ottla.model.process import ended_in_order
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from ottla.client.client import Client
     from ottla.client.zookeeper_session import ZooKeeper
     from ottla.model.ports import Files
-    from ottla.net.client import Client
     from ottla.security.client import ClientSecurity
 
 T = TypeVar("T")
@@ -252,8 +252,8 @@ class ClusterDir:
 
     def ask(self, addresses: str, question: "Callable[[Client], Awaitable[T]]") -> T:
         """Return what a question to brokers of this cluster returns; ConnectionLostError."""
+        from ottla.client.client import Client, parse_bootstrap
         from ottla.net import runtime
-        from ottla.net.client import Client, parse_bootstrap
 
         async def conversation() -> T:
             client = Client(

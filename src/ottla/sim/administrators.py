@@ -11,10 +11,10 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
+from ottla.client.client import Client
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
-from ottla.net.client import Client
 from ottla.sim.clients import REQUEST_TIMEOUT_S
 from ottla.sim.masks import Operations
 from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest

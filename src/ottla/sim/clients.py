@@ -1,6 +1,6 @@
 """Simulated clients: producers and consumers that speak the real protocol and note everything.
 
-Invariants: they use `net.client` and the real codec, nothing of a broker's inside; a producer keeps
+Invariants: they use `client` and the real codec, nothing of a broker's inside; a producer keeps
 one batch per partition open and tries it again with the same sequence until it knows, as Kafka's
 idempotent producer does; a consumer reads every partition from its start and notes every record
 once.
@@ -11,12 +11,12 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ottla.admin.operations.coordinators import GROUP, TRANSACTION
+from ottla.client.client import Client
+from ottla.client.coordinators import GROUP, TRANSACTION
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, World
 from ottla.model.protocol import READ_COMMITTED, READ_UNCOMMITTED
-from ottla.net.client import Client
 from ottla.sim.history import History, Read, Stable, Write
 from ottla.wire.batch_header import BatchHeader
 from ottla.wire.messages.create_topics import CreateTopicsRequest

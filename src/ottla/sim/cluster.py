@@ -11,11 +11,11 @@ import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 
+from ottla.client.client import Client
 from ottla.model import time_slices
 from ottla.model.config import BrokerConfig
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
-from ottla.net.client import Client
 from ottla.sim.administrators import Administrator, set_min_isr
 from ottla.sim.agreement import disagreements
 from ottla.sim.bit_flips import BitFlips, check_checksums

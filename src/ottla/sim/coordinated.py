@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ottla.admin.operations.coordinators import MOVED
+from ottla.client.client import Client
+from ottla.client.coordinators import MOVED
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
-from ottla.net.client import Client
 
 SHORT_WAIT_S = 0.1
 

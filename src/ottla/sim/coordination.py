@@ -8,13 +8,13 @@ coordinators within a run.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from ottla.admin.operations.coordinators import GROUP
 from ottla.broker.broker import Broker
+from ottla.client.client import Client
+from ottla.client.coordinators import GROUP
 from ottla.coordinators.transaction import MAY_EXPIRE
 from ottla.model.errors import RETRIABLE
 from ottla.model.ids import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from ottla.model.ports import World
-from ottla.net.client import Client
 from ottla.sim.checkers import LogRecord, few
 from ottla.sim.client_roles import Actor, ClientRoles
 from ottla.sim.cooperative_reader import CooperativeReader

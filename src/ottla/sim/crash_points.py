@@ -23,10 +23,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from ottla.client.client import Client
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
-from ottla.net.client import Client
 from ottla.sim.agreement import Facts, read_facts
 from ottla.sim.clients import create_topic
 from ottla.sim.cluster import Cluster

@@ -1,6 +1,6 @@
 """Simulated members of consumer groups: join, sync, heartbeat, read, commit, leave.
 
-Invariants: the classic protocol over `net.client`, nothing of a broker's inside; offsets are
+Invariants: the classic protocol over `client`, nothing of a broker's inside; offsets are
 fetched stable (KIP-447), as Java's consumer always does; what was read is noted before it is
 committed, and only what was read is. Members are eager (range); with `cooperative` set they follow
 KIP-429, and `CooperativeReader` reads.
@@ -11,8 +11,9 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ottla.admin.operations.coordinators import GROUP
-from ottla.admin.operations.group_consumer import (
+from ottla.client.client import Client
+from ottla.client.coordinators import GROUP
+from ottla.client.group_consumer import (
     ASSIGNOR,
     LEAVE_VERSION,
     PROTOCOL_TYPE,
@@ -23,7 +24,6 @@ from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.protocol import READ_COMMITTED, READ_UNCOMMITTED
-from ottla.net.client import Client
 from ottla.sim.clients import REQUEST_TIMEOUT_S, batches_of, fetch
 from ottla.sim.cooperative import Claim, assign_cooperative
 from ottla.sim.coordinated import Coordinator

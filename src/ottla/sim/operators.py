@@ -10,10 +10,10 @@ import contextlib
 import json
 from collections.abc import Sequence
 
+from ottla.client.client import Client
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
-from ottla.net.client import Client
 from ottla.sim.clients import REQUEST_TIMEOUT_S, create_topic
 from ottla.sim.history import History
 from ottla.sim.masks import Operations

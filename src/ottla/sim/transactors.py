@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from ottla.admin.operations.coordinators import TRANSACTION
+from ottla.client.client import Client
+from ottla.client.coordinators import TRANSACTION
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
-from ottla.net.client import Client
 from ottla.sim.clients import PERHAPS, PRODUCE_VERSIONS, REQUEST_TIMEOUT_S
 from ottla.sim.coordinated import Coordinator
 from ottla.sim.history import Commit, Fenced, History, Init, Transaction, Write

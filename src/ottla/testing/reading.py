@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
-from ottla.admin.operations.consume import Reader
+from ottla.client.client import Client
+from ottla.client.consumer import Consumer
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Files
 from ottla.model.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
-from ottla.net.client import Client
 from ottla.net.runtime import real_world
 from ottla.testing.checking import Found
 from ottla.wire.records import Record
@@ -64,7 +64,7 @@ async def _read(bootstrap: str, topics: Sequence[str], *, committed: bool) -> li
         missing = sorted(set(topics) - {tp.topic for tp in partitions})
         if missing:
             raise OttlaError(f"no such topic: {', '.join(missing)}")
-        reader = Reader(
+        reader = Consumer(
             client, world, ids, isolation=READ_COMMITTED if committed else READ_UNCOMMITTED
         )
         ends = await reader.offsets(partitions, LATEST)

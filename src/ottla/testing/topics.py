@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ottla.admin.operations.configs import reason
+from ottla.client.error_texts import reason
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import topic_name_problem
 from ottla.testing.settings import as_text

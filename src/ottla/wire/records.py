@@ -77,6 +77,16 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
+class NewRecord(NamedTuple):
+    """What is to be written; None leaves time (now) and partition (by key) to the producer."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp: int | None = None
+    partition: int | None = None
+
+
 class ControlRecord(NamedTuple):
     """The end of a transaction, as a marker in the log. `type` is ABORT, COMMIT or another."""
 

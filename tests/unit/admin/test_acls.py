@@ -6,7 +6,7 @@ import pytest
 
 from ottla.admin.arguments import UsageError
 from ottla.admin.commands import acls as commands
-from ottla.admin.operations import acls
+from ottla.admin.operations import acl_text
 from ottla.security.acls import (
     ALLOW,
     CLUSTER,
@@ -49,7 +49,7 @@ def test_what_makes_no_sense_is_refused_before_a_broker_is_asked(command, option
 
 def test_a_proposed_command_is_one_that_can_be_typed():
     def proposed(pattern, operation, host="*"):
-        return acls.as_command(Acl(pattern, Entry("User:app", host, operation, ALLOW)))
+        return acl_text.as_command(Acl(pattern, Entry("User:app", host, operation, ALLOW)))
 
     assert proposed(Pattern(TRANSACTIONAL_ID, "t"), WRITE, "10.0.0.1") == (
         "ottla acls add User:app --operation Write --transactional-id t --host 10.0.0.1"
@@ -65,4 +65,4 @@ def test_a_proposed_command_is_one_that_can_be_typed():
 
 def test_operations_are_known_by_any_way_to_write_them():
     for text in ("ClusterAction", "cluster_action", "CLUSTER-ACTION", "clusteraction"):
-        assert acls.operation_of(text) == CLUSTER_ACTION
+        assert acl_text.operation_of(text) == CLUSTER_ACTION

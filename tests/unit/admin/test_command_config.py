@@ -20,10 +20,10 @@ from ottla.admin.arguments.declaring import parameters
 from ottla.admin.arguments.tree import Group
 from ottla.admin.cli import asks_cluster
 from ottla.admin.command_table import all_commands
+from ottla.client import client
 from ottla.console import server
 from ottla.explain.entries import of_other_rooms
 from ottla.model.errors import OttlaError
-from ottla.net import client
 from support.certificates import Authority
 
 PASSWORD = "planted-password"

@@ -6,9 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.admin.commands.configs import Target, _alter_quotas, _alter_settings, _hint
-from ottla.admin.operations import configs, reassign
+from ottla.admin.operations import reassign
+from ottla.client import configs
 from ottla.model.errors import ConnectionLostError, OttlaError, UnsupportedVersionError
 from ottla.model.throttle_settings import LEADER_RATE, THROTTLED_REPLICAS
+from support.fake_client import FakeClient
 
 
 def setting(key, value, source):
@@ -23,7 +25,7 @@ def setting(key, value, source):
     )
 
 
-class Cluster:
+class Cluster(FakeClient):
     """A client of brokers that know DescribeConfigs, AlterConfigs and, if told so, its sister."""
 
     def __init__(self, *, incremental):
@@ -181,7 +183,7 @@ def test_a_name_nearly_right_is_guessed():
     assert _hint(configs.Change(0, "something.else", "1"), known) is None
 
 
-class Quotas:
+class Quotas(FakeClient):
     """A client of a broker that keeps quotas of one user."""
 
     def __init__(self):

@@ -6,16 +6,17 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.admin.commands import record_output
-from ottla.admin.operations.consume import Reader
+from ottla.client.consumer import Consumer
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net import runtime
 from ottla.wire.records import Record, build_batch
+from support.fake_client import FakeClient
 
 TOPIC_ID = bytes(range(16))
 
 
-class _Cluster:
+class _Cluster(FakeClient):
     """Partition 0 has no leader, partition 1 is led by broker 1 and has records."""
 
     def __init__(self, values):
@@ -41,15 +42,16 @@ class _Cluster:
         return SimpleNamespace(error_code=0, responses=[topic])
 
 
-def test_a_partition_without_a_leader_holds_no_other_back(capsys):
+def test_a_partition_without_a_leader_holds_no_other_back():
     found = []
+    cluster = _Cluster([b"a", b"b"])
 
     def sink(tp, record):
         found.append((tp, bytes(record.value)))
         return len(found) < 2
 
     async def read():
-        reader = Reader(_Cluster([b"a", b"b"]), runtime.real_world(None), {"t": TOPIC_ID})
+        reader = Consumer(cluster, runtime.real_world(None), {"t": TOPIC_ID})
         for partition in (0, 1):
             reader.start_at_offset(TopicPartition("t", partition), 0)
         async with asyncio.timeout(5):
@@ -57,10 +59,10 @@ def test_a_partition_without_a_leader_holds_no_other_back(capsys):
 
     runtime.run(read)
     assert found == [(TopicPartition("t", 1), b"a"), (TopicPartition("t", 1), b"b")]
-    assert capsys.readouterr().err == "waiting: t-0 has no leader\n"
+    assert cluster.said == ["waiting: t-0 has no leader"]
 
 
-class _Leaders:
+class _Leaders(FakeClient):
     """Each partition is led by a broker of its own number; all respond at the same moment."""
 
     def __init__(self, partitions):
@@ -89,7 +91,7 @@ def test_no_record_comes_after_the_last_one_that_was_wanted(wanted):
         return len(found) < wanted
 
     async def read():
-        reader = Reader(_Leaders(3), runtime.real_world(None), {"t": TOPIC_ID})
+        reader = Consumer(_Leaders(3), runtime.real_world(None), {"t": TOPIC_ID})
         for partition in range(3):
             reader.start_at_offset(TopicPartition("t", partition), 0)
         async with asyncio.timeout(5):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.admin.operations.durations import parse_duration
-from ottla.admin.operations.group_resets import MAX_FILE_BYTES, parse_file
+from ottla.admin.operations.input_files import MAX_FILE_BYTES, parse_offsets
+from ottla.admin.operations.typed_values import parse_duration
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 
@@ -34,8 +34,8 @@ def test_what_is_no_duration(text):
 
 def test_files_of_one_group_and_of_many():
     wanted = {TopicPartition("t", 0): 5, TopicPartition("a,b", 11): 0}
-    assert parse_file(b't,0,5\n"a,b",11,0\n', "f", "g") == wanted
-    assert parse_file(b'g,t,0,5\ng,"a,b",11,0', "f", "g") == wanted
+    assert parse_offsets(b't,0,5\n"a,b",11,0\n', "f", "g") == wanted
+    assert parse_offsets(b'g,t,0,5\ng,"a,b",11,0', "f", "g") == wanted
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,6 @@ def test_files_of_one_group_and_of_many():
 )
 def test_a_bad_file_is_refused_with_its_line(data, words):
     with pytest.raises(OttlaError, match=r"^plan\.csv") as refusal:
-        parse_file(data, "plan.csv", "g")
+        parse_offsets(data, "plan.csv", "g")
     assert words in str(refusal.value)
     assert "\n" not in str(refusal.value)

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from ottla.admin.operations import groups, scram_users, transactions
-from ottla.admin.operations.group_descriptions import describe
-from ottla.admin.operations.groups import PartitionLag, refuse_share_group
 from ottla.admin.session import of_each
+from ottla.client import groups, scram_users, transactions
+from ottla.client.group_descriptions import describe
+from ottla.client.groups import PartitionLag, refuse_share_group
 from ottla.model.errors import (
     ConnectionLostError,
     ErrorCode,
@@ -29,6 +29,7 @@ from ottla.wire.messages.metadata import MetadataResponse
 from ottla.wire.messages.offset_fetch import OffsetFetchResponse
 from ottla.wire.messages.share_group_describe import ShareGroupDescribeResponse
 from ottla.wire.messages.streams_group_describe import StreamsGroupDescribeResponse
+from support.fake_client import FakeClient
 
 TYPES = {
     "old": "classic",
@@ -41,7 +42,7 @@ NOT_FOUND = ErrorCode.GROUP_ID_NOT_FOUND
 END = 10
 
 
-class Cluster:
+class Cluster(FakeClient):
     """Brokers 0 and 1; broker 0 coordinates a group of each type. `dead` do not respond.
 
     `old`: it knows classic groups alone, as Kafka 3.9, which refuses the others' requests.

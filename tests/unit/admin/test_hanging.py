@@ -5,13 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.admin.operations import transactions
+from ottla.client import transactions
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
+from support.fake_client import FakeClient
 
 OLD, YOUNG, NOW = 1_000, 99_500, 100_000
 
 
-class Cluster:
+class Cluster(FakeClient):
     """Broker 1 leads t-0 and t-1, broker 2 leads t-2 and u-0; u-1 is led by nobody."""
 
     leaders = {("t", 0): 1, ("t", 1): 1, ("t", 2): 2, ("u", 0): 2, ("u", 1): -1}  # noqa: RUF012

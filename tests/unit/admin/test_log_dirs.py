@@ -4,13 +4,14 @@ import asyncio
 
 import pytest
 
-from ottla.admin.operations import configs, log_dirs
+from ottla.client import configs, log_dirs
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsResponse
 from ottla.wire.messages.describe_configs import DescribeConfigsResponse
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsResponse
 from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
+from support.fake_client import FakeClient
 
 TP = TopicPartition("t", 0)
 A, B = "/a", "/b"
@@ -24,7 +25,7 @@ def lying(lag=0, *, is_future=False, size=10):
     return [d.DescribeLogDirsTopic(name="t", partitions=[partition])]
 
 
-class Brokers:
+class Brokers(FakeClient):
     """A client of brokers that answer what they are told to, in turn."""
 
     def __init__(self, **dirs):

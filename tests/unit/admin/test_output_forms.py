@@ -18,8 +18,8 @@ from ottla.admin.connection import options as connection_options
 from ottla.admin.output import readable_json
 from ottla.admin.output_schemas import SCHEMAS
 from ottla.admin.yaml_text import to_yaml
+from ottla.client import client
 from ottla.explain.entries import of_other_rooms
-from ottla.net import client
 from ottla.pipelines.command import JOBS
 from ottla.pipelines.result_schemas import RESULTS
 from support.schemas import problems

@@ -7,9 +7,6 @@ from collections import Counter
 import pytest
 
 from ottla.admin.operations import record_input
-from ottla.admin.operations.new_record import NewRecord
-from ottla.admin.operations.partitioner import Partitioner
-from ottla.admin.operations.produce import BATCH_BYTES, _split
 from ottla.admin.operations.record_input import (
     Lines,
     json_lines,
@@ -18,9 +15,11 @@ from ottla.admin.operations.record_input import (
     plain,
     template,
 )
+from ottla.client.partitioner import Partitioner
+from ottla.client.producer import BATCH_BYTES, _split
 from ottla.model.errors import OttlaError
 from ottla.model.partitioning import murmur2, partition_of
-from ottla.wire.records import Record
+from ottla.wire.records import NewRecord, Record
 
 
 # Kafka's own test vectors (UtilsTest.testMurmur2), as unsigned numbers.

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.admin.operations.new_record import NewRecord
 from ottla.admin.operations.record_format import InputTemplate, Template, moment
 from ottla.admin.operations.record_json import from_line, to_line
 from ottla.model.ids import TopicPartition
-from ottla.wire.records import Record
+from ottla.wire.records import NewRecord, Record
 
 TP = TopicPartition("t", 3)
 CONTENT = st.none() | st.binary(max_size=40) | st.text(max_size=20).map(str.encode)

@@ -19,7 +19,7 @@ from ottla.admin import cli, output
 from ottla.admin.arguments.declaring import asks_cluster
 from ottla.admin.arguments.tree import Group
 from ottla.admin.command_table import add, all_commands
-from ottla.admin.operations import consume
+from ottla.client import consumer
 from ottla.explain.entries import of_other_rooms
 from ottla.local import brokers, processes
 from ottla.local import cluster as local_cluster
@@ -234,8 +234,8 @@ def serve():
 @pytest.fixture
 def told(monkeypatch, tmp_path):
     """Return a function that runs a command until it says what it waits for."""
-    for module in (waits, consume):
-        monkeypatch.setattr(module, "LONG_S", 0.1)
+    monkeypatch.setattr(waits, "LONG_S", 0.1)
+    monkeypatch.setattr(consumer, "IDLE_S", 0.1)
     monkeypatch.setattr(waits, "LOOK_EVERY_S", 0.02)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "plan").write_text(PLAN)

@@ -5,8 +5,7 @@ import os
 import pytest
 
 from ottla.admin import profiles
-from ottla.admin.operations.group_resets import parse_file
-from ottla.admin.operations.scram_users import parse_password
+from ottla.admin.operations.input_files import parse_offsets, parse_password
 from ottla.local import client_files
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
@@ -81,7 +80,7 @@ def test_offsets_of_a_group(name):
     quoted = name.replace('"', '""')
     data = f'"{quoted}",t,0,5\n"{quoted}",t,1,6\r\n'.encode()
     wanted = {TopicPartition("t", 0): 5, TopicPartition("t", 1): 6}
-    assert parse_file(data, "f", name) == wanted
+    assert parse_offsets(data, "f", name) == wanted
 
 
 @pytest.mark.parametrize("name", NAMES)

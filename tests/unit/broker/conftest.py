@@ -8,7 +8,7 @@ from ottla.broker.broker import Broker
 from ottla.broker.lifecycle.state import BrokerState
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.net.client import PeerConnection
+from ottla.net.peer import PeerConnection
 from ottla.sim.world import Simulation
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.records import Record, build_batch

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.broker.authorization.request_authorizer import ACL_AUTHORIZER
 from ottla.model.errors import ConnectionLostError, ErrorCode
-from ottla.net.client import PeerConnection
+from ottla.net.peer import PeerConnection
 from ottla.security.acls import ALLOW, DENY, DESCRIBE, LITERAL, READ, TOPIC, WRITE, Entry, Pattern
 from ottla.security.principals import Principal
 from ottla.wire.codec import decode_response, encode_request

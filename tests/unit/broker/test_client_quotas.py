@@ -12,7 +12,7 @@ from ottla.broker.quotas.client_quotas import (
     ClientQuotas,
 )
 from ottla.model.errors import ErrorCode
-from ottla.net.client import PeerConnection
+from ottla.net.peer import PeerConnection
 from ottla.replication.throttle import UNBOUNDED
 from ottla.security.principals import ANONYMOUS, Principal
 from ottla.wire.codec import encode_request

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.model.errors import ConnectionLostError, ErrorCode
-from ottla.net.client import PeerConnection
+from ottla.net.peer import PeerConnection
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.wire.messages.metadata import MetadataRequest

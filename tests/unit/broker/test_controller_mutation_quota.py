@@ -9,7 +9,7 @@ from ottla.broker.quotas.controller_mutation_quota import (
     TokenBucket,
 )
 from ottla.model.errors import ErrorCode
-from ottla.net.client import PeerConnection
+from ottla.net.peer import PeerConnection
 from ottla.security.principals import ANONYMOUS
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ottla.model.errors import ErrorCode
-from ottla.net.client import PeerConnection
+from ottla.net.peer import PeerConnection
 from ottla.replication.isr import IsrState
 from ottla.replication.replica_selector import RACK_AWARE
 from ottla.wire.messages.create_topics import CreateTopicsRequest

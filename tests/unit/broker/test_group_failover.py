@@ -5,14 +5,14 @@ import contextlib
 
 import pytest
 
-from ottla.admin.operations.consume import Reader
-from ottla.admin.operations.group_consumer import GroupReader
-from ottla.admin.operations.group_descriptions import describe
-from ottla.admin.operations.groups import committed_offsets
+from ottla.client.client import CONTROLLER, Client
+from ottla.client.consumer import Consumer
+from ottla.client.group_consumer import GroupConsumer
+from ottla.client.group_descriptions import describe
+from ottla.client.groups import committed_offsets
 from ottla.model.errors import OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.protocol import ACKS_ALL
-from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.records import Record, build_batch
@@ -48,8 +48,8 @@ class Reading:
         while topic_id == ZERO_UUID:
             topic_id = (await client.metadata([TOPIC])).topics[0].topic_id
             await asyncio.sleep(0.1)
-        member = GroupReader(
-            client, world, GROUP, [TOPIC], lambda: Reader(client, world, {TOPIC: topic_id}),
+        member = GroupConsumer(
+            client, world, GROUP, [TOPIC], lambda: Consumer(client, world, {TOPIC: topic_id}),
             from_beginning=True,
         )  # fmt: skip
 

@@ -6,7 +6,7 @@ from struct import pack
 import pytest
 
 from ottla.model.errors import ErrorCode as E
-from ottla.net.client import PeerConnection
+from ottla.net.peer import PeerConnection
 from ottla.wire.codec import encode_versioned
 from ottla.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

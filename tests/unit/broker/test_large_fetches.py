@@ -8,7 +8,7 @@ from ottla.broker.requests.records.fetch import MOST_UNKNOWN
 from ottla.broker.requests.router import LARGE_FRAME_BYTES
 from ottla.model.errors import ConnectionLostError, ErrorCode
 from ottla.model.ids import TopicPartition
-from ottla.net.client import PeerConnection
+from ottla.net.peer import PeerConnection
 from ottla.wire.codec import encode_request
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.fetch import FetchRequest

@@ -8,8 +8,8 @@ import pytest
 from ottla.log import validate
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
-from ottla.net.client import PeerConnection
 from ottla.net.connection import Connection
+from ottla.net.peer import PeerConnection
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.records import Record, build_batch, iter_records

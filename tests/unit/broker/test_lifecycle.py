@@ -19,7 +19,7 @@ from ottla.model.errors import (
     StorageError,
 )
 from ottla.model.ids import TopicPartition
-from ottla.net.client import PeerConnection
+from ottla.net.peer import PeerConnection
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.metadata import MetadataRequest

@@ -9,7 +9,7 @@ import pytest
 from ottla.coordinators.transaction_verifier import TransactionVerifier
 from ottla.model.errors import ErrorCode as E
 from ottla.model.ids import TopicPartition
-from ottla.net.client import PeerConnection
+from ottla.net.peer import PeerConnection
 from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.end_txn import EndTxnRequest

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from ottla.client.client import Client, parse_bootstrap
 from ottla.model.errors import (
     ConnectionLostError,
     ErrorCode,
@@ -11,7 +12,6 @@ from ottla.model.errors import (
     UnknownTopicError,
     UnsupportedVersionError,
 )
-from ottla.net.client import Client, parse_bootstrap
 from ottla.net.peer import PeerConnection
 from ottla.net.server import Server
 from ottla.sim.world import Simulation

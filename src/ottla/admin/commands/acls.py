@@ -51,7 +51,7 @@ class Named(NamedTuple):
 
     def one(self) -> tuple[int, str]:
         """Return type and name of the resource; UsageError unless one was named."""
-        from ottla.admin.operations.acls import resource_of
+        from ottla.admin.operations.acl_text import resource_of
         from ottla.security import acls
 
         kinds = (acls.TOPIC, acls.GROUP, acls.TRANSACTIONAL_ID, acls.DELEGATION_TOKEN, acls.USER)
@@ -78,7 +78,7 @@ def _principal(text: str) -> Any:
 
 
 def _print(output: Format, acls: Sequence[Any], **more: Any) -> None:
-    from ottla.admin.operations.acls import described
+    from ottla.admin.operations.acl_text import described
 
     rows = [described(acl) for acl in acls]
     if structured(output):
@@ -111,7 +111,7 @@ def list_command(
 
     Example: ottla acls list --topic orders
     """
-    from ottla.admin.operations import acls
+    from ottla.client import acls
     from ottla.security.acls import ANY, MATCH, AclFilter
 
     named = Named(topic, group, transactional_id, delegation_token, user, cluster)
@@ -146,7 +146,8 @@ def add(
 
     Example: ottla acls add User:app --operation Read --topic orders
     """
-    from ottla.admin.operations import acls
+    from ottla.admin.operations import acl_text
+    from ottla.client import acls
     from ottla.security.acls import (
         ALLOW,
         DENY,
@@ -162,8 +163,8 @@ def add(
     kind, name = named.one()
     if prefixed and (cluster or name == "*"):
         raise UsageError("--prefixed goes with the beginning of a name")
-    operations = usage(acls.operation_of, operation or ["All"], "--operation")
-    unknown = acls.unknown_to(kind, operations)
+    operations = usage(acl_text.operation_of, operation or ["All"], "--operation")
+    unknown = acl_text.unknown_to(kind, operations)
     if unknown:
         raise UsageError(f"{RESOURCE_TYPES[kind]} knows no {', '.join(unknown)}")
     pattern = Pattern(kind, name, PREFIXED if prefixed else LITERAL)
@@ -203,7 +204,8 @@ def remove(
 
     Example: ottla acls remove --principal User:app --topic orders --yes
     """
-    from ottla.admin.operations import acls
+    from ottla.admin.operations import acl_text
+    from ottla.client import acls
     from ottla.security.acls import LITERAL, PREFIXED, AclFilter
 
     named = Named(topic, group, transactional_id, delegation_token, user, cluster)
@@ -212,7 +214,7 @@ def remove(
     )
     if principal is None and not named.there():
         raise UsageError("name what to remove: a resource, --principal or both")
-    operations = usage(acls.operation_of, operation or [], "--operation")
+    operations = usage(acl_text.operation_of, operation or [], "--operation")
     found = [
         acl
         for acl in ask(directory, bootstrap_server, lambda c: acls.find(c, wanted))
@@ -259,14 +261,15 @@ def check(
 
     Example: ottla acls check User:app Read --topic orders --host 10.0.0.7
     """
-    from ottla.admin.operations import acls
+    from ottla.admin.operations import acl_text
+    from ottla.client import acls
     from ottla.security.acls import OPERATIONS, Acl, AclFilter, Pattern
     from ottla.security.authorizer import AclAuthorizer
     from ottla.security.nearest_acl import allowing, nearest
 
     named = Named(topic, group, transactional_id, delegation_token, user, cluster)
     kind, name = named.one()
-    (wanted,) = usage(acls.operation_of, [operation], "OPERATION")
+    (wanted,) = usage(acl_text.operation_of, [operation], "OPERATION")
     who = _principal(principal)
     found = ask(directory, bootstrap_server, lambda c: acls.find(c, AclFilter(resource_type=kind)))
     supers = [_principal(text.strip()) for text in super_users.split(";") if text.strip()]
@@ -279,11 +282,11 @@ def check(
     near = None if decision.allowed else nearest(found, who, host, wanted, kind, name)
     fix = None
     if not decision.allowed and decision.acl is None:
-        fix = acls.as_command(allowing(who, host, wanted, kind, name))
+        fix = acl_text.as_command(allowing(who, host, wanted, kind, name))
     question = f"{who} {OPERATIONS[wanted]} {Pattern(kind, name)} from host {host}"
 
     def parts(acl: Acl | None) -> dict[str, str] | None:
-        return None if acl is None else acls.described(acl)
+        return None if acl is None else acl_text.described(acl)
 
     if structured(output):
         print_structured(

@@ -242,7 +242,7 @@ def shutdown(
     has been restarted. `ottla broker stop` also stops the process of a broker of --dir.
     Example: ottla broker shutdown 2 -b host:9092
     """
-    from ottla.admin.operations import controlled_shutdown
+    from ottla.client import controlled_shutdown
 
     remaining = ask(
         directory,

@@ -48,7 +48,7 @@ class Target(NamedTuple):
     entity: dict[str, str | None]
 
     def __str__(self) -> str:
-        from ottla.admin.operations import client_quotas, configs
+        from ottla.client import client_quotas, configs
 
         if self.kind is not None:
             return configs.shown(self.kind, self.name)
@@ -62,7 +62,7 @@ def _target(
     *parts: tuple[str, str | None, bool],
 ) -> Target | None:
     """Return whose settings are meant, None where no entity is named."""
-    from ottla.admin.operations import configs
+    from ottla.client import configs
 
     if topic == "" or (broker is not None and broker < 0):
         raise UsageError("--topic takes a name, --broker a number from 0 on")
@@ -135,7 +135,7 @@ def describe(
         entity = None if target is None else target.entity
         _describe_quotas(entity, wanted, directory, bootstrap_server, output)
         return
-    from ottla.admin.operations import configs
+    from ottla.client import configs
 
     kind, name = target.kind, target.name
     found = ask(directory, bootstrap_server, lambda c: configs.settings(c, kind, name))
@@ -170,7 +170,7 @@ def _describe_quotas(
     address: Any,
     output: Format,
 ) -> None:
-    from ottla.admin.operations import client_quotas
+    from ottla.client import client_quotas
 
     found = ask(directory, address, lambda c: client_quotas.describe(c, entity))
     if structured(output):
@@ -275,7 +275,7 @@ def alter(
 
 def _printed(target: Target, change: Any, before: Any) -> str | None:
     """Return a change's value, but not a password. `before`: the value that was in force."""
-    from ottla.admin.operations import configs
+    from ottla.client import configs
     from ottla.model.config import base_name
     from ottla.model.config_keys import broker_keys
 
@@ -303,7 +303,7 @@ def _of_file(file: Path | None) -> list[str]:
 
 def _changes(set_: Pairs, delete: Pairs, append: Pairs, subtract: Pairs) -> list[Any]:
     """Return what was typed as changes, each key once."""
-    from ottla.admin.operations.configs import DELETE, Change
+    from ottla.client.configs import DELETE, Change
 
     changes = []
     for operation, texts in enumerate((set_, delete, append, subtract)):
@@ -325,7 +325,7 @@ def _changes(set_: Pairs, delete: Pairs, append: Pairs, subtract: Pairs) -> list
 
 def _check_deleted(target: Target, changes: Sequence[Any], there: Mapping[str, Any]) -> None:
     """Refuse to delete what is not set: a slip of the keyboard, for Kafka's tool too."""
-    from ottla.admin.operations.configs import DELETE
+    from ottla.client.configs import DELETE
 
     for change in changes:
         if change.operation == DELETE and change.key not in there:
@@ -339,7 +339,7 @@ async def _alter_settings(
     client: Any, target: Target, changes: Sequence[Any], *, dry_run: bool
 ) -> dict[str, str | None]:
     """Change a topic or broker; return what was in force before."""
-    from ottla.admin.operations import configs
+    from ottla.client import configs
 
     assert target.kind is not None
     known = {s.key: s for s in await configs.settings(client, target.kind, target.name)}
@@ -355,7 +355,7 @@ async def _alter_settings(
 
 def _hint(change: Any, known: Mapping[str, Any]) -> str | None:
     """Return the way out for a change that may be the reason of a refusal."""
-    from ottla.admin.operations.configs import APPEND, SUBTRACT
+    from ottla.client.configs import APPEND, SUBTRACT
 
     key, setting = change.key, known.get(change.key)
     if setting is None:
@@ -372,8 +372,8 @@ async def _alter_quotas(
     client: Any, target: Target, changes: Sequence[Any], *, dry_run: bool
 ) -> dict[str, float]:
     """Change quotas; return what they were."""
-    from ottla.admin.operations import client_quotas
-    from ottla.admin.operations.configs import DELETE, SET
+    from ottla.client import client_quotas
+    from ottla.client.configs import DELETE, SET
 
     wanted: dict[str, float] = {}
     for change in changes:

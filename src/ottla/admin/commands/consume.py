@@ -93,8 +93,9 @@ def consume(
     Example: ottla consume orders --from 1h --until end --format '%p %o %k=%v\n'
     """
     from ottla.admin.commands import record_output
-    from ottla.admin.operations.places import END, parse_place
     from ottla.admin.operations.record_format import parse
+    from ottla.admin.operations.typed_values import parse_place
+    from ottla.client.offsets import END
 
     names = [*(topics or []), *([topic_option] if topic_option is not None else [])]
     if not names:
@@ -162,7 +163,8 @@ def _check_group(partitions: list[int] | None, unfit: list[str]) -> None:
 
 def _start(from_beginning: bool, place: str | None, offset: int | None) -> Any:
     """Return where to begin: at the end, unless something else was typed."""
-    from ottla.admin.operations.places import BEGINNING, END, Place, parse_place
+    from ottla.admin.operations.typed_values import parse_place
+    from ottla.client.offsets import BEGINNING, END, Place
 
     if from_beginning:
         return BEGINNING

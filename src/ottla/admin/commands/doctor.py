@@ -79,7 +79,7 @@ def doctor(
     Example: ottla doctor --for 20s
     """
     from ottla.admin.diagnosis import asking
-    from ottla.admin.operations.durations import parse_duration
+    from ottla.admin.operations.typed_values import parse_duration
 
     (watch_ms,) = usage(parse_duration, [watch or UNSETTLED], "--for")
     (older_ms,) = usage(parse_duration, [older_than], "--older-than")

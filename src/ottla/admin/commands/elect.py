@@ -25,8 +25,8 @@ from ottla.admin.output import Format, complain, print_structured, print_table, 
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
-    from ottla.admin.operations.elect import Balance, Outcome
     from ottla.admin.operations.unclean import Preview
+    from ottla.client.elections import Balance, Outcome
     from ottla.model.ids import TopicPartition
 
 SHOWN = 20
@@ -63,8 +63,8 @@ def elect(
 
     Example: ottla elect preferred --all
     """
-    from ottla.admin.operations import elect as electing
     from ottla.admin.operations.unclean import leaders
+    from ottla.client import elections as electing
     from ottla.placement.election_file import parse_partitions
     from ottla.placement.plans import MAX_PLAN_BYTES, parse_partition
 

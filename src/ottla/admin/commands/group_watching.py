@@ -32,8 +32,8 @@ def watch(
 
     async def question(client: Any) -> None:
         from ottla.admin.commands.groups import chosen_groups
-        from ottla.admin.operations import groups
         from ottla.admin.session import of_each
+        from ottla.client import groups
 
         before: dict[Any, tuple[float, Any]] = {}
         clock = asyncio.get_running_loop().time

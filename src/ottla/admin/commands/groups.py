@@ -54,7 +54,7 @@ def list_command(
 
     Example: ottla groups list --state Empty
     """
-    from ottla.admin.operations import groups
+    from ottla.client import groups
 
     problems: list[str] = []
     wanted = {text.lower() for text in state or ()}
@@ -80,7 +80,7 @@ Every = Annotated[bool, Option("--all", help="Every group of consumers")]
 
 async def chosen_groups(client: Any, names: list[str] | None, problems: list[str]) -> list[str]:
     """Return the groups that were named; all for none, as far as brokers list them."""
-    from ottla.admin.operations import groups
+    from ottla.client import groups
 
     if names:
         return list(dict.fromkeys(names))
@@ -104,8 +104,8 @@ def describe(
 
     Example: ottla groups describe audit
     """
-    from ottla.admin.operations.group_descriptions import describe as described
     from ottla.admin.session import of_each
+    from ottla.client.group_descriptions import describe as described
 
     _one_of(names, every)
     problems: list[str] = []
@@ -145,8 +145,8 @@ def lag(
 
     Example: ottla groups lag --all
     """
-    from ottla.admin.operations import groups
     from ottla.admin.session import of_each
+    from ottla.client import groups
 
     _one_of(names, every)
     problems: list[str] = []
@@ -199,7 +199,7 @@ def delete(
 
     Example: ottla groups delete audit --yes
     """
-    from ottla.admin.operations import groups
+    from ottla.client import groups
 
     names = list(dict.fromkeys(names))
     needs_yes(yes or dry_run, f"{', '.join(names)} would be gone with all offsets")
@@ -241,7 +241,7 @@ def delete_offsets(
 
     Example: ottla groups delete-offsets audit --topic orders --yes
     """
-    from ottla.admin.operations import groups
+    from ottla.client import groups
 
     chosen = usage(parse_topic, topic, "--topic")
     needs_yes(yes or dry_run, f"the offsets of {group} in {', '.join(topic)} would be gone")
@@ -291,9 +291,9 @@ def _target(
     """Return where to go; exactly one way of saying it must have been used."""
     from datetime import UTC, datetime
 
-    from ottla.admin.operations import group_resets
-    from ottla.admin.operations.durations import parse_duration
-    from ottla.admin.operations.group_resets import Target
+    from ottla.admin.operations.input_files import MAX_FILE_BYTES, parse_offsets
+    from ottla.admin.operations.typed_values import parse_duration
+    from ottla.client.group_resets import Target
 
     ways = (to, to_offset, shift_by, to_datetime, by_duration, from_file)
     if sum(way is not None for way in ways) != 1:
@@ -317,8 +317,8 @@ def _target(
         now_ms = int(datetime.now(UTC).timestamp() * 1000)
         return Target(timestamp=max(0, now_ms - back_ms))
     if from_file is not None:
-        data, where = read_input(from_file, group_resets.MAX_FILE_BYTES)
-        return Target(offsets=group_resets.parse_file(data, where, group))
+        data, where = read_input(from_file, MAX_FILE_BYTES)
+        return Target(offsets=parse_offsets(data, where, group))
     return Target(to_offset=to_offset, shift_by=shift_by)
 
 
@@ -363,7 +363,7 @@ def reset_offsets(
 
     Example: ottla groups reset-offsets audit --by-duration 1h --execute
     """
-    from ottla.admin.operations import group_resets
+    from ottla.client import group_resets
 
     target = _target(group, to, to_offset, shift_by, to_datetime, by_duration, from_file)
     if from_file is not None and topic:

@@ -29,9 +29,9 @@ def log_dirs(
 
     Example: ottla log-dirs orders --brokers 0,1
     """
-    from ottla.admin.operations import log_dirs as dirs
     from ottla.admin.operations import reassign
-    from ottla.admin.operations import topics as listing
+    from ottla.client import log_dirs as dirs
+    from ottla.client import topics as listing
     from ottla.placement import plans
 
     ids = usage(plans.parse_brokers, [brokers] if brokers is not None else [], "--brokers")

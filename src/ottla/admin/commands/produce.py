@@ -146,8 +146,8 @@ def produce(
 
     Example: printf 'a=1\nb=2\n' | ottla produce letters --key-separator =
     """
-    from ottla.admin.operations.moments import parse_moment
     from ottla.admin.operations.record_format import InputTemplate
+    from ottla.admin.operations.typed_values import parse_moment
     from ottla.admin.options import usage
 
     name = one_topic(topic, topic_option)
@@ -196,14 +196,15 @@ def produce(
 
 async def _produce(client: Any, wanted: Wanted) -> int:
     """Produce what is read; return how many records were."""
-    from ottla.admin.operations import produce as producing
-    from ottla.admin.operations import record_input, topics
-    from ottla.admin.operations.new_record import NewRecord
+    from ottla.admin.operations import record_input
     from ottla.admin.progress import Progress
     from ottla.admin.session import world
+    from ottla.client import producer as producing
+    from ottla.client import topics
+    from ottla.wire.records import NewRecord
 
     here = world()
-    writer = producing.Writer(
+    writer = producing.Producer(
         client,
         here,
         wanted.topic,

@@ -60,7 +60,7 @@ def set_command(
     old = found.by_name.get(name, profiles.Profile())
     servers, folder = old.bootstrap_servers, old.dir
     if bootstrap_servers is not None:
-        from ottla.net.client import parse_bootstrap
+        from ottla.client.client import parse_bootstrap
 
         usage(parse_bootstrap, [bootstrap_servers], "--bootstrap-server")
         servers, folder = bootstrap_servers, None

@@ -34,7 +34,8 @@ def verify(
 
     Example: ottla reassign verify --file plan.json --wait 600
     """
-    from ottla.admin.operations import kafka_text, log_dirs, reassign
+    from ottla.admin.operations import kafka_text, reassign
+    from ottla.client import log_dirs
 
     plan, _, places = plan_of(file, partition)
     topics = {tp.topic for tp in plan}

@@ -120,7 +120,8 @@ def execute(
 
 async def _begin(client: Any, wanted: _Wanted, prepared: Any) -> int:
     """Send the plan, wait if that was wanted; return how many partitions are not done then."""
-    from ottla.admin.operations import kafka_text, log_dirs, reassign
+    from ottla.admin.operations import kafka_text, reassign
+    from ottla.client import log_dirs
 
     plan, places, throttle = wanted.plan, wanted.places, wanted.throttle
     unleased = await reassign.execute(client, prepared, throttle)

@@ -1,4 +1,4 @@
-"""What `ottla consume` does around a `Reader`: where to begin, how to print, when to stop.
+"""What `ottla consume` does around a `Consumer`: where to begin, how to print, when to stop.
 
 Invariants: stdout carries records and nothing else; Ctrl-C is a way to stop, not a failure.
 """
@@ -11,19 +11,19 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ottla.admin.operations import topics
-from ottla.admin.operations.consume import Reader, Sink
-from ottla.admin.operations.places import BEGINNING, END, Place
 from ottla.admin.operations.record_format import Template
 from ottla.admin.operations.record_json import to_fields, to_line
 from ottla.admin.output import Format, print_line, print_results, say
 from ottla.admin.progress import Progress
 from ottla.admin.session import world
+from ottla.client import topics
+from ottla.client.client import Client
+from ottla.client.consumer import Consumer, Sink
+from ottla.client.offsets import BEGINNING, END, Place
 from ottla.model.errors import OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition, uuid_from_text
 from ottla.model.printable import plural, printable
 from ottla.model.protocol import EARLIEST, LATEST
-from ottla.net.client import Client
 from ottla.wire.records import Record
 
 TAIL_GROWTH = 8
@@ -219,13 +219,13 @@ async def _consume(client: Client, wanted: Wanted, printer: Printer) -> None:
     ids, chosen = await _chosen(client, wanted)
     idle_s = None if wanted.timeout_ms is None else wanted.timeout_ms / 1000
 
-    def reader() -> Reader:
-        return Reader(client, world(), ids, isolation=wanted.isolation, settled=printer.flush)
+    def reader() -> Consumer:
+        return Consumer(client, world(), ids, isolation=wanted.isolation, settled=printer.flush)
 
     if wanted.group is not None:
-        from ottla.admin.operations.group_consumer import GroupReader
+        from ottla.client.group_consumer import GroupConsumer
 
-        member = GroupReader(
+        member = GroupConsumer(
             client,
             world(),
             wanted.group,
@@ -252,7 +252,10 @@ async def _consume(client: Client, wanted: Wanted, printer: Printer) -> None:
 
 
 async def _tail(
-    make_reader: Callable[[], Reader], partitions: Sequence[TopicPartition], count: int, sink: Sink
+    make_reader: Callable[[], Consumer],
+    partitions: Sequence[TopicPartition],
+    count: int,
+    sink: Sink,
 ) -> dict[TopicPartition, int] | None:
     """Give the last records to the sink, in order of time; return where each log ended.
 

@@ -78,10 +78,10 @@ def _asked(kind: str, chosen: Mapping[str, str]) -> list[str]:
             if kind == "broker":
                 return [str(b) for b in await client.broker_ids()]
             if kind == "group":
-                from ottla.admin.operations.groups import list_groups
+                from ottla.client.groups import list_groups
 
                 return [g.group for g in await list_groups(client, [])]
-            from ottla.admin.operations.transactions import list_transactions
+            from ottla.client.transactions import list_transactions
 
             return [t.transactional_id for t in await list_transactions(client, [], [])]
 

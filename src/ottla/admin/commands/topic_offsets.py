@@ -45,9 +45,9 @@ def offsets(
 
     Example: ottla topics offsets orders --at 2026-01-31T12:00
     """
-    from ottla.admin.operations.offsets import log_offsets
-    from ottla.admin.operations.places import parse_place
-    from ottla.admin.operations.topics import list_topics
+    from ottla.admin.operations.typed_values import parse_place
+    from ottla.client.offsets import log_offsets
+    from ottla.client.topics import list_topics
     from ottla.model.ids import TopicPartition
 
     moment = OF_MAX_TIMESTAMP if at == "newest" else None
@@ -126,9 +126,10 @@ def delete_records(
 
     Example: ottla topics delete-records orders --before 7d --dry-run
     """
-    from ottla.admin.operations import record_deletion
-    from ottla.admin.operations.offsets import log_offsets
-    from ottla.admin.operations.places import parse_place
+    from ottla.admin.operations.input_files import MAX_FILE_BYTES, parse_deletions
+    from ottla.admin.operations.typed_values import parse_place
+    from ottla.client import record_deletion
+    from ottla.client.offsets import log_offsets
 
     if (from_file is None) == (before is None) or (from_file is None) != bool(topics):
         raise UsageError("name topics and --before, or --from-file: one of both")
@@ -139,7 +140,7 @@ def delete_records(
     needs_yes(yes or dry_run, "the records would be gone")
     asked = None
     if from_file is not None:
-        asked = record_deletion.parse_file(*read_input(from_file, record_deletion.MAX_FILE_BYTES))
+        asked = parse_deletions(*read_input(from_file, MAX_FILE_BYTES))
 
     async def plan(client: Any) -> tuple[dict[Any, int], dict[Any, int]]:
         wanted = asked

@@ -18,7 +18,7 @@ def parse_topic(text: str) -> tuple[str, list[int]]:
 
 async def partitions(client: Any, chosen: Sequence[tuple[str, list[int]]]) -> list[Any]:
     """Return the partitions that were chosen, each once; OttlaError names one that is not there."""
-    from ottla.admin.operations import topics
+    from ottla.client import topics
     from ottla.model.ids import TopicPartition
 
     found: dict[Any, None] = {}

@@ -65,7 +65,7 @@ def create(
 
     Example: ottla topics create orders --partitions 6 --config retention.ms=3600000
     """
-    from ottla.admin.operations import topics
+    from ottla.client import topics
 
     for what, count in (("partitions", partitions), ("replication-factor", replication_factor)):
         if count == 0 or count < -1:
@@ -113,15 +113,15 @@ def _patterns(names: list[str] | None, *, regex: bool) -> Any:
 
 
 def _settings(pairs: list[str] | None) -> dict[str, str]:
-    from ottla.admin.operations import topics
+    from ottla.admin.operations.typed_values import parse_topic_settings
 
-    return usage(topics.parse_topic_settings, [pairs or []], "--config")[0]
+    return usage(parse_topic_settings, [pairs or []], "--config")[0]
 
 
 def _assignment(text: str | None) -> list[list[int]] | None:
-    from ottla.admin.operations import topics
+    from ottla.admin.operations.typed_values import parse_assignment
 
-    return None if text is None else usage(topics.parse_assignment, [text], "--assignment")[0]
+    return None if text is None else usage(parse_assignment, [text], "--assignment")[0]
 
 
 def list_command(
@@ -142,7 +142,7 @@ def list_command(
 
     Example: ottla topics list --regex 'orders-.*' --sizes
     """
-    from ottla.admin.operations import configs, topics
+    from ottla.client import configs, topics
 
     patterns = _patterns(names, regex=regex)
 
@@ -215,8 +215,8 @@ def describe(
 
     Example: ottla topics describe --under-replicated
     """
-    from ottla.admin.operations import topics
     from ottla.admin.session import of_each
+    from ottla.client import topics
 
     picking = under_replicated or leaderless or under_min_isr or at_min_isr
     if not names and not picking:
@@ -261,7 +261,7 @@ def describe(
 
 async def _named(client: Any, names: Sequence[str], patterns: Any) -> list[str]:
     """Return the topics of these names or patterns; all for none."""
-    from ottla.admin.operations import topics
+    from ottla.client import topics
 
     if names and patterns is None:
         return list(dict.fromkeys(names))
@@ -313,7 +313,7 @@ def alter(
 
     Example: ottla topics alter orders --partitions 12 --dry-run
     """
-    from ottla.admin.operations import topics
+    from ottla.client import topics
 
     changed = _settings(config)
     removed = list(dict.fromkeys(delete_config or []))
@@ -358,7 +358,7 @@ def delete(
 
     Example: ottla topics delete old-orders --yes
     """
-    from ottla.admin.operations import topics
+    from ottla.client import topics
 
     patterns = _patterns(names, regex=regex)
     wanted = list(dict.fromkeys(names))

@@ -36,7 +36,7 @@ def list_command(
 
     Example: ottla txn list --state Ongoing
     """
-    from ottla.admin.operations import transactions
+    from ottla.client import transactions
 
     problems: list[str] = []
     found = ask(
@@ -62,8 +62,8 @@ def describe(
 
     Example: ottla txn describe payments-1
     """
-    from ottla.admin.operations import transactions
     from ottla.admin.session import of_each
+    from ottla.client import transactions
 
     problems: list[str] = []
 
@@ -101,7 +101,7 @@ def producers(
     Example: ottla txn producers orders 0
     """
     from ottla.admin.commands.topic_partitions import partitions
-    from ottla.admin.operations import transactions
+    from ottla.client import transactions
 
     async def question(client: Any) -> Any:
         await partitions(client, [(topic, [partition])])  # says what is not there
@@ -141,8 +141,8 @@ def hanging(
     """
     from datetime import UTC, datetime
 
-    from ottla.admin.operations import transactions
-    from ottla.admin.operations.durations import parse_duration
+    from ottla.admin.operations.typed_values import parse_duration
+    from ottla.client import transactions
 
     problems: list[str] = []
     (older_than_ms,) = usage(parse_duration, [older_than], "--older-than")
@@ -183,7 +183,7 @@ def abort(
     Example: ottla txn abort orders 0 --start-offset 1234 --yes
     """
     from ottla.admin.commands.topic_partitions import partitions
-    from ottla.admin.operations import transactions
+    from ottla.client import transactions
 
     what = f"the transaction at offset {start_offset} of {topic}-{partition}"
     needs_yes(yes or dry_run, f"{what} would be lost")

@@ -23,14 +23,7 @@ from ottla.admin.options import (
     needs_yes,
     read_input,
 )
-from ottla.admin.output import (
-    Format,
-    print_results,
-    print_structured,
-    print_table,
-    say,
-    structured,
-)
+from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
 
 Name = Annotated[str, Argument(metavar="NAME")]
 Mechanisms = Annotated[
@@ -62,10 +55,7 @@ def _mechanisms(names: list[str] | None) -> list[Any]:
 
 
 def _password(file: str | None, name: str) -> str:
-    from ottla.admin.operations.scram_users import (
-        MAX_PASSWORD_BYTES,
-        parse_password,
-    )
+    from ottla.admin.operations.input_files import MAX_PASSWORD_BYTES, parse_password
 
     if file is not None:
         return parse_password(*read_input(file, MAX_PASSWORD_BYTES))
@@ -87,7 +77,7 @@ def list_command(
 
     Example: ottla users list
     """
-    from ottla.admin.operations import scram_users
+    from ottla.client import scram_users
 
     problems: list[str] = []
     found = ask(
@@ -127,12 +117,15 @@ def add(
 
     Example: ottla users add alice --password-file alice.txt
     """
-    from ottla.admin.operations import scram_users
+    from ottla.client import scram_users
     from ottla.client.first_users import put_in_zookeeper
     from ottla.client.zookeeper_session import asked
+    from ottla.model.errors import OttlaError
+    from ottla.security.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS
 
     mechanisms = _mechanisms(mechanism)
-    scram_users.check_iterations(iterations)
+    if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+        raise OttlaError(f"--iterations must be {MIN_ITERATIONS} to {MAX_ITERATIONS}")
     if not name:
         raise UsageError("a user's name must not be empty")
     password = _password(password_file, name)
@@ -165,7 +158,7 @@ def remove(
 
     Example: ottla users remove alice --yes
     """
-    from ottla.admin.operations import scram_users
+    from ottla.client import scram_users
 
     wanted = _mechanisms(mechanism)
     needs_yes(yes, f"{name} could connect no more")

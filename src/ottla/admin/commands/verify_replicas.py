@@ -108,7 +108,7 @@ def verify_replicas(
 
 
 def _parse_since(text: str) -> int:
-    from ottla.admin.operations.moments import parse_moment
+    from ottla.admin.operations.typed_values import parse_moment
     from ottla.model.protocol import EARLIEST, LATEST
 
     named = {"earliest": EARLIEST, "-2": EARLIEST, "latest": LATEST, "-1": LATEST}

@@ -26,8 +26,8 @@ from ottla.admin.demo.flights import TOTAL, flights
 from ottla.admin.demo.producing import FlightProducer
 from ottla.admin.demo.report import Bar, Outage, Report, Stage, print_report
 from ottla.admin.demo.watching import Fault, Notes, Seen, Watcher
-from ottla.admin.operations import topics
 from ottla.admin.session import connected
+from ottla.client import topics
 from ottla.local import cluster as local_cluster
 from ottla.local import processes
 from ottla.local.cluster_dir import HOST, ClusterDir, LocalCluster, last_line

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ottla.admin.session import world
+from ottla.client.client import Client
 from ottla.model.errors import OttlaError
 from ottla.net import runtime
-from ottla.net.client import Client
 
 POLL_S = 0.05
 CALL_TIMEOUT_S = 1.0

@@ -25,20 +25,11 @@ from ottla.admin.diagnosis.facts import (
     Throttle,
     TopicSettings,
 )
-from ottla.admin.operations import (
-    cluster_snapshot,
-    configs,
-    group_descriptions,
-    groups,
-    left_over_throttles,
-    log_dirs,
-    offsets,
-    reassign,
-    transactions,
-)
-from ottla.admin.operations.group_descriptions import SHARE
-from ottla.admin.operations.partitions import partitions_of
+from ottla.admin.operations import cluster_snapshot, left_over_throttles, reassign
 from ottla.admin.session import world
+from ottla.client import configs, group_descriptions, groups, log_dirs, offsets, transactions
+from ottla.client.client import Client, partitions_of
+from ottla.client.group_descriptions import SHARE
 from ottla.client.zookeeper_session import ZooKeeper, opened
 from ottla.local import disk_space, processes
 from ottla.model.errors import OttlaError
@@ -46,7 +37,6 @@ from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.model.waits import waiting
-from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.zookeeper.addresses import ConnectString
 from ottla.zookeeper.errors import NoNodeError, OperationTimeoutError

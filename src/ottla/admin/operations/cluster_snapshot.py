@@ -8,18 +8,13 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from ottla.admin.operations import configs, log_dirs, reassign, unclean
+from ottla.admin.operations import reassign, unclean
+from ottla.client import configs, log_dirs
+from ottla.client.client import Client
+from ottla.client.error_texts import reason
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
-from ottla.net.client import Client
-from ottla.placement.snapshot_file import (
-    MIN_ISR,
-    UNCLEAN,
-    Broker,
-    Partition,
-    Snapshot,
-    Topic,
-)
+from ottla.placement.snapshot_file import MIN_ISR, UNCLEAN, Broker, Partition, Snapshot, Topic
 
 
 async def take(client: Client) -> Snapshot:
@@ -82,7 +77,7 @@ async def topic_settings(
     """Yield min.insync.replicas and unclean.leader.election.enable of topics, as in force."""
     async for result in configs.of_topics(client, names, [MIN_ISR, UNCLEAN]):
         if result.error_code:
-            why = configs.reason(result.error_code, result.error_message)
+            why = reason(result.error_code, result.error_message)
             raise OttlaError(f"settings of topic {result.resource_name}: {why}")
         values: dict[str, Any] = {setting.name: setting.value for setting in result.configs}
         yield result.resource_name, (int(values[MIN_ISR]), values[UNCLEAN] == "true")

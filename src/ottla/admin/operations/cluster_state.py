@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ottla.admin.operations import client_quotas, configs, groups, topics
+from ottla.client import client_quotas, configs, groups, topics
+from ottla.client.client import Client
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
-from ottla.net.client import Client
 
 V = TypeVar("V")
 

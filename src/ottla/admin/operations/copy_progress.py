@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.admin.operations.copy_throttles import CopyThrottles
+from ottla.client.client import Client
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
-from ottla.net.client import Client
 from ottla.placement.copy_estimate import Estimate, Estimator, Sizes
 from ottla.placement.plans import Move
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest

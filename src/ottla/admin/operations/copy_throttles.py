@@ -6,12 +6,12 @@ one that does not respond counts as without a throttle. Works with any Kafka (KI
 
 from collections.abc import Mapping
 
-from ottla.admin.operations import configs
-from ottla.admin.operations.configs import BROKER
+from ottla.client import configs
+from ottla.client.client import Client
+from ottla.client.configs import BROKER
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.throttle_settings import FOLLOWER_RATE, LEADER_RATE, REPLICATION_RATES
-from ottla.net.client import Client
 
 ASK_EVERY_S = 10.0
 ANSWERS_IN_S = 5.0

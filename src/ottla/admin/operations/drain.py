@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.admin.operations import reassign, way_back
-from ottla.admin.operations.partitions import partitions_of
+from ottla.client.client import Client, partitions_of
 from ottla.model.errors import ConnectionLostError, OttlaError
 from ottla.model.printable import plural
 from ottla.model.waits import waiting
-from ottla.net.client import Client
 from ottla.placement import plans
 from ottla.placement.drain_plan import drained
 from ottla.placement.plans import Assignment, PlanError

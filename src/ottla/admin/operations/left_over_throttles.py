@@ -7,13 +7,14 @@ left out; works with any Kafka.
 import contextlib
 from collections.abc import Collection, Iterable
 
-from ottla.admin.operations import configs, log_dirs, reassign
-from ottla.admin.operations.configs import BROKER, TOPIC
+from ottla.admin.operations import reassign
 from ottla.admin.operations.forgotten_throttles import Forgotten, forgotten_throttles
 from ottla.admin.operations.throttles import BROKER_ANSWERS_IN_S
+from ottla.client import configs, log_dirs
+from ottla.client.client import Client
+from ottla.client.configs import BROKER, TOPIC
 from ottla.model.errors import ConnectionLostError
 from ottla.model.throttle_settings import LEASE, LOG_DIRS_RATE, RATES, THROTTLED_REPLICAS
-from ottla.net.client import Client
 
 
 async def forgotten(

@@ -6,11 +6,11 @@ unknown, nothing else.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ottla.admin.operations import log_dirs
 from ottla.admin.operations.reassign import in_progress, racks, replicas_of
+from ottla.client import log_dirs
+from ottla.client.client import Client
 from ottla.model.errors import UnknownTopicError
 from ottla.model.ids import TopicPartition
-from ottla.net.client import Client
 from ottla.placement import spread
 from ottla.placement.plans import Assignment, PlanError
 from ottla.placement.spread import Proposal

@@ -10,15 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.admin.operations.configs import reason
-from ottla.model.errors import (
-    ConnectionLostError,
-    ErrorCode,
-    OttlaError,
-)
+from ottla.client.client import CONTROLLER, Client
+from ottla.client.error_texts import reason
+from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.waits import waiting
-from ottla.net.client import CONTROLLER, Client
 from ottla.placement import plans
 from ottla.placement.plans import Assignment, Move, PlanError
 from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from ottla.admin.operations import reassign
 from ottla.admin.operations.copy_progress import CopyProgress
+from ottla.client.client import Client
 from ottla.model.ids import TopicPartition
 from ottla.model.waits import waiting
-from ottla.net.client import Client
 from ottla.placement.copy_estimate import Estimate
 from ottla.placement.plans import Move
 

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from ottla.admin.operations.new_record import NewRecord
 from ottla.model.ids import TopicPartition
-from ottla.wire.records import Record
+from ottla.wire.records import NewRecord, Record
 
 _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
 _TOKEN = re.compile(r"%(.)|\\x([0-9a-fA-F]{2})|\\(.)|([^%\\]+)|(.)", re.DOTALL)

@@ -10,12 +10,12 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
-from ottla.admin.operations.new_record import NewRecord
 from ottla.admin.operations.record_format import InputTemplate
 from ottla.admin.operations.record_json import field_of, from_line
 from ottla.model.errors import OttlaError
 from ottla.model.ports import World
 from ottla.model.time_slices import yield_to_loop
+from ottla.wire.records import NewRecord
 
 CHUNK_BYTES = 256 * 1024
 INPUT_WAIT_S = 0.2

@@ -11,9 +11,8 @@ import json
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ottla.admin.operations.new_record import NewRecord
 from ottla.model.ids import TopicPartition
-from ottla.wire.records import Record
+from ottla.wire.records import NewRecord, Record
 
 BASE64 = "_base64"
 _AS_IT_IS = "surrogateescape"

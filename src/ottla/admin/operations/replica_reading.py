@@ -4,13 +4,13 @@ Read by Fetch and ListOffsets with the replica id of the debugging consumer, to 
 respond, those of Apache Kafka too.
 """
 
-from ottla.admin.operations.offsets import list_offsets_request
 from ottla.admin.operations.replica_comparison import batches_of
-from ottla.admin.session import failure
+from ottla.client.client import Client
+from ottla.client.error_texts import failure
+from ottla.client.offsets import list_offsets_request
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import DEBUGGING_CONSUMER, EARLIEST
-from ottla.net.client import Client
 from ottla.wire.messages.fetch import FetchRequest
 
 VERSION = 12

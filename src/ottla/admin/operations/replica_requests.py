@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
-from ottla.admin.operations.offsets import list_offsets_request
-from ottla.admin.session import failure
+from ottla.client.client import Client
+from ottla.client.error_texts import failure
+from ottla.client.offsets import list_offsets_request
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import DEBUGGING_CONSUMER
-from ottla.net.client import Client
 from ottla.wire.messages.fetch import FetchRequest
 
 VERSION = 12

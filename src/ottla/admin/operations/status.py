@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from ottla.admin.session import connected
+from ottla.client.client import Client
 from ottla.local import processes
 from ottla.local.cluster_dir import ClusterDir, LocalCluster
 from ottla.model.errors import OttlaError
 from ottla.model.ports import address_text
 from ottla.net import status_socket
-from ottla.net.client import Client
 
 ASK_TIMEOUT_S = 5.0
 METRICS_TIMEOUT_S = 1.0

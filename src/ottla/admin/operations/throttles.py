@@ -9,11 +9,11 @@ import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from ottla.admin.operations import configs
-from ottla.admin.operations.configs import BROKER, TOPIC
+from ottla.client import configs
+from ottla.client.client import Client
+from ottla.client.configs import BROKER, TOPIC
 from ottla.model.errors import ConnectionLostError, OttlaError, UnsupportedVersionError
 from ottla.model.throttle_settings import LEASE, RATES, REPLICATION_RATES, THROTTLED_REPLICAS
-from ottla.net.client import Client
 from ottla.placement.plans import Throttled
 
 MAX_LEASE_CHARS = 200_000

@@ -11,16 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from ottla.admin.operations import configs
-from ottla.admin.operations.offsets import list_offsets_request
-from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.operations.replica_reading import first_difference
+from ottla.client import configs
+from ottla.client.client import Client, partitions_of
+from ottla.client.offsets import list_offsets_request
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import DEBUGGING_CONSUMER, LATEST
 from ottla.model.throttle_settings import LEASE
 from ottla.model.waits import waiting
-from ottla.net.client import Client
 from ottla.placement.election_losses import (
     NOTHING_KNOWN,
     Candidate,

@@ -12,8 +12,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.admin.operations import configs
-from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.operations.replica_comparison import (
     Difference,
     batches_of,
@@ -23,12 +21,13 @@ from ottla.admin.operations.replica_comparison import (
     same,
 )
 from ottla.admin.operations.replica_requests import ReplicaRequests, all_of
-from ottla.admin.session import failure
+from ottla.client import configs
+from ottla.client.client import Client, partitions_of
+from ottla.client.error_texts import failure
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.model.waits import waiting
-from ottla.net.client import Client
 
 AT_ONCE = 32
 KEPT = 20

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from ottla.admin.operations.groups import PartitionLag
+    from ottla.client.groups import PartitionLag
 
 
 class Progress(NamedTuple):

@@ -7,15 +7,15 @@ all the same; groups are asked for less often, since each takes requests of its 
 import time
 from collections.abc import Callable
 
-from ottla.admin.operations import group_descriptions, groups, offsets, reassign, status
+from ottla.admin.operations import reassign, status
 from ottla.admin.operations.copy_progress import CopyProgress
-from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.top.changes import Broker, Group, Look, Partition
 from ottla.admin.top.group_progress import Progress, progress_of
+from ottla.client import group_descriptions, groups, offsets
+from ottla.client.client import Client, partitions_of
 from ottla.model.errors import OttlaError
 from ottla.model.ports import address_text
 from ottla.model.protocol import LATEST
-from ottla.net.client import Client
 
 GROUPS_EVERY_S = 5.0
 MOST_GROUPS = 200

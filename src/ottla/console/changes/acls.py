@@ -5,7 +5,8 @@ Invariants: the rule of the preview, and no other, is added or removed.
 
 from starlette.responses import Response
 
-from ottla.admin.operations import acls
+from ottla.admin.operations import acl_text
+from ottla.client import acls
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.changes.preview import Preview, preview
 from ottla.console.page import Page, redirect
@@ -47,7 +48,7 @@ async def listed(console: Console, asked: Asked) -> Page:
         return Page("acls.html", {"title": "Access rules", "without": str(error)})
     shown, pages = paged(found, asked.number("page", 1, 1, 1 << 31), PAGE_ROWS)
     values = {
-        "rows": [acls.described(acl) for acl in shown], "heads": HEADS, "pages": pages,
+        "rows": [acl_text.described(acl) for acl in shown], "heads": HEADS, "pages": pages,
         "without": "", "principal": principal, "kinds": KINDS, "permissions": PERMISSIONS,
         "patterns": PATTERNS, "operations": OPERATIONS.values(),
     }  # fmt: skip
@@ -64,11 +65,11 @@ async def change(console: Console, asked: Asked) -> Page | Response:
         else:
             await acls.remove(console.client, [acl])
         return redirect(BACK)
-    row = acls.described(acl)
+    row = acl_text.described(acl)
     return preview(
         Preview(
             "Add a rule" if deed == "add" else "Remove a rule",
-            [f"The command: {acls.as_command(acl)}"] if deed == "add" else [],
+            [f"The command: {acl_text.as_command(acl)}"] if deed == "add" else [],
             HEADS,
             [[row[head] for head in HEADS]],
             "/acls/change",
@@ -90,10 +91,10 @@ def _acl(asked: Asked) -> Acl:
     if parse_principal(principal) is None:
         raise BadRequestError(f"principal: {principal[:80]}: write type:name, as in User:alice")
     try:
-        operation = acls.operation_of(asked.text("operation", "All"))
+        operation = acl_text.operation_of(asked.text("operation", "All"))
     except ValueError as error:
         raise BadRequestError(f"operation: {error}") from None
-    unknown = acls.unknown_to(kind, [operation])
+    unknown = acl_text.unknown_to(kind, [operation])
     if unknown:
         raise BadRequestError(f"{RESOURCE_TYPES[kind]} knows no {', '.join(unknown)}")
     permission = PERMISSIONS[asked.choice("permission", PERMISSIONS, "Allow")]

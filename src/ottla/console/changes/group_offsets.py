@@ -6,9 +6,10 @@ Invariants: exactly the offsets of the preview are committed; a group with membe
 
 from starlette.responses import Response
 
-from ottla.admin.operations import group_resets, groups, topics
-from ottla.admin.operations.group_resets import Move, Target, parse_file, plan_reset
-from ottla.admin.operations.moments import parse_moment
+from ottla.admin.operations.input_files import parse_offsets
+from ottla.admin.operations.typed_values import parse_moment
+from ottla.client import group_resets, groups, topics
+from ottla.client.group_resets import Move, Target, plan_reset
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.changes.preview import Preview, preview
 from ottla.console.page import Page, redirect
@@ -26,7 +27,7 @@ async def reset(console: Console, asked: Asked) -> Page | Response:
     group = asked.needed("name")
     back = path("group", name=group)
     if asked.has("do"):
-        offsets = parse_file(asked.text("plan", most=MOST_PLAN).encode(), "the plan", group)
+        offsets = parse_offsets(asked.text("plan", most=MOST_PLAN).encode(), "the plan", group)
         moves = await plan_reset(console.client, group, None, Target(offsets=offsets))
         await group_resets.reset(console.client, group, moves)
         return redirect(back)

@@ -8,7 +8,7 @@ import contextlib
 
 from starlette.responses import Response
 
-from ottla.admin.operations import topics
+from ottla.client import topics
 from ottla.console.asked import Asked
 from ottla.console.changes.preview import Preview, preview
 from ottla.console.page import Page, redirect

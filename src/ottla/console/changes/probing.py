@@ -6,7 +6,7 @@ it changes nothing of the cluster.
 
 from starlette.responses import Response
 
-from ottla.admin.operations import topics
+from ottla.client import topics
 from ottla.console.asked import Asked
 from ottla.console.changes.preview import Preview, preview
 from ottla.console.page import Page, redirect

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from ottla.admin.operations import drain, left_over_throttles, proposing, reassign
 from ottla.admin.operations.forgotten_throttles import Forgotten
+from ottla.client.client import Client
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.changes.preview import Preview, preview
 from ottla.console.page import Page, redirect
@@ -20,14 +21,7 @@ from ottla.console.rendering import ids, number, path, size
 from ottla.console.state import Console
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
-from ottla.net.client import Client
-from ottla.placement.plans import (
-    MAX_PLAN_BYTES,
-    Assignment,
-    format_plan,
-    parse_brokers,
-    parse_plan,
-)
+from ottla.placement.plans import MAX_PLAN_BYTES, Assignment, format_plan, parse_brokers, parse_plan
 
 PLAN = "the plan"
 BACK = "/reassign"

@@ -2,8 +2,8 @@
 
 from starlette.responses import Response
 
-from ottla.admin.operations import configs
-from ottla.admin.operations.configs import APPEND, DELETE, SET, SUBTRACT, Change
+from ottla.client import configs
+from ottla.client.configs import APPEND, DELETE, SET, SUBTRACT, Change
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.changes.preview import Preview, preview
 from ottla.console.page import Page, redirect

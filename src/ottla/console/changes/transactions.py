@@ -8,8 +8,8 @@ import time
 
 from starlette.responses import Response
 
-from ottla.admin.operations import transactions
 from ottla.admin.operations.record_format import moment
+from ottla.client import transactions
 from ottla.console.asked import Asked
 from ottla.console.changes.preview import Preview, preview
 from ottla.console.page import Page, redirect

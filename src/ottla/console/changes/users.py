@@ -6,8 +6,8 @@ in memory, then sent to a broker and forgotten.
 
 from starlette.responses import Response
 
-from ottla.admin.operations import scram_users
-from ottla.admin.operations.scram_users import MAX_PASSWORD_BYTES, parse_password
+from ottla.admin.operations.input_files import MAX_PASSWORD_BYTES, parse_password
+from ottla.client import scram_users
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.changes.preview import Preview, preview
 from ottla.console.kept import KEPT_S

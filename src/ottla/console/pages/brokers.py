@@ -1,6 +1,6 @@
 """One broker: what it leads and keeps, its log dirs and figures."""
 
-from ottla.admin.operations import log_dirs
+from ottla.client import log_dirs
 from ottla.console.asked import Asked
 from ottla.console.page import Page
 from ottla.console.pages.overview import local_processes

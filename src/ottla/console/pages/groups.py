@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ottla.admin.operations import group_descriptions, groups
 from ottla.admin.top.group_progress import Progress, progress_of
+from ottla.client import group_descriptions, groups
 from ottla.console.asked import Asked
 from ottla.console.lag_history import KEPT_S
 from ottla.console.lag_picture import draw

@@ -6,8 +6,8 @@ and shown in whole on a page of their own.
 
 from typing import Any
 
-from ottla.admin.operations.places import Place
 from ottla.admin.operations.record_format import moment
+from ottla.client.offsets import Place
 from ottla.console import reading
 from ottla.console.asked import Asked
 from ottla.console.avro import Budget

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
-from ottla.admin.operations import topics
-from ottla.admin.operations.new_record import NewRecord
-from ottla.admin.operations.produce import Writer, no_such_partition
 from ottla.admin.session import world
+from ottla.client import topics
+from ottla.client.producer import Producer, no_such_partition
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.formats import formed
 from ottla.console.page import Page, redirect
@@ -19,6 +18,7 @@ from ottla.console.rendering import path
 from ottla.console.state import Console
 from ottla.model.partitioning import partition_of
 from ottla.model.protocol import ACKS_ALL
+from ottla.wire.records import NewRecord
 
 MOST_TYPED = 3_000_000
 MOST_VALUE_BYTES = 1_048_576
@@ -53,7 +53,7 @@ async def write(console: Console, asked: Asked) -> Page | Response:
     if record.partition is not None and record.partition >= count:
         raise no_such_partition(topic, record.partition, count)
     if asked.has("do"):
-        writer = Writer(console.client, world(), topic, acks=ACKS_ALL, timeout_s=TIMEOUT_S)
+        writer = Producer(console.client, world(), topic, acks=ACKS_ALL, timeout_s=TIMEOUT_S)
         await writer.open(count, [p.partition for p in facts.partitions if p.leader >= 0])
         await writer.send([record])
         return redirect(path("messages", topic=topic, **{"from": "-20"}))

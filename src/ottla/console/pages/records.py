@@ -5,9 +5,10 @@ Invariants: every field is checked; values are cut.
 
 from typing import Any
 
-from ottla.admin.operations import topics
-from ottla.admin.operations.places import Place, parse_place
 from ottla.admin.operations.record_format import moment
+from ottla.admin.operations.typed_values import parse_place
+from ottla.client import topics
+from ottla.client.offsets import Place
 from ottla.console import avro, reading
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.formats import Formed, formed

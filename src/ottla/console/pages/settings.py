@@ -3,8 +3,8 @@
 Invariants: what is sensitive has no value: no broker tells it.
 """
 
-from ottla.admin.operations import configs
-from ottla.admin.operations.configs import Setting
+from ottla.client import configs
+from ottla.client.configs import Setting
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.page import Page
 from ottla.console.state import Console

@@ -6,7 +6,8 @@ Invariants: the list is of the newest look; one topic is asked for when its page
 import asyncio
 from typing import Any
 
-from ottla.admin.operations import configs, offsets, reassign, topics
+from ottla.admin.operations import reassign
+from ottla.client import configs, offsets, topics
 from ottla.console.asked import Asked
 from ottla.console.page import Page
 from ottla.console.rendering import paged

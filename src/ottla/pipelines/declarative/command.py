@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from ottla.client.client import parse_bootstrap
 from ottla.model.errors import ConfigError
-from ottla.net.client import parse_bootstrap
 from ottla.pipelines import job
 from ottla.pipelines.config import Cluster
 

@@ -8,10 +8,10 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ottla.client.client import parse_bootstrap
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST
-from ottla.net.client import parse_bootstrap
 from ottla.pipelines import config
 from ottla.pipelines.landing.spans import Span
 from ottla.pipelines.source.cluster import Cluster

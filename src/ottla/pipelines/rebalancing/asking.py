@@ -8,12 +8,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from ottla.client.client import CONTROLLER, Client, parse_bootstrap
 from ottla.log.files import OsFiles
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, error_name
 from ottla.model.ids import TopicPartition, uuid_to_text
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net import runtime
-from ottla.net.client import CONTROLLER, Client, parse_bootstrap
 from ottla.pipelines import config
 from ottla.pipelines.rebalancing.seen import UNKNOWN, Seen, SeenBroker, SeenPartition
 from ottla.pipelines.source.cluster import Cluster, metadata_within

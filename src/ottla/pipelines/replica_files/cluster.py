@@ -8,12 +8,12 @@ ISR has all below them, whether it was in it all the time or came back meanwhile
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ottla.client.client import Client, parse_bootstrap
 from ottla.log.files import OsFiles
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition, uuid_to_text
 from ottla.model.protocol import LATEST
 from ottla.net import runtime
-from ottla.net.client import Client, parse_bootstrap
 from ottla.pipelines import config
 from ottla.pipelines.replica_files.replica import Truth
 from ottla.pipelines.source.cluster import metadata_within, offsets_request

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from ottla.client.client import Client
 from ottla.log.files import OsFiles
 from ottla.model.errors import (
     ConfigError,
@@ -24,7 +25,6 @@ from ottla.model.errors import (
 )
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.net import runtime
-from ottla.net.client import Client
 from ottla.pipelines.source.options import SourceOptions, Subscription
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
 from ottla.wire.messages.metadata import MetadataResponse

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
+from ottla.client.client import parse_bootstrap
 from ottla.model.errors import ConfigError
 from ottla.model.protocol import EARLIEST, LATEST
-from ottla.net.client import parse_bootstrap
 from ottla.pipelines.config import CLIENT_SETTINGS, read_properties, with_whole_paths
 from ottla.security.client_properties import KEYS, SECRETS
 

@@ -15,6 +15,7 @@ MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
 """Kafka's: fewer never authenticate, more are refused when they are set through a broker."""
 
 DEFAULT_ITERATIONS = 4096
+SALT_BYTES = 20
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)?")
 
 

@@ -1,6 +1,6 @@
 """Clients of a scenario: a producer with a user's settings, a consumer that goes on after a reset.
 
-Invariants: they speak the real protocol through `net.client`; a record is acknowledged when Kafka's
+Invariants: they speak the real protocol through `client`; a record is acknowledged when Kafka's
 producer would report it as sent: with acks=0 that is when it was handed to the connection. An
 idempotent producer has one batch of a partition under way: its guarantees are the same with up to
 five (KAFKA-5494), and so are its failures.
@@ -9,11 +9,11 @@ five (KAFKA-5494), and so are its failures.
 import asyncio
 from collections.abc import Callable, Sequence
 
+from ottla.client.client import Client
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.protocol import UNKNOWN_OFFSET
-from ottla.net.client import Client
 from ottla.sim.clients import PERHAPS, Consumer, Producer, fetch
 from ottla.sim.history import History, Write
 from ottla.sim.scenarios.scenario import ProducerSettings

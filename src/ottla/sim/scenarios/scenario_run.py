@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from ottla.client.client import Client
 from ottla.model.config import BrokerConfig
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
-from ottla.net.client import Client
 from ottla.sim.checkers import LogRecord
 from ottla.sim.clients import create_topic
 from ottla.sim.cluster import Cluster, under_way

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from ottla.admin.operations.coordinators import TRANSACTION, at_coordinator, at_each_broker
-from ottla.admin.session import failure
+from ottla.client.client import Client
+from ottla.client.coordinators import TRANSACTION, at_coordinator, at_each_broker
+from ottla.client.error_texts import failure
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.net.client import Client
 from ottla.wire.messages.describe_producers import DescribeProducersRequest
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
 from ottla.wire.messages.list_transactions import ListTransactionsRequest

@@ -1,7 +1,7 @@
 """A member of a consumer group that reads some topics: `ottla consume --group`.
 
 Invariants: what was given to the sink before a commit is covered by it, nothing else is; before a
-rebalance and at the end the position is committed, so that the next reader goes on right there; a
+rebalance and at the end the position is committed, so that the next consumer goes on right there; a
 dead coordinator is waited out. The assignor is `range`, which every Kafka consumer offers by
 default. Kafka: `ConsumerCoordinator`.
 """
@@ -11,22 +11,14 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ottla.admin.operations.consume import Reader, Sink
-from ottla.admin.operations.coordinators import (
-    MOVED,
-    VERSION_OF_ONE_GROUP,
-    WAIT_S,
-    find_coordinator,
-)
-from ottla.admin.output import say
-from ottla.admin.session import failure
-from ottla.client.error_texts import explained
+from ottla.client.client import Client, Waiting
+from ottla.client.consumer import Consumer, Sink
+from ottla.client.coordinators import MOVED, VERSION_OF_ONE_GROUP, WAIT_S, find_coordinator
+from ottla.client.error_texts import explained, failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.protocol import EARLIEST, LATEST
-from ottla.model.waits import Wait, waiting
-from ottla.net.client import Client
 from ottla.wire.codec import decode_versioned, encode_versioned
 from ottla.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -59,7 +51,7 @@ REJOIN = frozenset(
     }
 )
 
-MakeReader = Callable[[], Reader]
+MakeConsumer = Callable[[], Consumer]
 
 
 def assign_range(
@@ -82,7 +74,7 @@ def assign_range(
     return given
 
 
-class GroupReader:
+class GroupConsumer:
     """Joins, reads what it is assigned, commits, and joins anew when asked."""
 
     def __init__(
@@ -91,7 +83,7 @@ class GroupReader:
         world: World,
         group: str,
         topics: Sequence[str],
-        make_reader: MakeReader,
+        make_consumer: MakeConsumer,
         *,
         from_beginning: bool,
     ) -> None:
@@ -99,7 +91,7 @@ class GroupReader:
         self._world = world
         self._group = group
         self._topics = sorted(topics)
-        self._make_reader = make_reader
+        self._make_consumer = make_consumer
         self._start = EARLIEST if from_beginning else LATEST
         self._member = ""
         self._generation = -1
@@ -110,19 +102,19 @@ class GroupReader:
 
     async def read(self, sink: Sink, idle_s: float | None) -> None:
         """Read as a member until the sink has enough, or nothing came for `idle_s`."""
-        reader = self._make_reader()
+        consumer = self._make_consumer()
         try:
             while True:
                 partitions = await self._join()
-                say(f"group {self._group}: {_listed(partitions)} is ours")
-                reader = self._make_reader()
-                await self._begin(reader, partitions)
-                if await self._attend(reader, asyncio.ensure_future(reader.read(sink, idle_s))):
+                self._client.say(f"group {self._group}: {_listed(partitions)} is ours")
+                consumer = self._make_consumer()
+                await self._begin(consumer, partitions)
+                if await self._attend(consumer, asyncio.ensure_future(consumer.read(sink, idle_s))):
                     return
         finally:
-            await self._end(reader)
+            await self._end(consumer)
 
-    async def _attend(self, reader: Reader, reading: "asyncio.Future[None]") -> bool:
+    async def _attend(self, consumer: Consumer, reading: "asyncio.Future[None]") -> bool:
         """Heartbeat and commit while it reads; True if the reading came to its end."""
         clock = self._world.clock
         commit_at_s = clock.monotonic() + COMMIT_S
@@ -134,10 +126,10 @@ class GroupReader:
                     return True
                 if clock.monotonic() >= commit_at_s:
                     commit_at_s = clock.monotonic() + COMMIT_S
-                    await self._commit(reader)
+                    await self._commit(consumer)
                     if await self._topics_grew():
                         await self._stop(reading)
-                        await self._commit(reader)
+                        await self._commit(consumer)
                         return False
                 request = HeartbeatRequest(
                     group_id=self._group, generation_id=self._generation, member_id=self._member
@@ -146,21 +138,21 @@ class GroupReader:
                 if code in REJOIN:
                     if code == ErrorCode.REBALANCE_IN_PROGRESS:
                         await self._stop(reading)
-                        await self._commit(reader)
+                        await self._commit(consumer)
                     self._forget(code)
                     return False
                 self._check(code, "heartbeat")
         finally:
             await self._stop(reading)
 
-    async def _end(self, reader: Reader) -> None:
+    async def _end(self, consumer: Consumer) -> None:
         """Commit and leave; say so if the position is not known to be committed."""
         try:
             async with asyncio.timeout(END_S):
-                await self._commit(reader)
+                await self._commit(consumer)
         except (OttlaError, TimeoutError) as error:
             why = str(error) or f"no response within {END_S:.0f} s"
-            say(f"not committed: {why}; some records may be read again")
+            self._client.say(f"not committed: {why}; some records may be read again")
         with contextlib.suppress(OttlaError, TimeoutError):
             async with asyncio.timeout(END_S):
                 await self._leave()
@@ -186,7 +178,7 @@ class GroupReader:
                     JoinGroupRequest.JoinGroupRequestProtocol(name=ASSIGNOR, metadata=metadata)
                 ],
             )
-            with waiting(f"group {self._group}: its members to join"):
+            with self._client.waiting(f"group {self._group}: its members to join"):
                 joined = await self._ask(
                     request, lambda a: a.error_code, timeout_s=REBALANCE_MS / 1000 + 15
                 )
@@ -208,7 +200,9 @@ class GroupReader:
                 protocol_name=joined.protocol_name,
                 assignments=assignments,
             )
-            with waiting(f"group {self._group}: the member that assigns the partitions"):
+            with self._client.waiting(
+                f"group {self._group}: the member that assigns the partitions"
+            ):
                 synced = await self._ask(
                     sync, lambda a: a.error_code, timeout_s=REBALANCE_MS / 1000 + 15
                 )
@@ -234,7 +228,9 @@ class GroupReader:
             subscriptions[member.member_id] = said.topics
         names = sorted({topic for topics in subscriptions.values() for topic in topics})
         known = await self._counts(names)
-        with waiting(f"a broker does not know all of the topics {', '.join(self._topics)} yet"):
+        with self._client.waiting(
+            f"a broker does not know all of the topics {', '.join(self._topics)} yet"
+        ):
             for _ in range(TRIES):
                 if all(known.get(topic) for topic in self._topics):
                     break
@@ -271,7 +267,7 @@ class GroupReader:
 
     # --- offsets ----------------------------------------------------------------------------------
 
-    async def _begin(self, reader: Reader, partitions: list[TopicPartition]) -> None:
+    async def _begin(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Go on where the group stopped, or at the chosen end where it never was."""
         self._committed = {}
         if not partitions:
@@ -290,13 +286,15 @@ class GroupReader:
             if p.committed_offset >= 0
         }
         for partition, offset in self._committed.items():
-            reader.start_at_offset(partition, offset)
-        await reader.start_at([p for p in partitions if p not in self._committed], self._start)
+            consumer.start_at_offset(partition, offset)
+        await consumer.start_at([p for p in partitions if p not in self._committed], self._start)
 
-    async def _commit(self, reader: Reader) -> None:
+    async def _commit(self, consumer: Consumer) -> None:
         """Commit what has moved."""
         moved = {
-            p: offset for p, offset in reader.positions.items() if self._committed.get(p) != offset
+            p: offset
+            for p, offset in consumer.positions.items()
+            if self._committed.get(p) != offset
         }
         if not moved or self._generation < 0:
             return
@@ -329,7 +327,7 @@ class GroupReader:
 
         code = worst(await self._ask(request, worst))
         if code in REJOIN:
-            say(f"not committed: {explained(code)}; some records may be read again")
+            self._client.say(f"not committed: {explained(code)}; some records may be read again")
         else:
             self._check(code, "commit")
             self._committed |= moved
@@ -354,7 +352,7 @@ class GroupReader:
         timeout_s: float | None = None,
     ) -> Any:
         """Ask the coordinator, and look for it again while it moves."""
-        with waiting() as wait:
+        with self._client.waiting() as wait:
             return await self._ask_patiently(request, code_of, version, timeout_s, wait)
 
     async def _ask_patiently(
@@ -363,7 +361,7 @@ class GroupReader:
         code_of: Callable[[Any], int],
         version: int | None,
         timeout_s: float | None,
-        wait: Wait,
+        wait: Waiting,
     ) -> Any:
         until_s = self._world.clock.monotonic() + PATIENCE_S
         while True:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from ottla.admin.operations.configs import reason
-from ottla.admin.operations.partitions import partitions_of
+from ottla.client.client import CONTROLLER, Client, partitions_of
+from ottla.client.error_texts import reason
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
-from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 
 TIMEOUT_MS = 30_000

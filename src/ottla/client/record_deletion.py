@@ -8,15 +8,13 @@ from typing import Any
 
 import msgspec
 
-from ottla.admin.operations.offsets import by_leader
+from ottla.client.client import Client
 from ottla.client.error_texts import explained
-from ottla.model.errors import OttlaError
+from ottla.client.offsets import by_leader
 from ottla.model.ids import TopicPartition
-from ottla.net.client import Client
 from ottla.wire.messages.delete_records import DeleteRecordsRequest
 
 TIMEOUT_MS = 30_000
-MAX_FILE_BYTES = 4_194_304
 END = -1
 """As offset: the high watermark, so all that is acknowledged."""
 
@@ -28,40 +26,6 @@ class Deleted(msgspec.Struct, frozen=True):
     partition: int
     first_offset: int | None
     problem: str | None
-
-
-class _Entry(msgspec.Struct):
-    topic: str
-    partition: int
-    offset: int
-
-
-class _File(msgspec.Struct):
-    partitions: list[_Entry]
-    version: int = 1
-
-
-def parse_file(data: bytes, where: str) -> dict[TopicPartition, int]:
-    """Return the offsets of Kafka's file: {"partitions": [{"topic", "partition", "offset"}]}."""
-    if len(data) > MAX_FILE_BYTES:
-        raise OttlaError(f"{where}: more than {MAX_FILE_BYTES:,} bytes are no list of offsets")
-    try:
-        found = msgspec.json.decode(data, type=_File)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise OttlaError(f"{where}: {error}") from None
-    if found.version != 1:
-        raise OttlaError(f"{where}: version {found.version}, expected 1")
-    offsets: dict[TopicPartition, int] = {}
-    for entry in found.partitions:
-        tp = TopicPartition(entry.topic, entry.partition)
-        if tp in offsets:
-            raise OttlaError(f"{where}: {tp} is named twice")
-        if not END <= entry.offset < 1 << 63:
-            raise OttlaError(f"{where}: {tp}: {entry.offset} is no offset")
-        offsets[tp] = entry.offset
-    if not offsets:
-        raise OttlaError(f"{where}: no partitions in it")
-    return offsets
 
 
 async def delete(client: Client, offsets: Mapping[TopicPartition, int]) -> list[Deleted]:

@@ -9,15 +9,14 @@ from typing import Any
 
 import msgspec
 
-from ottla.admin.operations.coordinators import VERSION_OF_ONE_GROUP, at_coordinator, at_each_broker
-from ottla.admin.operations.group_descriptions import CLASSIC, SHARE, GroupDescription, describe
-from ottla.admin.operations.offsets import log_offsets
-from ottla.admin.session import failure
-from ottla.client.error_texts import explained, with_way_out
+from ottla.client.client import Client
+from ottla.client.coordinators import VERSION_OF_ONE_GROUP, at_coordinator, at_each_broker
+from ottla.client.error_texts import explained, failure, with_way_out
+from ottla.client.group_descriptions import CLASSIC, SHARE, GroupDescription, describe
+from ottla.client.offsets import log_offsets
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import LATEST
-from ottla.net.client import Client
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
 from ottla.wire.messages.list_groups import ListGroupsRequest
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from ottla.admin.operations.coordinators import at_coordinator
-from ottla.admin.session import failure
+from ottla.client.client import Client
+from ottla.client.coordinators import at_coordinator
+from ottla.client.error_texts import failure
 from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError
 from ottla.model.ids import TopicPartition
-from ottla.net.client import Client
 from ottla.wire.codec import decode_versioned
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from ottla.admin.operations.configs import reason
+from ottla.client.client import Client
+from ottla.client.error_texts import reason
 from ottla.model.errors import OttlaError
-from ottla.net.client import Client
 from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from ottla.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 

@@ -8,11 +8,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from ottla.admin.session import failure
-from ottla.client.error_texts import explained
+from ottla.client.client import Client
+from ottla.client.error_texts import explained, failure
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.waits import waiting
-from ottla.net.client import Client
 
 GROUP, TRANSACTION = 0, 1
 """FindCoordinator's key types."""
@@ -35,7 +33,7 @@ MOVED = frozenset(
 async def find_coordinator(client: Client, key: str, kind: int = GROUP) -> int:
     """Return the broker that keeps a group or an id; waits for one that is not there yet."""
     code = 0
-    with waiting() as wait:
+    with client.waiting() as wait:
         for attempt in range(TRIES):
             if attempt:
                 wait.text = f"{NOUNS[kind]} {key}: {explained(code)}"
@@ -59,7 +57,7 @@ async def at_coordinator(
 ) -> tuple[int, Any]:
     """Ask the coordinator until it is the right one; return its id and the response."""
     response = None
-    with waiting() as wait:
+    with client.waiting() as wait:
         for attempt in range(TRIES):
             if attempt:
                 await asyncio.sleep(WAIT_S)
@@ -99,7 +97,7 @@ async def at_each_broker(
 
 async def _once_read(client: Client, request: Any, broker: int, what: str) -> Any:
     response = await client.call(request, broker)
-    with waiting(f"{what} {broker}: {explained(response.error_code)}"):
+    with client.waiting(f"{what} {broker}: {explained(response.error_code)}"):
         for _ in range(TRIES):
             if response.error_code not in MOVED:
                 break

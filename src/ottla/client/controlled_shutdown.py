@@ -8,13 +8,12 @@ mode; it is asked again while some leaders could not move, a bounded number of t
 import asyncio
 from collections.abc import Callable
 
-from ottla.admin.operations.configs import reason
+from ottla.client.client import CONTROLLER, Client
+from ottla.client.error_texts import reason
 from ottla.model.errors import BrokerNotAliveError, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
 from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
-from ottla.model.waits import waiting
-from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
 
 
@@ -41,7 +40,9 @@ async def shut_down(
     for attempt in range(retries + 1):
         if attempt:
             tell(len(remaining))
-            with waiting(f"{plural(len(remaining), 'partition')} that broker {broker} leads"):
+            with client.waiting(
+                f"{plural(len(remaining), 'partition')} that broker {broker} leads"
+            ):
                 await asyncio.sleep(interval_s)
         response = await client.call(request, CONTROLLER)
         if response.error_code:

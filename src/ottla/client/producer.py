@@ -12,22 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.admin.operations import configs
-from ottla.admin.operations.new_record import NewRecord
-from ottla.admin.operations.partitioner import Partitioner
-from ottla.admin.operations.partitions import partitions_of
+from ottla.client import configs
+from ottla.client.client import Client, partitions_of
 from ottla.client.error_texts import explained
+from ottla.client.partitioner import Partitioner
 from ottla.model.errors import RETRIABLE, ConnectionLostError, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.printable import plural
 from ottla.model.protocol import ACKS_ALL
-from ottla.model.waits import waiting
-from ottla.net.client import Client
 from ottla.wire.compression import NONE
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.produce import ProduceRequest
-from ottla.wire.records import Record, build_batch
+from ottla.wire.records import NewRecord, Record, build_batch
 
 BATCH_BYTES = 512 * 1024
 RECORD_OVERHEAD_BYTES = 32
@@ -53,7 +50,7 @@ class _Unacknowledged:
     in_sync: str = ""
 
 
-class Writer:
+class Producer:
     """Writes records to one topic. Open it, then send chunks one after another."""
 
     def __init__(
@@ -132,7 +129,7 @@ class Writer:
             self.written += len(records)
             return
         self.given += len(records)
-        with waiting(self.waits_for):
+        with self._client.waiting(self.waits_for):
             await asyncio.gather(*(self._send_lane(p, lane) for p, lane in sorted(lanes.items())))
 
     @property

@@ -5,53 +5,20 @@ reported; a group with members is refused, also while nothing is changed yet. Ka
 `--reset-offsets` of Kafka's `ConsumerGroupCommand`, whose files these are.
 """
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from ottla.admin.operations.coordinators import at_coordinator
-from ottla.admin.operations.groups import Committed, committed_offsets, refuse_share_group
-from ottla.admin.operations.offsets import log_offsets
-from ottla.admin.session import failure
+from ottla.client.client import Client
+from ottla.client.coordinators import at_coordinator
+from ottla.client.error_texts import failure
+from ottla.client.groups import Committed, committed_offsets, refuse_share_group
+from ottla.client.offsets import log_offsets
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST
-from ottla.net.client import Client
 from ottla.wire.messages.offset_commit import OffsetCommitRequest
-
-MAX_FILE_BYTES = 4_194_304
-
-
-def parse_file(data: bytes, where: str, group: str) -> dict[TopicPartition, int]:
-    """Return the offsets of `topic,partition,offset` or `group,topic,partition,offset` lines.
-
-    OttlaError names the file, the line and what is wrong with it; lines of other groups are one.
-    """
-    if len(data) > MAX_FILE_BYTES:
-        raise OttlaError(f"{where}: more than {MAX_FILE_BYTES:,} bytes are no list of offsets")
-    found: dict[TopicPartition, int] = {}
-    try:
-        rows = list(csv.reader(io.StringIO(data.decode(), newline="")))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise OttlaError(f"{where}: {error}") from None
-    for number, row in enumerate(rows, 1):
-        *owner, topic, partition, offset = row if len(row) in (3, 4) else ("", "", "", "")
-        if not topic or not (partition + offset).isascii() or not partition.isdigit():
-            raise OttlaError(f"{where}, line {number}: write topic,partition,offset")
-        if not offset.isdigit() or int(offset) >= 1 << 63 or int(partition) >= 1 << 31:
-            raise OttlaError(f"{where}, line {number}: {offset or 'nothing'} is no offset")
-        if len(row) == 4 and owner != [group]:
-            raise OttlaError(f"{where}, line {number}: this is of group {owner[0]}, not {group}")
-        tp = TopicPartition(topic, int(partition))
-        if tp in found:
-            raise OttlaError(f"{where}, line {number}: {tp} is named twice")
-        found[tp] = int(offset)
-    if not found:
-        raise OttlaError(f"{where}: no offsets in it")
-    return found
 
 
 class Target(msgspec.Struct, frozen=True):

@@ -13,11 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from ottla.client.error_texts import explained, with_way_out
-from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError, error_name
-from ottla.model.waits import waiting
-from ottla.net.client import CONTROLLER, Client
-from ottla.wire.messages.alter_configs import AlterConfigsRequest
+from ottla.client.client import CONTROLLER, Client
+from ottla.client.error_texts import reason, with_way_out
+from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
@@ -75,11 +73,6 @@ class Change(NamedTuple):
     operation: int
     key: str
     value: str | None = None
-
-
-def reason(code: int, message: str | None) -> str:
-    """Return a broker's own words with Kafka's name of the error."""
-    return f"{message.rstrip('.')} ({error_name(code)})" if message else explained(code)
 
 
 def shown(kind: int, name: str) -> str:
@@ -236,7 +229,7 @@ async def wait_in_force(
     """
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + bound_s
-    with waiting() as wait:
+    with client.waiting() as wait:
         while True:
             found = {s.key: s for s in await settings(client, BROKER, str(broker), wanted)}
             missing = [k for k, value in wanted.items() if not _in_force(found.get(k), value)]
@@ -293,6 +286,8 @@ async def apply(
 async def _write_back(
     client: Client, topic: str, changes: Sequence[Change], *, validate_only: bool
 ) -> object:
+    from ottla.wire.messages.alter_configs import AlterConfigsRequest  # few clusters need it
+
     there = await own(client, TOPIC, topic)
     for change in changes:
         there.pop(change.key, None)

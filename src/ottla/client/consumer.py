@@ -10,22 +10,13 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ottla.admin.operations.offsets import by_leader, list_offsets_request, log_offsets
-from ottla.admin.operations.places import Place
-from ottla.admin.output import say
+from ottla.client.client import Client
 from ottla.client.error_texts import explained
+from ottla.client.offsets import Place, by_leader, list_offsets_request, log_offsets
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
-from ottla.model.protocol import (
-    EARLIEST,
-    LATEST,
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    UNKNOWN_OFFSET,
-)
-from ottla.model.waits import LONG_S, waiting
-from ottla.net.client import Client
+from ottla.model.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, UNKNOWN_OFFSET
 from ottla.wire.aborted import Aborted
 from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.records import Record, iter_batches, iter_records
@@ -39,13 +30,15 @@ TURN_RECORDS = 64
 WORK_TO_REST = 10
 """A turn of others is so many times shorter: a page takes many, small steps of the event loop."""
 RETRY_WAIT_S = 0.2
+IDLE_S = 2.0
+"""After so long without a record the wait for one is told."""
 CALL_TIMEOUT_S = 30.0
 
 Sink = Callable[[TopicPartition, Record], bool]
 """Takes a record of a partition; False ends the reading."""
 
 
-class Reader:
+class Consumer:
     """Reads partitions of some topics from given offsets on.
 
     `topic_ids` are those of the topics, zeros where the cluster has none.
@@ -129,7 +122,7 @@ class Reader:
 
     async def _offset(self, tp: TopicPartition, timestamp: int) -> int:
         request = list_offsets_request([tp], timestamp, self._isolation)
-        with waiting() as wait:
+        with self._client.waiting() as wait:
             for attempt in range(50):
                 try:
                     leader = await self._client.leader(*tp, refresh=attempt > 0)
@@ -157,12 +150,12 @@ class Reader:
     async def read(self, sink: Sink, idle_s: float | None) -> None:
         """Read until the sink has enough, all ends are reached, or nothing came for `idle_s`."""
         self._last_record_s = self._answered_s = self._world.clock.monotonic()
-        with waiting(self._idle), contextlib.suppress(_EnoughError):
+        with self._client.waiting(self._idle), contextlib.suppress(_EnoughError):
             await self._read(sink, idle_s)
 
     def _idle(self) -> str:
         now_s = self._world.clock.monotonic()
-        idle = now_s - self._last_record_s >= LONG_S > now_s - self._answered_s
+        idle = now_s - self._last_record_s >= IDLE_S > now_s - self._answered_s
         return f"new records of {', '.join(sorted(self._topic_ids))}" if idle else ""
 
     async def _read(self, sink: Sink, idle_s: float | None) -> None:
@@ -213,7 +206,7 @@ class Reader:
             raise OttlaError(reason)
         self._refresh = True
         if reason != self._waits_for:
-            say(f"waiting: {reason}")
+            self._client.say(f"waiting: {reason}")
             self._waits_for = reason
 
     async def _fetch(self, leader: int, partitions: list[TopicPartition], sink: Sink) -> bool:
@@ -255,7 +248,9 @@ class Reader:
         end = await self._offset(tp, LATEST)
         position = self._positions[tp]
         self._positions[tp] = start if position < start else end
-        say(f"{tp}: offset {position} is outside {start}..{end}, going on at {self._positions[tp]}")
+        self._client.say(
+            f"{tp}: offset {position} is outside {start}..{end}, going on at {self._positions[tp]}"
+        )
 
     def _request(self, partitions: list[TopicPartition]) -> Any:
         topics: dict[str, list[Any]] = {}

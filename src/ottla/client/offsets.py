@@ -4,18 +4,31 @@ Kafka: `GetOffsetShell`.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from ottla.client.client import Client
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import (
     CONSUMER,
+    EARLIEST,
     LATEST,
     READ_UNCOMMITTED,
     UNKNOWN_OFFSET,
 )
-from ottla.net.client import Client
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
+
+
+class Place(NamedTuple):
+    """One of these is set. `before_end` counts records back from the end of each partition."""
+
+    offset: int | None = None
+    before_end: int | None = None
+    timestamp: int | None = None
+    """a time, or EARLIEST or LATEST"""
+
+
+BEGINNING, END = Place(timestamp=EARLIEST), Place(timestamp=LATEST)
 
 
 async def by_leader(

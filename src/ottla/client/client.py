@@ -8,7 +8,7 @@ Kafka: `NetworkClient` and `AdminMetadataManager`.
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -25,6 +25,7 @@ from ottla.model.errors import (
     UnknownTopicError,
     UnsupportedVersionError,
 )
+from ottla.model.ids import TopicPartition
 from ottla.model.ports import World, address_text
 from ottla.net.framing import LOOKS_LIKE
 from ottla.net.peer import API_VERSIONS_KEY, CLOSED, PeerConnection
@@ -34,8 +35,6 @@ from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
     from ottla.security.client import ClientSecurity
-
-__all__ = ["Client", "PeerConnection", "parse_bootstrap"]
 
 RETRIES = 5
 RETRY_WAIT_S = 0.1
@@ -208,6 +207,9 @@ class Client:
         """Return what encloses a wait; a command has long ones printed (`model.waits`)."""
         return waits.waiting(text)
 
+    def say(self, text: str) -> None:
+        """Take a message for people; for a subclass that passes it on."""
+
     async def metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
         """Return cluster metadata, of all topics for None, and remember what it says."""
         request = MetadataRequest(
@@ -372,6 +374,15 @@ class Client:
 def _response(message: Any, address: str) -> str:
     name = type(message).__name__.removesuffix("Request")
     return f"{address} has not answered {name}"
+
+
+def partitions_of(
+    response: MetadataResponse,
+) -> Iterator[tuple[TopicPartition, MetadataResponse.MetadataResponsePartition]]:
+    """Yield every partition with what the response says of it, in the response's order."""
+    for topic in response.topics:
+        for partition in topic.partitions:
+            yield TopicPartition(topic.name or "", partition.partition_index), partition
 
 
 async def _negotiate(peer: PeerConnection, timeout_s: float) -> dict[int, tuple[int, int]]:

@@ -4,28 +4,17 @@ Invariants: a password never leaves this process: a broker gets the salted passw
 AdminClient. Kafka: the SCRAM half of `ConfigCommand` (KIP-554).
 """
 
-import re
 import secrets
 from collections.abc import Collection
 
 import msgspec
 
-from ottla.admin.operations.configs import reason
-from ottla.client.first_users import SALT_BYTES
+from ottla.client.client import CONTROLLER, Client
+from ottla.client.error_texts import reason
 from ottla.model.errors import OttlaError
-from ottla.net.client import CONTROLLER, Client
-from ottla.security.sasl.scram import (
-    BY_NUMBER,
-    MAX_ITERATIONS,
-    MIN_ITERATIONS,
-    ScramMechanism,
-)
+from ottla.security.sasl.scram import BY_NUMBER, SALT_BYTES, ScramMechanism
 from ottla.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from ottla.wire.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-)
-
-MAX_PASSWORD_BYTES = 1024
+from ottla.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 
 
 class User(msgspec.Struct, frozen=True):
@@ -33,29 +22,6 @@ class User(msgspec.Struct, frozen=True):
 
     name: str
     credentials: dict[str, int]
-
-
-def parse_password(data: bytes, where: str) -> str:
-    """Return the first line; OttlaError, never with what was read."""
-    if len(data) > MAX_PASSWORD_BYTES:
-        raise OttlaError(f"{where}: more than {MAX_PASSWORD_BYTES} bytes are no password")
-    try:
-        lines = re.split(r"\r\n|\r|\n", data.decode())
-    except UnicodeDecodeError:
-        raise OttlaError(f"{where}: a password must be UTF-8") from None
-    if len(lines) > 1 and not lines[-1]:
-        lines.pop()
-    if not lines[0]:
-        raise OttlaError(f"{where}: the password is empty")
-    if len(lines) > 1:
-        raise OttlaError(f"{where}: a password is one line")
-    return lines[0]
-
-
-def check_iterations(iterations: int) -> None:
-    """Raise OttlaError for a number that brokers refuse."""
-    if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
-        raise OttlaError(f"--iterations must be {MIN_ITERATIONS} to {MAX_ITERATIONS}")
 
 
 async def describe(

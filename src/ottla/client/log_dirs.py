@@ -8,14 +8,13 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ottla.admin.operations import configs
-from ottla.admin.operations.configs import BROKER
+from ottla.client import configs
+from ottla.client.client import Client
+from ottla.client.configs import BROKER
 from ottla.client.error_texts import explained
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, error_name
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
-from ottla.model.waits import waiting
-from ottla.net.client import Client
 from ottla.placement.plans import Places
 from ottla.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -144,7 +143,7 @@ async def place(client: Client, places: Places, throttle: int | None = None) -> 
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + NOT_HERE_YET_S
     left = dict(places)
-    with waiting() as wait:
+    with client.waiting() as wait:
         while True:
             later: dict[tuple[TopicPartition, int], str] = {}
             for broker in brokers:
@@ -222,7 +221,7 @@ async def wait(client: Client, places: Mapping[Any, str], bound_s: float) -> int
     """Wait until all replicas lie where they are to; return how many do not when time is up."""
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + bound_s
-    with waiting() as wait:
+    with client.waiting() as wait:
         while True:
             left = [p for p in await progress(client, dict(places)) if not p.done]
             if not left or loop.time() >= give_up_s:

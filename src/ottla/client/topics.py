@@ -9,14 +9,12 @@ from typing import Any
 
 import msgspec
 
-from ottla.admin.operations import configs
-from ottla.admin.operations.configs import reason
-from ottla.client.error_texts import with_way_out
+from ottla.client import configs
+from ottla.client.client import CONTROLLER, Client
+from ottla.client.error_texts import reason, with_way_out
 from ottla.model.errors import ErrorCode, OttlaError, UnknownTopicError
 from ottla.model.ids import TopicPartition, topic_name_problem, uuid_to_text
 from ottla.model.printable import plural
-from ottla.model.waits import waiting
-from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
@@ -59,17 +57,6 @@ class TopicFacts(msgspec.Struct, frozen=True):
     @property
     def without_leader(self) -> int:
         return sum(p.leader < 0 for p in self.partitions)
-
-
-def parse_topic_settings(pairs: Sequence[str]) -> dict[str, str]:
-    """Parse `key=value` of `--config`, ValueError if it is none; keys are the cluster's to know."""
-    settings: dict[str, str] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            raise ValueError(f"{pair}: write KEY=VALUE, as min.insync.replicas=2")
-        settings[key.strip()] = value.strip()
-    return settings
 
 
 async def create_topic(
@@ -132,20 +119,6 @@ async def _check_brokers(client: Client, assignment: Sequence[Sequence[int]]) ->
                     f"broker {broker} is not alive; alive are {', '.join(map(str, live))}; "
                     "nothing was sent"
                 )
-
-
-def parse_assignment(text: str) -> list[list[int]]:
-    """Parse `0:1,1:2,2:0`, the brokers of each partition as Kafka's tool takes them; ValueError."""
-    found = []
-    for part in text.split(","):
-        ids = part.split(":")
-        if not all(i.isascii() and i.isdigit() and int(i) < 1 << 31 for i in ids):
-            raise ValueError(f"{text}: write the brokers of each partition, as 0:1,1:2,2:0")
-        numbers = [int(i) for i in ids]
-        if len(set(numbers)) < len(numbers):
-            raise ValueError(f"{text}: {part} names a broker twice")
-        found.append(numbers)
-    return found
 
 
 def _facts(topic: Any) -> TopicFacts:
@@ -311,7 +284,7 @@ async def delete_topics(
         request = DeleteTopicsRequest(topics=states, timeout_ms=timeout_ms)
     else:
         request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=timeout_ms)
-    with waiting(f"topic {', '.join(names[:3])}: every broker with replicas to delete them"):
+    with client.waiting(f"topic {', '.join(names[:3])}: every broker with replicas to delete them"):
         response = await client.call(
             request, CONTROLLER, version=version, timeout_s=timeout_ms / 1000 + 5
         )
@@ -340,7 +313,7 @@ async def sizes(
 
     Of `only` these partitions by topic, if it is given.
     """
-    from ottla.admin.operations import log_dirs  # few commands need it
+    from ottla.client import log_dirs  # few commands need it
 
     found: dict[TopicPartition, dict[int, int]] = {}
     brokers = await client.broker_ids()
