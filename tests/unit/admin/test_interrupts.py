@@ -14,7 +14,7 @@ from ottla.admin.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster,
 START = """
 import os, signal, sys
 from ottla.admin import cli
-from ottla.admin.arguments.tree import Command
+from ottla.cli.tree import Command
 from ottla.admin.process import ended_in_order
 number = signal.{name}
 def again(code, leave=os._exit):

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ottla.admin.arguments import Exit, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, ask, cluster_folder
 from ottla.admin.output import (
     Format,
@@ -23,6 +22,7 @@ from ottla.admin.output import (
 )
 from ottla.admin.process import ended_in_order
 from ottla.admin.tables import bad, good
+from ottla.cli import Exit, Option, UsageError
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 

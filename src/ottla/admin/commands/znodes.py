@@ -2,7 +2,6 @@
 
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Argument, Option
 from ottla.admin.connection import zookeeper as zookeeper_meant
 from ottla.admin.options import Dir, Output, ZooKeeperConfig
 from ottla.admin.output import (
@@ -14,6 +13,7 @@ from ottla.admin.output import (
     structured,
 )
 from ottla.admin.zookeeper_session import asked
+from ottla.cli import Argument, Option
 
 ZooKeeper = Annotated[
     str | None,

@@ -12,8 +12,6 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ottla.admin.arguments import Argument, Exit, Option, UsageError
-from ottla.admin.arguments.declaring import parameters
 from ottla.admin.options import Output, read_input
 from ottla.admin.output import (
     Format,
@@ -26,6 +24,8 @@ from ottla.admin.output import (
 )
 from ottla.admin.process import ended_in_order
 from ottla.admin.tables import CLEAR_LINE
+from ottla.cli import Argument, Exit, Option, UsageError
+from ottla.cli.declaring import parameters
 
 if TYPE_CHECKING:
     from ottla.sim.scenarios.report import Findings
