@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ottla.admin import connection
-from ottla.admin.arguments import help_text
-from ottla.admin.arguments.declaring import parameters
-from ottla.admin.arguments.tree import Command, Group
-from ottla.admin.command_table import add, all_commands
+from ottla.cli import help_text
+from ottla.cli.declaring import parameters
+from ottla.cli.table import add, all_commands
+from ottla.cli.tree import Command, Group
 from ottla.explain.entries import of_other_rooms
 
 PAGE = Path(__file__).with_name("COMMANDS.md")

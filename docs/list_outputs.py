@@ -6,8 +6,8 @@ PYTHONPATH=src python docs/list_outputs.py
 from pathlib import Path
 from typing import Any
 
-from ottla.admin.arguments.manual import ENVIRONMENT, EXIT_CODES
 from ottla.admin.output_schemas import SCHEMAS
+from ottla.cli.manual import ENVIRONMENT, EXIT_CODES
 from ottla.pipelines.result_schemas import RESULTS
 
 PAGE = Path(__file__).parent / "OUTPUT.md"

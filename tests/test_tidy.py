@@ -34,7 +34,7 @@ LOG = ("controller/", "model/state_changes.py")
 # Modules that call themselves pure and reach the world by an import: for a type, a name of a fault,
 # a date's text or the terminal's width.
 PURE_BUT_FOR_IMPORTS = {
-    "admin/arguments/help_text.py", "admin/arguments/manual.py",
+    "cli/help_text.py", "cli/manual.py",
     "admin/operations/record_format.py", "pipelines/drilling/page.py",
     "pipelines/replaying/encoding.py",
     "pipelines/replica_files/checks.py", "pipelines/replica_files/compare.py",

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ottla.admin.arguments import parsing
-from ottla.admin.arguments.declaring import parameters
-from ottla.admin.arguments.tree import find
-from ottla.admin.command_table import all_commands
 from ottla.broker.process import parse_arguments
 from ottla.broker.zookeeper_process import parse_arguments as parse_zookeeper_arguments
+from ottla.cli import parsing
+from ottla.cli.declaring import parameters
+from ottla.cli.table import all_commands
+from ottla.cli.tree import find
 from ottla.model.config import BrokerConfig
 from ottla.model.config_keys import broker_keys, our_keys
 from ottla.model.properties import parse_properties

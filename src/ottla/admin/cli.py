@@ -10,9 +10,9 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from ottla.admin import output
-from ottla.admin.arguments.declaring import Exit, UsageError, asks_cluster, parameters
-from ottla.admin.arguments.tree import Group, Node, find
-from ottla.admin.command_table import add, all_commands
+from ottla.cli.declaring import Exit, UsageError, asks_cluster, parameters
+from ottla.cli.table import add, all_commands
+from ottla.cli.tree import Group, Node, find
 from ottla.model import process
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -78,7 +78,7 @@ def _failed(error: Exception) -> int:
 def _run(path: list[str], node: Node, words: list[str]) -> int:
     if isinstance(node, Group):
         return _group(path, node, words)
-    from ottla.admin.arguments import parsing
+    from ottla.cli import parsing
 
     function = node.function()
     known = parameters(function)
@@ -89,7 +89,7 @@ def _run(path: list[str], node: Node, words: list[str]) -> int:
         known += parameters(connection.options)
     parsed = parsing.parse(known, words)
     if "help" in parsed.everywhere:
-        from ottla.admin.arguments import help_text
+        from ottla.cli import help_text
 
         sys.stdout.write(help_text.of_command(path, function, known))
         return EXIT_OK
@@ -113,7 +113,7 @@ def _run(path: list[str], node: Node, words: list[str]) -> int:
 
 def _group(path: list[str], group: Group, words: list[str]) -> int:
     """Print the list of commands: what was asked for, or what is missing."""
-    from ottla.admin.arguments import help_text
+    from ottla.cli import help_text
 
     if not path and words[:1] == ["--version"]:
         from importlib.metadata import version
@@ -121,7 +121,7 @@ def _group(path: list[str], group: Group, words: list[str]) -> int:
         sys.stdout.write(f"ottla {version('ottla')}\n")
         return EXIT_OK
     if words and words[0] not in HELP:
-        from ottla.admin.arguments.spellings import instead_of_group_option
+        from ottla.cli.spellings import instead_of_group_option
 
         instead = instead_of_group_option(path, words[0], group.children)
         raise UsageError(f"name a command before {words[0]}{instead}")

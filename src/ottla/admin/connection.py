@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from ottla.admin.arguments import Option
+from ottla.cli import Option
 
 if TYPE_CHECKING:
     from ottla.client.zookeeper_session import ZooKeeper

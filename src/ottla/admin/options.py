@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.output import Format, complain
+from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.errors import OttlaError
 
 S = TypeVar("S")

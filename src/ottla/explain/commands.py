@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.options import Dir, Output
 from ottla.admin.output import Format, print_structured, say, structured
+from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.printable import plural
 
 EXIT_DIFFERENT = 1

@@ -3,8 +3,8 @@
 Nothing of them is imported here.
 """
 
-from ottla.admin.arguments.tree import Command, Group, Node
-from ottla.admin.command_table import CARE, HERE, INSIDE
+from ottla.cli.table import CARE, HERE, INSIDE
+from ottla.cli.tree import Command, Group, Node
 
 _WHATIF = "ottla.explain.whatif_command"
 WHATIF = Group(

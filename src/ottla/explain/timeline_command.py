@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Argument, Option
 from ottla.admin.options import Dir, Output
 from ottla.admin.output import Format, print_structured, say, structured
+from ottla.cli import Argument, Option
 from ottla.model.durable_files import replace_file
 
 PIPE_COLUMNS = 100

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from ottla.admin.arguments import Argument, Exit, Option, UsageError
-from ottla.admin.arguments.declaring import parameters
 from ottla.admin.options import Bootstrap, Dir, Output, ask, read_input, usage
 from ottla.admin.output import Format, print_structured, print_table, say_prose, structured
+from ottla.cli import Argument, Exit, Option, UsageError
+from ottla.cli.declaring import parameters
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

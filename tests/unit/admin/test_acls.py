@@ -4,9 +4,9 @@ import shlex
 
 import pytest
 
-from ottla.admin.arguments import UsageError
 from ottla.admin.commands import acls as commands
 from ottla.admin.operations import acl_text
+from ottla.cli import UsageError
 from ottla.security.acls import (
     ALLOW,
     CLUSTER,

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import pytest
 
-from ottla.admin.arguments import Argument, Option, UsageError, help_text
-from ottla.admin.arguments.declaring import parameters
-from ottla.admin.arguments.parsing import parse
-from ottla.admin.arguments.tree import Command, Group, find
 from ottla.admin.cli import main
-from ottla.admin.command_table import all_commands
+from ottla.cli import Argument, Option, UsageError, help_text
+from ottla.cli.declaring import parameters
+from ottla.cli.parsing import parse
+from ottla.cli.table import all_commands
+from ottla.cli.tree import Command, Group, find
 from ottla.explain.entries import of_other_rooms
 
 

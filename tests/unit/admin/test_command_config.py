@@ -16,10 +16,10 @@ import threading
 import pytest
 
 from ottla.admin import cli
-from ottla.admin.arguments.declaring import parameters
-from ottla.admin.arguments.tree import Group
 from ottla.admin.cli import asks_cluster
-from ottla.admin.command_table import all_commands
+from ottla.cli.declaring import parameters
+from ottla.cli.table import all_commands
+from ottla.cli.tree import Group
 from ottla.client import client
 from ottla.console import server
 from ottla.explain.entries import of_other_rooms

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from ottla.admin.arguments.completion import SCRIPTS, candidates
-from ottla.admin.arguments.tree import Group
-from ottla.admin.command_table import COMMANDS, all_commands
 from ottla.admin.connection import options as connection_options
+from ottla.cli.completion import SCRIPTS, candidates
+from ottla.cli.table import COMMANDS, all_commands
+from ottla.cli.tree import Group
 from ottla.explain.entries import of_other_rooms
 
 NAMES = {"topic": ["orders", "other", "x"], "group": ["audit"], "broker": ["0", "1"],

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ottla.admin.arguments.tree import find
-from ottla.admin.command_table import all_commands
 from ottla.admin.commands.doctor import judged
 from ottla.admin.diagnosis import asking
 from ottla.admin.diagnosis.facts import (
@@ -25,6 +23,8 @@ from ottla.admin.diagnosis.facts import (
     TopicSettings,
     some,
 )
+from ottla.cli.table import all_commands
+from ottla.cli.tree import find
 from ottla.model.ids import TopicPartition
 
 TP, TP2 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ottla.admin.arguments.declaring import parameters
-from ottla.admin.arguments.manual import pages
-from ottla.admin.arguments.tree import Group
 from ottla.admin.cli import main
-from ottla.admin.command_table import all_commands
 from ottla.admin.connection import options as connection_options
 from ottla.admin.output import readable_json
 from ottla.admin.output_schemas import SCHEMAS
 from ottla.admin.yaml_text import to_yaml
+from ottla.cli.declaring import parameters
+from ottla.cli.manual import pages
+from ottla.cli.table import all_commands
+from ottla.cli.tree import Group
 from ottla.client import client
 from ottla.explain.entries import of_other_rooms
 from ottla.pipelines.command import JOBS

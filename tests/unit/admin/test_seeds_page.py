@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ottla.admin.arguments.declaring import parameters
-from ottla.admin.arguments.tree import Group, find
-from ottla.admin.command_table import all_commands
 from ottla.admin.connection import options
+from ottla.cli.declaring import parameters
+from ottla.cli.table import all_commands
+from ottla.cli.tree import Group, find
 from ottla.explain.entries import of_other_rooms
 from ottla.model.config_keys import topic_keys
 from ottla.model.ids import TopicPartition

@@ -5,11 +5,11 @@ import io
 import pytest
 
 from ottla.admin import connection
-from ottla.admin.arguments.declaring import parameters
-from ottla.admin.arguments.spellings import COMMANDS, OPTIONS
-from ottla.admin.arguments.tree import Group
 from ottla.admin.cli import main
-from ottla.admin.command_table import all_commands
+from ottla.cli.declaring import parameters
+from ottla.cli.spellings import COMMANDS, OPTIONS
+from ottla.cli.table import all_commands
+from ottla.cli.tree import Group
 
 WRONG_USE = [
     ("broker", "drain", "x"),

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from ottla.admin import cli, output
-from ottla.admin.arguments.declaring import asks_cluster
-from ottla.admin.arguments.tree import Group
-from ottla.admin.command_table import add, all_commands
+from ottla.cli.declaring import asks_cluster
+from ottla.cli.table import add, all_commands
+from ottla.cli.tree import Group
 from ottla.client import consumer
 from ottla.explain.entries import of_other_rooms
 from ottla.local import brokers, processes

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from ottla.admin import cli
-from ottla.admin.arguments.tree import Group
-from ottla.admin.command_table import COMMANDS
+from ottla.cli.table import COMMANDS
+from ottla.cli.tree import Group
 from ottla.explain.entries import of_other_rooms
 
 MADE = {"up", "demo", "certs init"}

@@ -14,8 +14,8 @@ from ottla.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster, Local
 START = """
 import os, signal, sys
 from ottla.admin import cli
-from ottla.admin.arguments.tree import Command
 from ottla.model.process import ended_in_order
+from ottla.cli.tree import Command
 number = signal.{name}
 def again(code, leave=os._exit):
     os.kill(os.getpid(), number)  # a second one on the way out changes nothing

@@ -7,9 +7,9 @@ decides by the same rules as a broker.
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
-from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, DryRun, Output, Yes, agreed, ask, needs_yes, usage
 from ottla.admin.output import Format, print_structured, print_table, say, structured
+from ottla.cli import Argument, Option, UsageError
 from ottla.model.printable import plural
 
 Topic = Annotated[

@@ -8,7 +8,6 @@ before anything is done, where that can be known; `drain` and `shutdown` work wi
 import signal
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, cluster_folder, needs_yes
 from ottla.admin.output import (
     Format,
@@ -20,6 +19,7 @@ from ottla.admin.output import (
     say,
     structured,
 )
+from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.printable import plural
 
 Ids = Annotated[

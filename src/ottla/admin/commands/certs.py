@@ -6,7 +6,6 @@ Invariant: no private key is ever printed.
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.options import Dir, Output, cluster_folder
 from ottla.admin.output import (
     Format,
@@ -17,6 +16,7 @@ from ottla.admin.output import (
     structured,
 )
 from ottla.admin.tables import bad, good
+from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:

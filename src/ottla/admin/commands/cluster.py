@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ottla.admin.arguments import Exit, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, ask, cluster_folder
 from ottla.admin.output import (
     Format,
@@ -22,6 +21,7 @@ from ottla.admin.output import (
     structured,
 )
 from ottla.admin.tables import bad, good
+from ottla.cli import Exit, Option, UsageError
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 from ottla.model.process import ended_in_order

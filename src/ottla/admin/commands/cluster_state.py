@@ -6,7 +6,6 @@ finds something.
 
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Argument, Exit, Option
 from ottla.admin.options import (
     Bootstrap,
     Dir,
@@ -19,6 +18,7 @@ from ottla.admin.options import (
     read_input,
 )
 from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
+from ottla.cli import Argument, Exit, Option
 from ottla.model.printable import plural
 
 EXIT_DIFFERENT = 1

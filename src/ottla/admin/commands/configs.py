@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, ask
 from ottla.admin.output import Format, print_structured, print_table, say, structured
+from ottla.cli import Argument, Option, UsageError
 from ottla.model.errors import OttlaError
 from ottla.model.printable import did_you_mean
 

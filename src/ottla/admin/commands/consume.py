@@ -3,9 +3,9 @@
 import re
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, TopicOption, ask, usage
 from ottla.admin.output import Format, Isolation
+from ottla.cli import Argument, Option, UsageError
 
 Topics = Annotated[list[str] | None, Argument(metavar="TOPIC...")]
 Regex = Annotated[bool, Option("--regex", help="TOPIC is a regular expression for whole names")]

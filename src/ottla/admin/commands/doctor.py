@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ottla.admin.arguments import Exit, Option, UsageError
 from ottla.admin.options import (
     Bootstrap,
     Dir,
@@ -32,6 +31,7 @@ from ottla.admin.output import (
     say,
     structured,
 )
+from ottla.cli import Exit, Option, UsageError
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.options import (
     Bootstrap,
     Dir,
@@ -22,6 +21,7 @@ from ottla.admin.options import (
     usage,
 )
 from ottla.admin.output import Format, complain, print_structured, print_table, say, structured
+from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import contextlib
 from functools import partial
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, ask, fail_for
 from ottla.admin.output import Format, complain, print_line, print_table, print_watched
+from ottla.cli import Argument, Option, UsageError
 from ottla.model.printable import plural
 
 

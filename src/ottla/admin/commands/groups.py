@@ -7,7 +7,6 @@ anything asked for was refused.
 import sys
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.commands.topic_partitions import parse_topic
 from ottla.admin.commands.topic_partitions import partitions as chosen_partitions
 from ottla.admin.options import (
@@ -32,6 +31,7 @@ from ottla.admin.output import (
     say,
     structured,
 )
+from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 

@@ -6,9 +6,9 @@ the exit code is 1.
 
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Argument, Exit, Option
 from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
 from ottla.admin.output import Format, complain, print_structured, print_table, say, structured
+from ottla.cli import Argument, Exit, Option
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.output import Format, complain, say
+from ottla.cli import Argument, Option, UsageError
 from ottla.model.printable import plural, printable
 
 EXIT_DAMAGED = 1

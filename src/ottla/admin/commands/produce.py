@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Option, UsageError
 from ottla.admin.options import (
     Bootstrap,
     Dir,
@@ -27,6 +26,7 @@ from ottla.admin.output import (
     print_results,
     say,
 )
+from ottla.cli import Option, UsageError
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 

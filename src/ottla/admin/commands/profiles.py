@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 from ottla.admin import profiles
-from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Output, usage
 from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
+from ottla.cli import Argument, Option, UsageError
 
 Name = Annotated[str, Argument(metavar="NAME", complete="profile")]
 

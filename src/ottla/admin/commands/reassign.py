@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Exit, Option, UsageError
 from ottla.admin.commands.reassign_options import File, Moves, Wait, clear, plan_of
 from ottla.admin.commands.reassign_plan import KafkaOutput
 from ottla.admin.move_progress import MoveProgress
 from ottla.admin.options import Bootstrap, Dir, DryRun, Output, ask, read_input, usage
 from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
+from ottla.cli import Exit, Option, UsageError
 from ottla.model.printable import plural
 
 Preserve = Annotated[bool, Option("--preserve-throttles", help="Leave throttles as they are")]

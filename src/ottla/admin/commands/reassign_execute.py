@@ -9,7 +9,6 @@ import asyncio
 import sys
 from typing import Annotated, Any, NamedTuple
 
-from ottla.admin.arguments import Option, UsageError
 from ottla.admin.commands.reassign_interrupted import (
     tell_what_goes_on,
     tell_which_throttles_stay,
@@ -19,6 +18,7 @@ from ottla.admin.commands.reassign_plan import KafkaOutput, PlanOutput, print_pl
 from ottla.admin.move_progress import MoveProgress
 from ottla.admin.options import Bootstrap, Dir, DryRun, ask
 from ottla.admin.output import Format, say
+from ottla.cli import Option, UsageError
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 

@@ -4,9 +4,9 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Option, UsageError
 from ottla.admin.options import read_input, usage
 from ottla.admin.output import say
+from ottla.cli import Option, UsageError
 
 File = Annotated[
     str | None,

@@ -7,9 +7,9 @@ Invariants: stdout carries a plan that `reassign execute --file` and Kafka's own
 import sys
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, ask, read_input, usage
 from ottla.admin.output import Format, megabytes, print_structured, print_table, say, structured
+from ottla.cli import Option, UsageError
 from ottla.model.printable import plural
 
 PlanOutput = Annotated[

@@ -5,9 +5,9 @@ Invariants: nothing is removed without --remove; exit code 1 while there are som
 
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Exit, Option
 from ottla.admin.options import Bootstrap, Dir, Output, ask
 from ottla.admin.output import Format, print_structured, print_table, say, structured
+from ottla.cli import Exit, Option
 from ottla.model.printable import plural
 
 

@@ -9,8 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Argument, UsageError
 from ottla.admin.output import print_json, say
+from ottla.cli import Argument, UsageError
 from ottla.model.printable import plural
 
 NAMES_WITHIN_S = 1.5
@@ -30,7 +30,7 @@ def completion(shell: Annotated[Shell, Argument(metavar="bash|zsh|fish")]) -> No
 
     Example: source <(ottla completion bash)
     """
-    from ottla.admin.arguments.completion import SCRIPTS
+    from ottla.cli.completion import SCRIPTS
 
     sys.stdout.write(SCRIPTS[shell])
 
@@ -38,7 +38,7 @@ def completion(shell: Annotated[Shell, Argument(metavar="bash|zsh|fish")]) -> No
 def complete(root: Any, words: Sequence[str]) -> None:
     """Print what may stand for the last of some words, a line each: word, tab, meaning."""
     from ottla.admin import connection
-    from ottla.admin.arguments.completion import candidates
+    from ottla.cli.completion import candidates
 
     for word, meaning in candidates(root, words, _names, connection.options):
         if not word.isprintable():
@@ -110,9 +110,9 @@ def man(
     Example: ottla man ~/.local/share/man/man1
     """
     from ottla.admin import connection
-    from ottla.admin.arguments.declaring import parameters
-    from ottla.admin.arguments.manual import pages
-    from ottla.admin.command_table import all_commands
+    from ottla.cli.declaring import parameters
+    from ottla.cli.manual import pages
+    from ottla.cli.table import all_commands
 
     folder.mkdir(parents=True, exist_ok=True)
     count = 0

@@ -6,8 +6,8 @@ Invariants: offline; nothing is written but standard output.
 import sys
 from typing import Annotated
 
-from ottla.admin.arguments import Option, UsageError
 from ottla.admin.options import Dir
+from ottla.cli import Option, UsageError
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 

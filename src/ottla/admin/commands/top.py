@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Option
 from ottla.admin.options import Bootstrap, Dir, Output, ask
 from ottla.admin.output import Format, print_line, structured
+from ottla.cli import Option
 
 LONGEST_S = 30 * 86_400.0
 

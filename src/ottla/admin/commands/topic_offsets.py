@@ -6,7 +6,6 @@ asked for was refused.
 
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.commands.topic_partitions import named_like, parse_pattern, parse_topic
 from ottla.admin.commands.topic_partitions import partitions as chosen_partitions
 from ottla.admin.options import (
@@ -24,6 +23,7 @@ from ottla.admin.options import (
     usage,
 )
 from ottla.admin.output import Format, complain, print_structured, print_table, say, structured
+from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.printable import plural
 from ottla.model.protocol import EARLIEST, LATEST, OF_MAX_TIMESTAMP
 

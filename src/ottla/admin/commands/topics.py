@@ -7,7 +7,6 @@ list of problems (`describe --under-replicated` and its like) is empty where all
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.commands.topic_partitions import matching, named_like, parse_pattern
 from ottla.admin.options import (
     Bootstrap,
@@ -23,6 +22,7 @@ from ottla.admin.options import (
     usage,
 )
 from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
+from ottla.cli import Argument, Option, UsageError
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.printable import plural
 

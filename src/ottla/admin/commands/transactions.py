@@ -5,7 +5,6 @@ Invariants: nothing is aborted without a yes.
 
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Argument, Option
 from ottla.admin.options import (
     Bootstrap,
     Dir,
@@ -19,6 +18,7 @@ from ottla.admin.options import (
     usage,
 )
 from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
+from ottla.cli import Argument, Option
 
 Topic = Annotated[str, Argument(metavar="TOPIC", complete="topic")]
 Partition = Annotated[int, Argument(metavar="PARTITION", min=0)]

@@ -8,7 +8,6 @@ import sys
 from getpass import getpass
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.connection import zookeeper as zookeeper_meant
 from ottla.admin.options import (
     Bootstrap,
@@ -24,6 +23,7 @@ from ottla.admin.options import (
     read_input,
 )
 from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
+from ottla.cli import Argument, Option, UsageError
 
 Name = Annotated[str, Argument(metavar="NAME")]
 Mechanisms = Annotated[

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
 from ottla.admin.output import (
     Format,
@@ -22,6 +21,7 @@ from ottla.admin.output import (
     say,
     structured,
 )
+from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from typing import Annotated, Any
 
-from ottla.admin.arguments import Argument, Option
 from ottla.admin.connection import zookeeper as zookeeper_meant
 from ottla.admin.options import Dir, Output, ZooKeeperConfig
 from ottla.admin.output import (
@@ -13,6 +12,7 @@ from ottla.admin.output import (
     readable_json,
     structured,
 )
+from ottla.cli import Argument, Option
 from ottla.client.zookeeper_session import asked
 
 ZooKeeper = Annotated[

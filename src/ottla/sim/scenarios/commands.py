@@ -12,8 +12,6 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ottla.admin.arguments import Argument, Exit, Option, UsageError
-from ottla.admin.arguments.declaring import parameters
 from ottla.admin.options import Output, read_input
 from ottla.admin.output import (
     Format,
@@ -25,6 +23,8 @@ from ottla.admin.output import (
     structured,
 )
 from ottla.admin.tables import CLEAR_LINE
+from ottla.cli import Argument, Exit, Option, UsageError
+from ottla.cli.declaring import parameters
 from ottla.model.process import ended_in_order
 
 if TYPE_CHECKING:

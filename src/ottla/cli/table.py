@@ -5,7 +5,7 @@ Invariant: a test compares each sentence with the function's docstring.
 
 from collections.abc import Mapping
 
-from ottla.admin.arguments.tree import Command, Group, Node
+from ottla.cli.tree import Command, Group, Node
 
 HERE, DATA, CARE, INSIDE, SETUP = (
     "A cluster on this machine",

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from ottla.admin.arguments.declaring import Parameter, UsageError, asks_cluster, parameters
-from ottla.admin.arguments.parsing import EVERYWHERE
-from ottla.admin.arguments.tree import Group, find
+from ottla.cli.declaring import Parameter, UsageError, asks_cluster, parameters
+from ottla.cli.parsing import EVERYWHERE
+from ottla.cli.tree import Group, find
 
 FILES = ":files"
 """Instead of a value: the shell is to complete the name of a file."""

@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ottla.admin.arguments.declaring import Declared, Parameter
-from ottla.admin.arguments.parsing import EVERYWHERE
-from ottla.admin.arguments.tree import Group
+from ottla.cli.declaring import Declared, Parameter
+from ottla.cli.parsing import EVERYWHERE
+from ottla.cli.tree import Group
 
 WIDEST, NARROWEST, PLAIN = 100, 40, 80
 LEFT = 28

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ottla.admin.arguments.declaring import Option, Parameter, UsageError
+from ottla.cli.declaring import Option, Parameter, UsageError
 
 _INTEGER = re.compile(r"[+-]?\d{1,30}", re.ASCII)
 
@@ -59,7 +59,7 @@ def parse(parameters: Sequence[Parameter], words: Sequence[str]) -> Parsed:
         elif name in options:
             _option(options[name], name, value if equals else None, left, found)
         else:
-            from ottla.admin.arguments.spellings import instead_of_option
+            from ottla.cli.spellings import instead_of_option
 
             instead = instead_of_option(name, [*options, *common], parameters)
             raise UsageError(f"there is no option {name}{instead}")

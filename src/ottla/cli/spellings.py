@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ottla.model.printable import did_you_mean
 
 if TYPE_CHECKING:
-    from ottla.admin.arguments.declaring import Parameter
+    from ottla.cli.declaring import Parameter
 
 COMMANDS = {
     "start": "up", "stop": "down", "ps": "status", "health": "status", "topic": "topics",

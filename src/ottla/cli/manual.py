@@ -5,10 +5,10 @@ Pure text (roff, man macros).
 
 from collections.abc import Iterator, Sequence
 
-from ottla.admin.arguments.declaring import Parameter, asks_cluster, parameters
-from ottla.admin.arguments.help_text import described, names, paragraphs, placeholder
-from ottla.admin.arguments.parsing import EVERYWHERE
-from ottla.admin.arguments.tree import Command, Group
+from ottla.cli.declaring import Parameter, asks_cluster, parameters
+from ottla.cli.help_text import described, names, paragraphs, placeholder
+from ottla.cli.parsing import EVERYWHERE
+from ottla.cli.tree import Command, Group
 
 EXIT_CODES = (
     ("0", "It held: done, or found in order."),

@@ -8,6 +8,6 @@ A parameter is `name: Annotated[int | None, Option("--count", "-n", help="…", 
 Types: str, int, float, bool, Path, a StrEnum, a list of them (repeatable), each also `| None`.
 """
 
-from ottla.admin.arguments.declaring import Argument, Exit, Option, UsageError
+from ottla.cli.declaring import Argument, Exit, Option, UsageError
 
 __all__ = ["Argument", "Exit", "Option", "UsageError"]

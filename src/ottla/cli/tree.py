@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from ottla.admin.arguments.declaring import Parameter, UsageError, parameters
+from ottla.cli.declaring import Parameter, UsageError, parameters
 
 
 class Command(NamedTuple):
@@ -51,7 +51,7 @@ def find(root: Group, words: Sequence[str]) -> tuple[list[str], Node, list[str]]
     while isinstance(node, Group) and left and not left[0].startswith("-"):
         name = left.pop(0)
         if name not in node.children:
-            from ottla.admin.arguments.spellings import instead_of_command
+            from ottla.cli.spellings import instead_of_command
 
             instead = instead_of_command(path, name, node.children)
             raise UsageError(f"there is no command {' '.join([*path, name])}{instead}")
