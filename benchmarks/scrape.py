@@ -29,7 +29,7 @@ from ottla.admin.operations.status import metrics_of
 from ottla.log.files import OsFiles
 from ottla.net import runtime
 from ottla.net.client import PeerConnection
-from ottla.wire.messages.api_versions import ApiVersionsRequest
+from ottla.wire.messages.cluster import ApiVersionsRequest
 
 LATENESS = "ottla:type=EventLoop,name=LatenessMs"
 INTERVAL_S = 5.0

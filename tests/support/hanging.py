@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 from ottla.admin.operations import transactions
 from ottla.admin.session import connected, world
 from ottla.net.client import Client
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.records import ProduceRequest
 from ottla.wire.records import Record, build_batch
 from support.waiting import until
 

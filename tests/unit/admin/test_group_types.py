@@ -15,20 +15,22 @@ from ottla.model.errors import (
     OttlaError,
     UnsupportedVersionError,
 )
-from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
-from ottla.wire.messages.delete_groups import DeleteGroupsResponse
-from ottla.wire.messages.describe_groups import DescribeGroupsResponse
-from ottla.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsResponse
-from ottla.wire.messages.describe_user_scram_credentials import (
+from ottla.wire.messages.cluster import MetadataResponse
+from ottla.wire.messages.groups import (
+    ConsumerGroupDescribeResponse,
+    DeleteGroupsResponse,
+    DescribeGroupsResponse,
+    DescribeShareGroupOffsetsResponse,
+    ListGroupsResponse,
+    OffsetFetchResponse,
+    ShareGroupDescribeResponse,
+    StreamsGroupDescribeResponse,
+)
+from ottla.wire.messages.records import ListOffsetsResponse
+from ottla.wire.messages.security import (
     DescribeUserScramCredentialsResponse,
 )
-from ottla.wire.messages.list_groups import ListGroupsResponse
-from ottla.wire.messages.list_offsets import ListOffsetsResponse
-from ottla.wire.messages.list_transactions import ListTransactionsResponse
-from ottla.wire.messages.metadata import MetadataResponse
-from ottla.wire.messages.offset_fetch import OffsetFetchResponse
-from ottla.wire.messages.share_group_describe import ShareGroupDescribeResponse
-from ottla.wire.messages.streams_group_describe import StreamsGroupDescribeResponse
+from ottla.wire.messages.transactions import ListTransactionsResponse
 
 TYPES = {
     "old": "classic",

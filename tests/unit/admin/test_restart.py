@@ -7,7 +7,7 @@ from ottla.admin.local.brokers import needed_by
 from ottla.admin.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster, LocalZooKeeper
 from ottla.admin.waits import Wait
 from ottla.model.errors import OttlaError
-from ottla.wire.messages.metadata import MetadataResponse
+from ottla.wire.messages.cluster import MetadataResponse
 
 
 def view(*partitions, controller=0):

@@ -47,7 +47,7 @@ from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import Client
-from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.messages.cluster import MetadataRequest, MetadataResponse
 from ottla.zookeeper.addresses import ConnectString
 from ottla.zookeeper.errors import NoNodeError, OperationTimeoutError
 

@@ -23,7 +23,7 @@ from ottla.admin.waits import waiting
 from ottla.model.errors import ConnectionLostError, OttlaError, StartupError
 from ottla.model.printable import plural
 from ottla.net.client import Client
-from ottla.wire.messages.metadata import MetadataResponse
+from ottla.wire.messages.cluster import MetadataResponse
 
 Tell = Callable[[str], None]
 

@@ -26,9 +26,7 @@ from ottla.security.acls import (
     Pattern,
     named,
 )
-from ottla.wire.messages.create_acls import CreateAclsRequest
-from ottla.wire.messages.delete_acls import DeleteAclsRequest
-from ottla.wire.messages.describe_acls import DescribeAclsRequest
+from ottla.wire.messages.security import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 
 NO_AUTHORIZER = (
     "the brokers have no authorizer, so everyone may do everything: set super.users and "

@@ -17,9 +17,12 @@ from ottla.admin.error_texts import explained, with_way_out
 from ottla.admin.waits import waiting
 from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError, error_name
 from ottla.net.client import CONTROLLER, Client
-from ottla.wire.messages.alter_configs import AlterConfigsRequest
-from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.wire.messages.configs import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+)
 
 TOPIC, BROKER = 2, 4
 ALL_BROKERS = ""

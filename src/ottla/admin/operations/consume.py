@@ -27,7 +27,7 @@ from ottla.model.protocol import (
 )
 from ottla.net.client import Client
 from ottla.wire.aborted import Aborted
-from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.records import FetchRequest
 from ottla.wire.records import Record, iter_batches, iter_records
 
 MAX_WAIT_MS = 500

@@ -17,7 +17,7 @@ from ottla.admin.waits import waiting
 from ottla.model.errors import ConnectionLostError, OttlaError
 from ottla.model.printable import plural
 from ottla.net.client import Client
-from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.messages.cluster import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
     from ottla.admin.operations.copy_estimate import Estimate

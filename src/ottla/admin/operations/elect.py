@@ -14,7 +14,7 @@ from ottla.admin.operations.partitions import partitions_of
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.client import CONTROLLER, Client
-from ottla.wire.messages.elect_leaders import ElectLeadersRequest
+from ottla.wire.messages.topics import ElectLeadersRequest
 
 TIMEOUT_MS = 30_000
 ELECTED = "elected"

@@ -20,7 +20,7 @@ from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import Client
-from ottla.wire.messages.offset_commit import OffsetCommitRequest
+from ottla.wire.messages.groups import OffsetCommitRequest
 
 MAX_FILE_BYTES = 4_194_304
 

@@ -15,7 +15,7 @@ from ottla.model.protocol import (
     UNKNOWN_OFFSET,
 )
 from ottla.net.client import Client
-from ottla.wire.messages.list_offsets import ListOffsetsRequest
+from ottla.wire.messages.records import ListOffsetsRequest
 
 
 async def by_leader(

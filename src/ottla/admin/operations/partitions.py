@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ottla.model.ids import TopicPartition
-from ottla.wire.messages.metadata import MetadataResponse
+from ottla.wire.messages.cluster import MetadataResponse
 
 
 def partitions_of(

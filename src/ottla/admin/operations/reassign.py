@@ -21,8 +21,10 @@ from ottla.model.errors import (
 )
 from ottla.model.ids import TopicPartition
 from ottla.net.client import CONTROLLER, Client
-from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from ottla.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from ottla.wire.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+)
 
 if TYPE_CHECKING:
     from ottla.admin.operations.copy_estimate import Estimate

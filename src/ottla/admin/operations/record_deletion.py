@@ -13,7 +13,7 @@ from ottla.admin.operations.offsets import by_leader
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.client import Client
-from ottla.wire.messages.delete_records import DeleteRecordsRequest
+from ottla.wire.messages.records import DeleteRecordsRequest
 
 TIMEOUT_MS = 30_000
 MAX_FILE_BYTES = 4_194_304

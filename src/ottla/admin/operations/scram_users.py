@@ -20,8 +20,8 @@ from ottla.security.sasl.scram import (
     MIN_ITERATIONS,
     ScramMechanism,
 )
-from ottla.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from ottla.wire.messages.describe_user_scram_credentials import (
+from ottla.wire.messages.security import (
+    AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
 )
 

@@ -14,10 +14,12 @@ from ottla.admin.operations.coordinators import TRANSACTION, at_coordinator, at_
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.net.client import Client
-from ottla.wire.messages.describe_producers import DescribeProducersRequest
-from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.wire.messages.list_transactions import ListTransactionsRequest
-from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest
+from ottla.wire.messages.transactions import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+    WriteTxnMarkersRequest,
+)
 
 NONE = -1
 AT_ONCE = 500
