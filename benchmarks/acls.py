@@ -30,8 +30,8 @@ from ottla.security.authorizer import AclAuthorizer
 from ottla.security.principals import Principal
 from ottla.wire.codec import encode_request
 from ottla.wire.headers import encode_request_header
-from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
+from ottla.wire.messages.cluster import MetadataRequest
+from ottla.wire.messages.records import ProduceRequest, ProduceResponse
 from ottla.wire.records import Record, build_batch
 from ottla.zookeeper.acl_znodes import AclEntry, acl_path, encode_acls
 

@@ -11,9 +11,8 @@ from importlib import import_module
 
 from ottla.wire import batch_header, codec, headers, records
 from ottla.wire.apis import APIS
-from ottla.wire.messages.fetch import FetchRequest, FetchResponse
-from ottla.wire.messages.metadata import MetadataResponse
-from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
+from ottla.wire.messages.cluster import MetadataResponse
+from ottla.wire.messages.records import FetchRequest, FetchResponse, ProduceRequest, ProduceResponse
 
 
 def show(name, function, number=2000):

@@ -16,8 +16,8 @@ from typing import Any, Self
 
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header, frame
-from ottla.wire.messages.list_offsets import ListOffsetsRequest
-from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.cluster import MetadataRequest
+from ottla.wire.messages.records import ListOffsetsRequest
 
 METADATA_VERSION = 9
 LIST_OFFSETS_VERSION = 6

@@ -22,7 +22,7 @@ from ottla.net.peer import PeerConnection
 from ottla.net.runtime import real_world
 from ottla.wire.codec import encode_request, request_class
 from ottla.wire.headers import encode_request_header
-from ottla.wire.messages.create_topics import CreateTopicsRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 from ottla.zookeeper.memory import MemoryZooKeeper
 
 Make = Callable[[int], Any]

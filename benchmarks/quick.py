@@ -219,7 +219,7 @@ def create_topic(bootstrap: str, name: str, partitions: int, replicas: int) -> N
 
 async def all_led(client: object, wanted: dict[str, int]) -> None:
     """Wait until every broker knows a leader of every partition."""
-    from ottla.wire.messages.metadata import MetadataRequest
+    from ottla.wire.messages.cluster import MetadataRequest
 
     deadline = time.monotonic() + 120
     for broker in await client.broker_ids():

@@ -23,14 +23,14 @@ from ottla.log.files import OsFiles
 from ottla.net.peer import PeerConnection
 from ottla.net.runtime import real_world
 from ottla.wire.codec import encode_versioned
-from ottla.wire.messages.consumer_protocol import (
+from ottla.wire.messages.groups import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    SyncGroupRequest,
 )
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.join_group import JoinGroupRequest
-from ottla.wire.messages.sync_group import SyncGroupRequest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.cluster import OttlaCluster  # the same launcher as the tests

@@ -29,7 +29,7 @@ from ottla.local.cluster_dir import ClusterDir
 from ottla.log.files import OsFiles
 from ottla.net import runtime
 from ottla.net.peer import PeerConnection
-from ottla.wire.messages.api_versions import ApiVersionsRequest
+from ottla.wire.messages.cluster import ApiVersionsRequest
 
 LATENESS = "ottla:type=EventLoop,name=LatenessMs"
 INTERVAL_S = 5.0

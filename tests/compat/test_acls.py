@@ -10,16 +10,16 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from ottla.model.errors import ErrorCode
-from ottla.wire.messages.alter_partition import AlterPartitionRequest
-from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
-from ottla.wire.messages.fetch import FetchRequest
-from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
-from ottla.wire.messages.list_offsets import ListOffsetsRequest
-from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.produce import ProduceRequest
-from ottla.wire.messages.stop_replica import StopReplicaRequest
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest
-from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest
+from ottla.wire.messages.cluster import MetadataRequest
+from ottla.wire.messages.control import (
+    AlterPartitionRequest,
+    ControlledShutdownRequest,
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from ottla.wire.messages.records import FetchRequest, ListOffsetsRequest, ProduceRequest
+from ottla.wire.messages.transactions import WriteTxnMarkersRequest
 from ottla.wire.records import Record, build_batch
 from support import kafka_tools
 from support.command_line import found, ok

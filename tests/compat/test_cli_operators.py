@@ -18,8 +18,7 @@ import pytest
 from ottla.admin.cli import main
 from ottla.admin.session import world
 from ottla.client.client import CONTROLLER, Client
-from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from ottla.wire.messages.elect_leaders import ElectLeadersRequest
+from ottla.wire.messages.topics import AlterPartitionReassignmentsRequest, ElectLeadersRequest
 from support.cluster import FEW, OttlaCluster
 from support.kafka39 import Kafka39Cluster
 

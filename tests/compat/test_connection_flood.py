@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.cluster import MetadataRequest
+from ottla.wire.messages.records import ProduceRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 from ottla.wire.records import Record, build_batch
 from support.cluster import OttlaCluster
 from support.seen import ask

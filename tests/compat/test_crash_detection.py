@@ -9,10 +9,9 @@ import time
 
 import pytest
 
-from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest
+from ottla.wire.messages.cluster import MetadataRequest
+from ottla.wire.messages.groups import FindCoordinatorRequest, OffsetFetchRequest
+from ottla.wire.messages.transactions import DescribeTransactionsRequest
 from support.waiting import until, waited_s
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(240)]

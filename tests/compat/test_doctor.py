@@ -24,7 +24,7 @@ from kazoo.client import KazooClient
 from ottla.admin.diagnosis.brokers import MOST_SKEW_MS
 from ottla.admin.session import world
 from ottla.client.client import Client
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+from ottla.wire.messages.control import UpdateMetadataRequest
 from support.clients import admin_client, fresh, named
 from support.cluster import OttlaCluster
 from support.command_line import call, ok

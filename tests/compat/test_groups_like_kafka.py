@@ -17,25 +17,25 @@ from ottla.log.files import OsFiles
 from ottla.net.peer import PeerConnection
 from ottla.net.runtime import real_world
 from ottla.wire.codec import decode_versioned, encode_versioned
-from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.group_records import (
+from ottla.wire.messages.groups import (
+    ConsumerProtocolSubscription,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
     GroupMetadataKey,
     GroupMetadataValue,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    ListGroupsRequest,
     OffsetCommitKey,
+    OffsetCommitRequest,
     OffsetCommitValue,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    SyncGroupRequest,
 )
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.join_group import JoinGroupRequest
-from ottla.wire.messages.leave_group import LeaveGroupRequest
-from ottla.wire.messages.list_groups import ListGroupsRequest
-from ottla.wire.messages.offset_commit import OffsetCommitRequest
-from ottla.wire.messages.offset_delete import OffsetDeleteRequest
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest
-from ottla.wire.messages.sync_group import SyncGroupRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 from ottla.wire.records import iter_batches, iter_records
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(400)]

@@ -22,7 +22,7 @@ from ottla.admin.cli import main
 from ottla.admin.session import world
 from ottla.client.client import CONTROLLER, Client
 from ottla.model.errors import OttlaError
-from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from ottla.wire.messages.topics import AlterPartitionReassignmentsRequest
 from support import kafka_tools
 from support.cluster import OttlaCluster
 from support.command_line import call, found, ok

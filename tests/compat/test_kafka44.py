@@ -9,8 +9,7 @@ from confluent_kafka.admin import NewTopic
 
 from ottla.admin.session import connected
 from ottla.client.group_descriptions import describe
-from ottla.wire.messages.join_group import JoinGroupRequest
-from ottla.wire.messages.sync_group import SyncGroupRequest
+from ottla.wire.messages.groups import JoinGroupRequest, SyncGroupRequest
 from support import kafka_tools
 from support.clients import admin_client, create_topics, named, produce
 from support.command_line import call, found, ok

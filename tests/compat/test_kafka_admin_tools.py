@@ -11,7 +11,7 @@ import time
 import pytest
 
 from ottla.model.errors import OttlaError
-from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.cluster import MetadataRequest
 from support import kafka_tools as tools
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster

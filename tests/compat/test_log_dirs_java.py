@@ -11,7 +11,7 @@ import pytest
 from ottla.admin.cli import main as cli
 from ottla.admin.session import connected
 from ottla.client import configs
-from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.wire.messages.cluster import DescribeLogDirsRequest
 from support import kafka_tools as tools
 from support.clients import admin_client, create_topic, produce, read_ended
 from support.cluster import OttlaCluster

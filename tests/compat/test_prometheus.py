@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest
+from ottla.wire.messages.configs import AlterClientQuotasRequest
 from support.clients import admin_client, create_topic, fresh, named, produce
 from support.cluster import FEW, OttlaCluster, free_ports
 from support.published_boards import RENAMED, SHOWN, judged, sources

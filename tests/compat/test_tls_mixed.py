@@ -13,8 +13,7 @@ from ottla.net.peer import PeerConnection
 from ottla.net.runtime import real_world, run
 from ottla.security.client import ClientSecurity
 from ottla.security.client_properties import client_tls
-from ottla.wire.messages.describe_cluster import DescribeClusterRequest
-from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.cluster import DescribeClusterRequest, MetadataRequest
 from support import kafka_tools
 from support.certificates import Authority
 from support.clients import create_topics

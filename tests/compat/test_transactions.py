@@ -273,7 +273,7 @@ def test_what_was_not_added_to_a_transaction_is_refused(three, name):
     """KIP-890: each version hears it as it knows it, whoever coordinates."""
     from ottla.admin.session import connected
     from ottla.model.errors import ErrorCode
-    from ottla.wire.messages.produce import ProduceRequest
+    from ottla.wire.messages.records import ProduceRequest
     from ottla.wire.records import Record, build_batch
 
     transactional_id = fresh("id")

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from ottla.client import consumer
 from ottla.console import reading
 from ottla.console.pages import searching
-from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.records import FetchRequest
 from support.console import console_on
 
 RECORDS = 6000

@@ -20,7 +20,7 @@ from ottla.log.files import OsFiles
 from ottla.model.errors import OttlaError
 from ottla.net.peer import PeerConnection
 from ottla.net.runtime import real_world
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.records import ProduceRequest
 from ottla.wire.records import Record, build_batch
 from proofs.kill_proof import Ack, Writer, problems, read_back
 from support.clients import create_topics

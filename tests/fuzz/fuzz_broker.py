@@ -35,8 +35,7 @@ from ottla.sim.world import PATIENT_COLLECTOR
 from ottla.wire.apis import APIS
 from ottla.wire.codec import decode_request, decode_response
 from ottla.wire.headers import decode_request_header, decode_response_header
-from ottla.wire.messages.list_offsets import ListOffsetsRequest
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.records import ListOffsetsRequest, ProduceRequest
 from ottla.wire.records import Record, build_batch
 from ottla.wire.schema import WireStruct
 

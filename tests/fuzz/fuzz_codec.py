@@ -26,21 +26,19 @@ from ottla.security.sasl.scram import ScramMechanism
 from ottla.security.sasl.scram_exchange import ScramLookup, ScramServer
 from ottla.wire import codec, compression, records
 from ottla.wire.headers import decode_request_header
-from ottla.wire.messages import consumer_protocol
-from ottla.wire.messages import group_records as group_messages
-from ottla.wire.messages import transaction_records as transaction_messages
+from ottla.wire.messages import groups, transactions
 from support.batches import validate_batch
 
 REQUEST, RESPONSE, VERSIONED = range(3)
 VERSIONED_CLASSES = (
-    group_messages.OffsetCommitKey,
-    group_messages.OffsetCommitValue,
-    group_messages.GroupMetadataKey,
-    group_messages.GroupMetadataValue,
-    transaction_messages.TransactionLogKey,
-    transaction_messages.TransactionLogValue,
-    consumer_protocol.ConsumerProtocolSubscription,
-    consumer_protocol.ConsumerProtocolAssignment,
+    groups.OffsetCommitKey,
+    groups.OffsetCommitValue,
+    groups.GroupMetadataKey,
+    groups.GroupMetadataValue,
+    transactions.TransactionLogKey,
+    transactions.TransactionLogValue,
+    groups.ConsumerProtocolSubscription,
+    groups.ConsumerProtocolAssignment,
 )
 SPENT_S = 1.0
 

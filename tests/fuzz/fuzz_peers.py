@@ -27,12 +27,14 @@ from ottla.sim.scheduler import SimulationError
 from ottla.wire import codec
 from ottla.wire.batch_header import BASE_OFFSET, LAST_OFFSET_DELTA
 from ottla.wire.headers import decode_request_header, response_header
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.fetch import FetchResponse
-from ottla.wire.messages.list_offsets import ListOffsetsResponse
-from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.cluster import MetadataRequest
+from ottla.wire.messages.records import (
+    FetchResponse,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochResponse,
+    ProduceRequest,
+)
+from ottla.wire.messages.topics import CreateTopicsRequest
 
 FALSE = 9
 PARTITIONS = 2

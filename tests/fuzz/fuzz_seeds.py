@@ -14,7 +14,7 @@ from ottla.wire import compression
 from ottla.wire.apis import APIS
 from ottla.wire.codec import encode_response, encode_versioned, response_class
 from ottla.wire.headers import encode_request_header
-from ottla.wire.messages.fetch import FetchResponse
+from ottla.wire.messages.records import FetchResponse
 from ottla.wire.records import Record, build_batch, build_control_batch
 from ottla.zookeeper import jute
 from support.odd_batches import FRAMES

@@ -26,7 +26,7 @@ from ottla.wire import primitives
 from ottla.wire.apis import APIS
 from ottla.wire.codec import encode_request
 from ottla.wire.headers import encode_request_header
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest
+from ottla.wire.messages.groups import DeleteGroupsRequest
 from ottla.zookeeper import memory
 from ottla.zookeeper.server_authentication import SaslUsers
 

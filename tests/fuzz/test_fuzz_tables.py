@@ -18,8 +18,8 @@ from ottla.wire import compression
 from ottla.wire.apis import APIS
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.records import ProduceRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 from ottla.wire.records import Record, build_batch
 
 API_VERSIONS = 18

@@ -13,11 +13,9 @@ from collections.abc import Iterator, Sequence
 
 from ottla.wire.codec import encode_request
 from ottla.wire.headers import encode_request_header
-from ottla.wire.messages.api_versions import ApiVersionsRequest
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
+from ottla.wire.messages.groups import FindCoordinatorRequest
+from ottla.wire.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
 from support.sasl_clusters import USERS
 
 WAIT_S = 15.0

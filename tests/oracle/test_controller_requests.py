@@ -24,9 +24,8 @@ from ottla.net.runtime import real_world
 from ottla.net.server import Server
 from ottla.wire.codec import decode_request, encode_response
 from ottla.wire.headers import decode_request_header, response_header
-from ottla.wire.messages.alter_partition import AlterPartitionRequest
-from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
-from ottla.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from ottla.wire.messages.control import AlterPartitionRequest, ControlledShutdownRequest
+from ottla.wire.messages.topics import ListPartitionReassignmentsRequest
 from ottla.zookeeper import znodes
 from ottla.zookeeper.operations import Create, Delete
 from ottla.zookeeper.session import Session

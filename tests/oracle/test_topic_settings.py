@@ -10,7 +10,7 @@ import pytest
 
 from ottla.admin.session import world
 from ottla.client.client import Client
-from ottla.wire.messages.create_topics import CreateTopicsRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 from support import kafka_tools
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster

@@ -19,8 +19,7 @@ from ottla.pipelines.source.fetching import PartitionFetcher, refuse_another
 from ottla.pipelines.source.options import parse_options
 from ottla.pipelines.source.ranges import OffsetRange
 from ottla.pipelines.source.scan import scan
-from ottla.wire.messages.fetch import FetchRequest
-from ottla.wire.messages.list_offsets import ListOffsetsRequest
+from ottla.wire.messages.records import FetchRequest, ListOffsetsRequest
 from ottla.wire.records import Record, build_batch
 
 NOTHING = 0.0

@@ -44,10 +44,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.compression import CODEC_NAMES
 from ottla.wire.headers import decode_response_header, encode_request_header, frame
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.delete_topics import DeleteTopicsRequest
-from ottla.wire.messages.fetch import FetchRequest
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.records import FetchRequest, ProduceRequest
+from ottla.wire.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from ottla.wire.records import Record, build_batch, iter_batches, iter_records
 from support.cluster import OttlaCluster  # tests are no package
 from support.waiting import waited_s

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.cluster import MetadataRequest
 from support.cluster import OttlaCluster, add_zookeeper_option, at_least_one
 from support.delta_readers import by_delta_rs, by_protocol
 from support.landed import (

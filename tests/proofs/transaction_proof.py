@@ -29,7 +29,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from ottla.admin.session import connected
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
+from ottla.wire.messages.groups import FindCoordinatorRequest
 from support.clients import (  # tests are no package
     Load,
     admin_client,

@@ -23,12 +23,13 @@ from story_broker_world import CONTROLLER, PORT, BrokerWorld, Watching
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.net.peer import PeerConnection
-from ottla.wire.messages.api_versions import ApiVersionsRequest
-from ottla.wire.messages.fetch import FetchRequest
-from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
-from ottla.wire.messages.produce import ProduceRequest
-from ottla.wire.messages.stop_replica import StopReplicaRequest
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+from ottla.wire.messages.cluster import ApiVersionsRequest
+from ottla.wire.messages.control import (
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from ottla.wire.messages.records import FetchRequest, ProduceRequest
 from ottla.wire.records import Record, build_batch, iter_batches
 from ottla.zookeeper import znodes
 

@@ -37,9 +37,8 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.sim.world import Simulation
 from ottla.wire.codec import APIS, decode_request, encode_response
 from ottla.wire.headers import decode_request_header, response_header
-from ottla.wire.messages.alter_partition import AlterPartitionResponse
-from ottla.wire.messages.api_versions import ApiVersionsResponse
-from ottla.wire.messages.controlled_shutdown import ControlledShutdownResponse
+from ottla.wire.messages.cluster import ApiVersionsResponse
+from ottla.wire.messages.control import AlterPartitionResponse, ControlledShutdownResponse
 from ottla.zookeeper import znodes
 from ottla.zookeeper.memory import MemoryZooKeeper
 from ottla.zookeeper.session import Session

@@ -24,11 +24,13 @@ from ottla.model.errors import ConnectionLostError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.wire.codec import decode_request
-from ottla.wire.messages.alter_partition import AlterPartitionRequest
-from ottla.wire.messages.leader_and_isr import LeaderAndIsrResponse
-from ottla.wire.messages.list_offsets import ListOffsetsResponse
-from ottla.wire.messages.stop_replica import StopReplicaResponse
-from ottla.wire.messages.update_metadata import UpdateMetadataResponse
+from ottla.wire.messages.control import (
+    AlterPartitionRequest,
+    LeaderAndIsrResponse,
+    StopReplicaResponse,
+    UpdateMetadataResponse,
+)
+from ottla.wire.messages.records import ListOffsetsResponse
 from ottla.zookeeper import znodes
 from ottla.zookeeper.memory import LoggedWrite, MemoryZooKeeper
 from ottla.zookeeper.operations import Create, Delete, Set

@@ -27,9 +27,11 @@ from ottla.controller.events import LeaderBalanceDue
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.rules import words_of
-from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from ottla.wire.messages.alter_partition import AlterPartitionRequest
-from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
+from ottla.wire.messages.control import (
+    AllocateProducerIdsRequest,
+    AlterPartitionRequest,
+    ControlledShutdownRequest,
+)
 from ottla.zookeeper import znodes
 from ottla.zookeeper.memory import LoggedWrite
 

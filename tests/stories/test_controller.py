@@ -14,8 +14,7 @@ from ottla.controller.events import FullResyncDue, LeaderBalanceDue
 from ottla.controller.states import PartitionReplica, ReplicaState
 from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment, TopicInfo
 from ottla.model.errors import ErrorCode, NotControllerError
-from ottla.wire.messages.alter_partition import AlterPartitionRequest
-from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
+from ottla.wire.messages.control import AlterPartitionRequest, ControlledShutdownRequest
 from ottla.zookeeper import jute, znodes
 from ottla.zookeeper.operations import Create, Delete, Set
 from ottla.zookeeper.store import Store

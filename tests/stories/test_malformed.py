@@ -14,7 +14,7 @@ from story_script import partition
 
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
-from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from ottla.wire.messages.control import AllocateProducerIdsRequest
 from ottla.zookeeper import znodes
 
 T0, T1 = partition("t-0"), partition("t-1")

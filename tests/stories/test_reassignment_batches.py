@@ -14,7 +14,7 @@ from ottla.controller import reassignment
 from ottla.model.cluster import ReplicaAssignment
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
-from ottla.wire.messages.alter_partition import AlterPartitionRequest
+from ottla.wire.messages.control import AlterPartitionRequest
 from ottla.zookeeper import znodes
 from ottla.zookeeper.errors import NoNodeError
 from ottla.zookeeper.topics import Topics

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from ottla.local.ports import port_is_free
 from ottla.model.errors import OttlaError
-from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.cluster import MetadataRequest
 from ottla.zookeeper.embedded import ZooKeeperProcess, start_own_zookeeper, start_zookeeper
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

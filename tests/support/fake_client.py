@@ -1,10 +1,10 @@
 """What every fake of a client has beside its responses: waits that nobody is told of, messages."""
 
-from ottla.client.client import Wait
+from ottla.model.waits import waiting
 
 
 class FakeClient:
-    waiting = staticmethod(Wait)
+    waiting = staticmethod(waiting)
 
     @property
     def said(self):

@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 from ottla.admin.session import connected, world
 from ottla.client import transactions
 from ottla.client.client import Client
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.records import ProduceRequest
 from ottla.wire.records import Record, build_batch
 from support.waiting import until
 

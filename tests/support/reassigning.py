@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ottla.admin.session import world
 from ottla.client.client import CONTROLLER, Client
-from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from ottla.wire.messages.topics import AlterPartitionReassignmentsRequest
 from support.cluster import OttlaCluster
 
 # The durations themselves are checked on simulated time: tests/unit/broker/test_throttle_lease.py.

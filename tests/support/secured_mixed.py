@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 
 from ottla.model.errors import OttlaError
 from ottla.security.client_properties import client_security
-from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.cluster import MetadataRequest
 from ottla.zookeeper.embedded import start_zookeeper
 from support import kafka_tools
 from support.certificates import Authority

@@ -19,7 +19,7 @@ from ottla.log.files import OsFiles
 from ottla.net.peer import PeerConnection
 from ottla.net.runtime import real_world
 from ottla.security.client import ClientSecurity
-from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.cluster import MetadataRequest
 
 REASSIGN_ZNODE = "/admin/reassign_partitions"
 

@@ -4,13 +4,15 @@ import asyncio
 
 from ottla.model.errors import ErrorCode as E
 from ottla.net.peer import PeerConnection
-from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from ottla.wire.messages.end_txn import EndTxnRequest
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
-from ottla.wire.messages.produce import ProduceRequest
-from ottla.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from ottla.wire.messages.groups import FindCoordinatorRequest
+from ottla.wire.messages.records import ProduceRequest
+from ottla.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+)
 from ottla.wire.records import Record, build_batch
 
 ID, GROUP = "id", "group"

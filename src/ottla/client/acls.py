@@ -11,9 +11,7 @@ from ottla.client.client import Client
 from ottla.client.error_texts import explained, with_way_out
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.security.acls import Acl, AclFilter, Entry, Pattern
-from ottla.wire.messages.create_acls import CreateAclsRequest
-from ottla.wire.messages.delete_acls import DeleteAclsRequest
-from ottla.wire.messages.describe_acls import DescribeAclsRequest
+from ottla.wire.messages.security import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 
 NO_AUTHORIZER = (
     "the brokers have no authorizer, so everyone may do everything: set super.users and "

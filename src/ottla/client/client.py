@@ -29,9 +29,13 @@ from ottla.model.ids import TopicPartition
 from ottla.model.ports import World, address_text
 from ottla.net.framing import LOOKS_LIKE
 from ottla.net.peer import API_VERSIONS_KEY, CLOSED, PeerConnection
-from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.messages.cluster import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from ottla.wire.messages.groups import FindCoordinatorRequest
 
 if TYPE_CHECKING:
     from ottla.security.client import ClientSecurity

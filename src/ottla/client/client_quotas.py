@@ -11,8 +11,7 @@ import msgspec
 from ottla.client.client import Client
 from ottla.client.error_texts import reason
 from ottla.model.errors import OttlaError
-from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest
-from ottla.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
+from ottla.wire.messages.configs import AlterClientQuotasRequest, DescribeClientQuotasRequest
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 PARTS = (USER, CLIENT_ID, IP)

@@ -16,8 +16,11 @@ import msgspec
 from ottla.client.client import CONTROLLER, Client
 from ottla.client.error_texts import reason, with_way_out
 from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError
-from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.wire.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+)
 
 TOPIC, BROKER = 2, 4
 ALL_BROKERS = ""
@@ -286,7 +289,7 @@ async def apply(
 async def _write_back(
     client: Client, topic: str, changes: Sequence[Change], *, validate_only: bool
 ) -> object:
-    from ottla.wire.messages.alter_configs import AlterConfigsRequest  # few clusters need it
+    from ottla.wire.messages.configs import AlterConfigsRequest  # few clusters need it
 
     there = await own(client, TOPIC, topic)
     for change in changes:

@@ -18,7 +18,7 @@ from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
 from ottla.model.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, UNKNOWN_OFFSET
 from ottla.wire.aborted import Aborted
-from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.records import FetchRequest
 from ottla.wire.records import Record, iter_batches, iter_records
 
 MAX_WAIT_MS = 500

@@ -14,7 +14,7 @@ from ottla.model.errors import BrokerNotAliveError, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
 from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
-from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
+from ottla.wire.messages.control import ControlledShutdownRequest
 
 
 async def shut_down(

@@ -13,7 +13,7 @@ from ottla.client.client import CONTROLLER, Client, partitions_of
 from ottla.client.error_texts import reason
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
-from ottla.wire.messages.elect_leaders import ElectLeadersRequest
+from ottla.wire.messages.topics import ElectLeadersRequest
 
 TIMEOUT_MS = 30_000
 ELECTED = "elected"

@@ -20,16 +20,16 @@ from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.wire.codec import decode_versioned, encode_versioned
-from ottla.wire.messages.consumer_protocol import (
+from ottla.wire.messages.groups import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    SyncGroupRequest,
 )
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.join_group import JoinGroupRequest
-from ottla.wire.messages.leave_group import LeaveGroupRequest
-from ottla.wire.messages.offset_commit import OffsetCommitRequest
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest
-from ottla.wire.messages.sync_group import SyncGroupRequest
 
 PROTOCOL_TYPE, ASSIGNOR = "consumer", "range"
 SESSION_MS = 10_000

@@ -16,8 +16,7 @@ from ottla.client.error_texts import failure
 from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError
 from ottla.model.ids import TopicPartition
 from ottla.wire.codec import decode_versioned
-from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest
+from ottla.wire.messages.groups import ConsumerProtocolAssignment, DescribeGroupsRequest
 
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 """Types of groups, as ListGroups names them."""
@@ -79,13 +78,9 @@ _Members = Callable[[Client, Any], Awaitable[list[MemberFacts]]]
 
 def _new_types() -> tuple[tuple[Callable[..., Any], str, _Members], ...]:
     """Return the request of each new type, its name, and what reads the members."""
-    from ottla.wire.messages.consumer_group_describe import (
+    from ottla.wire.messages.groups import (
         ConsumerGroupDescribeRequest,
-    )
-    from ottla.wire.messages.share_group_describe import (
         ShareGroupDescribeRequest,
-    )
-    from ottla.wire.messages.streams_group_describe import (
         StreamsGroupDescribeRequest,
     )
 

@@ -18,7 +18,7 @@ from ottla.client.offsets import log_offsets
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST
-from ottla.wire.messages.offset_commit import OffsetCommitRequest
+from ottla.wire.messages.groups import OffsetCommitRequest
 
 
 class Target(msgspec.Struct, frozen=True):

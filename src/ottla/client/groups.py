@@ -17,10 +17,12 @@ from ottla.client.offsets import log_offsets
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import LATEST
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest
-from ottla.wire.messages.list_groups import ListGroupsRequest
-from ottla.wire.messages.offset_delete import OffsetDeleteRequest
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest
+from ottla.wire.messages.groups import (
+    DeleteGroupsRequest,
+    ListGroupsRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
 
 WITH_OFFSETS = ("consumer", "share", "streams", "")
 """Protocol types of groups with offsets; empty is a group that only commits."""
@@ -152,7 +154,7 @@ async def _share_offsets(
     Records above the start may be acknowledged already, so the lag is not what lies above it: None
     where the broker does not tell (before Kafka 4.2).
     """
-    from ottla.wire.messages.describe_share_group_offsets import (
+    from ottla.wire.messages.groups import (
         DescribeShareGroupOffsetsRequest,
     )
 

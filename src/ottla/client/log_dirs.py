@@ -16,8 +16,7 @@ from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, error
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
 from ottla.placement.plans import Places
-from ottla.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
-from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.wire.messages.cluster import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
 NOT_HERE_YET_S = 10.0

@@ -9,14 +9,8 @@ from typing import Any, NamedTuple
 from ottla.client.client import Client
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
-from ottla.model.protocol import (
-    CONSUMER,
-    EARLIEST,
-    LATEST,
-    READ_UNCOMMITTED,
-    UNKNOWN_OFFSET,
-)
-from ottla.wire.messages.list_offsets import ListOffsetsRequest
+from ottla.model.protocol import CONSUMER, EARLIEST, LATEST, READ_UNCOMMITTED, UNKNOWN_OFFSET
+from ottla.wire.messages.records import ListOffsetsRequest
 
 
 class Place(NamedTuple):

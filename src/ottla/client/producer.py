@@ -22,8 +22,8 @@ from ottla.model.ports import World
 from ottla.model.printable import plural
 from ottla.model.protocol import ACKS_ALL
 from ottla.wire.compression import NONE
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.records import ProduceRequest
+from ottla.wire.messages.transactions import InitProducerIdRequest
 from ottla.wire.records import NewRecord, Record, build_batch
 
 BATCH_BYTES = 512 * 1024

@@ -12,7 +12,7 @@ from ottla.client.client import Client
 from ottla.client.error_texts import explained
 from ottla.client.offsets import by_leader
 from ottla.model.ids import TopicPartition
-from ottla.wire.messages.delete_records import DeleteRecordsRequest
+from ottla.wire.messages.records import DeleteRecordsRequest
 
 TIMEOUT_MS = 30_000
 END = -1

@@ -13,8 +13,10 @@ from ottla.client.client import CONTROLLER, Client
 from ottla.client.error_texts import reason
 from ottla.model.errors import OttlaError
 from ottla.security.sasl.scram import BY_NUMBER, SALT_BYTES, ScramMechanism
-from ottla.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from ottla.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from ottla.wire.messages.security import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+)
 
 
 class User(msgspec.Struct, frozen=True):

@@ -15,10 +15,12 @@ from ottla.client.error_texts import reason, with_way_out
 from ottla.model.errors import ErrorCode, OttlaError, UnknownTopicError
 from ottla.model.ids import TopicPartition, topic_name_problem, uuid_to_text
 from ottla.model.printable import plural
-from ottla.wire.messages.create_partitions import CreatePartitionsRequest
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.delete_topics import DeleteTopicsRequest
-from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.cluster import MetadataRequest
+from ottla.wire.messages.topics import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
 
 CREATE_TIMEOUT_MS = 30_000
 DELETE_TIMEOUT_MS = 30_000

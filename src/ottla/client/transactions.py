@@ -14,10 +14,12 @@ from ottla.client.client import Client
 from ottla.client.coordinators import TRANSACTION, at_coordinator, at_each_broker
 from ottla.client.error_texts import failure
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.wire.messages.describe_producers import DescribeProducersRequest
-from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.wire.messages.list_transactions import ListTransactionsRequest
-from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest
+from ottla.wire.messages.transactions import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+    WriteTxnMarkersRequest,
+)
 
 NONE = -1
 AT_ONCE = 500

@@ -18,7 +18,7 @@ from ottla.admin.top.looking import Looking, Metrics
 from ottla.client.client import Client
 from ottla.console.lag_history import LagHistory
 from ottla.model.errors import OttlaError
-from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.cluster import MetadataRequest
 
 LOOK_EVERY_S = 2.0
 PAUSES = 4

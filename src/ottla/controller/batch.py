@@ -23,9 +23,11 @@ from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer
 from ottla.model.protocol import LEADER_DURING_DELETE
 from ottla.wire.codec import APIS, encode_in_slices, encode_request, encode_struct
-from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
-from ottla.wire.messages.stop_replica import StopReplicaRequest
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+from ottla.wire.messages.control import (
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
 from ottla.wire.primitives import uvarint
 
 LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA = 4, 5, 6

@@ -26,7 +26,7 @@ from ottla.model.errors import ErrorCode
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
 from ottla.model.rules import Rule
-from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.wire.messages.control import AlterPartitionRequest, AlterPartitionResponse
 
 TOPIC_IDS_FROM = 2
 EPOCHS_FROM = 3

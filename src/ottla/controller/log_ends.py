@@ -17,7 +17,7 @@ from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import DEBUGGING_CONSUMER, LATEST
 from ottla.wire.codec import encode_request
-from ottla.wire.messages.list_offsets import ListOffsetsRequest
+from ottla.wire.messages.records import ListOffsetsRequest
 
 logger = logging.getLogger(__name__)
 

@@ -39,12 +39,11 @@ from ottla.model.time_slices import yield_to_loop
 from ottla.net.garbage import growing
 from ottla.net.peer import PeerConnection
 from ottla.security.client import ClientSecurity
-from ottla.wire.messages.allocate_producer_ids import (
+from ottla.wire.messages.control import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
-)
-from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from ottla.wire.messages.controlled_shutdown import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
 )

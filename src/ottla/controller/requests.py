@@ -28,12 +28,11 @@ from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import is_stale_broker_epoch
-from ottla.wire.messages.allocate_producer_ids import (
+from ottla.wire.messages.control import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
-)
-from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from ottla.wire.messages.controlled_shutdown import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
 )

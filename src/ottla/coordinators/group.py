@@ -19,7 +19,7 @@ from ottla.model.ids import TopicPartition
 from ottla.model.protocol import NO_TIMESTAMP
 from ottla.model.transitions import TransitionTable, check_transition, is_legal
 from ottla.wire.codec import decode_oldest
-from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
+from ottla.wire.messages.groups import ConsumerProtocolSubscription
 
 
 class GroupState(Enum):

@@ -15,7 +15,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.wire.batch_header import BatchHeader
 from ottla.wire.codec import decode_versioned, encode_versioned
-from ottla.wire.messages.group_records import (
+from ottla.wire.messages.groups import (
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,

@@ -14,7 +14,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.wire.batch_header import BatchHeader
 from ottla.wire.codec import decode_versioned, encode_versioned
-from ottla.wire.messages.transaction_records import TransactionLogKey, TransactionLogValue
+from ottla.wire.messages.transactions import TransactionLogKey, TransactionLogValue
 from ottla.wire.records import Record
 
 KEY_VERSION = 0

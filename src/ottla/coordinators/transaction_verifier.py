@@ -22,7 +22,7 @@ from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import NO_LEADER, TopicPartition
 from ottla.model.ports import World
 from ottla.security.client import ClientSecurity
-from ottla.wire.messages.add_partitions_to_txn import (
+from ottla.wire.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
 )

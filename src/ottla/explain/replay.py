@@ -65,7 +65,7 @@ from ottla.model.journal_schema import (
 )
 from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
 from ottla.model.rules import Rule, words_of
-from ottla.wire.messages.alter_partition import AlterPartitionRequest
+from ottla.wire.messages.control import AlterPartitionRequest
 
 _KINDS = {kind.value for kind in ElectionKind}
 _TOPIC_ID = b"explain-explain!"

@@ -24,7 +24,7 @@ from ottla.explain.lines import Entry
 from ottla.model import journal_schema as journaled
 from ottla.model.journal_schema import partition_of
 from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
-from ottla.wire.messages.alter_partition import AlterPartitionRequest
+from ottla.wire.messages.control import AlterPartitionRequest
 
 Procedure = Callable[[StateChanges], Awaitable[Any]]
 

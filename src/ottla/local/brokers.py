@@ -22,7 +22,7 @@ from ottla.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster
 from ottla.model.errors import ConnectionLostError, OttlaError, StartupError
 from ottla.model.printable import plural
 from ottla.model.waits import waiting
-from ottla.wire.messages.metadata import MetadataResponse
+from ottla.wire.messages.cluster import MetadataResponse
 
 Tell = Callable[[str], None]
 

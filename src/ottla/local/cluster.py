@@ -59,7 +59,7 @@ from ottla.zookeeper.jars import find_jars, find_java
 
 if TYPE_CHECKING:
     from ottla.client.client import Client
-    from ottla.wire.messages.metadata import MetadataResponse
+    from ottla.wire.messages.cluster import MetadataResponse
 
 DEFAULT_BROKERS = 3
 MAX_BROKERS = 50
@@ -425,7 +425,7 @@ def _import_client() -> None:
 
     from ottla.client import client  # noqa: F401 - the same
     from ottla.net import runtime  # noqa: F401 - the same
-    from ottla.wire.messages.metadata import MetadataRequest  # noqa: F401 - the same
+    from ottla.wire.messages.cluster import MetadataRequest  # noqa: F401 - the same
 
 
 def _create_users(folder: ClusterDir, cluster: LocalCluster) -> None:
@@ -634,7 +634,7 @@ async def _lists(
     Nothing while there is no controller, or one of `started` is not alive. StartupError if an id
     belongs to a live broker at another address: that of another cluster.
     """
-    from ottla.wire.messages.metadata import MetadataRequest
+    from ottla.wire.messages.cluster import MetadataRequest
 
     ours = {b.id: (b.advertised or b.host, b.port) for b in cluster.brokers}
     first = await client.metadata([])

@@ -11,11 +11,12 @@ from typing import Any, Protocol
 
 from ottla.model.errors import ErrorCode, OttlaError, ServerRefusedError
 from ottla.security.sasl.exchange import SaslClient
-from ottla.wire.messages.sasl_authenticate import (
+from ottla.wire.messages.security import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
 )
-from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 VERSION = 1
 MOST_MESSAGES = 10

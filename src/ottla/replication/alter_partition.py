@@ -26,8 +26,8 @@ from ottla.net.peer import PeerConnection
 from ottla.replication.isr import IsrState
 from ottla.replication.partition import Partition
 from ottla.replication.partition_state import ProposeIsr
-from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from ottla.wire.messages.api_versions import ApiVersionsRequest
+from ottla.wire.messages.cluster import ApiVersionsRequest
+from ottla.wire.messages.control import AlterPartitionRequest, AlterPartitionResponse
 
 logger = logging.getLogger(__name__)
 

@@ -59,7 +59,7 @@ from ottla.replication.offset_queries import (
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import ReplicationQuota
 from ottla.replication.truncation import EpochEnd, restart_point, truncation_point
-from ottla.wire.messages.fetch import FetchRequest, FetchResponse
+from ottla.wire.messages.records import FetchRequest, FetchResponse
 
 logger = logging.getLogger(__name__)
 

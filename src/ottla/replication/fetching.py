@@ -38,7 +38,7 @@ from ottla.replication.purgatory import Purgatory
 from ottla.replication.throttle import ReplicationQuota
 from ottla.replication.topic_counts import EXPECTED_OF_FETCH
 from ottla.replication.truncation import divergence
-from ottla.wire.messages.fetch import FetchResponse
+from ottla.wire.messages.records import FetchResponse
 
 if TYPE_CHECKING:
     from ottla.net.connection import Connection

@@ -14,7 +14,7 @@ Kafka: `FetchSessionHandler` (KIP-227, KIP-516).
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.replication.fetch_session import INITIAL_EPOCH, INVALID_SESSION_ID, next_epoch
-from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.records import FetchRequest
 
 FIRST_VERSION_WITH_IDS = 13
 LAST_VERSION_WITHOUT_IDS = 12

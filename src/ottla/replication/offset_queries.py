@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.peer import PeerConnection
-from ottla.wire.messages.list_offsets import ListOffsetsRequest
+from ottla.wire.messages.records import ListOffsetsRequest
 
 MOST_AT_ONCE = 500
 """Partitions in one request, so that neither side works on it for long."""

@@ -56,7 +56,7 @@ from ottla.replication.leader_session import (
 from ottla.replication.offset_queries import OffsetResults, query_offsets
 from ottla.replication.partition import Partition
 from ottla.replication.truncation import EpochEnd, truncation_point
-from ottla.wire.messages.fetch import FetchRequest, FetchResponse
+from ottla.wire.messages.records import FetchRequest, FetchResponse
 
 logger = logging.getLogger(__name__)
 

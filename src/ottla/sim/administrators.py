@@ -17,13 +17,15 @@ from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.sim.clients import REQUEST_TIMEOUT_S
 from ottla.sim.masks import Operations
-from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from ottla.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
-from ottla.wire.messages.create_partitions import CreatePartitionsRequest
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.delete_topics import DeleteTopicsRequest
-from ottla.wire.messages.elect_leaders import ElectLeadersRequest
-from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.wire.messages.cluster import AlterReplicaLogDirsRequest
+from ottla.wire.messages.configs import IncrementalAlterConfigsRequest
+from ottla.wire.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    ElectLeadersRequest,
+)
 
 TOPICS = ("ops-a", "ops-b", "ops-c")
 MOST_PARTITIONS = 6

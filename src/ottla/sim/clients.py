@@ -19,10 +19,9 @@ from ottla.model.ports import Buffer, World
 from ottla.model.protocol import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sim.history import History, Read, Stable, Write
 from ottla.wire.batch_header import BatchHeader
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.fetch import FetchRequest, FetchResponse
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.records import FetchRequest, FetchResponse, ProduceRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
+from ottla.wire.messages.transactions import InitProducerIdRequest
 from ottla.wire.records import (
     ABORT,
     Record,

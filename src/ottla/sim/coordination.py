@@ -31,7 +31,7 @@ from ottla.sim.transaction_checkers import (
 )
 from ottla.sim.transactors import TRANSACTION_TIMEOUT_MS, Copier
 from ottla.sim.world import Simulation
-from ottla.wire.messages.offset_commit import OffsetCommitRequest
+from ottla.wire.messages.groups import OffsetCommitRequest
 
 COPIES = "copies"
 """What transactional copiers write to."""

@@ -36,8 +36,7 @@ from ottla.sim.transport import SimTransport
 from ottla.sim.verdict import Tracebacks
 from ottla.sim.znode_rules import check_znodes
 from ottla.sim.zookeeper_node import PORT as ZOOKEEPER_PORT
-from ottla.wire.messages.create_partitions import CreatePartitionsRequest
-from ottla.wire.messages.delete_topics import DeleteTopicsRequest
+from ottla.wire.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest
 from ottla.zookeeper.session import Session
 from ottla.zookeeper.znodes import PREFERRED_REPLICA_ELECTION, REASSIGN_PARTITIONS
 

@@ -29,16 +29,16 @@ from ottla.sim.cooperative import Claim, assign_cooperative
 from ottla.sim.coordinated import Coordinator
 from ottla.sim.history import Assigned, Claimed, Commit, Fetched, History, Taken
 from ottla.wire.codec import decode_versioned, encode_versioned
-from ottla.wire.messages.consumer_protocol import (
+from ottla.wire.messages.groups import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    SyncGroupRequest,
 )
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.join_group import JoinGroupRequest
-from ottla.wire.messages.leave_group import LeaveGroupRequest
-from ottla.wire.messages.offset_commit import OffsetCommitRequest
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest
-from ottla.wire.messages.sync_group import SyncGroupRequest
 from ottla.wire.records import Record, iter_records
 
 SESSION_MS = 6_000

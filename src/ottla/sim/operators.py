@@ -17,11 +17,12 @@ from ottla.model.ports import World
 from ottla.sim.clients import REQUEST_TIMEOUT_S, create_topic
 from ottla.sim.history import History
 from ottla.sim.masks import Operations
-from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from ottla.wire.messages.delete_topics import DeleteTopicsRequest
-from ottla.wire.messages.elect_leaders import ElectLeadersRequest
-from ottla.wire.messages.fetch import FetchRequest
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.records import FetchRequest, ProduceRequest
+from ottla.wire.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    DeleteTopicsRequest,
+    ElectLeadersRequest,
+)
 from ottla.wire.records import Record, build_batch, iter_batches, iter_records
 from ottla.zookeeper.session import Session
 

@@ -20,12 +20,14 @@ from ottla.sim.clients import PERHAPS, PRODUCE_VERSIONS, REQUEST_TIMEOUT_S
 from ottla.sim.coordinated import Coordinator
 from ottla.sim.history import Commit, Fenced, History, Init, Transaction, Write
 from ottla.sim.members import Member, Seat, code_of, partition_codes
-from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from ottla.wire.messages.end_txn import EndTxnRequest
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
-from ottla.wire.messages.produce import ProduceRequest
-from ottla.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from ottla.wire.messages.records import ProduceRequest
+from ottla.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+)
 from ottla.wire.records import Record, build_batch
 
 TRANSACTION_TIMEOUT_MS = 10_000

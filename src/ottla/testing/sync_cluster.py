@@ -33,8 +33,8 @@ from ottla.testing.settings import checked_settings, defaults
 from ottla.testing.thread_host import ThreadHost
 from ottla.testing.topics import about, change, creation, deletion, sync_problem
 from ottla.testing.waiting import POLL_S, NotKnownYetError, RefusedError, until
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
-from ottla.wire.messages.metadata import MetadataResponse
+from ottla.wire.messages.cluster import MetadataResponse
+from ottla.wire.messages.transactions import InitProducerIdRequest
 
 __tracebackhide__ = True
 

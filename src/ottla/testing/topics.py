@@ -12,9 +12,8 @@ from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import topic_name_problem
 from ottla.testing.settings import as_text
 from ottla.testing.waiting import RefusedError, until
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.delete_topics import DeleteTopicsRequest
-from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.messages.cluster import MetadataRequest, MetadataResponse
+from ottla.wire.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 
 RETRIED = {
     ErrorCode.NOT_CONTROLLER,

@@ -1,12 +1,13 @@
-"""Which APIs exist: key, name, versions. A table, so that knowing them loads no message module.
+"""Which APIs exist: key, versions, and the module in `wire.messages` that has the messages.
 
-Invariant, kept by a test: every row says what the schema in `wire.messages` says. Keys and versions
-are those of Kafka 3.9 in ZooKeeper mode, and those of Kafka 4.4 for groups of the new protocols,
-which tools describe and brokers refuse; what a broker lists in its ApiVersions response is the
-broker's affair. Kafka: `ApiKeys`.
+Invariant, kept by a test: every row says what the schema says; the table loads no schema. Keys and
+versions are those of Kafka 3.9 in ZooKeeper mode, and those of Kafka 4.4 for groups of the new
+protocols, which tools describe and brokers refuse; what a broker lists in its ApiVersions response
+is decided by the broker. Kafka: `ApiKeys`.
 """
 
-import re
+from enum import IntEnum
+from typing import Self
 
 import msgspec
 
@@ -19,11 +20,8 @@ class ApiSpec(msgspec.Struct, frozen=True):
     min_version: int
     max_version: int
     flexible_version: int | None
-
-    @property
-    def module(self) -> str:
-        """Where its messages live."""
-        return "ottla.wire.messages." + re.sub(r"(?<=[a-z])([A-Z])", r"_\1", self.name).lower()
+    module: str
+    """Where its messages are."""
 
     def supports(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version
@@ -32,73 +30,95 @@ class ApiSpec(msgspec.Struct, frozen=True):
         return self.flexible_version is not None and version >= self.flexible_version
 
 
-_ROWS: tuple[tuple[int, str, int, int, int | None], ...] = (
-    (0, "Produce", 0, 11, 9),
-    (1, "Fetch", 0, 17, 12),
-    (2, "ListOffsets", 0, 9, 6),
-    (3, "Metadata", 0, 12, 9),
-    (4, "LeaderAndIsr", 0, 7, 4),
-    (5, "StopReplica", 0, 4, 2),
-    (6, "UpdateMetadata", 0, 8, 6),
-    (7, "ControlledShutdown", 0, 3, 3),
-    (8, "OffsetCommit", 0, 9, 8),
-    (9, "OffsetFetch", 0, 9, 6),
-    (10, "FindCoordinator", 0, 6, 3),
-    (11, "JoinGroup", 0, 9, 6),
-    (12, "Heartbeat", 0, 4, 4),
-    (13, "LeaveGroup", 0, 5, 4),
-    (14, "SyncGroup", 0, 5, 4),
-    (15, "DescribeGroups", 0, 5, 5),
-    (16, "ListGroups", 0, 5, 3),
-    (17, "SaslHandshake", 0, 1, None),
-    (18, "ApiVersions", 0, 4, 3),
-    (19, "CreateTopics", 0, 7, 5),
-    (20, "DeleteTopics", 0, 6, 4),
-    (21, "DeleteRecords", 0, 2, 2),
-    (22, "InitProducerId", 0, 5, 2),
-    (23, "OffsetForLeaderEpoch", 0, 4, 4),
-    (24, "AddPartitionsToTxn", 0, 5, 3),
-    (25, "AddOffsetsToTxn", 0, 4, 3),
-    (26, "EndTxn", 0, 4, 3),
-    (27, "WriteTxnMarkers", 0, 1, 1),
-    (28, "TxnOffsetCommit", 0, 4, 3),
-    (29, "DescribeAcls", 0, 3, 2),
-    (30, "CreateAcls", 0, 3, 2),
-    (31, "DeleteAcls", 0, 3, 2),
-    (32, "DescribeConfigs", 0, 4, 4),
-    (33, "AlterConfigs", 0, 2, 2),
-    (34, "AlterReplicaLogDirs", 0, 2, 2),
-    (35, "DescribeLogDirs", 0, 4, 2),
-    (36, "SaslAuthenticate", 0, 2, 2),
-    (37, "CreatePartitions", 0, 3, 2),
-    (38, "CreateDelegationToken", 0, 3, 2),
-    (39, "RenewDelegationToken", 0, 2, 2),
-    (40, "ExpireDelegationToken", 0, 2, 2),
-    (41, "DescribeDelegationToken", 0, 3, 2),
-    (42, "DeleteGroups", 0, 2, 2),
-    (43, "ElectLeaders", 0, 2, 2),
-    (44, "IncrementalAlterConfigs", 0, 1, 1),
-    (45, "AlterPartitionReassignments", 0, 0, 0),
-    (46, "ListPartitionReassignments", 0, 0, 0),
-    (47, "OffsetDelete", 0, 0, None),
-    (48, "DescribeClientQuotas", 0, 1, 1),
-    (49, "AlterClientQuotas", 0, 1, 1),
-    (50, "DescribeUserScramCredentials", 0, 0, 0),
-    (51, "AlterUserScramCredentials", 0, 0, 0),
-    (56, "AlterPartition", 0, 3, 0),
-    (57, "UpdateFeatures", 0, 1, 0),
-    (58, "Envelope", 0, 0, 0),
-    (60, "DescribeCluster", 0, 1, 0),
-    (61, "DescribeProducers", 0, 0, 0),
-    (65, "DescribeTransactions", 0, 0, 0),
-    (66, "ListTransactions", 0, 1, 0),
-    (67, "AllocateProducerIds", 0, 0, 0),
-    (68, "ConsumerGroupHeartbeat", 0, 1, 0),
-    (69, "ConsumerGroupDescribe", 0, 0, 0),
-    (76, "ShareGroupHeartbeat", 1, 1, 0),
-    (77, "ShareGroupDescribe", 1, 1, 0),
-    (89, "StreamsGroupDescribe", 0, 0, 0),
-    (90, "DescribeShareGroupOffsets", 0, 1, 0),
-)
+class ApiKey(IntEnum):
+    """The number by which a request says what it asks for; see `ApiSpec` for the columns."""
 
-APIS: dict[int, ApiSpec] = {row[0]: ApiSpec(*row) for row in _ROWS}
+    _value_: int
+    row: tuple[int, int, int | None, str]
+
+    def __new__(
+        cls, key: int, low: int = 0, high: int = 0, flexible: int | None = None, family: str = ""
+    ) -> Self:
+        self = int.__new__(cls, key)
+        self._value_, self.row = key, (low, high, flexible, family)
+        return self
+
+    PRODUCE = 0, 0, 11, 9, "records"
+    FETCH = 1, 0, 17, 12, "records"
+    LIST_OFFSETS = 2, 0, 9, 6, "records"
+    METADATA = 3, 0, 12, 9, "cluster"
+    LEADER_AND_ISR = 4, 0, 7, 4, "control"
+    STOP_REPLICA = 5, 0, 4, 2, "control"
+    UPDATE_METADATA = 6, 0, 8, 6, "control"
+    CONTROLLED_SHUTDOWN = 7, 0, 3, 3, "control"
+    OFFSET_COMMIT = 8, 0, 9, 8, "groups"
+    OFFSET_FETCH = 9, 0, 9, 6, "groups"
+    FIND_COORDINATOR = 10, 0, 6, 3, "groups"
+    JOIN_GROUP = 11, 0, 9, 6, "groups"
+    HEARTBEAT = 12, 0, 4, 4, "groups"
+    LEAVE_GROUP = 13, 0, 5, 4, "groups"
+    SYNC_GROUP = 14, 0, 5, 4, "groups"
+    DESCRIBE_GROUPS = 15, 0, 5, 5, "groups"
+    LIST_GROUPS = 16, 0, 5, 3, "groups"
+    SASL_HANDSHAKE = 17, 0, 1, None, "security"
+    API_VERSIONS = 18, 0, 4, 3, "cluster"
+    CREATE_TOPICS = 19, 0, 7, 5, "topics"
+    DELETE_TOPICS = 20, 0, 6, 4, "topics"
+    DELETE_RECORDS = 21, 0, 2, 2, "records"
+    INIT_PRODUCER_ID = 22, 0, 5, 2, "transactions"
+    OFFSET_FOR_LEADER_EPOCH = 23, 0, 4, 4, "records"
+    ADD_PARTITIONS_TO_TXN = 24, 0, 5, 3, "transactions"
+    ADD_OFFSETS_TO_TXN = 25, 0, 4, 3, "transactions"
+    END_TXN = 26, 0, 4, 3, "transactions"
+    WRITE_TXN_MARKERS = 27, 0, 1, 1, "transactions"
+    TXN_OFFSET_COMMIT = 28, 0, 4, 3, "transactions"
+    DESCRIBE_ACLS = 29, 0, 3, 2, "security"
+    CREATE_ACLS = 30, 0, 3, 2, "security"
+    DELETE_ACLS = 31, 0, 3, 2, "security"
+    DESCRIBE_CONFIGS = 32, 0, 4, 4, "configs"
+    ALTER_CONFIGS = 33, 0, 2, 2, "configs"
+    ALTER_REPLICA_LOG_DIRS = 34, 0, 2, 2, "cluster"
+    DESCRIBE_LOG_DIRS = 35, 0, 4, 2, "cluster"
+    SASL_AUTHENTICATE = 36, 0, 2, 2, "security"
+    CREATE_PARTITIONS = 37, 0, 3, 2, "topics"
+    CREATE_DELEGATION_TOKEN = 38, 0, 3, 2, "security"
+    RENEW_DELEGATION_TOKEN = 39, 0, 2, 2, "security"
+    EXPIRE_DELEGATION_TOKEN = 40, 0, 2, 2, "security"
+    DESCRIBE_DELEGATION_TOKEN = 41, 0, 3, 2, "security"
+    DELETE_GROUPS = 42, 0, 2, 2, "groups"
+    ELECT_LEADERS = 43, 0, 2, 2, "topics"
+    INCREMENTAL_ALTER_CONFIGS = 44, 0, 1, 1, "configs"
+    ALTER_PARTITION_REASSIGNMENTS = 45, 0, 0, 0, "topics"
+    LIST_PARTITION_REASSIGNMENTS = 46, 0, 0, 0, "topics"
+    OFFSET_DELETE = 47, 0, 0, None, "groups"
+    DESCRIBE_CLIENT_QUOTAS = 48, 0, 1, 1, "configs"
+    ALTER_CLIENT_QUOTAS = 49, 0, 1, 1, "configs"
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50, 0, 0, 0, "security"
+    ALTER_USER_SCRAM_CREDENTIALS = 51, 0, 0, 0, "security"
+    ALTER_PARTITION = 56, 0, 3, 0, "control"
+    UPDATE_FEATURES = 57, 0, 1, 0, "cluster"
+    ENVELOPE = 58, 0, 0, 0, "control"
+    DESCRIBE_CLUSTER = 60, 0, 1, 0, "cluster"
+    DESCRIBE_PRODUCERS = 61, 0, 0, 0, "transactions"
+    DESCRIBE_TRANSACTIONS = 65, 0, 0, 0, "transactions"
+    LIST_TRANSACTIONS = 66, 0, 1, 0, "transactions"
+    ALLOCATE_PRODUCER_IDS = 67, 0, 0, 0, "control"
+    CONSUMER_GROUP_HEARTBEAT = 68, 0, 1, 0, "groups"
+    CONSUMER_GROUP_DESCRIBE = 69, 0, 0, 0, "groups"
+    SHARE_GROUP_HEARTBEAT = 76, 1, 1, 0, "groups"
+    SHARE_GROUP_DESCRIBE = 77, 1, 1, 0, "groups"
+    STREAMS_GROUP_DESCRIBE = 89, 0, 0, 0, "groups"
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90, 0, 1, 0, "groups"
+
+
+APIS: dict[int, ApiSpec] = {}
+for _key in ApiKey:
+    _low, _high, _flexible, _family = _key.row
+    APIS[_key.value] = ApiSpec(
+        _key.value,
+        _key.name.title().replace("_", ""),
+        _low,
+        _high,
+        _flexible,
+        f"ottla.wire.messages.{_family}",
+    )

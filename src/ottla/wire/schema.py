@@ -1,8 +1,10 @@
 """The schema language: a message's layout as text, parsed and turned into classes.
 
-A schema is a list of structs, the message first; a line that starts in the first column begins a
-struct, indented lines continue it:
+A schema is a list of structs, each message before its structs; a line that starts in the first
+column begins a struct, indented lines continue it; an empty line precedes each message, or the
+comment above it:
 
+    # Read record batches.
     FetchRequest (key 1, versions 0-17, flexible 12+) =
         cluster_id:string@12+?#0=null~ replica_id:int32@0-14=-1 topics:[]FetchTopic
     FetchTopic = topic:string@0-12~ partitions:[]FetchPartition
@@ -15,7 +17,8 @@ Kafka: `MessageSpec`, `FieldSpec` and the classes its generator emits.
 """
 
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
@@ -45,6 +48,8 @@ _HEAD = re.compile(
     r"(?P<name>\w+)(?: \(key (?P<key>-?\d+), versions (?P<low>\d+)-(?P<high>\d+)"
     r"(?:, flexible (?P<flexible>\d+)\+)?\))?"
 )
+_MESSAGE = re.compile(r"^(\w+) \(key.*(?:\n(?!#).+)*", re.MULTILINE)
+"""A message with its structs: up to the next empty line."""
 _FIELD = re.compile(
     r"(?P<name>[a-z]\w*):(?P<array>\[\])?(?P<type>\w+)(?:@(?P<versions>[\d+-]+))?"
     r"(?P<nullable>\?[\d+-]*)?(?:#(?P<tag>\d+))?(?:=(?P<default>[^~]*))?(?P<ignorable>~)?"
@@ -155,8 +160,8 @@ def parse(text: str) -> list[StructLayout]:
     for line in text.splitlines():
         if line.startswith(" "):
             logical[-1] += " " + line.strip()
-        elif line.strip():
-            logical.append(line.strip())
+        elif line and not line.startswith("#"):
+            logical.append(line)
     messages: list[StructLayout] = []
     for line in logical:
         head, _, body = line.partition(" =")
@@ -207,7 +212,7 @@ def _make(layout: StructLayout, base: type[WireStruct], module: str, owner: str)
     layout.cls = cast("type[WireStruct]", made)
 
 
-def load(text: str, module: str) -> list[Any]:
+def load(text: str, module: str) -> list[type[Message]]:
     """Make the classes of a schema; return the message classes in the order of the text."""
     made: list[type[Message]] = []
     for message in parse(text):
@@ -220,3 +225,21 @@ def load(text: str, module: str) -> list[Any]:
             setattr(cls, layout.name, layout.made)
         made.append(cls)
     return made
+
+
+def made_at_first_use(text: str, module: str) -> Callable[[str], type[Message]]:
+    """Return a module's `__getattr__`: a message class is made when it is first asked for.
+
+    So a program pays for the messages it uses, not for those that stand beside them.
+    """
+    texts = {found[1]: found[0] for found in _MESSAGE.finditer(text)}
+
+    def find(name: str) -> type[Message]:
+        if name not in texts:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        (made,) = load(texts[name], module)
+        # Whatever thread comes first: there is one class of each message.
+        one: type[Message] = vars(sys.modules[module]).setdefault(name, made)
+        return one
+
+    return find

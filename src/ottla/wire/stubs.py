@@ -4,13 +4,13 @@ Run `python -m ottla.wire.stubs` after a change to a schema; with `--check` it o
 out of date (a unit test does the same). No other module may import this one.
 """
 
-import builtins
 import sys
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
-from ottla.wire.apis import APIS
-from ottla.wire.schema import FieldLayout, Message, StructLayout
+from ottla.wire import messages
+from ottla.wire.schema import FieldLayout, StructLayout, parse
 
 _PYTHON_TYPES = {
     "bool": "bool",
@@ -20,17 +20,13 @@ _PYTHON_TYPES = {
     "uuid": "bytes",
     "records": "Records",
 }
-_LINE_LENGTH = 100
-_OTHER_MODULES = tuple(
-    f"ottla.wire.messages.{name}"
-    for name in ("consumer_protocol", "group_records", "transaction_records")
-)
-"""Message modules that are no API of a broker."""
+
+LINE_LENGTH = 100
 
 
 def message_modules() -> list[str]:
     """Return the full names of all modules with a schema."""
-    return [spec.module for spec in APIS.values()] + list(_OTHER_MODULES)
+    return [f"{messages.__name__}.{found.name}" for found in iter_modules(messages.__path__)]
 
 
 def stub_path(module: str) -> Path:
@@ -41,75 +37,57 @@ def stub_path(module: str) -> Path:
 
 def stub_text(module: str) -> str:
     """Return what the stub of a message module must say."""
-    found = vars(import_module(module)).values()
-    messages = [
-        value
-        for value in found
-        if isinstance(value, type) and issubclass(value, Message) and value.__module__ == module
-    ]
+    found = parse(import_module(module).SCHEMA)
     body: list[str] = []
-    for message in messages:
-        body += ["", *_class(message.LAYOUT, "Message", "", message.LAYOUT.name)]
+    for message in found:
+        body += ["", *_class(message, "Message", "", message.name)]
     text = "\n".join(body)
     bases = ["Message"]
-    if any(message.LAYOUT.nested for message in messages):
+    if any(message.nested for message in found):
         bases.append("WireStruct")
     if ": Records | None" in text:
         bases.insert(1, "Records")
     lines = ["# Written by `python -m ottla.wire.stubs` from the schema beside it; do not edit."]
-    if any(hasattr(builtins, name) for name in _parameter_names(messages)):
-        lines.append("# ruff: noqa: A002")
-    lines += ["", "from typing import ClassVar", ""]
-    lines.append(f"from ottla.wire.schema import {', '.join(bases)}")
+    lines += ["", f"from ottla.wire.schema import {', '.join(bases)}"]
     return "\n".join(lines) + "\n" + text + "\n"
 
 
-def _parameter_names(messages: list[type[Message]]) -> set[str]:
-    layouts = [part for cls in messages for part in (cls.LAYOUT, *cls.LAYOUT.nested)]
-    return {item.name for layout in layouts for item in layout.fields}
-
-
 def _class(layout: StructLayout, base: str, indent: str, owner: str) -> list[str]:
-    lines = [f"{indent}class {layout.name}({base}):"]
+    """Return a class: type checkers make `__init__` of its fields, as for a dataclass."""
+    lines = [f"{indent}class {layout.name}({base}, kw_only=True):"]
     inner = indent + "    "
     if base == "Message":
-        flexible = "int" if layout.flexible is not None else "None"
-        names = ("API_KEY", "MIN_VERSION", "MAX_VERSION")
-        lines += [f"{inner}{name}: ClassVar[int]" for name in names]
-        lines += [f"{inner}FLEXIBLE_VERSION: ClassVar[{flexible}]", ""]
         for nested in layout.nested:
             lines += [*_class(nested, "WireStruct", inner, owner), ""]
+    if any(item.type == "records" for item in layout.fields):
+        return lines + _with_records(layout, inner, owner)
     for item in layout.fields:
-        lines += _attribute(item, inner, owner)
-    if not layout.fields:
-        return [*lines, f"{inner}def __init__(self) -> None: ..."]
-    lines += [f"{inner}def __init__(", f"{inner}    self,", f"{inner}    *,"]
+        line = f"{inner}{item.name}: {_type(item, owner)} = ..."
+        if len(line) > LINE_LENGTH:  # as the formatter would
+            line = line.replace("[", f"[\n{inner}    ").replace("]", f"\n{inner}]")
+        lines.append(line)
+    return lines if layout.fields else [*lines, f"{inner}..."]
+
+
+def _with_records(layout: StructLayout, indent: str, owner: str) -> list[str]:
+    """Return the fields of a class that holds records.
+
+    They are parsed as a slice of the frame, and written from what the log returns.
+    """
+    lines = []
     for item in layout.fields:
-        lines += _parameter(f"{inner}    ", f"{item.name}: {_type(item, owner)} = ...,")
-    return [*lines, f"{inner}) -> None: ..."]
-
-
-def _parameter(indent: str, text: str) -> list[str]:
-    """Return a parameter, broken as the formatter would where it is too long for a line."""
-    if len(indent + text) <= _LINE_LENGTH:
-        return [indent + text]
-    if " | None" in text:
-        head, _, tail = text.partition(" | None")
-        return [indent + head, f"{indent}| None{tail}"]
-    head, _, rest = text.partition("[")
-    inner, _, tail = rest.partition("]")
-    return [f"{indent}{head}[", f"{indent}    {inner}", f"{indent}]{tail}"]
-
-
-def _attribute(item: FieldLayout, indent: str, owner: str) -> list[str]:
-    if item.type != "records":
-        return [f"{indent}{item.name}: {_type(item, owner)}"]
-    return [  # parsed as a slice of the frame, written from whatever the log hands out
-        f"{indent}@property",
-        f"{indent}def {item.name}(self) -> memoryview | None: ...",
-        f"{indent}@{item.name}.setter",
-        f"{indent}def {item.name}(self, value: Records | None) -> None: ...",
-    ]
+        if item.type == "records":
+            lines += [
+                f"{indent}@property",
+                f"{indent}def {item.name}(self) -> memoryview | None: ...",
+                f"{indent}@{item.name}.setter",
+                f"{indent}def {item.name}(self, value: Records | None) -> None: ...",
+            ]
+        else:
+            lines.append(f"{indent}{item.name}: {_type(item, owner)}")
+    lines += [f"{indent}def __init__(", f"{indent}    self,", f"{indent}    *,"]
+    lines += [f"{indent}    {item.name}: {_type(item, owner)} = ...," for item in layout.fields]
+    return [*lines, f"{indent}) -> None: ..."]
 
 
 def _type(item: FieldLayout, owner: str) -> str:

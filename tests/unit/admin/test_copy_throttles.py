@@ -7,7 +7,7 @@ from ottla.client import configs
 from ottla.model.errors import ConnectionLostError
 from ottla.model.ids import TopicPartition
 from ottla.model.throttle_settings import FOLLOWER_RATE, LEADER_RATE
-from ottla.wire.messages.metadata import MetadataResponse
+from ottla.wire.messages.cluster import MetadataResponse
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 LEFT = {(P0, 3): 600, (P1, 3): 300, (P1, 4): 300}

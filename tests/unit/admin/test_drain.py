@@ -7,7 +7,7 @@ import pytest
 from ottla.admin.operations import drain
 from ottla.model.errors import ConnectionLostError
 from ottla.model.ids import TopicPartition
-from ottla.wire.messages.metadata import MetadataResponse
+from ottla.wire.messages.cluster import MetadataResponse
 
 Topic = MetadataResponse.MetadataResponseTopic
 Partition = MetadataResponse.MetadataResponsePartition

@@ -9,26 +9,21 @@ from ottla.admin.session import of_each
 from ottla.client import groups, scram_users, transactions
 from ottla.client.group_descriptions import describe
 from ottla.client.groups import PartitionLag, refuse_share_group
-from ottla.model.errors import (
-    ConnectionLostError,
-    ErrorCode,
-    OttlaError,
-    UnsupportedVersionError,
+from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, UnsupportedVersionError
+from ottla.wire.messages.cluster import MetadataResponse
+from ottla.wire.messages.groups import (
+    ConsumerGroupDescribeResponse,
+    DeleteGroupsResponse,
+    DescribeGroupsResponse,
+    DescribeShareGroupOffsetsResponse,
+    ListGroupsResponse,
+    OffsetFetchResponse,
+    ShareGroupDescribeResponse,
+    StreamsGroupDescribeResponse,
 )
-from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
-from ottla.wire.messages.delete_groups import DeleteGroupsResponse
-from ottla.wire.messages.describe_groups import DescribeGroupsResponse
-from ottla.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsResponse
-from ottla.wire.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsResponse,
-)
-from ottla.wire.messages.list_groups import ListGroupsResponse
-from ottla.wire.messages.list_offsets import ListOffsetsResponse
-from ottla.wire.messages.list_transactions import ListTransactionsResponse
-from ottla.wire.messages.metadata import MetadataResponse
-from ottla.wire.messages.offset_fetch import OffsetFetchResponse
-from ottla.wire.messages.share_group_describe import ShareGroupDescribeResponse
-from ottla.wire.messages.streams_group_describe import StreamsGroupDescribeResponse
+from ottla.wire.messages.records import ListOffsetsResponse
+from ottla.wire.messages.security import DescribeUserScramCredentialsResponse
+from ottla.wire.messages.transactions import ListTransactionsResponse
 from support.fake_client import FakeClient
 
 TYPES = {

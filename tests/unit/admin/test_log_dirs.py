@@ -7,10 +7,8 @@ import pytest
 from ottla.client import configs, log_dirs
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
-from ottla.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsResponse
-from ottla.wire.messages.describe_configs import DescribeConfigsResponse
-from ottla.wire.messages.describe_log_dirs import DescribeLogDirsResponse
-from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
+from ottla.wire.messages.cluster import AlterReplicaLogDirsResponse, DescribeLogDirsResponse
+from ottla.wire.messages.configs import DescribeConfigsResponse, IncrementalAlterConfigsResponse
 from support.fake_client import FakeClient
 
 TP = TopicPartition("t", 0)

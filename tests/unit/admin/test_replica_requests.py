@@ -9,8 +9,7 @@ from ottla.admin.operations.replica_requests import ReplicaRequests, all_of
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import DEBUGGING_CONSUMER, EARLIEST, LATEST
-from ottla.wire.messages.fetch import FetchRequest, FetchResponse
-from ottla.wire.messages.list_offsets import ListOffsetsResponse
+from ottla.wire.messages.records import FetchRequest, FetchResponse, ListOffsetsResponse
 
 TPS = [TopicPartition(topic, n) for topic in ("a", "b") for n in range(4)]
 

@@ -29,12 +29,11 @@ from ottla.model.errors import ErrorCode, OttlaError, StartupError
 from ottla.wire.apis import APIS
 from ottla.wire.codec import encode_response
 from ottla.wire.headers import decode_request_header, response_header
-from ottla.wire.messages.api_versions import ApiVersionsResponse
-from ottla.wire.messages.describe_configs import DescribeConfigsResponse
-from ottla.wire.messages.find_coordinator import FindCoordinatorResponse
-from ottla.wire.messages.init_producer_id import InitProducerIdResponse
-from ottla.wire.messages.metadata import MetadataResponse
-from ottla.wire.messages.produce import ProduceResponse
+from ottla.wire.messages.cluster import ApiVersionsResponse, MetadataResponse
+from ottla.wire.messages.configs import DescribeConfigsResponse
+from ottla.wire.messages.groups import FindCoordinatorResponse
+from ottla.wire.messages.records import ProduceResponse
+from ottla.wire.messages.transactions import InitProducerIdResponse
 from support.waiting import until
 
 pytestmark = pytest.mark.timeout(60)

@@ -10,7 +10,7 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.net.peer import PeerConnection
 from ottla.sim.world import Simulation
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.records import ProduceRequest
 from ottla.wire.records import Record, build_batch
 from ottla.zookeeper.memory import MemoryZooKeeper
 

@@ -14,12 +14,10 @@ from ottla.security.acls import ALLOW, DENY, DESCRIBE, LITERAL, READ, TOPIC, WRI
 from ottla.security.principals import Principal
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header
-from ottla.wire.messages.create_acls import CreateAclsRequest
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.delete_acls import DeleteAclsRequest
-from ottla.wire.messages.fetch import FetchRequest
-from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.cluster import MetadataRequest
+from ottla.wire.messages.records import FetchRequest, ProduceRequest
+from ottla.wire.messages.security import CreateAclsRequest, DeleteAclsRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 from ottla.wire.records import Record, build_batch
 
 pytestmark = pytest.mark.timeout(60)

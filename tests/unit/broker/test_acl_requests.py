@@ -12,7 +12,7 @@ from ottla.security.acls import Acl, AclFilter, Entry, Pattern
 from ottla.security.authorizer import AclAuthorizer
 from ottla.wire.codec import decode_response
 from ottla.wire.headers import RequestHeader, decode_response_header
-from ottla.wire.messages.delete_acls import DeleteAclsRequest
+from ottla.wire.messages.security import DeleteAclsRequest
 
 VERSION = 3
 LONGEST_TURN_S = 0.05

@@ -4,18 +4,21 @@ import pytest
 
 from ottla.broker.lifecycle.state import BrokerState
 from ottla.model.errors import ErrorCode
-from ottla.wire.messages.alter_configs import AlterConfigsRequest
-from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from ottla.wire.messages.create_partitions import CreatePartitionsRequest
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.delete_records import DeleteRecordsRequest
-from ottla.wire.messages.delete_topics import DeleteTopicsRequest
-from ottla.wire.messages.describe_configs import DescribeConfigsRequest
-from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
-from ottla.wire.messages.elect_leaders import ElectLeadersRequest
-from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.cluster import DescribeLogDirsRequest, MetadataRequest
+from ottla.wire.messages.configs import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
+from ottla.wire.messages.records import DeleteRecordsRequest
+from ottla.wire.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
 from ottla.zookeeper.errors import ConnectionLossError, SessionExpiredError
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3

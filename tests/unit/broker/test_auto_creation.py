@@ -3,8 +3,8 @@
 import pytest
 
 from ottla.model.errors import ErrorCode
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.cluster import MetadataRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 
 pytestmark = pytest.mark.timeout(60)
 

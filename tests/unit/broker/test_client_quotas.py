@@ -17,12 +17,10 @@ from ottla.replication.throttle import UNBOUNDED
 from ottla.security.principals import ANONYMOUS, Principal
 from ottla.wire.codec import encode_request
 from ottla.wire.headers import encode_request_header
-from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
-from ottla.wire.messages.fetch import FetchRequest
-from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.cluster import MetadataRequest
+from ottla.wire.messages.configs import AlterClientQuotasRequest, DescribeClientQuotasRequest
+from ottla.wire.messages.records import FetchRequest, ProduceRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 from ottla.wire.records import Record, build_batch
 
 pytestmark = pytest.mark.timeout(60)

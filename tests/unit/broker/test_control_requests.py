@@ -4,11 +4,13 @@ import pytest
 
 from ottla.model.errors import ConnectionLostError, ErrorCode
 from ottla.net.peer import PeerConnection
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
-from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.stop_replica import StopReplicaRequest
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+from ottla.wire.messages.cluster import MetadataRequest
+from ottla.wire.messages.control import (
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from ottla.wire.messages.topics import CreateTopicsRequest
 
 REQUESTS = [(LeaderAndIsrRequest, 7), (StopReplicaRequest, 4), (UpdateMetadataRequest, 8)]
 

@@ -12,12 +12,13 @@ from ottla.model.errors import ErrorCode
 from ottla.net.peer import PeerConnection
 from ottla.security.principals import ANONYMOUS
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest
-from ottla.wire.messages.create_partitions import CreatePartitionsRequest
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.delete_topics import DeleteTopicsRequest
-from ottla.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
-from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.cluster import MetadataRequest
+from ottla.wire.messages.configs import AlterClientQuotasRequest, DescribeClientQuotasRequest
+from ottla.wire.messages.topics import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
 
 pytestmark = pytest.mark.timeout(60)
 

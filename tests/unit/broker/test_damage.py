@@ -8,8 +8,8 @@ from ottla.log.damage import DAMAGE_FILE
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.sim.world import Simulation
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.records import FetchRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 from ottla.wire.records import iter_batches, iter_records
 
 from .conftest import FOLDER, Scene

@@ -11,10 +11,12 @@ from ottla.broker.configs.dynamic_configs import BadDynamicConfigError, DynamicC
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode
 from ottla.security.password_encoder import PasswordEncoder
-from ottla.wire.messages.alter_configs import AlterConfigsRequest
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.describe_configs import DescribeConfigsRequest
-from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.wire.messages.configs import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
+from ottla.wire.messages.topics import CreateTopicsRequest
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 TOPIC, BROKER, LOGGER = 2, 4, 8

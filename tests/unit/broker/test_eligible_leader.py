@@ -3,8 +3,8 @@
 import pytest
 
 from ottla.model.ids import TopicPartition
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.wire.messages.configs import IncrementalAlterConfigsRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 
 TP = TopicPartition("t", 0)
 

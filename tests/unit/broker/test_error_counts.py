@@ -9,12 +9,11 @@ from ottla.broker.requests.large_requests import decoded
 from ottla.broker.requests.responses import respond
 from ottla.broker.requests.routes import ROUTES
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis import ApiKey
 from ottla.wire.codec import decode_response, request_class
 from ottla.wire.headers import RequestHeader, decode_response_header
-from ottla.wire.messages.delete_acls import DeleteAclsResponse
-from ottla.wire.messages.fetch import FetchResponse
-from ottla.wire.messages.produce import ProduceResponse
+from ottla.wire.messages.records import FetchResponse, ProduceResponse
+from ottla.wire.messages.security import DeleteAclsResponse
 from unit.broker.test_error_responses import CASES, BrokenError, fill
 
 PRODUCE = int(ApiKey.PRODUCE)

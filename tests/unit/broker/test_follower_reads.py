@@ -8,11 +8,13 @@ from ottla.model.errors import ErrorCode
 from ottla.net.peer import PeerConnection
 from ottla.replication.isr import IsrState
 from ottla.replication.replica_selector import RACK_AWARE
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.fetch import FetchRequest
-from ottla.wire.messages.list_offsets import ListOffsetsRequest
-from ottla.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.records import (
+    FetchRequest,
+    ListOffsetsRequest,
+    OffsetForLeaderEpochRequest,
+    ProduceRequest,
+)
+from ottla.wire.messages.topics import CreateTopicsRequest
 from ottla.wire.records import Record, build_batch
 
 pytestmark = pytest.mark.timeout(60)

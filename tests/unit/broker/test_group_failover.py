@@ -13,8 +13,8 @@ from ottla.client.groups import committed_offsets
 from ottla.model.errors import OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.protocol import ACKS_ALL
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.records import ProduceRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 from ottla.wire.records import Record, build_batch
 
 SETTINGS = {

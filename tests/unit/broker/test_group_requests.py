@@ -8,27 +8,32 @@ import pytest
 from ottla.model.errors import ErrorCode as E
 from ottla.net.peer import PeerConnection
 from ottla.wire.codec import encode_versioned
-from ottla.wire.messages.add_partitions_to_txn import (
+from ottla.wire.messages.cluster import ApiVersionsRequest
+from ottla.wire.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerProtocolSubscription,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    ShareGroupHeartbeatRequest,
+    SyncGroupRequest,
+)
+from ottla.wire.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
+from ottla.wire.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
 )
-from ottla.wire.messages.api_versions import ApiVersionsRequest
-from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from ottla.wire.messages.delete_topics import DeleteTopicsRequest
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.join_group import JoinGroupRequest
-from ottla.wire.messages.leave_group import LeaveGroupRequest
-from ottla.wire.messages.list_groups import ListGroupsRequest
-from ottla.wire.messages.offset_commit import OffsetCommitRequest
-from ottla.wire.messages.offset_delete import OffsetDeleteRequest
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from ottla.wire.messages.sync_group import SyncGroupRequest
 
 SETTINGS = {
     "offsets_topic_replication_factor": "1",

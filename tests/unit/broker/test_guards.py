@@ -35,9 +35,13 @@ from ottla.security.authorizer import AclAuthorizer
 from ottla.security.principals import Principal
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header
-from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
-from ottla.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
+from ottla.wire.messages.control import LeaderAndIsrRequest
+from ottla.wire.messages.records import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
 from ottla.wire.records import Record, build_batch
 
 APP = Principal("User", "app")

@@ -10,7 +10,7 @@ from ottla.net.limits import ServerLimits
 from ottla.net.server import Server
 from ottla.replication.inter_broker import FetcherSettings
 from ottla.sim.world import Simulation
-from ottla.wire.messages.create_topics import CreateTopicsRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 
 SECONDS = 5.0
 MOST = 1000

@@ -31,10 +31,10 @@ from ottla.wire.codec import (
     response_class,
 )
 from ottla.wire.headers import RequestHeader, decode_response_header, encode_request_header
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest
-from ottla.wire.messages.list_offsets import ListOffsetsRequest
+from ottla.wire.messages.groups import DescribeGroupsRequest
+from ottla.wire.messages.records import ListOffsetsRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
+from ottla.wire.messages.transactions import AddPartitionsToTxnRequest
 
 CUT = [
     (key, APIS[key].max_version) for key, api in ROUTES.items() if isinstance(api.large, InPortions)

@@ -10,9 +10,8 @@ from ottla.model.errors import ConnectionLostError, ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.net.peer import PeerConnection
 from ottla.wire.codec import encode_request
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.fetch import FetchRequest
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.records import FetchRequest, ProduceRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 from ottla.wire.records import Record, build_batch
 
 pytestmark = pytest.mark.timeout(60)

@@ -10,8 +10,8 @@ from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.net.connection import Connection
 from ottla.net.peer import PeerConnection
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.records import ProduceRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 from ottla.wire.records import Record, build_batch, iter_records
 
 pytestmark = pytest.mark.timeout(110)

@@ -14,8 +14,8 @@ from ottla.model.errors import ErrorCode
 from ottla.model.state_changes import LOGGER_NAME
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header
-from ottla.wire.messages.stop_replica import StopReplicaRequest
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest as Update
+from ottla.wire.messages.control import StopReplicaRequest
+from ottla.wire.messages.control import UpdateMetadataRequest as Update
 
 TOPICS, PARTITIONS = 3, 2000
 

@@ -11,7 +11,7 @@ from ottla.broker.requests.transactions.producer_connections import ProducerConn
 from ottla.coordinators.transaction import TransactionState
 from ottla.model.errors import ConnectionLostError, OttlaError
 from ottla.model.errors import ErrorCode as E
-from ottla.wire.messages.create_topics import CreateTopicsRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 from support.transactional_producer import ID, TransactionalProducer
 
 pytestmark = pytest.mark.timeout(60)

@@ -20,10 +20,9 @@ from ottla.model.errors import (
 )
 from ottla.model.ids import TopicPartition
 from ottla.net.peer import PeerConnection
-from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+from ottla.wire.messages.cluster import MetadataRequest
+from ottla.wire.messages.control import ControlledShutdownRequest, UpdateMetadataRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 from ottla.zookeeper.access import ANY_VERSION
 from ottla.zookeeper.session import Session
 from ottla.zookeeper.store import Store

@@ -19,7 +19,7 @@ from ottla.replication.disk_reads import DiskReads
 from ottla.wire import compression
 from ottla.wire.codec import decode_response
 from ottla.wire.headers import RequestHeader, decode_response_header
-from ottla.wire.messages.list_offsets import ListOffsetsRequest
+from ottla.wire.messages.records import ListOffsetsRequest
 from ottla.wire.records import Record
 from support.logs import HandClock, file_world, framed
 from support.metered import MeteredFiles

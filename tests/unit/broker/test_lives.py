@@ -10,7 +10,7 @@ from ottla.log.life_notes import LifeNotes
 from ottla.log.lives import LIFE_FILE
 from ottla.model.errors import ErrorCode, StartupError
 from ottla.model.ids import TopicPartition
-from ottla.wire.messages.create_topics import CreateTopicsRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 from ottla.zookeeper.errors import ConnectionLossError
 from ottla.zookeeper.operations import Create, Delete
 from ottla.zookeeper.statements import decode_statement

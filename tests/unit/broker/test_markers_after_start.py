@@ -6,13 +6,14 @@ from ottla.coordinators.transaction import TransactionState
 from ottla.coordinators.transaction_markers import TransactionMarkers
 from ottla.model.errors import ErrorCode as E
 from ottla.model.ids import TopicPartition
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.delete_topics import DeleteTopicsRequest
-from ottla.wire.messages.end_txn import EndTxnRequest
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.groups import FindCoordinatorRequest
+from ottla.wire.messages.records import ProduceRequest
+from ottla.wire.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
+from ottla.wire.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
 from ottla.wire.records import Record, build_batch
 
 pytestmark = pytest.mark.timeout(60)

@@ -6,8 +6,8 @@ from ottla.broker.metadata.metadata_blobs import MetadataBlobs, assemble, descri
 from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.model.errors import ErrorCode
 from ottla.wire.codec import encode_response
-from ottla.wire.messages.metadata import MetadataResponse
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest as Update
+from ottla.wire.messages.cluster import MetadataResponse
+from ottla.wire.messages.control import UpdateMetadataRequest as Update
 
 
 def cache_of(topics=3, leader=1, brokers=(1, 2)):

@@ -2,7 +2,7 @@
 
 from ottla.broker.metadata.metadata_cache import Change, MetadataCache
 from ottla.model.ids import ZERO_UUID, TopicPartition
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest as Update
+from ottla.wire.messages.control import UpdateMetadataRequest as Update
 
 ID_A = b"a" * 16
 ID_B = b"b" * 16

@@ -15,8 +15,8 @@ from ottla.security.acls import CLUSTER, SUPPORTED, TOPIC
 from ottla.security.principals import ANONYMOUS
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header
-from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest as Update
+from ottla.wire.messages.cluster import MetadataRequest
+from ottla.wire.messages.control import UpdateMetadataRequest as Update
 
 ID_A, ID_B, ID_UNKNOWN = b"a" * 16, b"b" * 16, b"u" * 16
 CONN = SimpleNamespace(peer=("127.0.0.1", 1), listener="PLAINTEXT", state=None, principal=ANONYMOUS)

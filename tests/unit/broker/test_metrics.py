@@ -12,11 +12,13 @@ import pytest
 from ottla.broker.metrics.mbeans import SAMPLE_S, WINDOW, Metrics, ThreadTimes
 from ottla.broker.metrics.request_times import EVERY
 from ottla.model.errors import ErrorCode
-from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.delete_topics import DeleteTopicsRequest
-from ottla.wire.messages.elect_leaders import ElectLeadersRequest
-from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.cluster import MetadataRequest
+from ottla.wire.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    ElectLeadersRequest,
+)
 from ottla.zookeeper.session import SessionEvent, SessionState
 
 pytestmark = pytest.mark.timeout(60)

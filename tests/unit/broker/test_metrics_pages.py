@@ -25,8 +25,8 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConfigError
 from ottla.net.http_server import HttpRequest
 from ottla.pipelines.landing.metrics import HELP
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.cluster import MetadataRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 from ottla.zookeeper.session import SessionState
 
 pytestmark = pytest.mark.timeout(60)

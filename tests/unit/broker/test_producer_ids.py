@@ -6,7 +6,7 @@ import pytest
 
 from ottla.broker.requests.transactions.producer_ids import NoProducerIdError, ProducerIds
 from ottla.model.errors import ConnectionLostError, ErrorCode
-from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsResponse
+from ottla.wire.messages.control import AllocateProducerIdsResponse
 
 
 class Controller:

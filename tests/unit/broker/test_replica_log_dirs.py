@@ -5,13 +5,10 @@ import pytest
 from ottla.log import checkpoints
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
-from ottla.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.delete_records import DeleteRecordsRequest
-from ottla.wire.messages.delete_topics import DeleteTopicsRequest
-from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
-from ottla.wire.messages.elect_leaders import ElectLeadersRequest
-from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.wire.messages.cluster import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
+from ottla.wire.messages.configs import IncrementalAlterConfigsRequest
+from ottla.wire.messages.records import DeleteRecordsRequest
+from ottla.wire.messages.topics import CreateTopicsRequest, DeleteTopicsRequest, ElectLeadersRequest
 from support.logs import facts_of
 
 pytestmark = pytest.mark.timeout(60)

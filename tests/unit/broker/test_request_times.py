@@ -12,13 +12,13 @@ from ottla.net.limits import FrameRules
 from ottla.net.server import Server, ServerLimits
 from ottla.wire.codec import encode_request, encode_response
 from ottla.wire.headers import decode_request_header, encode_request_header, response_header
-from ottla.wire.messages.describe_delegation_token import (
+from ottla.wire.messages.cluster import MetadataRequest
+from ottla.wire.messages.records import ProduceRequest
+from ottla.wire.messages.security import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
+    SaslAuthenticateRequest,
 )
-from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.produce import ProduceRequest
-from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 
 PRODUCE, METADATA = 0, 3
 

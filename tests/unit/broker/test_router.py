@@ -17,12 +17,13 @@ from ottla.net.connection import CloseConnection
 from ottla.security.principals import ANONYMOUS
 from ottla.wire.codec import APIS, decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header
-from ottla.wire.messages.api_versions import ApiVersionsRequest
-from ottla.wire.messages.describe_cluster import DescribeClusterRequest
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
-from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
-from ottla.wire.messages.stop_replica import StopReplicaRequest
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+from ottla.wire.messages.cluster import ApiVersionsRequest, DescribeClusterRequest
+from ottla.wire.messages.control import (
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from ottla.wire.messages.transactions import InitProducerIdRequest
 
 CONN = SimpleNamespace(peer=("127.0.0.1", 1), listener="PLAINTEXT", state=None, principal=ANONYMOUS)
 

@@ -9,7 +9,7 @@ from ottla.broker.requests.api import Api, InSlices
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.routes import ROUTES
 from ottla.net.limits import FrameRules
-from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis import ApiKey
 
 # Kafka 3.9's `ApiKeys`: `clusterAction` is true.
 CLUSTER_ACTIONS = {

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.security.sasl.scram import ScramMechanism, credential_of, credential_text
-from ottla.wire.messages.create_topics import CreateTopicsRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 from ottla.zookeeper.operations import Create
 from ottla.zookeeper.znodes import encode_config
 

@@ -21,13 +21,15 @@ from ottla.security.acls import Entry, Pattern
 from ottla.security.authorizer import AclAuthorizer
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import RequestHeader, decode_response_header, encode_request_header
-from ottla.wire.messages.describe_acls import DescribeAclsRequest
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest
-from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
-from ottla.wire.messages.describe_producers import DescribeProducersRequest
-from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from ottla.wire.messages.list_transactions import ListTransactionsRequest
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest
+from ottla.wire.messages.cluster import DescribeLogDirsRequest
+from ottla.wire.messages.groups import (
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    OffsetFetchRequest,
+)
+from ottla.wire.messages.security import DescribeAclsRequest
+from ottla.wire.messages.transactions import DescribeProducersRequest, ListTransactionsRequest
 
 LONGEST_TURN_S = 0.05
 HEADER = RequestHeader(16, 4, 1, "c")

@@ -4,10 +4,8 @@ import pytest
 
 from ottla.broker.configs import throttle_lease
 from ottla.model.throttle_settings import LEASE, REPLICATION_RATES, THROTTLED_REPLICAS
-from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.describe_configs import DescribeConfigsRequest
-from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.wire.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
+from ottla.wire.messages.topics import AlterPartitionReassignmentsRequest, CreateTopicsRequest
 from ottla.zookeeper import znodes
 
 TOPIC, BROKER = 2, 4

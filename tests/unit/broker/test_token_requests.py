@@ -14,7 +14,7 @@ from ottla.model.errors import ErrorCode
 from ottla.security.principals import Principal
 from ottla.wire.codec import decode_response
 from ottla.wire.headers import RequestHeader, decode_response_header
-from ottla.wire.messages.create_delegation_token import CreateDelegationTokenRequest as Create
+from ottla.wire.messages.security import CreateDelegationTokenRequest as Create
 
 
 def error_of(names):

@@ -16,8 +16,8 @@ from ottla.model.errors import ErrorCode, InvalidReplicaAssignmentError
 from ottla.security.principals import ANONYMOUS
 from ottla.wire.codec import decode_response
 from ottla.wire.headers import RequestHeader, decode_response_header
-from ottla.wire.messages.create_topics import CreateTopicsRequest as Create
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest as Update
+from ottla.wire.messages.control import UpdateMetadataRequest as Update
+from ottla.wire.messages.topics import CreateTopicsRequest as Create
 from ottla.zookeeper.errors import NodeExistsError
 from support.logs import SystemClock
 

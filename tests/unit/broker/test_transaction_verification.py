@@ -10,13 +10,15 @@ from ottla.coordinators.transaction_verifier import TransactionVerifier
 from ottla.model.errors import ErrorCode as E
 from ottla.model.ids import TopicPartition
 from ottla.net.peer import PeerConnection
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.end_txn import EndTxnRequest
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.configs import IncrementalAlterConfigsRequest
+from ottla.wire.messages.groups import FindCoordinatorRequest
+from ottla.wire.messages.records import ProduceRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
+from ottla.wire.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
 from ottla.wire.records import Record, build_batch
 
 pytestmark = pytest.mark.timeout(60)

@@ -4,11 +4,13 @@ import pytest
 
 from ottla.coordinators.transaction import TransactionState
 from ottla.model.errors import ErrorCode as E
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.end_txn import EndTxnRequest
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
+from ottla.wire.messages.groups import FindCoordinatorRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
+from ottla.wire.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -11,8 +11,7 @@ from ottla.broker.requests.cluster.update_features import (
     judge,
 )
 from ottla.model.errors import ErrorCode
-from ottla.wire.messages.api_versions import ApiVersionsRequest
-from ottla.wire.messages.update_features import UpdateFeaturesRequest
+from ottla.wire.messages.cluster import ApiVersionsRequest, UpdateFeaturesRequest
 from ottla.zookeeper.znodes import Features, decode_features
 
 pytestmark = pytest.mark.timeout(60)

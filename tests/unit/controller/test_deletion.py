@@ -11,7 +11,7 @@ from ottla.controller.states import PartitionReplica, ReplicaState
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
-from ottla.wire.messages.stop_replica import StopReplicaResponse
+from ottla.wire.messages.control import StopReplicaResponse
 
 FOO, BAR = TopicPartition("foo", 0), TopicPartition("bar", 0)
 

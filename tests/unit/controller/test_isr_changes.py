@@ -20,7 +20,7 @@ from ottla.model.cluster import (
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.rules import Rule
-from ottla.wire.messages.alter_partition import AlterPartitionRequest
+from ottla.wire.messages.control import AlterPartitionRequest
 
 TP = TopicPartition("t", 0)
 ID = b"i" * 16

@@ -37,7 +37,7 @@ from ottla.model.cluster import (
 )
 from ottla.model.ids import TopicPartition
 from ottla.wire.codec import decode_request
-from ottla.wire.messages.alter_partition import AlterPartitionRequest
+from ottla.wire.messages.control import AlterPartitionRequest
 from ottla.zookeeper.errors import ConnectionLossError, NodeExistsError, NoNodeError
 
 P, R = PartitionState, ReplicaState

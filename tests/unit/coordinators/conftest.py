@@ -25,7 +25,7 @@ from ottla.coordinators.timers import CancelTimer, Now, SetTimer, Timers
 from ottla.model.effects import LogLine
 from ottla.model.errors import ErrorCode
 from ottla.wire.codec import encode_versioned
-from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
+from ottla.wire.messages.groups import ConsumerProtocolSubscription
 
 GROUP = "g"
 START_MS = 1_000_000.0

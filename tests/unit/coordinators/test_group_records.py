@@ -15,7 +15,7 @@ from ottla.coordinators.offsets import Commit
 from ottla.model.effects import LogLevel
 from ottla.model.ids import TopicPartition
 from ottla.wire.codec import encode_versioned
-from ottla.wire.messages.group_records import GroupMetadataValue
+from ottla.wire.messages.groups import GroupMetadataValue
 from ottla.wire.records import (
     ABORT,
     COMMIT,

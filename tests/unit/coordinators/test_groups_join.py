@@ -7,7 +7,7 @@ import pytest
 from ottla.coordinators.group_events import GroupLoaded, GroupUnloaded
 from ottla.model.errors import ErrorCode as E
 from ottla.wire.codec import encode_versioned
-from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
+from ottla.wire.messages.groups import ConsumerProtocolSubscription
 
 from .conftest import GROUP, RANGE, Desk, subscription
 

@@ -16,8 +16,7 @@ from ottla.coordinators.transaction_verifier import TransactionVerifier
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConnectionLostError, ErrorCode
 from ottla.model.ids import TopicPartition
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
-from ottla.wire.messages.write_txn_markers import WriteTxnMarkersResponse
+from ottla.wire.messages.transactions import AddPartitionsToTxnResponse, WriteTxnMarkersResponse
 
 pytestmark = pytest.mark.timeout(20)
 

@@ -7,7 +7,7 @@ from ottla.local.brokers import needed_by
 from ottla.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster, LocalZooKeeper
 from ottla.model.errors import OttlaError
 from ottla.model.waits import Wait
-from ottla.wire.messages.metadata import MetadataResponse
+from ottla.wire.messages.cluster import MetadataResponse
 
 
 def view(*partitions, controller=0):

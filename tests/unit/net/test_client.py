@@ -17,11 +17,19 @@ from ottla.net.server import Server
 from ottla.sim.world import Simulation
 from ottla.wire.codec import decode_request, encode_response
 from ottla.wire.headers import decode_request_header, response_header
-from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from ottla.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from ottla.wire.messages.find_coordinator import FindCoordinatorResponse
-from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.messages.cluster import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from ottla.wire.messages.groups import FindCoordinatorResponse
+from ottla.wire.messages.topics import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+)
 
 PORT = 9092
 
@@ -261,7 +269,7 @@ def test_the_highest_common_version_is_used_or_none(net):
         client = net.client(world)
         await client.call(CreateTopicsRequest(), "controller")
         assert net.hosts[1].asked[-1] == (19, 5)
-        from ottla.wire.messages.describe_cluster import DescribeClusterRequest
+        from ottla.wire.messages.cluster import DescribeClusterRequest
 
         with pytest.raises(UnsupportedVersionError, match="api 60"):
             await client.call(DescribeClusterRequest())

@@ -26,7 +26,7 @@ from ottla.net.server import Server
 from ottla.security.client import ClientSecurity, ClientTls
 from ottla.security.tls import TlsEndpoint
 from ottla.security.tls_settings import tls_settings
-from ottla.wire.messages.api_versions import ApiVersionsRequest
+from ottla.wire.messages.cluster import ApiVersionsRequest
 
 HELLO = struct.pack(">i", 5) + b"hello"
 pytestmark = pytest.mark.timeout(60)

@@ -19,7 +19,7 @@ from ottla.pipelines.lagging.rules import (
     samples_of,
 )
 from ottla.wire.codec import encode_versioned
-from ottla.wire.messages.group_records import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
+from ottla.wire.messages.groups import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 
 
 def commits(*pairs):

@@ -21,7 +21,7 @@ from ottla.pipelines.replaying.sums import content_hash
 from ottla.pipelines.replaying.transactions import Encoded, TransactionalWriter
 from ottla.pipelines.replaying.translating import Run, translated
 from ottla.wire.batch_header import LOG_APPEND_TIME
-from ottla.wire.messages.produce import ProduceResponse
+from ottla.wire.messages.records import ProduceResponse
 from ottla.wire.records import (
     Record,
     build_batch,

@@ -32,13 +32,13 @@ from ottla.sim.network import SimNetwork
 from ottla.sim.world import Simulation
 from ottla.wire.codec import decode_request, encode_response
 from ottla.wire.headers import decode_request_header, response_header
-from ottla.wire.messages.alter_partition import AlterPartitionResponse
-from ottla.wire.messages.api_versions import ApiVersionsResponse
-from ottla.wire.messages.fetch import FetchRequest
-from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
-from ottla.wire.messages.list_offsets import ListOffsetsRequest
-from ottla.wire.messages.produce import ProduceRequest
-from ottla.wire.messages.stop_replica import StopReplicaRequest
+from ottla.wire.messages.cluster import ApiVersionsResponse
+from ottla.wire.messages.control import (
+    AlterPartitionResponse,
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+)
+from ottla.wire.messages.records import FetchRequest, ListOffsetsRequest, ProduceRequest
 from ottla.wire.records import Record, build_batch, iter_batches, iter_records
 
 LISTENER = "PLAINTEXT"

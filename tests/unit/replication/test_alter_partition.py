@@ -90,7 +90,7 @@ def test_a_refused_request_is_sent_again(wired, error):
 def _refuse(refused, frame, error):
     from ottla.wire.codec import encode_response
     from ottla.wire.headers import decode_request_header, response_header
-    from ottla.wire.messages.alter_partition import AlterPartitionResponse
+    from ottla.wire.messages.control import AlterPartitionResponse
 
     header, _ = decode_request_header(frame)
     refused.append(error)
@@ -243,6 +243,6 @@ def test_r8_an_idle_follower_that_registered_again_is_named_by_its_new_epoch(wir
 
 
 def _refused(p, error):
-    from ottla.wire.messages.alter_partition import AlterPartitionResponse
+    from ottla.wire.messages.control import AlterPartitionResponse
 
     return AlterPartitionResponse.PartitionData(partition_index=p.partition_index, error_code=error)

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.broker.requests.records import fetch, produce
 from ottla.model.errors import ConnectionLostError, ErrorCode
-from ottla.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.wire.messages.records import OffsetForLeaderEpochRequest
 from ottla.wire.records import iter_batches
 
 ONE = {"brokers": 1}

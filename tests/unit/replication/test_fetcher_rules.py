@@ -9,7 +9,7 @@ from ottla.model.ids import TopicPartition
 from ottla.model.time_slices import TimeSlice
 from ottla.replication.inter_broker import fetch_version, list_offsets_version
 from ottla.replication.leader_session import LeaderSession
-from ottla.wire.messages.fetch import FetchResponse
+from ottla.wire.messages.records import FetchResponse
 
 TP = TopicPartition("t", 0)
 

@@ -6,7 +6,7 @@ from ottla.model import time_slices
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.replication.strays import Assignment, stop_deleted, stop_unassigned
-from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
+from ottla.wire.messages.control import LeaderAndIsrRequest
 
 TP = TopicPartition("t", 0)
 

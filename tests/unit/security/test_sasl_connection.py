@@ -24,7 +24,7 @@ from ottla.security.sasl.exchange import SaslClient
 from ottla.security.sasl.plain import PlainClient, PlainServer
 from ottla.security.sasl.scram import ScramMechanism, credential_of
 from ottla.security.sasl.scram_exchange import ScramClient, ScramLookup, ScramServer
-from ottla.wire.messages.api_versions import ApiVersionsRequest
+from ottla.wire.messages.cluster import ApiVersionsRequest
 from support.sasl_clusters import USERS
 
 DELAY_MS = 150

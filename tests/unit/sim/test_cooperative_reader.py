@@ -13,12 +13,19 @@ from ottla.sim.cooperative_reader import CooperativeReader
 from ottla.sim.history import History
 from ottla.sim.world import Simulation
 from ottla.wire.codec import encode_versioned
-from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
-from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.wire.messages.groups import (
+    ConsumerProtocolAssignment,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 
 MOVED, KEPT = TopicPartition("events", 0), TopicPartition("events", 1)
 BOTH = (MOVED, KEPT)

@@ -6,8 +6,8 @@ from ottla.model.errors import ErrorCode
 from ottla.sim.history import History
 from ottla.sim.operators import Churn
 from ottla.sim.world import simulate
-from ottla.wire.messages.metadata import MetadataResponse
-from ottla.wire.messages.produce import ProduceResponse
+from ottla.wire.messages.cluster import MetadataResponse
+from ottla.wire.messages.records import ProduceResponse
 
 
 class Answers:

@@ -9,12 +9,10 @@ import pytest
 from ottla.model.errors import ErrorCode, UnsupportedVersionError, WireError
 from ottla.model.ids import ZERO_UUID
 from ottla.wire import codec, primitives
-from ottla.wire.messages.fetch import FetchRequest, FetchResponse
-from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
-from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest
-from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+from ottla.wire.messages.cluster import MetadataRequest, MetadataResponse
+from ottla.wire.messages.control import LeaderAndIsrRequest, UpdateMetadataRequest
+from ottla.wire.messages.groups import OffsetFetchRequest
+from ottla.wire.messages.records import FetchRequest, FetchResponse, ProduceRequest, ProduceResponse
 
 
 def request_bytes(message, version):
@@ -348,13 +346,16 @@ def test_a_body_may_start_anywhere_in_the_frame():
     assert codec.decode_request(0, 9, raw, 6).topic_data[0].name == "events"
 
 
-def test_knowing_the_apis_loads_no_message():
+def test_knowing_the_apis_loads_no_message_and_one_message_no_other():
     code = (
         "import sys; from ottla.wire import codec; len(codec.APIS); import ottla.wire.headers;"
-        "print([m for m in sys.modules if m.startswith('ottla.wire.messages.')])"
+        "print([m for m in sys.modules if m.startswith('ottla.wire.messages.')]);"
+        "from ottla.wire.messages.cluster import MetadataRequest;"
+        "import ottla.wire.messages.cluster as cluster;"
+        "print([name for name in vars(cluster) if name.endswith(('Request', 'Response'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.split() == ["[]", "['MetadataRequest']"]
 
 
 # -- in slices ----------------------------------------------------------------------------------

@@ -1,12 +1,14 @@
 """The schema language, the table of APIs beside it, and the stubs made from it."""
 
-from importlib import import_module
+import pickle
+import sys
+import types
 
 import pytest
 
 from ottla.wire import codec, stubs
 from ottla.wire.apis import APIS
-from ottla.wire.schema import Message, load, parse, parse_versions
+from ottla.wire.schema import Message, load, made_at_first_use, parse, parse_versions
 
 SMALL = """
 ThingRequest (key 99, versions 0-3, flexible 2+) =
@@ -73,8 +75,16 @@ def test_the_stub_beside_a_message_module_is_current(module):
     )
 
 
-def test_no_message_module_is_without_a_key():
-    folder = stubs.stub_path(stubs.message_modules()[0]).parent
-    found = {f"ottla.wire.messages.{path.stem}" for path in folder.glob("*.py")}
-    assert found - {"ottla.wire.messages.__init__"} == set(stubs.message_modules())
-    assert all(import_module(module).__doc__ for module in stubs.message_modules())
+def test_a_message_is_made_when_it_is_first_asked_for(monkeypatch):
+    one = types.ModuleType("one")
+    monkeypatch.setitem(sys.modules, "one", one)
+    one.__getattr__ = made_at_first_use(
+        f"# A thing.\n{SMALL}\nOther (key -1, versions 0-0) = a:int8", "one"
+    )
+    assert "ThingRequest" not in vars(one)
+    assert one.ThingRequest is one.ThingRequest
+    assert one.ThingRequest(parts=[one.ThingRequest.Part()]).API_KEY == 99
+    assert "Other" not in vars(one)
+    assert pickle.loads(pickle.dumps(one.Other(a=5))).a == 5
+    with pytest.raises(AttributeError, match="module 'one' has no attribute 'Part'"):
+        _ = one.Part

@@ -37,7 +37,7 @@ from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.model.waits import waiting
-from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.messages.cluster import MetadataRequest, MetadataResponse
 from ottla.zookeeper.addresses import ConnectString
 from ottla.zookeeper.errors import NoNodeError, OperationTimeoutError
 

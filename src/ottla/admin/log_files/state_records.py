@@ -12,17 +12,15 @@ from ottla.coordinators.transaction import TransactionState
 from ottla.model.errors import OttlaError
 from ottla.model.ids import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.wire.codec import decode_versioned
-from ottla.wire.messages.consumer_protocol import (
+from ottla.wire.messages.groups import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
-)
-from ottla.wire.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from ottla.wire.messages.transaction_records import TransactionLogKey, TransactionLogValue
+from ottla.wire.messages.transactions import TransactionLogKey, TransactionLogValue
 from ottla.wire.records import Record
 from ottla.wire.schema import Message, StructLayout
 

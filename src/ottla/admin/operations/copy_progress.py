@@ -14,7 +14,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.placement.copy_estimate import Estimate, Estimator, Sizes
 from ottla.placement.plans import Move
-from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.wire.messages.cluster import DescribeLogDirsRequest
 
 LOOK_EVERY_S = 1.0
 ANSWERS_IN_S = 5.0

@@ -17,7 +17,7 @@ from ottla.model.waits import waiting
 from ottla.placement import plans
 from ottla.placement.drain_plan import drained
 from ottla.placement.plans import Assignment, PlanError
-from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.messages.cluster import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
     from ottla.placement.copy_estimate import Estimate

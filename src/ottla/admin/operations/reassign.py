@@ -17,8 +17,10 @@ from ottla.model.ids import TopicPartition
 from ottla.model.waits import waiting
 from ottla.placement import plans
 from ottla.placement.plans import Assignment, Move, PlanError
-from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from ottla.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from ottla.wire.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+)
 
 if TYPE_CHECKING:
     from ottla.admin.operations.throttles import Cleared

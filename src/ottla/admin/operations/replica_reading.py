@@ -11,7 +11,7 @@ from ottla.client.offsets import list_offsets_request
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import DEBUGGING_CONSUMER, EARLIEST
-from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.records import FetchRequest
 
 VERSION = 12
 """The last one with topic names; known to every broker of 2.7 and later."""

@@ -25,7 +25,7 @@ from ottla.model.recent_times import RecentTimes
 from ottla.net.tls_world import tls_world
 from ottla.replication.partition import Partition
 from ottla.replication.strays import stop_deleted
-from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
+from ottla.wire.messages.control import ControlledShutdownRequest
 from ottla.zookeeper.errors import (
     AuthFailedError,
     BadVersionError,

@@ -16,7 +16,7 @@ from ottla.model.errors import ErrorCode
 from ottla.model.ids import INTERNAL_TOPICS
 from ottla.model.ports import Buffer
 from ottla.wire.codec import encode_response
-from ottla.wire.messages.metadata import MetadataResponse
+from ottla.wire.messages.cluster import MetadataResponse
 
 FIRST_FLEXIBLE_VERSION = 9
 

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from ottla.model.errors import ErrorCode
-from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis import ApiKey
 from ottla.wire.headers import RequestHeader
 from ottla.wire.schema import Message, StructLayout
 

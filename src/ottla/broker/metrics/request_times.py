@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from ottla.net.connection import Connection
 from ottla.net.timed import Timed
-from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis import ApiKey
 from ottla.wire.codec import APIS
 
 EVERY = 64

@@ -17,7 +17,7 @@ from ottla.broker.requests.portions import InPortions
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import Buffer
 from ottla.net.connection import Connection, Pending
-from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis import ApiKey
 from ottla.wire.headers import RequestHeader
 from ottla.wire.schema import Message
 

@@ -23,7 +23,7 @@ from ottla.model.config_keys import broker_keys, topic_keys
 from ottla.model.errors import OttlaError, WireError
 from ottla.net.connection import Connection
 from ottla.net.timed import Timed
-from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis import ApiKey
 from ottla.wire.codec import decode_request, decode_response
 from ottla.wire.headers import RequestHeader, decode_request_header, decode_response_header
 from ottla.wire.json_form import HIDDEN, MOST_ELEMENTS, Room, json_form

@@ -47,7 +47,7 @@ from ottla.net.connection import CloseConnection, Connection
 from ottla.net.limits import FrameRules
 from ottla.security.acls import CLUSTER_ACTION
 from ottla.security.principals import ANONYMOUS
-from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis import ApiKey
 from ottla.wire.codec import decode_request, decode_request_in_slices
 from ottla.wire.headers import RequestHeader, decode_request_header
 

@@ -17,7 +17,7 @@ from ottla.pipelines.landing.table import snapshot
 from ottla.pipelines.paths import spark_path
 from ottla.pipelines.source.data_source import TopicSource
 from ottla.wire.codec import decode_versioned
-from ottla.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
+from ottla.wire.messages.groups import OffsetCommitKey, OffsetCommitValue
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

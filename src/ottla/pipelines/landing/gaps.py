@@ -18,7 +18,7 @@ from ottla.pipelines.landing.asking import Topic
 from ottla.pipelines.landing.spans import Span
 from ottla.pipelines.source.cluster import Cluster
 from ottla.wire.batch_header import BatchHeader
-from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.records import FetchRequest
 from ottla.wire.records import ABORT, Record, iter_batches, iter_records, parse_control_record
 
 MAX_BYTES = 8 * 1024 * 1024

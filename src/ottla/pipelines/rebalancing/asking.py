@@ -19,8 +19,8 @@ from ottla.pipelines.rebalancing.seen import UNKNOWN, Seen, SeenBroker, SeenPart
 from ottla.pipelines.source.cluster import Cluster, metadata_within
 from ottla.pipelines.source.options import parse_options
 from ottla.pipelines.source.planning import edges
-from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
-from ottla.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from ottla.wire.messages.cluster import DescribeLogDirsRequest
+from ottla.wire.messages.topics import ListPartitionReassignmentsRequest
 
 ASK_TIMEOUT_S = 60.0
 

@@ -10,8 +10,7 @@ from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.protocol import NO_GENERATION
 from ottla.pipelines.replaying.coordinator import GROUP, Coordinator
 from ottla.pipelines.source.cluster import Cluster
-from ottla.wire.messages.offset_commit import OffsetCommitRequest
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest
+from ottla.wire.messages.groups import OffsetCommitRequest, OffsetFetchRequest
 
 VERSION_OF_ONE_GROUP = 5
 """OffsetFetch of one group."""

@@ -23,8 +23,7 @@ from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.fetching import PartitionFetcher
 from ottla.pipelines.source.ranges import OffsetRange
 from ottla.wire.aborted import Aborted
-from ottla.wire.messages.create_partitions import CreatePartitionsRequest
-from ottla.wire.messages.create_topics import CreateTopicsRequest
+from ottla.wire.messages.topics import CreatePartitionsRequest, CreateTopicsRequest
 from ottla.wire.records import iter_batches, iter_records
 
 T = TypeVar("T")

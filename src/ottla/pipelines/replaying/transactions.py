@@ -16,10 +16,12 @@ from ottla.model.protocol import ACKS_ALL
 from ottla.pipelines.replaying.coordinator import TRANSACTION, Coordinator
 from ottla.pipelines.source.cluster import Cluster
 from ottla.wire import compression
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from ottla.wire.messages.end_txn import EndTxnRequest
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.records import ProduceRequest
+from ottla.wire.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
 from ottla.wire.records import frame_batch
 
 LAST_VERSION_FOR_CLIENTS = 3

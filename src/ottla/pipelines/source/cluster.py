@@ -26,9 +26,8 @@ from ottla.model.errors import (
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.net import runtime
 from ottla.pipelines.source.options import SourceOptions, Subscription
-from ottla.wire.messages.list_offsets import ListOffsetsRequest
-from ottla.wire.messages.metadata import MetadataResponse
-from ottla.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.wire.messages.cluster import MetadataResponse
+from ottla.wire.messages.records import ListOffsetsRequest, OffsetForLeaderEpochRequest
 
 if TYPE_CHECKING:
     from ottla.security.client import ClientSecurity

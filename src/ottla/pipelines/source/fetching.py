@@ -26,7 +26,7 @@ from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.ranges import OffsetRange
 from ottla.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD, unpack_extent
-from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.records import FetchRequest
 
 log = logging.getLogger(__name__)
 

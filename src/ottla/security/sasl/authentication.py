@@ -21,14 +21,15 @@ from ottla.security.sasl.exchange import (
     InvalidCredentialsError,
     ServerExchange,
 )
-from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis import ApiKey
 from ottla.wire.codec import decode_request, encode_response
 from ottla.wire.headers import RequestHeader, decode_request_header, response_header
-from ottla.wire.messages.sasl_authenticate import (
+from ottla.wire.messages.security import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
 )
-from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 _PREFIX = Struct(">hhi")
 _HANDSHAKE, _AUTHENTICATE = ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE

@@ -17,7 +17,7 @@ from ottla.model.protocol import UNKNOWN_OFFSET
 from ottla.sim.clients import PERHAPS, Consumer, Producer, fetch
 from ottla.sim.history import History, Write
 from ottla.sim.scenarios.scenario import ProducerSettings
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.records import ProduceRequest
 from ottla.wire.records import Record, build_batch
 
 PRODUCE_VERSION = 9

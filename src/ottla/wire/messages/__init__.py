@@ -1,6 +1,6 @@
-"""One module per API: its schema as text, and the request and response classes made from it.
+"""One module per family of `broker.requests`: the schema of each of its messages, as text.
 
-Importing this package imports none of them; `ottla.wire.codec` imports a module at the first use
-of its key. Types for checkers stand in the `.pyi` beside each module, written by
+The request and response classes are made from it at their first use; `ottla.wire.apis` says which
+API is where. Types for checkers are in the `.pyi` beside each module, written by
 `python -m ottla.wire.stubs`.
 """

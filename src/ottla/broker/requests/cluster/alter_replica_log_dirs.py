@@ -18,7 +18,7 @@ from ottla.model.ids import TopicPartition
 from ottla.net.connection import Connection
 from ottla.security.acls import ALTER
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.alter_replica_log_dirs import (
+from ottla.wire.messages.cluster import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
 )

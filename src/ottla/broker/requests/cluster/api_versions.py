@@ -14,9 +14,9 @@ from ottla.broker.requests.responses import respond
 from ottla.model.errors import ErrorCode
 from ottla.model.ports import Buffer
 from ottla.net.connection import UNKNOWN_SOFTWARE, Connection
-from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis import ApiKey
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 
 FIRST_VERSION_WITH_SOFTWARE = 3
 MOST_KEPT = 100

@@ -14,7 +14,7 @@ from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
 from ottla.security.acls import CLUSTER, DESCRIBE
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from ottla.wire.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
 
 BROKERS, CONTROLLERS = 1, 2
 UNKNOWN_OPERATIONS = -(2**31)

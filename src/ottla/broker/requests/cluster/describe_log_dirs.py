@@ -15,7 +15,7 @@ from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
 from ottla.security.acls import DESCRIBE
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from ottla.wire.messages.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 Partition = DescribeLogDirsResponse.DescribeLogDirsPartition
 Result = DescribeLogDirsResponse.DescribeLogDirsResult

@@ -27,9 +27,9 @@ from ottla.model.errors import ErrorCode, InvalidRequestError
 from ottla.model.ids import ZERO_UUID, topic_name_problem
 from ottla.net.connection import CloseConnection, Connection
 from ottla.security.acls import CREATE, DESCRIBE, TOPIC
-from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis import ApiKey
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.messages.cluster import MetadataRequest, MetadataResponse
 
 FIRST_VERSION_BY_ID = 12
 UNKNOWN_OPERATIONS = -(2**31)

@@ -20,7 +20,7 @@ from ottla.model.ports import Buffer
 from ottla.net.connection import Connection
 from ottla.security.acls import ALTER
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from ottla.wire.messages.cluster import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.zookeeper.znodes import Features
 
 logger = logging.getLogger(__name__)

@@ -33,8 +33,9 @@ from ottla.model.errors import (
 from ottla.model.time_slices import InTimeSlices
 from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from ottla.wire.messages.incremental_alter_configs import (
+from ottla.wire.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )

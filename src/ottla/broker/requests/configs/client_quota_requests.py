@@ -21,11 +21,9 @@ from ottla.model.errors import ErrorCode, InvalidRequestError, OttlaError, Unsup
 from ottla.net.connection import Connection
 from ottla.security.acls import ALTER_CONFIGS, DESCRIBE_CONFIGS
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.alter_client_quotas import (
+from ottla.wire.messages.configs import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
-)
-from ottla.wire.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )

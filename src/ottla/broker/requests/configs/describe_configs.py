@@ -26,7 +26,7 @@ from ottla.model.errors import (
 from ottla.model.ids import topic_name_problem
 from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ottla.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
 
 logger = logging.getLogger(__name__)
 

@@ -14,12 +14,11 @@ from ottla.model.errors import NotControllerError
 from ottla.net.connection import Connection
 from ottla.security.acls import CLUSTER_ACTION
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.allocate_producer_ids import (
+from ottla.wire.messages.control import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
-)
-from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from ottla.wire.messages.controlled_shutdown import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
 )

@@ -10,9 +10,11 @@ import logging
 from ottla.broker.requests.control.server import ReplicaServer
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import CloseConnection, Connection
-from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
-from ottla.wire.messages.stop_replica import StopReplicaRequest
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+from ottla.wire.messages.control import (
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
 
 logger = logging.getLogger(__name__)
 

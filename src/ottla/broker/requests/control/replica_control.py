@@ -27,8 +27,12 @@ from ottla.replication.control import (
 from ottla.replication.strays import put_strays_aside
 from ottla.security.acls import CLUSTER_ACTION
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from ottla.wire.messages.control import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from ottla.net.connection import Connection
 from ottla.replication.strays import Assignment, stop_unassigned
 from ottla.security.acls import CLUSTER_ACTION
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from ottla.wire.messages.control import UpdateMetadataRequest, UpdateMetadataResponse
 
 logger = logging.getLogger(__name__)
 

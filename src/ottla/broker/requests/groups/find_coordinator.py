@@ -20,7 +20,7 @@ from ottla.net.connection import Connection
 from ottla.security.acls import CLUSTER, CLUSTER_ACTION, CLUSTER_NAME, DESCRIBE, TRANSACTIONAL_ID
 from ottla.security.acls import GROUP as OF_GROUP
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
 FIRST_VERSION_WITH_MANY = 4
 FIRST_VERSION_WITH_SHARE = 6

@@ -15,9 +15,14 @@ from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
 from ottla.security.acls import DELETE, DESCRIBE, GROUP
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.wire.messages.groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
 
 UNKNOWN_OPERATIONS = -(2**31)
 

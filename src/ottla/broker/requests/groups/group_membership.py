@@ -28,10 +28,16 @@ from ottla.net.connection import Connection, Pending
 from ottla.security.acls import READ
 from ottla.security.principals import ANONYMOUS
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.wire.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 
 FIRST_JOIN_WITH_KNOWN_IDS = 4
 FIRST_JOIN_WITH_SKIPPING = 9

@@ -32,11 +32,16 @@ from ottla.model.ids import NO_EPOCH, TopicPartition
 from ottla.model.protocol import NO_TIMESTAMP, UNKNOWN_OFFSET
 from ottla.net.connection import Connection
 from ottla.security.acls import DELETE, DESCRIBE, GROUP, READ, TOPIC
-from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis import ApiKey
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from ottla.wire.messages.groups import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
 
 DEFAULT_RETENTION = -1
 """OffsetCommit 2 to 4: keep an offset as long as the broker does."""

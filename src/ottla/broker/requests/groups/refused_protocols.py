@@ -15,11 +15,9 @@ from ottla.broker.requests.groups.server import GroupsServer
 from ottla.model.errors import UnsupportedVersionError
 from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.consumer_group_heartbeat import (
+from ottla.wire.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-)
-from ottla.wire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )

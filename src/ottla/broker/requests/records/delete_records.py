@@ -28,7 +28,7 @@ from ottla.net.connection import Connection
 from ottla.replication.partition import Partition
 from ottla.security.acls import DELETE, TOPIC
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from ottla.wire.messages.records import DeleteRecordsRequest, DeleteRecordsResponse
 
 HIGH_WATERMARK = -1
 POLL_S = 0.02

@@ -33,10 +33,10 @@ from ottla.replication.fetch_session import FetchEntry, FetchSession
 from ottla.replication.fetching import READ_LOG_END, DelayedFetch, FetchParameters
 from ottla.replication.inter_broker import COMPLETE_LOG_QUERY
 from ottla.security.acls import CLUSTER, CLUSTER_ACTION, CLUSTER_NAME, READ, TOPIC
-from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis import ApiKey
 from ottla.wire.codec import encode_response
 from ottla.wire.headers import RequestHeader, response_header
-from ottla.wire.messages.fetch import FetchRequest, FetchResponse
+from ottla.wire.messages.records import FetchRequest, FetchResponse
 
 WITH_TOPIC_IDS = 13
 WITH_REPLICA_STATE = 15

@@ -33,7 +33,7 @@ from ottla.net.connection import Connection
 from ottla.replication.partition import Partition
 from ottla.security.acls import DESCRIBE, TOPIC
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.wire.messages.records import ListOffsetsRequest, ListOffsetsResponse
 
 LOWEST_VERSION = {LATEST: 1, EARLIEST: 1, OF_MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 """The version from which a negative timestamp is understood."""

@@ -14,7 +14,7 @@ from ottla.model.errors import OttlaError
 from ottla.net.connection import Connection
 from ottla.security.acls import CLUSTER_ACTION, DESCRIBE, TOPIC
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.offset_for_leader_epoch import (
+from ottla.wire.messages.records import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )

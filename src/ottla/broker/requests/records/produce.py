@@ -60,7 +60,7 @@ from ottla.wire.batch_header import (
 from ottla.wire.codec import encode_response
 from ottla.wire.compression import ZSTD
 from ottla.wire.headers import RequestHeader, response_header
-from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
+from ottla.wire.messages.records import ProduceRequest, ProduceResponse
 from ottla.wire.record_check import UNLIMITED, Effort, EffortExceededError
 
 logger = logging.getLogger(__name__)

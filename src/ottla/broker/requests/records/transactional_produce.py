@@ -24,7 +24,7 @@ from ottla.wire.batch_header import (
     unpack_producer,
 )
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.records import ProduceRequest
 
 RETRIED = frozenset(
     {

@@ -40,9 +40,14 @@ from ottla.security.acls import (
 )
 from ottla.security.authorizer import AclAuthorizer
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
-from ottla.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
-from ottla.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from ottla.wire.messages.security import (
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
 
 
 class SecurityDisabledError(OttlaError):

@@ -29,19 +29,13 @@ from ottla.security.acls import (
 from ottla.security.delegation_tokens import Token, new_token, token_hmac
 from ottla.security.principals import ANONYMOUS, USER_TYPE, Principal
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.create_delegation_token import (
+from ottla.wire.messages.security import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
-)
-from ottla.wire.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
-)
-from ottla.wire.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
     ExpireDelegationTokenResponse,
-)
-from ottla.wire.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )

@@ -28,11 +28,12 @@ from ottla.security.sasl.authentication import (
     State,
 )
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.sasl_authenticate import (
+from ottla.wire.messages.security import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
 )
-from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 
 class Requests(Protocol):

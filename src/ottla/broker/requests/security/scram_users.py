@@ -28,11 +28,9 @@ from ottla.security.sasl.scram import (
     credential_text,
 )
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.alter_user_scram_credentials import (
+from ottla.wire.messages.security import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
-)
-from ottla.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )

@@ -32,9 +32,9 @@ from ottla.model.ports import Buffer
 from ottla.net.connection import Connection
 from ottla.placement.assignment import BrokerRack, assign_added
 from ottla.security.acls import ALTER, TOPIC
-from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis import ApiKey
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.create_partitions import (
+from ottla.wire.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
 )

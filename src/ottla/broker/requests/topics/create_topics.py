@@ -30,9 +30,9 @@ from ottla.model.ports import Buffer
 from ottla.model.time_slices import InTimeSlices
 from ottla.net.connection import Connection
 from ottla.security.acls import CREATE, DESCRIBE_CONFIGS, TOPIC
-from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis import ApiKey
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.wire.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 
 DEFAULT = -1
 STRICT_QUOTA = 6

@@ -22,9 +22,9 @@ from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
 from ottla.net.connection import Connection
 from ottla.security.acls import DELETE, DESCRIBE, TOPIC
-from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis import ApiKey
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.wire.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.zookeeper.errors import (
     ConnectionLossError,
     NodeExistsError,

@@ -17,12 +17,11 @@ from ottla.model.ids import TopicPartition
 from ottla.net.connection import Connection
 from ottla.security.acls import ALTER, DESCRIBE
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.alter_partition_reassignments import (
+from ottla.wire.messages.topics import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-)
-from ottla.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from ottla.wire.messages.list_partition_reassignments import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )

@@ -22,7 +22,7 @@ from ottla.security.acls import (
     WRITE,
 )
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 FIRST_VERSION_WITH_FENCED = 4
 

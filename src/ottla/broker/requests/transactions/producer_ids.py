@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.wire.messages.allocate_producer_ids import (
+from ottla.wire.messages.control import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )

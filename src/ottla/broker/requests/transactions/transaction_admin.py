@@ -20,15 +20,11 @@ from ottla.model.protocol import UNKNOWN_OFFSET
 from ottla.net.connection import Connection
 from ottla.security.acls import DESCRIBE, READ, TOPIC, TRANSACTIONAL_ID
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.describe_producers import (
+from ottla.wire.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
-)
-from ottla.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
-)
-from ottla.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )

@@ -24,7 +24,7 @@ from ottla.replication.delayed_produce import DelayedProduce, PartitionResult
 from ottla.replication.partition import Partition
 from ottla.security.acls import ALTER, CLUSTER_ACTION
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from ottla.wire.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from ottla.wire.records import ABORT, COMMIT, build_control_batch
 
 Marker = WriteTxnMarkersRequest.WritableTxnMarker
