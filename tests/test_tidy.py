@@ -255,8 +255,6 @@ KNOWN_DEAD = {
     "wire/apis.py": {"is_flexible"},
     "zookeeper/embedded.py": {"stop_pid"},
     "zookeeper/registration.py": {"unregister_broker"},
-    # Tests ask a log in one call for what brokers ask for in steps.
-    "log/log.py": {"epoch_entries", "offset_for_timestamp"},
     # The configuration of a topic without a broker, for tests.
     "model/config.py": {"default_topic_config"},
     # Found by their names in the table of faults.

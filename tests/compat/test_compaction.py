@@ -45,7 +45,7 @@ def open_folder(folder: Path) -> tuple[LogManager, LogCleaner]:
 
 def write_table(log: Log) -> None:
     """Append keys of every kind of batch the cleaner treats differently."""
-    epoch = max(log.latest_epoch, 0)
+    epoch = max(log.epochs.latest, 0)
     sequence = 0
     for number in range(60):
         pairs = [(f"k{(number * 7 + i) % 40}", f"{number}.{i}") for i in range(4)]
@@ -111,10 +111,10 @@ def test_kafka_reads_what_we_cleaned_and_cleans_on(kafka, kafka_tools):
     write_table(log)
     log.set_high_watermark(log.log_end_offset)
     log.flush()
-    table, size = table_of(log), log.size
+    table, size = table_of(log), log.local.size
     assert asyncio.run(cleaner.clean_dirtiest())
     assert table_of(log) == table
-    assert log.size < size / 2
+    assert log.local.size < size / 2
     manager.shutdown()
     folder = kafka.data(0) / str(TP)
     text = kafka_tools.dump_log(folder, ".log")
@@ -123,7 +123,7 @@ def test_kafka_reads_what_we_cleaned_and_cleans_on(kafka, kafka_tools):
     kafka_tools.dump_log(folder, ".index")
     kafka_tools.dump_log(folder, ".timeindex")
     cleaned = cleaner_offset(kafka.data(0))
-    assert cleaned == log.active_base_offset
+    assert cleaned == log.local.active.base_offset
 
     kafka.start_broker(0)
     lines = "".join(f"k{n % 30}\tkafka {n}\n" for n in range(300))

@@ -17,7 +17,15 @@ from ottla.model.config import default_topic_config
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
 from ottla.wire.records import ABORT, COMMIT, Record, iter_records
-from support.logs import SystemClock, batches_of, file_world, folder_config, framed, marker
+from support.logs import (
+    SystemClock,
+    batches_of,
+    file_world,
+    folder_config,
+    framed,
+    marker,
+    open_log,
+)
 from support.seen import Znodes
 from support.waiting import until
 
@@ -45,7 +53,7 @@ def test_kafkas_dump_tool_reads_every_file(tmp_path, kafka_tools):
     folder = tmp_path / "t-0"
     folder.mkdir()
     config = default_topic_config(segment_bytes="3000", index_interval_bytes="200")
-    log = Log.open(TopicPartition("t", 0), str(folder), config, world())
+    log = open_log(TopicPartition("t", 0), str(folder), config, world())
     for number in range(30):
         values = [f"v{number}.{i}" for i in range(3)]
         log.append_as_leader(batch(values, NOW + 10 * number, codec=number % 5), number // 10, 0)
@@ -133,7 +141,7 @@ def test_one_folder_opened_by_kafka_and_by_us_in_turn(kafka, kafka_tools):
     assert values_of(log) == want
     assert log.topic_id != ZERO_UUID
     assert log.high_watermark == log.log_end_offset
-    epoch = log.latest_epoch
+    epoch = log.epochs.latest
     for number in range(20):
         more = [f"ottla {number}.{i}" for i in range(5)]
         log.append_as_leader(batch(more, codec=number % 5), epoch, 0)
@@ -178,7 +186,7 @@ def test_one_folder_opened_by_kafka_and_by_us_in_turn(kafka, kafka_tools):
     assert log is not None
     assert values_of(log) == want
     assert [a.first_offset for a in log.aborted_transactions(0, end)] == [end - 2]
-    log.append_as_leader(batch(["last"]), log.latest_epoch, 0)
+    log.append_as_leader(batch(["last"]), log.epochs.latest, 0)
     want.append("last")
     log.set_high_watermark(log.log_end_offset)
     manager.checkpoint_high_watermarks()

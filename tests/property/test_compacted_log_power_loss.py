@@ -152,7 +152,7 @@ class Machine:
         assert not [r for r in fitting[0] if end <= r.offset < flushed], "it was flushed"
         self.held, self.before = [r for r in fitting[0] if r.offset < end], []
         # No replica truncates what was cleaned: it was replicated then.
-        log.set_high_watermark(max(min(flushed, end), log.gaps.upto))
+        log.set_high_watermark(max(min(flushed, end), log.local.gaps.upto))
 
     def fits(self, found: list[Held], held: list[Held]) -> bool:
         known = [r for r in held if r.offset < self.log.log_end_offset]

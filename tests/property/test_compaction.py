@@ -95,7 +95,7 @@ class Table:
     def check(self) -> None:
         """Every record that is there is as it was written; none is missing that counts."""
         log = self.log
-        log._tail.clear()
+        log.local.tail.clear()
         stable, last = log.last_stable_offset, -1
         found: dict[int, tuple[int, bytes, bytes | None]] = {}
         index = log.aborted_transactions(0, log.log_end_offset)

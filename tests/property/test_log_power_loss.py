@@ -97,7 +97,7 @@ class Machine:
             flushed = checkpoints.decode_offsets(bytes(self.disk.inodes[POINTS].data))
         for tp in TPS:
             log = self.manager.get(tp)
-            if log.recovery_point_pending:  # truncated, and nothing appended there yet
+            if log.flush_state.recovery_point_pending:  # truncated, and nothing appended there yet
                 flushed[tp] = min(flushed.get(tp, 0), log.recovery_point)
         self.files.kill()
         self.disk.power_loss(self.rng)
@@ -133,7 +133,7 @@ class Machine:
         epochs: dict[int, int] = {}
         for base, epoch, _ in found:
             epochs.setdefault(epoch, base)
-        assert log.epoch_entries() == sorted(epochs.items())
+        assert log.epochs.entries == sorted(epochs.items())
         self.producer_of(tp)
         if found:
             repeat = framed(

@@ -29,7 +29,7 @@ def recovery_points(log_dir: LogDir, logs: Sequence[Log]) -> Snapshot:
         for log in logs:
             # Unless it was truncated even further back meanwhile.
             if log.recovery_point >= points[log.tp]:
-                log.recovery_point_pending = False
+                log.flush_state.recovery_point_pending = False
         for tp in [t for t, number in log_dir.forgotten.items() if number <= deletions]:
             del log_dir.forgotten[tp]
 

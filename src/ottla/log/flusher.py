@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.log.disk_errors import is_shortage
-from ottla.log.flush import FlushJob
+from ottla.log.flush_job import FlushJob
 from ottla.log.log import Log
 from ottla.model.errors import OutOfDescriptorsError, StorageError
 from ottla.model.ports import Files, Workers, World
@@ -205,11 +205,12 @@ async def _run(
 
 
 def _job_of(log: Log, everything: bool) -> FlushJob | None:
-    waited = log.unflushed_for_s
+    state = log.flush_state
+    waited = state.unflushed_for_s
     if everything or (waited is not None and waited * 1000 >= log.config.flush_ms):
         return log.prepare_flush()
-    if log.has_unflushed_segments() or log.has_unsynced_files():
-        return log.prepare_flush(log.active_base_offset)
+    if state.has_unflushed_segments() or state.has_unsynced_files():
+        return log.prepare_flush(log.local.active.base_offset)
     return None
 
 

@@ -206,7 +206,7 @@ class LeaderFetcher:
         state = PartitionFetchState(partition)
         self.states[partition.tp] = state
         self._read_position(state)
-        if state.partition.local_log(leader_only=False).latest_epoch < 0:
+        if state.partition.local_log(leader_only=False).epochs.latest < 0:
             self._truncate_to_high_watermark(state)
         if self._host.is_unclean(partition.tp):
             self._unverified[partition.tp] = state
@@ -532,7 +532,7 @@ class LeaderFetcher:
         log = state.partition.local_log(leader_only=False)
         state.offset = log.log_end_offset
         state.log_start_offset = log.log_start_offset
-        state.last_fetched_epoch = log.latest_epoch
+        state.last_fetched_epoch = log.epochs.latest
 
     def _truncate_to_high_watermark(self, state: PartitionFetchState) -> None:
         """Keep only committed records: without any epoch in the log the leader cannot compare."""

@@ -51,7 +51,7 @@ def test_f46_the_cleaner_reads_and_decompresses_much_in_workers_only(kit, monkey
     log.roll()
     log.set_high_watermark(log.log_end_offset)
     log.flush()
-    log._tail.clear()
+    log.local.tail.clear()
     cleaner = LogCleaner(kit.world, config, manager)
     watched.by_loop = watched.largest = 0
     assert asyncio.run(cleaner.clean_dirtiest())

@@ -108,7 +108,7 @@ def appends(kit, _manager, log):
 def reads(_kit, _manager, log):
     for segment in log.segments:
         segment.close()
-    log._tail.clear()
+    log.local.tail.clear()
     log.read(0, 1000, 10)
 
 
@@ -157,7 +157,7 @@ def test_f45_an_operation_without_descriptor_can_be_tried_again(kit, operation, 
     asyncio.run(manager.flush_dirty(kit.world.workers, everything=True))
     data = kit.everything(log)
     aborted = log.aborted_transactions(0, end)
-    entries = log.epoch_entries()
+    entries = log.epochs.entries
     manager.shutdown()
     manager = kit.manager()
     manager.startup(lambda _: kit.config())
@@ -165,7 +165,7 @@ def test_f45_an_operation_without_descriptor_can_be_tried_again(kit, operation, 
     log = manager.get(TP)
     assert kit.everything(log) == data
     assert log.aborted_transactions(0, end) == aborted
-    assert log.epoch_entries() == entries
+    assert log.epochs.entries == entries
     assert log.topic_id == bytes(range(16))
 
 
@@ -350,4 +350,4 @@ def test_a_file_keeps_its_descriptor_when_its_folder_is_renamed(kit):
     assert os.fstat(file.fd).st_ino == before
     assert file.unsynced
     log.flush()
-    assert (kit.root / "moved" / "00000000000000000000.log").stat().st_size == log.size
+    assert (kit.root / "moved" / "00000000000000000000.log").stat().st_size == log.local.size

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.model.errors import ErrorCode, StorageError
 from ottla.model.ids import TopicPartition
+from support.logs import offset_for_timestamp
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 BROKEN = OSError(errno.EIO, "Input/output error")
@@ -30,7 +31,7 @@ def test_after_a_failed_append_nothing_is_appended(kit, error):
         lambda: log.truncate_to(1),
         log.flush,
         lambda: log.delete_old_segments(0),
-        lambda: log.offset_for_timestamp(0),
+        lambda: offset_for_timestamp(log, 0),
     ):
         with pytest.raises(StorageError):
             attempt()

@@ -200,7 +200,7 @@ def test_a_clean_stop_waits_for_what_is_being_written(kit):
     asyncio.run(main())
     manager = started(kit)
     assert manager.recovered_logs == 0, "it was a clean stop"
-    assert manager.get(TP).epoch_entries() == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert manager.get(TP).epochs.entries == [(0, 0), (1, 1), (2, 2), (3, 3)]
 
 
 # One folder, one log (C6) --------------------------------------------------------------
@@ -251,7 +251,7 @@ def test_f26_a_flush_of_a_deleted_topic_leaves_its_successor_alone(kit, how, whe
     manager = started(kit)
     log = manager.get(TP)
     assert log.topic_id == NEW
-    assert log.epoch_entries() == [(0, 0)]
+    assert log.epochs.entries == [(0, 0)]
     assert log.log_end_offset == 2
     assert manager.offline_dirs == []
 

@@ -37,7 +37,7 @@ def lose_the_last_batches(kit, base, count, batch_bytes):
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_compacted_log_ends_where_a_segment_lost_its_end(kit, lost, count):
     log, bases = filled(kit)
-    batch_bytes = log.size // BATCHES
+    batch_bytes = log.local.size // BATCHES
     log.abandon()
     lose_the_last_batches(kit, bases[lost], count, batch_bytes)
     log = kit.open(**COMPACTED)
@@ -102,10 +102,10 @@ def _raise(error):
 def test_a_flush_writes_it_before_a_roll_has_to(kit):
     log = kit.open(**COMPACTED)
     kit.fill(log, 1)
-    assert log.has_unsynced_files()
+    assert log.flush_state.has_unsynced_files()
     log.flush()
     assert bound_on_disk(kit) == 0
-    assert not log.has_unsynced_files()
+    assert not log.flush_state.has_unsynced_files()
     calls = len(kit.files.calls)
     kit.fill(log, 12)
     assert len(log.segments) > 2
@@ -114,7 +114,7 @@ def test_a_flush_writes_it_before_a_roll_has_to(kit):
 
 def test_a_log_without_records_has_no_file(kit):
     log = kit.open(**COMPACTED)
-    assert not log.has_unsynced_files() or log.flush() is None
+    assert not log.flush_state.has_unsynced_files() or log.flush() is None
     assert not (kit.folder / gap_bound.NAME).exists()
 
 
@@ -125,7 +125,7 @@ def test_a_log_keeps_its_bound_whatever_its_policy_is(kit, policy):
     last = [s.base_offset for s in log.segments][-1]
     assert bound_on_disk(kit) < last
     log.abandon()
-    lose_the_last_batches(kit, log.segments[-2].base_offset, 1, log.size // 24)
+    lose_the_last_batches(kit, log.segments[-2].base_offset, 1, log.local.size // 24)
     log = kit.open(segment_bytes=400, cleanup_policy=policy)
     assert log.log_end_offset == last - 1
 
@@ -164,9 +164,9 @@ def test_holes_of_an_earlier_compaction_are_no_loss(kit, policy, recovery_point)
 @pytest.mark.parametrize("recovery_point", [0, 5])
 def test_nor_are_those_of_our_own_cleaner_when_the_policy_changed(kit, recovery_point):
     log, bases = filled(kit)
-    log.gaps.raise_to(bases[-1])
+    log.local.gaps.raise_to(bases[-1])
     log.flush()
-    batch_bytes = log.size // BATCHES
+    batch_bytes = log.local.size // BATCHES
     log.abandon()
     lose_the_last_batches(kit, bases[0], 1, batch_bytes)  # the cleaner's work, as it looks
     log = kit.open(segment_bytes=400, cleanup_policy="delete", recovery_point=recovery_point)
@@ -199,7 +199,7 @@ GARBAGE = [b"", b"gaps_upto=0\n", b"gaps_upto=0\ncrc32c=00000000\n", b"\xff"]
 def test_a_file_that_is_garbage_proves_nothing(kit, data):
     """As without it: a log that a JVM broker wrote may have gaps anywhere."""
     log, bases = filled(kit)
-    batch_bytes = log.size // BATCHES
+    batch_bytes = log.local.size // BATCHES
     log.abandon()
     lose_the_last_batches(kit, bases[0], 1, batch_bytes)
     (kit.folder / gap_bound.NAME).write_bytes(data)
@@ -257,14 +257,14 @@ def test_truncated_into_a_gap_and_on(kit):
 
 def test_a_truncation_lowers_the_bound_so_that_what_comes_then_is_checked(kit):
     log, bases = filled(kit)
-    log.gaps.raise_to(bases[-1])
+    log.local.gaps.raise_to(bases[-1])
     log.flush()
     log.truncate_to(bases[1])
-    assert log.gaps.upto == bases[1]
+    assert log.local.gaps.upto == bases[1]
     kit.fill(log, 12, epoch=1)
     assert bound_on_disk(kit) == bases[1]
     later = [s.base_offset for s in log.segments]
-    batch_bytes = log.size // log.log_end_offset
+    batch_bytes = log.local.size // log.log_end_offset
     log.abandon()
     lose_the_last_batches(kit, later[1], 1, batch_bytes)
     assert kit.open(**COMPACTED).log_end_offset == later[2] - 1
@@ -295,13 +295,13 @@ def cleaned_manager(kit):
     log = manager.get_or_create(TP, is_new=True)
     kit.fill(log, 20)
     log.set_high_watermark(log.log_end_offset)
-    log.flush(log.active_base_offset)
+    log.flush(log.local.active.base_offset)
     return manager, log
 
 
 def test_the_cleaner_raises_it_before_it_removes_anything(kit, monkeypatch):
     manager, log = cleaned_manager(kit)
-    active = log.active_base_offset
+    active = log.local.active.base_offset
     kit.folder = kit.root / "data" / "t-0"
     replaced = []
     replace_segments = type(log).replace_segments
@@ -314,24 +314,24 @@ def test_the_cleaner_raises_it_before_it_removes_anything(kit, monkeypatch):
     assert asyncio.run(LogCleaner(kit.world, kit.manager()._config, manager).clean_dirtiest())
     assert replaced
     assert set(replaced) == {active}
-    before, size = log.log_end_offset, log.size
+    before, size = log.log_end_offset, log.local.size
     manager.abandon()  # before any checkpoint was written
     (kit.root / "data" / "cleaner-offset-checkpoint").unlink()
     again = kit.manager()
     again.startup(lambda _: kit.config(**COMPACTED))
-    assert (again.get(TP).log_end_offset, again.get(TP).size) == (before, size)
+    assert (again.get(TP).log_end_offset, again.get(TP).local.size) == (before, size)
 
 
 def test_nothing_is_cleaned_where_it_cannot_be_raised(kit):
     manager, log = cleaned_manager(kit)
-    size = log.size
+    size = log.local.size
 
     async def nothing(*_):
         return False
 
     manager.write_beside = nothing
     assert not asyncio.run(LogCleaner(kit.world, kit.manager()._config, manager).clean_dirtiest())
-    assert log.size == size
+    assert log.local.size == size
 
 
 def test_of_two_jobs_the_later_one_counts():

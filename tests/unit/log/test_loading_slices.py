@@ -8,7 +8,9 @@ import pytest
 
 from ottla.log.log import Log
 from ottla.log.producers import Producer, encode_snapshot
+from ottla.log.recovery import Known
 from ottla.log.results import NotInMemoryError
+from ottla.log.tail import TailBudget
 from ottla.model.ids import TopicPartition
 from ottla.wire.records import Record, build_batch
 
@@ -45,7 +47,9 @@ def slices_of(steps):
 
 
 def opening(kit, **known):
-    return Log.opening(kit.tp, str(kit.folder), kit.config(), kit.world, **known)
+    return Log.opening(
+        kit.tp, str(kit.folder), kit.config(), kit.world, Known(**known), TailBudget()
+    )
 
 
 @pytest.mark.parametrize("fields", [{}, {"producer_id": 7, "producer_epoch": 0}], ids=str)

@@ -306,7 +306,7 @@ def test_rolled_segments_are_flushed_in_the_background(kit):
     log = manager.get_or_create(tps(1)[0], ID, is_new=True)
     kit.fill(log, 10)
     asyncio.run(manager.flush_dirty(kit.world.workers))
-    assert log.recovery_point == log.active_base_offset > 0
+    assert log.recovery_point == log.local.active.base_offset > 0
     assert asyncio.run(manager.flush_dirty(kit.world.workers)) == 0
 
 

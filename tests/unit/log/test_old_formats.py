@@ -12,6 +12,7 @@ from ottla.model.errors import CorruptRecordError, UnsupportedFormatError
 from ottla.model.ids import TopicPartition
 from ottla.wire.message_sets import iter_all_formats
 from ottla.wire.records import iter_payload, read_payload
+from support.logs import max_timestamp_offset, offset_for_timestamp
 from support.old_messages import FIRST_MS, message, message_set, wrapper
 
 TP = TopicPartition("t", 0)
@@ -79,7 +80,7 @@ def test_formats_mixed_in_one_log_and_in_one_segment(kit, clean):
     kit.fill(log, 3, epoch=3)
     assert sorted(records(log)) == list(range(123))
     log = kit.reopen(log, clean=clean, recovery_point=123 if clean else 0)
-    assert (log.log_end_offset, log.epoch_entries()) == (123, [(2, 20), (3, 120)])
+    assert (log.log_end_offset, log.epochs.entries) == (123, [(2, 20), (3, 120)])
 
 
 def test_a_log_of_them_rolls_flushes_and_expires(kit):
@@ -126,17 +127,17 @@ def test_search_by_time(kit, magic, packed):
     write(kit, message_set(0, 100, magic=magic, packed=packed))
     log = kit.open()
     for offset in (0, 5, 37, 99):
-        found = log.offset_for_timestamp(FIRST_MS + offset)
+        found = offset_for_timestamp(log, FIRST_MS + offset)
         assert (found.offset, found.timestamp) == (offset, FIRST_MS + offset)
-    assert log.offset_for_timestamp(FIRST_MS + 100) is None
-    assert log.max_timestamp_offset().offset == 99
+    assert offset_for_timestamp(log, FIRST_MS + 100) is None
+    assert max_timestamp_offset(log).offset == 99
 
 
 def test_format_0_has_no_timestamps(kit):
     write(kit, message_set(0, 10, magic=0, packed="gzip"))
     log = kit.open()
-    assert log.offset_for_timestamp(0) is None
-    assert log.max_timestamp_offset()[:2] == (-1, 0), "as Kafka: the first record"
+    assert offset_for_timestamp(log, 0) is None
+    assert max_timestamp_offset(log)[:2] == (-1, 0), "as Kafka: the first record"
 
 
 @pytest.mark.parametrize("packed", ["plain", "gzip"])
@@ -205,7 +206,7 @@ def test_a_compacted_log_of_them_is_compacted(kit, magic, packed):
     found.pop(101)
     assert found == want
     if magic:
-        assert log.offset_for_timestamp(FIRST_MS + 95).offset == 95
+        assert offset_for_timestamp(log, FIRST_MS + 95).offset == 95
     end = log.log_end_offset
     manager.shutdown()
     again = kit.manager()
@@ -265,7 +266,7 @@ def test_a_flipped_bit_in_the_magic_cuts_nothing(kit, magic):
     """Its CRC does not cover it, so the batch is as good; Kafka serves it, we find it damaged."""
     log = kit.open()
     kit.fill(log, 5)
-    size = log.size // 5
+    size = log.local.size // 5
     log.abandon()
     data = bytearray((kit.folder / NAME).read_bytes())
     data[2 * size + 16] = magic
@@ -406,7 +407,7 @@ def test_bytes_below_the_recovery_point_that_are_cut_are_kept_aside(kit):
     assert (kit.folder / f"{path.name}.0.0.aside").read_bytes() == data
     for base, content in later.items():
         assert (kit.folder / f"{base:020d}.log.0.aside").read_bytes() == content
-    assert not log.deleted_files
+    assert not log.local.deleted_files
 
 
 def test_zeros_in_an_older_segment_take_nothing_with_them(kit):

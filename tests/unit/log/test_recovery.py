@@ -7,12 +7,13 @@ import pytest
 from ottla.log import checkpoints, gap_bound
 from ottla.model.errors import CorruptRecordError, OffsetOutOfRangeError
 from ottla.model.ids import ONE_UUID, ZERO_UUID
+from support.logs import max_timestamp_offset, offset_for_timestamp
 
 
 def test_torn_tail_cut_at_every_byte_of_the_last_batch(kit):
     log = kit.open()
     kit.fill(log, 4, count=2, epoch=3)
-    before = log.size
+    before = log.local.size
     kit.fill(log, 1, count=2, epoch=3)
     log.abandon()
     path = kit.folder / "00000000000000000000.log"
@@ -31,7 +32,7 @@ def test_torn_tail_cut_at_every_byte_of_the_last_batch(kit):
 def test_every_flipped_byte_in_the_last_batch_is_found_at_an_unclean_start(kit):
     log = kit.open()
     kit.fill(log, 3)
-    before = 2 * log.size // 3
+    before = 2 * log.local.size // 3
     log.abandon()
     path = kit.folder / "00000000000000000000.log"
     whole = path.read_bytes()
@@ -50,12 +51,12 @@ def test_every_flipped_byte_in_the_last_batch_is_found_at_an_unclean_start(kit):
 def test_zeros_after_the_last_batch_are_cut(kit):
     log = kit.open()
     kit.fill(log, 3)
-    size = log.size
+    size = log.local.size
     log.abandon()
     path = kit.folder / "00000000000000000000.log"
     path.write_bytes(path.read_bytes() + bytes(5000))
     log = kit.open()
-    assert (log.log_end_offset, log.size) == (3, size)
+    assert (log.log_end_offset, log.local.size) == (3, size)
 
 
 def test_a_bad_batch_takes_all_later_segments_with_it(kit):
@@ -70,7 +71,7 @@ def test_a_bad_batch_takes_all_later_segments_with_it(kit):
     log = kit.open(segment_bytes=400)
     assert log.log_end_offset == bases[2] - 1
     assert [s.base_offset for s in log.segments] == bases[:2]
-    assert log.deleted_files
+    assert log.local.deleted_files
     kit.fill(log, 5)
     kit.everything(log)
 
@@ -80,7 +81,7 @@ def lose_the_end_of_the_first_segment(kit) -> tuple[int, list[int]]:
     log = kit.open(segment_bytes=400)
     kit.fill(log, 12)
     bases = [s.base_offset for s in log.segments]
-    size = log.size // 12
+    size = log.local.size // 12
     log.abandon()
     path = kit.folder / f"{0:020d}.log"
     path.write_bytes(path.read_bytes()[: -2 * size])
@@ -108,7 +109,7 @@ def only_the_names_of_segments_are_left(kit, count) -> list[int]:
     log = kit.open(segment_bytes=400, cleanup_policy="compact")
     kit.fill(log, 12)
     bases = [s.base_offset for s in log.segments]
-    log.gaps.raise_to(bases[-1])  # as the cleaner does
+    log.local.gaps.raise_to(bases[-1])  # as the cleaner does
     log.flush()
     log.abandon()
     for base in bases[:count]:
@@ -149,7 +150,7 @@ def test_a_segment_that_overlaps_ends_the_log(kit):
     (kit.folder / f"{2:020d}.log").write_bytes(other)
     log = kit.open()
     assert log.log_end_offset == 4
-    assert log.epoch_entries() == [(5, 0)]
+    assert log.epochs.entries == [(5, 0)]
     log = kit.reopen(log, clean=True)
     assert [s.base_offset for s in log.segments if s.size] == [0]
 
@@ -161,7 +162,7 @@ def test_a_leader_epoch_that_goes_back_ends_nothing(kit):
     kit.fill(log, 3, epoch=3)
     log = kit.reopen(log)
     assert (log.log_end_offset, log.cut_bytes) == (7, 0)
-    assert log.epoch_entries() == [(3, 4)]
+    assert log.epochs.entries == [(3, 4)]
 
 
 def test_what_lies_before_the_recovery_point_is_not_read(kit):
@@ -184,7 +185,7 @@ def test_what_lies_before_the_recovery_point_is_not_read(kit):
 def test_a_flipped_bit_on_disk_is_never_served_as_good(kit):
     log = kit.open()
     kit.fill(log, 4)
-    size = log.size // 4
+    size = log.local.size // 4
     good = kit.everything(log)
     log.close()
     path = kit.folder / "00000000000000000000.log"
@@ -209,7 +210,7 @@ def test_a_flipped_bit_on_disk_is_never_served_as_good(kit):
 def test_a_wrong_base_offset_is_not_served(kit, flipped):
     log = kit.open()
     kit.fill(log, 4)
-    size = log.size // 4
+    size = log.local.size // 4
     log.close()
     path = kit.folder / "00000000000000000000.log"
     data = bytearray(path.read_bytes())
@@ -253,10 +254,10 @@ def test_damaged_indexes_give_the_same_results(kit, clean, suffix, damage):
     for offset in range(60):
         data = log.read(offset, 1, 60).parts[0]
         assert int.from_bytes(data[:8], "big") == offset
-        found = log.offset_for_timestamp(1000 + 10 * offset - 5)
+        found = offset_for_timestamp(log, 1000 + 10 * offset - 5)
         assert found is not None
         assert found.offset == offset
-    last = log.max_timestamp_offset()
+    last = max_timestamp_offset(log)
     assert last is not None
     assert (last.timestamp, last.offset) == (1590, 59)
 
@@ -267,7 +268,7 @@ def test_damaged_leader_epochs_are_read_from_the_batches(kit, clean, content):
     log = kit.open(segment_bytes=400)
     for epoch in (1, 2, 4, 7):
         kit.fill(log, 3, epoch=epoch)
-    want = log.epoch_entries()
+    want = log.epochs.entries
     log.close()
     path = kit.folder / "leader-epoch-checkpoint"
     if content is None:
@@ -275,7 +276,7 @@ def test_damaged_leader_epochs_are_read_from_the_batches(kit, clean, content):
     else:
         path.write_bytes(content)
     log = kit.open(clean=clean, recovery_point=12, segment_bytes=400)
-    assert log.epoch_entries() == want == [(1, 0), (2, 3), (4, 6), (7, 9)]
+    assert log.epochs.entries == want == [(1, 0), (2, 3), (4, 6), (7, 9)]
 
 
 def test_epochs_without_a_checkpoint_come_back_from_the_batches(kit):
@@ -284,20 +285,20 @@ def test_epochs_without_a_checkpoint_come_back_from_the_batches(kit):
     log.flush()
     kit.fill(log, 2, epoch=5)
     log = kit.reopen(log, recovery_point=2)
-    assert log.epoch_entries() == [(1, 0), (5, 2)]
+    assert log.epochs.entries == [(1, 0), (5, 2)]
 
 
 def test_epochs_beyond_the_cut_are_forgotten(kit):
     log = kit.open()
     kit.fill(log, 2, epoch=1)
-    size = log.size
+    size = log.local.size
     kit.fill(log, 2, epoch=2)
     log.flush()
     log.abandon()
     path = kit.folder / "00000000000000000000.log"
     path.write_bytes(path.read_bytes()[:size])
     log = kit.open()
-    assert log.epoch_entries() == [(1, 0)]
+    assert log.epochs.entries == [(1, 0)]
 
 
 def test_a_start_after_a_clean_stop_reads_only_the_beginning_and_the_end(kit):
@@ -320,7 +321,7 @@ def test_clean_start_without_any_checkpoint_finds_the_end_itself(kit):
             path.unlink()
     log = kit.open(clean=True, segment_bytes=500)
     assert log.log_end_offset == 20
-    assert len(kit.everything(log)) == log.size
+    assert len(kit.everything(log)) == log.local.size
 
 
 def test_a_clean_marker_that_lies_does_not_hurt(kit):
@@ -343,9 +344,9 @@ def test_leftovers_of_deletions_are_to_be_removed_by_a_worker(kit):
     (kit.folder / "00000000000000000077.index").write_bytes(bytes(8))
     log = kit.open(clean=True, recovery_point=9, segment_bytes=400)
     names = [p.name for p in kit.folder.iterdir()]
-    assert sorted(log.deleted_files) == [str(kit.folder / name) for name in old]
+    assert sorted(log.local.deleted_files) == [str(kit.folder / name) for name in old]
     assert "00000000000000000077.index" not in names
-    assert len(kit.everything(log)) == log.size
+    assert len(kit.everything(log)) == log.local.size
 
 
 def test_an_unfinished_compaction_is_undone(kit):
@@ -358,7 +359,7 @@ def test_an_unfinished_compaction_is_undone(kit):
     log = kit.open(clean=True, recovery_point=9, segment_bytes=400)
     assert not list(kit.folder.glob("*.cleaned"))
     assert not list(kit.folder.glob("*.swap"))
-    assert len(kit.everything(log)) == log.size
+    assert len(kit.everything(log)) == log.local.size
 
 
 def test_an_interrupted_swap_is_finished(kit):
@@ -374,7 +375,7 @@ def test_an_interrupted_swap_is_finished(kit):
     assert [s.base_offset for s in log.segments] == [0, *bases[2:]]
     assert not list(kit.folder.glob("*.swap"))
     assert log.read(bases[1], 1, 9).start_offset == bases[1]
-    assert len(kit.everything(log)) == log.size
+    assert len(kit.everything(log)) == log.local.size
 
 
 def test_log_start_beyond_the_end_starts_over(kit):

@@ -133,8 +133,8 @@ def test_a_truncation_amid_settling_is_settled_as_well(kit, counted):
         await manager.make_truncations_durable(counted)
         await one
         assert points_of(kit) == {first.tp: 0, second.tp: 1}
-        assert not first.recovery_point_pending
-        assert not second.recovery_point_pending
+        assert not first.flush_state.recovery_point_pending
+        assert not second.flush_state.recovery_point_pending
         counted.waits.update(loop=0)
         for log in (first, second):
             kit.fill(log, 1)

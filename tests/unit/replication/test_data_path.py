@@ -596,7 +596,7 @@ def test_requests_leave_no_work_for_the_cycle_collector(wired):
                 "PendingFetch",
                 "FetchSession",
                 "FetchEntry",
-                "PendingProduce",
+                "ProduceCall",
                 "PartitionResult",
             }
             left = Counter(type(o).__name__ for o in gc.get_objects())

@@ -188,7 +188,7 @@ def test_guards_and_epochs_without_records_are_taken_over(machine):
     guard = machine.log.producers.begin_verification(9, 0, 0, machine.clock.wall_ms())
     machine.log.assign_epoch_start(machine.epoch + 3, machine.log.log_end_offset)
     machine.move()
-    assert machine.log.latest_epoch == machine.epoch + 3
+    assert machine.log.epochs.latest == machine.epoch + 3
     batch = framed(
         [Record(timestamp=1, value=b"v")],
         producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True,
@@ -335,7 +335,7 @@ def test_a_damaged_batch_delays_and_damages_nothing(machine):
     machine.fill(2, 40)
     machine.settle()
     machine.disk.flip_bit(machine.log.segments[1].path(".log"), 80)
-    machine.log._tail.clear()
+    machine.log.local.tail.clear()
     rounds = []
     machine.move(until=lambda: rounds.append(1) or len(rounds) > 500)
     assert machine.log.parent_dir == A
