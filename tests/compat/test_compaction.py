@@ -111,10 +111,10 @@ def test_kafka_reads_what_we_cleaned_and_cleans_on(kafka, kafka_tools):
     write_table(log)
     log.set_high_watermark(log.log_end_offset)
     log.flush()
-    table, size = table_of(log), log.local.size
+    table, size = table_of(log), log.size
     assert asyncio.run(cleaner.clean_dirtiest())
     assert table_of(log) == table
-    assert log.local.size < size / 2
+    assert log.size < size / 2
     manager.shutdown()
     folder = kafka.data(0) / str(TP)
     text = kafka_tools.dump_log(folder, ".log")

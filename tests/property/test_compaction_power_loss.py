@@ -188,7 +188,7 @@ def test_death_at_every_file_operation_of_a_cleaning(seed):
     begun = Machine(seed)
     begun.fill(22)
     known, end, remembered = table_of(begun.log), begun.log.log_end_offset, sequences(begun.log)
-    size = begun.log.local.size
+    size = begun.log.size
     begun.disk.commit()
     inodes = {path: bytes(inode.data) for path, inode in begun.disk.inodes.items()}
     operation = 0
@@ -207,7 +207,7 @@ def test_death_at_every_file_operation_of_a_cleaning(seed):
             if not died:
                 break
             machine.clean()
-        assert machine.log.local.size < size, "something went"
+        assert machine.log.size < size, "something went"
     assert operation > 15, "it must be able to die"
 
 

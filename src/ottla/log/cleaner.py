@@ -333,7 +333,7 @@ class LogCleaner:
         for log in self.uncleanable.values():
             if log.parent_dir in found:
                 logs, size = found[log.parent_dir]
-                found[log.parent_dir] = logs + 1, size + log.local.size
+                found[log.parent_dir] = logs + 1, size + log.size
         return found
 
     # Choosing --------------------------------------------------------------------------

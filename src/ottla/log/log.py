@@ -189,6 +189,10 @@ class Log:
         return self.local.segments
 
     @property
+    def size(self) -> int:
+        return self.local.size
+
+    @property
     def dir(self) -> str:
         return self.local.dir
 

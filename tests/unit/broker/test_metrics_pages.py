@@ -108,7 +108,7 @@ def test_both_formats_are_read_by_prometheus_s_own_parsers_and_say_the_same(pair
     first = (("partition", "0"), ("topic", "t"))
     log = pair.brokers["b1"].logs.logs()[0]
     assert read["kafka_log_log_logendoffset", first] == 3
-    assert read["kafka_log_log_size", first] == log.local.size > 0
+    assert read["kafka_log_log_size", first] == log.size > 0
     assert read["kafka_cluster_partition_insyncreplicascount", first] == 2
     assert read["kafka_cluster_partition_underreplicated", first] == 0
     assert (

@@ -40,7 +40,7 @@ def test_read_from_the_middle_of_a_batch_returns_that_batch(kit, cold):
 def test_read_stops_before_the_upper_bound_and_at_max_bytes(kit, cold):
     log = kit.open()
     kit.fill(log, 6)
-    size = log.local.size // 6
+    size = log.size // 6
     if cold:
         log = kit.reopen(log)
     assert log.read(0, 1 << 20, 4).size == 4 * size

@@ -350,4 +350,4 @@ def test_a_file_keeps_its_descriptor_when_its_folder_is_renamed(kit):
     assert os.fstat(file.fd).st_ino == before
     assert file.unsynced
     log.flush()
-    assert (kit.root / "moved" / "00000000000000000000.log").stat().st_size == log.local.size
+    assert (kit.root / "moved" / "00000000000000000000.log").stat().st_size == log.size

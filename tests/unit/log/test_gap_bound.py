@@ -37,7 +37,7 @@ def lose_the_last_batches(kit, base, count, batch_bytes):
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_compacted_log_ends_where_a_segment_lost_its_end(kit, lost, count):
     log, bases = filled(kit)
-    batch_bytes = log.local.size // BATCHES
+    batch_bytes = log.size // BATCHES
     log.abandon()
     lose_the_last_batches(kit, bases[lost], count, batch_bytes)
     log = kit.open(**COMPACTED)
@@ -125,7 +125,7 @@ def test_a_log_keeps_its_bound_whatever_its_policy_is(kit, policy):
     last = [s.base_offset for s in log.segments][-1]
     assert bound_on_disk(kit) < last
     log.abandon()
-    lose_the_last_batches(kit, log.segments[-2].base_offset, 1, log.local.size // 24)
+    lose_the_last_batches(kit, log.segments[-2].base_offset, 1, log.size // 24)
     log = kit.open(segment_bytes=400, cleanup_policy=policy)
     assert log.log_end_offset == last - 1
 
@@ -166,7 +166,7 @@ def test_nor_are_those_of_our_own_cleaner_when_the_policy_changed(kit, recovery_
     log, bases = filled(kit)
     log.local.gaps.raise_to(bases[-1])
     log.flush()
-    batch_bytes = log.local.size // BATCHES
+    batch_bytes = log.size // BATCHES
     log.abandon()
     lose_the_last_batches(kit, bases[0], 1, batch_bytes)  # the cleaner's work, as it looks
     log = kit.open(segment_bytes=400, cleanup_policy="delete", recovery_point=recovery_point)
@@ -199,7 +199,7 @@ GARBAGE = [b"", b"gaps_upto=0\n", b"gaps_upto=0\ncrc32c=00000000\n", b"\xff"]
 def test_a_file_that_is_garbage_proves_nothing(kit, data):
     """As without it: a log that a JVM broker wrote may have gaps anywhere."""
     log, bases = filled(kit)
-    batch_bytes = log.local.size // BATCHES
+    batch_bytes = log.size // BATCHES
     log.abandon()
     lose_the_last_batches(kit, bases[0], 1, batch_bytes)
     (kit.folder / gap_bound.NAME).write_bytes(data)
@@ -264,7 +264,7 @@ def test_a_truncation_lowers_the_bound_so_that_what_comes_then_is_checked(kit):
     kit.fill(log, 12, epoch=1)
     assert bound_on_disk(kit) == bases[1]
     later = [s.base_offset for s in log.segments]
-    batch_bytes = log.local.size // log.log_end_offset
+    batch_bytes = log.size // log.log_end_offset
     log.abandon()
     lose_the_last_batches(kit, later[1], 1, batch_bytes)
     assert kit.open(**COMPACTED).log_end_offset == later[2] - 1
@@ -314,24 +314,24 @@ def test_the_cleaner_raises_it_before_it_removes_anything(kit, monkeypatch):
     assert asyncio.run(LogCleaner(kit.world, kit.manager()._config, manager).clean_dirtiest())
     assert replaced
     assert set(replaced) == {active}
-    before, size = log.log_end_offset, log.local.size
+    before, size = log.log_end_offset, log.size
     manager.abandon()  # before any checkpoint was written
     (kit.root / "data" / "cleaner-offset-checkpoint").unlink()
     again = kit.manager()
     again.startup(lambda _: kit.config(**COMPACTED))
-    assert (again.get(TP).log_end_offset, again.get(TP).local.size) == (before, size)
+    assert (again.get(TP).log_end_offset, again.get(TP).size) == (before, size)
 
 
 def test_nothing_is_cleaned_where_it_cannot_be_raised(kit):
     manager, log = cleaned_manager(kit)
-    size = log.local.size
+    size = log.size
 
     async def nothing(*_):
         return False
 
     manager.write_beside = nothing
     assert not asyncio.run(LogCleaner(kit.world, kit.manager()._config, manager).clean_dirtiest())
-    assert log.local.size == size
+    assert log.size == size
 
 
 def test_of_two_jobs_the_later_one_counts():

@@ -171,9 +171,9 @@ def test_f46_retention_takes_a_bounded_number_of_segments_at_a_time(kit, metered
 def test_retention_by_size_counts_what_it_did_not_look_at(kit, metered, limit):
     manager = kept(kit, 150, retention_bytes=limit, retention_ms=-1)
     log = manager.get(TP)
-    size = log.local.size
+    size = log.size
     while log.delete_old_segments(kit.clock.wall):
         pass
     oldest = log.segments[0].size
-    assert log.local.size >= limit > log.local.size - oldest
-    assert size - log.local.size > 0
+    assert log.size >= limit > log.size - oldest
+    assert size - log.size > 0

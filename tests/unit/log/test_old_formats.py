@@ -266,7 +266,7 @@ def test_a_flipped_bit_in_the_magic_cuts_nothing(kit, magic):
     """Its CRC does not cover it, so the batch is as good; Kafka serves it, we find it damaged."""
     log = kit.open()
     kit.fill(log, 5)
-    size = log.local.size // 5
+    size = log.size // 5
     log.abandon()
     data = bytearray((kit.folder / NAME).read_bytes())
     data[2 * size + 16] = magic

@@ -13,7 +13,7 @@ from support.logs import max_timestamp_offset, offset_for_timestamp
 def test_torn_tail_cut_at_every_byte_of_the_last_batch(kit):
     log = kit.open()
     kit.fill(log, 4, count=2, epoch=3)
-    before = log.local.size
+    before = log.size
     kit.fill(log, 1, count=2, epoch=3)
     log.abandon()
     path = kit.folder / "00000000000000000000.log"
@@ -32,7 +32,7 @@ def test_torn_tail_cut_at_every_byte_of_the_last_batch(kit):
 def test_every_flipped_byte_in_the_last_batch_is_found_at_an_unclean_start(kit):
     log = kit.open()
     kit.fill(log, 3)
-    before = 2 * log.local.size // 3
+    before = 2 * log.size // 3
     log.abandon()
     path = kit.folder / "00000000000000000000.log"
     whole = path.read_bytes()
@@ -51,12 +51,12 @@ def test_every_flipped_byte_in_the_last_batch_is_found_at_an_unclean_start(kit):
 def test_zeros_after_the_last_batch_are_cut(kit):
     log = kit.open()
     kit.fill(log, 3)
-    size = log.local.size
+    size = log.size
     log.abandon()
     path = kit.folder / "00000000000000000000.log"
     path.write_bytes(path.read_bytes() + bytes(5000))
     log = kit.open()
-    assert (log.log_end_offset, log.local.size) == (3, size)
+    assert (log.log_end_offset, log.size) == (3, size)
 
 
 def test_a_bad_batch_takes_all_later_segments_with_it(kit):
@@ -81,7 +81,7 @@ def lose_the_end_of_the_first_segment(kit) -> tuple[int, list[int]]:
     log = kit.open(segment_bytes=400)
     kit.fill(log, 12)
     bases = [s.base_offset for s in log.segments]
-    size = log.local.size // 12
+    size = log.size // 12
     log.abandon()
     path = kit.folder / f"{0:020d}.log"
     path.write_bytes(path.read_bytes()[: -2 * size])
@@ -185,7 +185,7 @@ def test_what_lies_before_the_recovery_point_is_not_read(kit):
 def test_a_flipped_bit_on_disk_is_never_served_as_good(kit):
     log = kit.open()
     kit.fill(log, 4)
-    size = log.local.size // 4
+    size = log.size // 4
     good = kit.everything(log)
     log.close()
     path = kit.folder / "00000000000000000000.log"
@@ -210,7 +210,7 @@ def test_a_flipped_bit_on_disk_is_never_served_as_good(kit):
 def test_a_wrong_base_offset_is_not_served(kit, flipped):
     log = kit.open()
     kit.fill(log, 4)
-    size = log.local.size // 4
+    size = log.size // 4
     log.close()
     path = kit.folder / "00000000000000000000.log"
     data = bytearray(path.read_bytes())
@@ -291,7 +291,7 @@ def test_epochs_without_a_checkpoint_come_back_from_the_batches(kit):
 def test_epochs_beyond_the_cut_are_forgotten(kit):
     log = kit.open()
     kit.fill(log, 2, epoch=1)
-    size = log.local.size
+    size = log.size
     kit.fill(log, 2, epoch=2)
     log.flush()
     log.abandon()
@@ -321,7 +321,7 @@ def test_clean_start_without_any_checkpoint_finds_the_end_itself(kit):
             path.unlink()
     log = kit.open(clean=True, segment_bytes=500)
     assert log.log_end_offset == 20
-    assert len(kit.everything(log)) == log.local.size
+    assert len(kit.everything(log)) == log.size
 
 
 def test_a_clean_marker_that_lies_does_not_hurt(kit):
@@ -346,7 +346,7 @@ def test_leftovers_of_deletions_are_to_be_removed_by_a_worker(kit):
     names = [p.name for p in kit.folder.iterdir()]
     assert sorted(log.local.deleted_files) == [str(kit.folder / name) for name in old]
     assert "00000000000000000077.index" not in names
-    assert len(kit.everything(log)) == log.local.size
+    assert len(kit.everything(log)) == log.size
 
 
 def test_an_unfinished_compaction_is_undone(kit):
@@ -359,7 +359,7 @@ def test_an_unfinished_compaction_is_undone(kit):
     log = kit.open(clean=True, recovery_point=9, segment_bytes=400)
     assert not list(kit.folder.glob("*.cleaned"))
     assert not list(kit.folder.glob("*.swap"))
-    assert len(kit.everything(log)) == log.local.size
+    assert len(kit.everything(log)) == log.size
 
 
 def test_an_interrupted_swap_is_finished(kit):
@@ -375,7 +375,7 @@ def test_an_interrupted_swap_is_finished(kit):
     assert [s.base_offset for s in log.segments] == [0, *bases[2:]]
     assert not list(kit.folder.glob("*.swap"))
     assert log.read(bases[1], 1, 9).start_offset == bases[1]
-    assert len(kit.everything(log)) == log.local.size
+    assert len(kit.everything(log)) == log.size
 
 
 def test_log_start_beyond_the_end_starts_over(kit):

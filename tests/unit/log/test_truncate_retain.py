@@ -62,7 +62,7 @@ def test_truncate_below_the_first_segment_starts_over(kit):
     log.truncate_fully_and_start_at(100)
     kit.fill(log, 5)
     log.truncate_to(50)
-    assert (log.log_start_offset, log.log_end_offset, log.local.size) == (50, 50, 0)
+    assert (log.log_start_offset, log.log_end_offset, log.size) == (50, 50, 0)
     kit.fill(log, 1)
     log = kit.reopen(log)
     assert (log.log_start_offset, log.log_end_offset) == (50, 51)
@@ -165,7 +165,7 @@ def test_retention_by_size(kit):
     log.set_high_watermark(20)
     log.update_config(kit.config(segment_bytes=300, retention_bytes=700, retention_ms=-1))
     log.delete_old_segments(kit.clock.wall)
-    assert 700 <= log.local.size < 700 + 300
+    assert 700 <= log.size < 700 + 300
     assert log.log_start_offset == log.segments[0].base_offset > 0
 
 
@@ -185,7 +185,7 @@ def test_the_active_segment_is_deleted_only_without_writers(kit):
     assert log.delete_old_segments(kit.clock.wall) == 0
     kit.clock.advance(2)
     assert log.delete_old_segments(kit.clock.wall) == 1
-    assert (log.log_start_offset, log.log_end_offset, log.local.size) == (3, 3, 0)
+    assert (log.log_start_offset, log.log_end_offset, log.size) == (3, 3, 0)
     kit.fill(log, 1)
     assert kit.reopen(log, clean=True).log_end_offset == 4
 

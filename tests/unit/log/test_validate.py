@@ -35,7 +35,7 @@ def refused(kit, batch, error, code=None, **overrides):
     if code is not None:
         assert caught.value.code is code
     assert log.log_end_offset == 0
-    assert log.local.size == 0
+    assert log.size == 0
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -90,7 +90,7 @@ def test_a_torn_rest_after_the_batch_is_ignored(kit):
     log = kit.open()
     info = log.append_as_leader(one_batch(memoryview(bytearray(bytes(one) + b"torn"))), 0, 0)
     assert info.bytes == len(one)
-    assert log.local.size == len(one)
+    assert log.size == len(one)
 
 
 @pytest.mark.parametrize(

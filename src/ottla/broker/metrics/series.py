@@ -61,7 +61,7 @@ def _values(partition: Partition) -> tuple[int, ...]:
     if log is None:
         return NOTHING
     of_log = (
-        log.local.size,
+        log.size,
         len(log.segments),
         log.log_start_offset,
         log.log_end_offset,

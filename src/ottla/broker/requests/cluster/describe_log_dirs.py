@@ -64,7 +64,7 @@ def _describe(server: LogDirsServer, log: Log) -> Partition:
         lag = max(0, current.high_watermark - log.log_end_offset)
     return Partition(
         partition_index=log.tp.partition,
-        partition_size=log.local.size,
+        partition_size=log.size,
         offset_lag=lag,
         is_future_key=is_future,
     )
