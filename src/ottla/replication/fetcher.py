@@ -58,7 +58,7 @@ from ottla.replication.offset_queries import (
 )
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import ReplicationQuota
-from ottla.replication.truncation import EpochEnd, restart_point, truncation_point
+from ottla.replication.truncation import EpochEnd, Restart, restart_point, truncation_point
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
 logger = logging.getLogger(__name__)
@@ -633,16 +633,21 @@ class LeaderFetcher:
             logger.warning(
                 "offset out of range partition=%s offset=%d leader_offsets=%d..%d action=%s "
                 "to_offset=%d",
-                state.tp, state.offset, start, end, what, offset,
-            )  # fmt: skip
-            if what == "truncate":
+                state.tp,
+                state.offset,
+                start,
+                end,
+                what,
+                offset,
+            )
+            if what is Restart.TRUNCATE:
                 self._truncate(state, offset, "the leader ends there")
-            elif what == "start over":
+            elif what is Restart.START_OVER:
                 log.truncate_fully_and_start_at(offset)
             state.continues = False
             self._read_position(state)
             self._session.changed(state)
-            if what == "resume":
+            if what is Restart.RESUME:
                 self._back_off(state)
         except OttlaError as error:
             self._mark_failed(state, error)
