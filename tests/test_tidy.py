@@ -250,7 +250,6 @@ def test_no_dead_modules():
 # Functions and classes that nothing in src uses, with the reason why they stay.
 KNOWN_DEAD = {
     # To be removed, or used, by whoever works on the room.
-    "log/manager.py": {"startup"},
     "model/time_slices.py": {"run_in_time_slices"},
     "wire/apis.py": {"is_flexible"},
     "zookeeper/embedded.py": {"stop_pid"},

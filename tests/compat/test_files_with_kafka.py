@@ -23,8 +23,11 @@ from support.logs import (
     file_world,
     folder_config,
     framed,
+    load_logs,
     marker,
     open_log,
+    stop_logs,
+    write_high_watermarks,
 )
 from support.seen import Znodes
 from support.waiting import until
@@ -93,7 +96,7 @@ def manager_of(kafka) -> LogManager:
         log_cleanup_policy="compact",  # so that there is a gap bound; nothing cleans
     )  # fmt: skip
     manager = LogManager(world(), config)
-    manager.startup(lambda _: config.topic_config({}))
+    load_logs(manager, lambda _: config.topic_config({}))
     return manager
 
 
@@ -155,7 +158,7 @@ def test_one_folder_opened_by_kafka_and_by_us_in_turn(kafka, kafka_tools):
     end = log.log_end_offset
     log.set_high_watermark(end - 1)  # the last marker is written down as not replicated yet
     manager.unclean.add(TP)  # its folder is marked then (R18)
-    manager.shutdown()
+    stop_logs(manager)
     marks = [Path(log.dir) / UNCLEAN_MARK, Path(log.dir) / unreplicated.NAME]
     assert all(mark.exists() for mark in marks)
     bound = Path(log.dir) / gap_bound.NAME
@@ -189,7 +192,7 @@ def test_one_folder_opened_by_kafka_and_by_us_in_turn(kafka, kafka_tools):
     log.append_as_leader(batch(["last"]), log.epochs.latest, 0)
     want.append("last")
     log.set_high_watermark(log.log_end_offset)
-    manager.checkpoint_high_watermarks()
+    write_high_watermarks(manager)
     log.flush()
     assert bound.exists()
     manager.abandon()  # as kill -9 of ours
@@ -217,5 +220,5 @@ def test_meta_properties_that_kafka_completes_we_complete(kafka):
         path.write_bytes(data)
         manager = manager_of(kafka)
         manager.write_meta(meta)
-        manager.shutdown()
+        stop_logs(manager)
         assert decode_meta_properties(path.read_bytes()) == meta, data

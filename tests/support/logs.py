@@ -1,11 +1,13 @@
 """What tests of logs share: a world of files and a clock, and what a reader makes of a log."""
 
+import asyncio
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ottla.log.log import Log, TimestampOffset
+from ottla.log.manager import LogManager
 from ottla.log.recovery import Known
 from ottla.log.tail import TailBudget
 from ottla.log.time_search import Search, find_by_timestamp, find_max_timestamp
@@ -85,6 +87,24 @@ def open_log(
 ) -> Log:
     """Load the log of an existing folder."""
     return drain(Log.opening(tp, folder, config, world, known or Known(), TailBudget()))
+
+
+def load_logs(manager: LogManager, topic_configs: Callable[[str], TopicConfig]) -> None:
+    """Load all logs of a manager, as a broker's start does."""
+    drain(manager.loading(topic_configs))
+
+
+def stop_logs(manager: LogManager) -> None:
+    """Flush and close all logs of a manager, as a broker's stop does."""
+    asyncio.run(manager.shutdown(Inline()))
+
+
+def write_high_watermarks(manager: LogManager) -> None:
+    asyncio.run(manager.write_high_watermarks(Inline()))
+
+
+def write_recovery_points(manager: LogManager) -> None:
+    asyncio.run(manager.write_recovery_points(Inline()))
 
 
 def offset_for_timestamp(log: Log, timestamp: int) -> TimestampOffset | None:

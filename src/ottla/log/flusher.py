@@ -151,17 +151,11 @@ class Flusher:
 
     # A clean stop ----------------------------------------------------------------------
 
-    def stop(self, folder: str) -> None:
-        """Flush and close the logs of one dir, here and now."""
-        dues = self._closing(self._logs_in(folder))
-        error = _write_files(dues) or _sync_tree(self._files, folder)
-        self._finish(folder, dues, error)
-
-    async def stop_with(self, workers: Workers, folder: str) -> None:
-        """As `stop`, with a worker waiting for the disk and the loop free in between."""
+    async def stop(self, workers: Workers, folder: str) -> None:
+        """Flush and close the logs of one dir; a worker waits for the disk."""
         all_dues: list[Due] = []
         error: OSError | None = None
-        logs = self._logs_in(folder)
+        logs = [log for log in self._logs() if log.parent_dir == folder]
         for start in range(0, len(logs), _STOP_SHARE):
             dues = self._closing(logs[start : start + _STOP_SHARE])
             all_dues += dues
@@ -182,9 +176,6 @@ class Flusher:
             if job is not None:
                 dues.append(Due(log, job))
         return dues
-
-    def _logs_in(self, folder: str) -> list[Log]:
-        return [log for log in self._logs() if log.parent_dir == folder]
 
 
 async def _run(

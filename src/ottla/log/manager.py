@@ -121,12 +121,11 @@ class LogManager:
     def live_dirs(self) -> list[str]:
         return [d.path for d in self._dirs.values() if d.offline is None]
 
-    def startup(self, topic_configs: Callable[[str], TopicConfig]) -> None:
-        """Lock the dirs, load all logs; StartupError names what is in the way."""
-        drain(self.loading(topic_configs))
-
     def loading(self, topic_configs: Callable[[str], TopicConfig]) -> Steps[None]:
-        """As `startup`, in slices; a start that ends before the last one is for `abort_startup`."""
+        """Lock the dirs, load all logs; in slices. StartupError names what is in the way.
+
+        A start that ends before the last slice is for `abort_startup`.
+        """
         self._topic_configs = topic_configs
         for log_dir in self._dirs.values():
             with self._offline_on_error(log_dir):
@@ -533,12 +532,6 @@ class LogManager:
 
     # Checkpoints -----------------------------------------------------------------------
 
-    def checkpoint_high_watermarks(self) -> None:
-        """Write the high watermarks of all logs, here and now."""
-        for log_dir in self._live():
-            take = partial(self.high_watermarks_of, log_dir)
-            self._checkpoints.write_now(log_dir, checkpoints.HIGH_WATERMARKS, take)
-
     async def write_high_watermarks(self, workers: Workers) -> None:
         """Have a worker write the high watermarks of all logs."""
         self._write_boot_ids()
@@ -550,12 +543,8 @@ class LogManager:
         """Return what a dir's high watermark checkpoint is to say now."""
         return high_watermarks(self._logs_in(log_dir))
 
-    def checkpoint_recovery_points(self) -> None:
-        """Write recovery points and log starts of all live dirs, here and now."""
-        self._checkpoints.recovery_now(self._live())
-
     async def write_recovery_points(self, workers: Workers) -> None:
-        """As `checkpoint_recovery_points`, with a worker waiting for the disk."""
+        """Have a worker write recovery points and log starts of all live dirs."""
         await self._checkpoints.recovery(workers, self._live())
 
     def _recovery_point_lowered(self, log: Log) -> None:
@@ -626,27 +615,18 @@ class LogManager:
 
     # Stop ------------------------------------------------------------------------------
 
-    def shutdown(self) -> None:
-        """Flush and close everything; each dir without an error gets the clean shutdown marker."""
-        shortages = self._shortages
-        for log_dir in self._live():
-            with self._offline_on_error(log_dir):
-                log_dir_files.write_unclean_marks(self._files, self._current(log_dir), self.unclean)
-            self._flusher.stop(log_dir.path)
-        self.checkpoint_recovery_points()
-        self.checkpoint_high_watermarks()
-        self._checkpoints.cleaner_offsets_now(self._live())  # a truncation may have lowered some
-        self._write_clean_shutdown_markers(clean=shortages == self._shortages)
+    async def shutdown(self, workers: Workers) -> None:
+        """Flush and close everything; each dir without an error gets the clean shutdown marker.
 
-    async def shutdown_with(self, workers: Workers) -> None:
-        """As `shutdown`, with a worker waiting for the disk and the loop free in between."""
+        A worker waits for the disk, and the loop is free in between.
+        """
         shortages = self._shortages
         await self._flusher.drain()
         for log_dir in self._live():
             with self._offline_on_error(log_dir):
                 marks = log_dir_files.write_unclean_marks
                 await workers.run(marks, self._files, self._current(log_dir), set(self.unclean))
-            await self._flusher.stop_with(workers, log_dir.path)
+            await self._flusher.stop(workers, log_dir.path)
         await self.write_recovery_points(workers)
         await self.write_high_watermarks(workers)
         await self.write_cleaned_offsets(workers)
@@ -708,7 +688,7 @@ class LogManager:
 
 
 def _no_topic_config(topic: str) -> TopicConfig:
-    raise AssertionError(f"startup() was not called before {topic}")
+    raise AssertionError(f"{topic} was asked for before the start")
 
 
 MakeDurable = Callable[[Workers, list[Log]], Awaitable[None]]

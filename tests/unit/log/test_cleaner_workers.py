@@ -9,6 +9,7 @@ from ottla.log.cleaner import LogCleaner
 from ottla.model.ids import TopicPartition
 from ottla.wire import compression
 from ottla.wire.records import Record, build_batch, iter_batches, iter_records
+from support.logs import load_logs
 from support.metered import MeteredFiles
 
 TP = TopicPartition("t", 0)
@@ -36,7 +37,7 @@ def test_f46_the_cleaner_reads_and_decompresses_much_in_workers_only(kit, monkey
     config = manager._config
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.0"}
     settings["max.message.bytes"] = str(100 * MIB)
-    manager.startup(lambda _: config.topic_config(settings))
+    load_logs(manager, lambda _: config.topic_config(settings))
     log = manager.get_or_create(TP, is_new=True)
     table = {}
     for number in range(3):

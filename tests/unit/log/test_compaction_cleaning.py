@@ -14,7 +14,7 @@ from ottla.model.steps import drain
 from ottla.wire.batch_header import pack_batch
 from ottla.wire.record_check import varint
 from ottla.wire.records import ABORT, COMMIT, Record, build_batch, iter_batches, iter_records
-from support.logs import offset_for_timestamp
+from support.logs import load_logs, offset_for_timestamp, stop_logs
 
 TP = TopicPartition("t", 0)
 
@@ -34,7 +34,7 @@ class Bench:
         }
         self.settings = settings
         config = self.manager._config
-        self.manager.startup(lambda _: config.topic_config(settings))
+        load_logs(self.manager, lambda _: config.topic_config(settings))
         self.log = self.manager.get_or_create(TP, is_new=True)
         self.cleaner = LogCleaner(kit.world, config, self.manager)
 
@@ -245,7 +245,7 @@ def test_the_cleaner_goes_on_where_it_stopped_after_a_restart(bench):
     assert text == f"0\n1\nt 0 {end}\n"
     for clean in (True, False):
         if clean:
-            bench.manager.shutdown()
+            stop_logs(bench.manager)
         else:
             bench.manager.abandon()
         properties = bench.settings

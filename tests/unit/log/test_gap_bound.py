@@ -10,6 +10,7 @@ from ottla.log.gap_bound import GapBound
 from ottla.log.segment import Segment
 from ottla.model.errors import StorageError
 from ottla.model.ids import TopicPartition
+from support.logs import load_logs
 
 COMPACTED = {"segment_bytes": 400, "cleanup_policy": "compact"}
 TP = TopicPartition("t", 0)
@@ -291,7 +292,7 @@ def cleaned_manager(kit):
             "log.cleaner.min.cleanable.ratio": "0",
         }
     )
-    manager.startup(lambda _: kit.config(**COMPACTED, min_cleanable_dirty_ratio=0))
+    load_logs(manager, lambda _: kit.config(**COMPACTED, min_cleanable_dirty_ratio=0))
     log = manager.get_or_create(TP, is_new=True)
     kit.fill(log, 20)
     log.set_high_watermark(log.log_end_offset)
@@ -318,7 +319,7 @@ def test_the_cleaner_raises_it_before_it_removes_anything(kit, monkeypatch):
     manager.abandon()  # before any checkpoint was written
     (kit.root / "data" / "cleaner-offset-checkpoint").unlink()
     again = kit.manager()
-    again.startup(lambda _: kit.config(**COMPACTED))
+    load_logs(again, lambda _: kit.config(**COMPACTED))
     assert (again.get(TP).log_end_offset, again.get(TP).size) == (before, size)
 
 

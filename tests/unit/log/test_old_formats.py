@@ -12,7 +12,7 @@ from ottla.model.errors import CorruptRecordError, UnsupportedFormatError
 from ottla.model.ids import TopicPartition
 from ottla.wire.message_sets import iter_all_formats
 from ottla.wire.records import iter_payload, read_payload
-from support.logs import max_timestamp_offset, offset_for_timestamp
+from support.logs import load_logs, max_timestamp_offset, offset_for_timestamp, stop_logs
 from support.old_messages import FIRST_MS, message, message_set, wrapper
 
 TP = TopicPartition("t", 0)
@@ -195,7 +195,7 @@ def test_a_compacted_log_of_them_is_compacted(kit, magic, packed):
         write(kit, message_set(base, 50, magic=magic, packed=packed, keys=7), base=base)
     write(kit, message(100, None, magic=magic, key=b"k0"), base=100)
     write(kit, kit.batch(1, base_offset=101), base=101)
-    manager.startup(lambda _: config)
+    load_logs(manager, lambda _: config)
     log = manager.get(TP)
     log.set_high_watermark(log.log_end_offset)
     log.flush()
@@ -208,9 +208,9 @@ def test_a_compacted_log_of_them_is_compacted(kit, magic, packed):
     if magic:
         assert offset_for_timestamp(log, FIRST_MS + 95).offset == 95
     end = log.log_end_offset
-    manager.shutdown()
+    stop_logs(manager)
     again = kit.manager()
-    again.startup(lambda _: config)
+    load_logs(again, lambda _: config)
     assert again.get(TP).log_end_offset == end
 
 
@@ -221,7 +221,7 @@ def test_a_wrapper_that_is_not_understood_is_kept_and_not_compacted(kit):
     kit.folder.mkdir(parents=True)
     whole = write(kit, message(0, b"what", key=b"k", attributes=6), message_set(1, 3))
     write(kit, kit.batch(1, base_offset=4), base=4)
-    manager.startup(lambda _: config)
+    load_logs(manager, lambda _: config)
     log = manager.get(TP)
     log.set_high_watermark(5)
     log.flush()
@@ -312,7 +312,7 @@ def test_an_offline_log_stays_so_and_the_others_live_on(kit, caplog):
     for _ in range(3):
         manager = kit.manager()
         caplog.clear()
-        manager.startup(lambda _: kit.config())
+        load_logs(manager, lambda _: kit.config())
         assert [r.message for r in caplog.records if r.levelname == "ERROR"]
         assert manager.get(TP).failed
         with pytest.raises(Exception, match="is offline"):
@@ -320,7 +320,7 @@ def test_an_offline_log_stays_so_and_the_others_live_on(kit, caplog):
         other = manager.get(TopicPartition("u", 0))
         assert other.failed is None
         kit.fill(other, 1)
-        manager.shutdown()
+        stop_logs(manager)
         assert {p.name for p in kit.folder.iterdir()} == {NAME}
         assert (kit.folder / NAME).read_bytes() == whole
         assert not (kit.root / "data" / ".kafka_cleanshutdown").exists()

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.log import checkpoints
 from ottla.model.ids import TopicPartition
+from support.logs import load_logs, write_recovery_points
 
 ID = bytes(range(16))
 
@@ -75,11 +76,11 @@ def counted(kit):
 
 def flushed(kit, count, **topic):
     manager = kit.manager("data")
-    manager.startup(lambda _: kit.config(**topic))
+    load_logs(manager, lambda _: kit.config(**topic))
     for tp in tps(count):
         kit.fill(manager.get_or_create(tp, ID, is_new=True), 3)
     asyncio.run(manager.flush_dirty(kit.world.workers, everything=True))
-    manager.checkpoint_recovery_points()
+    write_recovery_points(manager)
     return manager
 
 
@@ -115,7 +116,7 @@ def test_f46_many_truncations_are_settled_by_one_write_of_a_worker(kit, counted,
     assert points_of(kit) == dict.fromkeys(tps(count), 1)
     manager.abandon()
     manager = kit.manager("data")
-    manager.startup(lambda _: kit.config())
+    load_logs(manager, lambda _: kit.config())
     assert {log.log_end_offset for log in manager.logs()} == {3}
 
 

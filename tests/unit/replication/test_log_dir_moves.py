@@ -24,7 +24,18 @@ from ottla.replication.throttle import ReplicationQuota
 from ottla.sim.files import DiedError, SimFiles
 from ottla.wire.records import ABORT, COMMIT, Record
 from support.dying_disk import Disk
-from support.logs import HandClock, Inline, facts_of, file_world, folder_config, framed, marker
+from support.logs import (
+    HandClock,
+    Inline,
+    facts_of,
+    file_world,
+    folder_config,
+    framed,
+    load_logs,
+    marker,
+    write_high_watermarks,
+    write_recovery_points,
+)
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -58,7 +69,7 @@ class Machine:
         files = self.disk.files = SimFiles(self.disk)
         self.world = file_world(self.clock, files)
         self.manager = LogManager(self.world, self.config)
-        self.manager.startup(lambda _: self.config.topic_config({}))
+        load_logs(self.manager, lambda _: self.config.topic_config({}))
         self.log = self.manager.get(TP)
         self.host = types.SimpleNamespace(
             broker_id=US,
@@ -111,8 +122,8 @@ class Machine:
     def settle(self):
         """Make everything durable, checkpoints and all."""
         asyncio.run(self.manager.flush_dirty(Inline(), everything=True))
-        self.manager.checkpoint_recovery_points()
-        self.manager.checkpoint_high_watermarks()
+        write_recovery_points(self.manager)
+        write_high_watermarks(self.manager)
 
     @property
     def future(self):
