@@ -107,6 +107,54 @@ def test_numbers_of_fields_only_ratchet_down():
     assert not many, f"numbers of fields: {many}"
 
 
+CONSTRUCTORS = {"__init__", "__new__", "__post_init__"}
+# Bases without fields of their own; other bases that are not ours may make any.
+EMPTY_BASES = {"Protocol", "Generic", "ABC", "object", "Exception"}
+
+
+def test_fields_are_made_in_the_constructor():
+    """Else a method called too early ends in an AttributeError, and mypy does not see it."""
+    all_classes = [
+        (name(path), node)
+        for path in MODULES
+        for node in nodes(path)
+        if isinstance(node, ast.ClassDef) and not name(path).startswith("pipelines/")
+    ]
+    by_name = {node.name: node for _, node in all_classes}
+
+    def made(kind: ast.ClassDef) -> set[str] | None:
+        """Return what the constructors and bodies of a class and its bases name; None: unknown."""
+        found: set[str] = set()
+        here: list[ast.stmt] = []
+        for node in kind.body:
+            if (
+                not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                or node.name in CONSTRUCTORS
+            ):
+                here.append(node)
+            else:
+                found.add(node.name)  # it may be a property with a setter
+            if isinstance(node, ast.Assign):
+                found |= {t.id for t in node.targets if isinstance(t, ast.Name)}
+        found |= fields(ast.ClassDef(kind.name, [], [], here, []))
+        for base in kind.bases:
+            known = ast.unparse(base).split("[")[0].split(".")[-1]
+            if known in EMPTY_BASES:
+                continue
+            more = made(by_name[known]) if known in by_name else None
+            if more is None:
+                return None
+            found |= more
+        return found
+
+    late = {}
+    for module, node in all_classes:
+        known = made(node)
+        if known is not None and (rest := fields(node) - known):
+            late[f"{module}:{node.name}"] = sorted(rest)
+    assert not late, f"fields that are not made in __init__: {late}"
+
+
 def test_a_handler_sees_little_of_its_broker():
     """The protocols of the families: fields, properties and methods."""
     found = {}
@@ -251,13 +299,10 @@ def test_no_dead_modules():
 # Functions and classes that nothing in src uses, with the reason why they stay.
 KNOWN_DEAD = {
     # To be removed, or used, by whoever works on the room.
-    "log/manager.py": {"startup"},
     "model/time_slices.py": {"run_in_time_slices"},
     "wire/apis.py": {"is_flexible"},
     "zookeeper/embedded.py": {"stop_pid"},
     "zookeeper/registration.py": {"unregister_broker"},
-    # Tests ask a log in one call for what brokers ask for in steps.
-    "log/log.py": {"epoch_entries", "offset_for_timestamp"},
     # The configuration of a topic without a broker, for tests.
     "model/config.py": {"default_topic_config"},
     # Found by their names in the table of faults.

@@ -18,7 +18,16 @@ from ottla.log.validate import COORDINATOR
 from ottla.model import ids
 from ottla.wire.records import ABORT, COMMIT, Record
 from support.clients import admin_client, create_topic, named
-from support.logs import SystemClock, file_world, folder_config, framed, marker, table_of
+from support.logs import (
+    SystemClock,
+    file_world,
+    folder_config,
+    framed,
+    load_logs,
+    marker,
+    stop_logs,
+    table_of,
+)
 from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -39,13 +48,13 @@ NOW = int(time.time() * 1000)
 def open_folder(folder: Path) -> tuple[LogManager, LogCleaner]:
     config, world = folder_config(folder, broker_id=0), file_world(SystemClock(), OsFiles())
     manager = LogManager(world, config)
-    manager.startup(lambda name: config.topic_config(TOPIC_CONFIGS if name == TP.topic else {}))
+    load_logs(manager, lambda name: config.topic_config(TOPIC_CONFIGS if name == TP.topic else {}))
     return manager, LogCleaner(world, config, manager)
 
 
 def write_table(log: Log) -> None:
     """Append keys of every kind of batch the cleaner treats differently."""
-    epoch = max(log.latest_epoch, 0)
+    epoch = max(log.epochs.latest, 0)
     sequence = 0
     for number in range(60):
         pairs = [(f"k{(number * 7 + i) % 40}", f"{number}.{i}") for i in range(4)]
@@ -115,7 +124,7 @@ def test_kafka_reads_what_we_cleaned_and_cleans_on(kafka, kafka_tools):
     assert asyncio.run(cleaner.clean_dirtiest())
     assert table_of(log) == table
     assert log.size < size / 2
-    manager.shutdown()
+    stop_logs(manager)
     folder = kafka.data(0) / str(TP)
     text = kafka_tools.dump_log(folder, ".log")
     assert "deleteHorizonMs: OptionalLong[" in text
@@ -123,7 +132,7 @@ def test_kafka_reads_what_we_cleaned_and_cleans_on(kafka, kafka_tools):
     kafka_tools.dump_log(folder, ".index")
     kafka_tools.dump_log(folder, ".timeindex")
     cleaned = cleaner_offset(kafka.data(0))
-    assert cleaned == log.active_base_offset
+    assert cleaned == log.local.active.base_offset
 
     kafka.start_broker(0)
     lines = "".join(f"k{n % 30}\tkafka {n}\n" for n in range(300))
@@ -147,7 +156,7 @@ def test_kafka_reads_what_we_cleaned_and_cleans_on(kafka, kafka_tools):
     log.flush()
     assert asyncio.run(cleaner.clean_dirtiest())
     assert table_of(log) == table
-    manager.shutdown()
+    stop_logs(manager)
 
 
 # Processes of ours ---------------------------------------------------------------------------

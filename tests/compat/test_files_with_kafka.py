@@ -17,7 +17,18 @@ from ottla.model.config import default_topic_config
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
 from ottla.wire.records import ABORT, COMMIT, Record, iter_records
-from support.logs import SystemClock, batches_of, file_world, folder_config, framed, marker
+from support.logs import (
+    SystemClock,
+    batches_of,
+    file_world,
+    folder_config,
+    framed,
+    load_logs,
+    marker,
+    open_log,
+    stop_logs,
+    write_high_watermarks,
+)
 from support.seen import Znodes
 from support.waiting import until
 
@@ -45,7 +56,7 @@ def test_kafkas_dump_tool_reads_every_file(tmp_path, kafka_tools):
     folder = tmp_path / "t-0"
     folder.mkdir()
     config = default_topic_config(segment_bytes="3000", index_interval_bytes="200")
-    log = Log.open(TopicPartition("t", 0), str(folder), config, world())
+    log = open_log(TopicPartition("t", 0), str(folder), config, world())
     for number in range(30):
         values = [f"v{number}.{i}" for i in range(3)]
         log.append_as_leader(batch(values, NOW + 10 * number, codec=number % 5), number // 10, 0)
@@ -85,7 +96,7 @@ def manager_of(kafka) -> LogManager:
         log_cleanup_policy="compact",  # so that there is a gap bound; nothing cleans
     )  # fmt: skip
     manager = LogManager(world(), config)
-    manager.startup(lambda _: config.topic_config({}))
+    load_logs(manager, lambda _: config.topic_config({}))
     return manager
 
 
@@ -133,7 +144,7 @@ def test_one_folder_opened_by_kafka_and_by_us_in_turn(kafka, kafka_tools):
     assert values_of(log) == want
     assert log.topic_id != ZERO_UUID
     assert log.high_watermark == log.log_end_offset
-    epoch = log.latest_epoch
+    epoch = log.epochs.latest
     for number in range(20):
         more = [f"ottla {number}.{i}" for i in range(5)]
         log.append_as_leader(batch(more, codec=number % 5), epoch, 0)
@@ -147,7 +158,7 @@ def test_one_folder_opened_by_kafka_and_by_us_in_turn(kafka, kafka_tools):
     end = log.log_end_offset
     log.set_high_watermark(end - 1)  # the last marker is written down as not replicated yet
     manager.unclean.add(TP)  # its folder is marked then (R18)
-    manager.shutdown()
+    stop_logs(manager)
     marks = [Path(log.dir) / UNCLEAN_MARK, Path(log.dir) / unreplicated.NAME]
     assert all(mark.exists() for mark in marks)
     bound = Path(log.dir) / gap_bound.NAME
@@ -178,10 +189,10 @@ def test_one_folder_opened_by_kafka_and_by_us_in_turn(kafka, kafka_tools):
     assert log is not None
     assert values_of(log) == want
     assert [a.first_offset for a in log.aborted_transactions(0, end)] == [end - 2]
-    log.append_as_leader(batch(["last"]), log.latest_epoch, 0)
+    log.append_as_leader(batch(["last"]), log.epochs.latest, 0)
     want.append("last")
     log.set_high_watermark(log.log_end_offset)
-    manager.checkpoint_high_watermarks()
+    write_high_watermarks(manager)
     log.flush()
     assert bound.exists()
     manager.abandon()  # as kill -9 of ours
@@ -209,5 +220,5 @@ def test_meta_properties_that_kafka_completes_we_complete(kafka):
         path.write_bytes(data)
         manager = manager_of(kafka)
         manager.write_meta(meta)
-        manager.shutdown()
+        stop_logs(manager)
         assert decode_meta_properties(path.read_bytes()) == meta, data

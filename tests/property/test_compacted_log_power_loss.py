@@ -17,7 +17,15 @@ from ottla.log.recovery import Loader
 from ottla.model.ids import TopicPartition
 from ottla.sim.files import SimDisk, SimFiles
 from ottla.wire.records import Record, iter_batches, iter_records
-from support.logs import HandClock, file_world, folder_config, framed
+from support.logs import (
+    HandClock,
+    file_world,
+    folder_config,
+    framed,
+    load_logs,
+    stop_logs,
+    write_recovery_points,
+)
 
 TP = TopicPartition("t", 0)
 POINTS = f"/disk/{checkpoints.RECOVERY_POINTS}"
@@ -67,7 +75,7 @@ class Machine:
         self.files = SimFiles(self.disk)
         self.world = file_world(self.clock, self.files, self.rng)
         self.manager = LogManager(self.world, CONFIG)
-        self.manager.startup(lambda _: TOPIC)
+        load_logs(self.manager, lambda _: TOPIC)
         self.log = self.manager.get_or_create(TP, bytes(range(16)), is_new=True)
         self.cleaner = LogCleaner(self.world, CONFIG, self.manager)
 
@@ -83,7 +91,7 @@ class Machine:
             everything = rng.random() < 0.3
             LOOP.run(self.manager.flush_dirty(self.world.workers, everything=everything))
         elif action < 0.80:
-            self.manager.checkpoint_recovery_points()
+            write_recovery_points(self.manager)
         elif action < 0.84:
             self.epoch += 1
         elif action < 0.87:
@@ -131,7 +139,7 @@ class Machine:
         self.compare(flushed)
 
     def stop_cleanly(self) -> None:
-        self.manager.shutdown()
+        stop_logs(self.manager)
         self.files.kill()
         self.start()
         self.compare(self.log.log_end_offset)
@@ -152,7 +160,7 @@ class Machine:
         assert not [r for r in fitting[0] if end <= r.offset < flushed], "it was flushed"
         self.held, self.before = [r for r in fitting[0] if r.offset < end], []
         # No replica truncates what was cleaned: it was replicated then.
-        log.set_high_watermark(max(min(flushed, end), log.gaps.upto))
+        log.set_high_watermark(max(min(flushed, end), log.local.gaps.upto))
 
     def fits(self, found: list[Held], held: list[Held]) -> bool:
         known = [r for r in held if r.offset < self.log.log_end_offset]

@@ -11,7 +11,7 @@ from ottla.log.validate import COORDINATOR
 from ottla.model.ids import TopicPartition
 from ottla.sim.files import SimDisk, SimFiles
 from ottla.wire.records import Record, crc_ok, iter_batches, iter_records
-from support.logs import HandClock, file_world, folder_config, framed, marker
+from support.logs import HandClock, file_world, folder_config, framed, load_logs, marker
 
 TP = TopicPartition("t", 0)
 CONFIG = folder_config(
@@ -47,7 +47,7 @@ class Table:
         self.clock = HandClock()
         world = file_world(self.clock, SimFiles(SimDisk()))
         manager = LogManager(world, CONFIG)
-        manager.startup(lambda _: CONFIG.topic_config({}))
+        load_logs(manager, lambda _: CONFIG.topic_config({}))
         self.log = manager.get_or_create(TP, is_new=True)
         self.cleaner = LogCleaner(world, CONFIG, manager)
         self.written: dict[int, tuple[int, bytes, bytes | None]] = {}
@@ -95,7 +95,7 @@ class Table:
     def check(self) -> None:
         """Every record that is there is as it was written; none is missing that counts."""
         log = self.log
-        log._tail.clear()
+        log.local.tail.clear()
         stable, last = log.last_stable_offset, -1
         found: dict[int, tuple[int, bytes, bytes | None]] = {}
         index = log.aborted_transactions(0, log.log_end_offset)

@@ -13,15 +13,26 @@ from ottla.log import gap_bound
 from ottla.log.cleaner import LogCleaner
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
+from ottla.log.producer_snapshots import replaying
 from ottla.log.producers import Producers
-from ottla.log.replay import replaying
 from ottla.log.validate import COORDINATOR
 from ottla.model.ids import TopicPartition
 from ottla.model.steps import drain
 from ottla.sim.files import DiedError, Inode, SimFiles
 from ottla.wire.records import ABORT, COMMIT, Record
 from support.dying_disk import Disk
-from support.logs import HandClock, Inline, file_world, folder_config, framed, marker, table_of
+from support.logs import (
+    HandClock,
+    Inline,
+    file_world,
+    folder_config,
+    framed,
+    load_logs,
+    marker,
+    table_of,
+    write_high_watermarks,
+    write_recovery_points,
+)
 
 TP = TopicPartition("t", 0)
 CONFIG = folder_config(
@@ -63,7 +74,7 @@ class Machine:
         self.disk.operations, self.disk.last = 0, None
         world = file_world(self.clock, files)
         self.manager = LogManager(world, CONFIG)
-        self.manager.startup(lambda _: TOPIC)
+        load_logs(self.manager, lambda _: TOPIC)
         LOOP.run(self.manager.remove_due(Inline()))
         self.log = self.manager.get_or_create(TP, is_new=True)
         self.cleaner = LogCleaner(world, CONFIG, self.manager)
@@ -95,8 +106,8 @@ class Machine:
     def settle(self) -> None:
         self.log.set_high_watermark(self.log.log_end_offset)
         LOOP.run(self.manager.flush_dirty(Inline(), everything=True))
-        self.manager.checkpoint_recovery_points()
-        self.manager.checkpoint_high_watermarks()
+        write_recovery_points(self.manager)
+        write_high_watermarks(self.manager)
 
     def append(self, producer_id: int, transactional: bool) -> None:
         rng = self.rng
@@ -167,7 +178,7 @@ class Machine:
         self.disk.operations, self.disk.last = 0, at
         if at is not None:
             world = file_world(self.clock, files)
-            LogManager(world, CONFIG).startup(lambda _: TOPIC)
+            load_logs(LogManager(world, CONFIG), lambda _: TOPIC)
             files.kill()
         self.start()
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ottla.log.files import OsFiles
-from ottla.log.log import Log
+from ottla.log.recovery import Known
 from ottla.log.validate import COORDINATOR
 from ottla.model.config import default_topic_config
 from ottla.model.ids import TopicPartition
 from ottla.wire.records import ABORT, COMMIT, Record
-from support.logs import HandClock, file_world, framed, marker
+from support.logs import HandClock, file_world, framed, marker, open_log
 
 TP = TopicPartition("t", 0)
 PRODUCERS = st.integers(1, 4)
@@ -45,14 +45,12 @@ class StableMachine(RuleBasedStateMachine):
         self.log = self.open(clean=True)
 
     def open(self, *, clean):
-        log = Log.open(
+        log = open_log(
             TP,
             self.folder,
             self.config,
             self.world,
-            clean=clean,
-            recovery_point=self.flushed,
-            high_watermark=self.checkpointed,
+            Known(clean=clean, recovery_point=self.flushed, high_watermark=self.checkpointed),
         )
         self.high_watermark = log.set_high_watermark(self.checkpointed)
         return log

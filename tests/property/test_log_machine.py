@@ -14,11 +14,11 @@ from hypothesis.stateful import (
 )
 
 from ottla.log.files import OsFiles
-from ottla.log.log import Log
+from ottla.log.recovery import Known
 from ottla.model.config import default_topic_config
 from ottla.model.ids import TopicPartition
 from ottla.wire.records import Record, build_batch, crc_ok, iter_batches, iter_records
-from support.logs import HandClock, file_world
+from support.logs import HandClock, file_world, offset_for_timestamp, open_log
 
 TP = TopicPartition("t", 0)
 
@@ -74,14 +74,12 @@ class LogMachine(RuleBasedStateMachine):
         self.log = self.open(clean=True)
 
     def open(self, *, clean, recovery_point=0):
-        return Log.open(
+        return open_log(
             TP,
             self.folder,
             self.config,
             self.world,
-            clean=clean,
-            recovery_point=recovery_point,
-            log_start_offset=self.model.start,
+            Known(clean=clean, recovery_point=recovery_point, log_start_offset=self.model.start),
         )
 
     def teardown(self):
@@ -164,8 +162,8 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def forget_caches(self):
-        self.log.release_idle()
-        self.log.release_idle()
+        self.log.local.release_idle()
+        self.log.local.release_idle()
 
     @rule()
     def restart_cleanly(self):
@@ -209,7 +207,7 @@ class LogMachine(RuleBasedStateMachine):
             for first, count, _, value in self.model.batches
             if int(value) >= wanted and first + count > self.model.start
         ]
-        found = self.log.offset_for_timestamp(wanted)
+        found = offset_for_timestamp(self.log, wanted)
         if not candidates:
             assert found is None
         else:
@@ -239,7 +237,7 @@ class LogMachine(RuleBasedStateMachine):
         want: dict[int, int] = {}
         for first, _, epoch, _ in self.model.batches:
             want.setdefault(epoch, first)
-        live = [e for e in self.log.epoch_entries() if e[1] < self.model.end]
+        live = [e for e in self.log.epochs.entries if e[1] < self.model.end]
         known = sorted(want.items())
         older = [e for e in known if e[1] <= self.model.start]
         known = [e for e in known if e[1] > self.model.start]

@@ -13,7 +13,16 @@ from ottla.log.manager import LogManager
 from ottla.model.ids import TopicPartition
 from ottla.sim.files import SimDisk, SimFiles
 from ottla.wire.records import Record, iter_records
-from support.logs import HandClock, batches_of, file_world, folder_config, framed
+from support.logs import (
+    HandClock,
+    batches_of,
+    file_world,
+    folder_config,
+    framed,
+    load_logs,
+    stop_logs,
+    write_recovery_points,
+)
 
 TPS = [TopicPartition("t", i) for i in range(3)]
 POINTS = f"/disk/{checkpoints.RECOVERY_POINTS}"
@@ -44,7 +53,7 @@ class Machine:
         self.files = SimFiles(self.disk)
         self.world = file_world(self.clock, self.files, self.rng)
         self.manager = LogManager(self.world, CONFIG)
-        self.manager.startup(lambda _: CONFIG.topic_config({}))
+        load_logs(self.manager, lambda _: CONFIG.topic_config({}))
         for tp in TPS:
             self.manager.get_or_create(tp, bytes(range(16)), is_new=True)
 
@@ -59,7 +68,7 @@ class Machine:
             everything = self.rng.random() < 0.5
             asyncio.run(self.manager.flush_dirty(self.world.workers, everything=everything))
         elif action < 0.86:
-            self.manager.checkpoint_recovery_points()
+            write_recovery_points(self.manager)
         elif action < 0.92:
             self.epoch += 1
         elif action < 0.96:
@@ -97,7 +106,7 @@ class Machine:
             flushed = checkpoints.decode_offsets(bytes(self.disk.inodes[POINTS].data))
         for tp in TPS:
             log = self.manager.get(tp)
-            if log.recovery_point_pending:  # truncated, and nothing appended there yet
+            if log.flush_state.recovery_point_pending:  # truncated, and nothing appended there yet
                 flushed[tp] = min(flushed.get(tp, 0), log.recovery_point)
         self.files.kill()
         self.disk.power_loss(self.rng)
@@ -106,10 +115,7 @@ class Machine:
             self.compare(tp, flushed.get(tp, 0))
 
     def stop_cleanly(self) -> None:
-        if self.rng.random() < 0.5:
-            self.manager.shutdown()
-        else:
-            asyncio.run(self.manager.shutdown_with(self.world.workers))
+        stop_logs(self.manager)
         self.files.kill()
         self.disk.power_loss(self.rng)  # after a clean stop there is nothing to lose
         self.start()
@@ -133,7 +139,7 @@ class Machine:
         epochs: dict[int, int] = {}
         for base, epoch, _ in found:
             epochs.setdefault(epoch, base)
-        assert log.epoch_entries() == sorted(epochs.items())
+        assert log.epochs.entries == sorted(epochs.items())
         self.producer_of(tp)
         if found:
             repeat = framed(

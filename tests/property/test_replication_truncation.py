@@ -8,6 +8,7 @@ from ottla.log.epochs import EpochCache
 from ottla.model.errors import OffsetOutOfRangeError
 from ottla.replication.truncation import (
     EpochEnd,
+    Restart,
     divergence,
     restart_point,
     truncation_point,
@@ -50,7 +51,7 @@ def follow_once(leader, follower):
             found = divergence(last, follower.end, *leader.end_of(last), 0)
         except OffsetOutOfRangeError:
             what, offset = restart_point(follower.end, 0, leader.end)
-            assert what == "truncate"
+            assert what is Restart.TRUNCATE
             follower.truncate(offset)
             return False
         if found is not None:

@@ -1,13 +1,20 @@
 """What tests of logs share: a world of files and a clock, and what a reader makes of a log."""
 
+import asyncio
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from ottla.log.log import Log
-from ottla.model.config import BrokerConfig
+from ottla.log.log import Log, TimestampOffset
+from ottla.log.manager import LogManager
+from ottla.log.recovery import Known
+from ottla.log.tail import TailBudget
+from ottla.log.time_search import Search, find_by_timestamp, find_max_timestamp
+from ottla.model.config import BrokerConfig, TopicConfig
+from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
+from ottla.model.steps import Driven, drain
 from ottla.wire.batch_header import BatchHeader
 from ottla.wire.records import (
     Record,
@@ -75,9 +82,51 @@ def marker(kind: int, producer_id: int, timestamp: int, **header: Any) -> memory
     return memoryview(bytearray(batch))
 
 
+def open_log(
+    tp: TopicPartition, folder: str, config: TopicConfig, world: World, known: Known | None = None
+) -> Log:
+    """Load the log of an existing folder."""
+    return drain(Log.opening(tp, folder, config, world, known or Known(), TailBudget()))
+
+
+def load_logs(manager: LogManager, topic_configs: Callable[[str], TopicConfig]) -> None:
+    """Load all logs of a manager, as a broker's start does."""
+    drain(manager.loading(topic_configs))
+
+
+def stop_logs(manager: LogManager) -> None:
+    """Flush and close all logs of a manager, as a broker's stop does."""
+    asyncio.run(manager.shutdown(Inline()))
+
+
+def write_high_watermarks(manager: LogManager) -> None:
+    asyncio.run(manager.write_high_watermarks(Inline()))
+
+
+def write_recovery_points(manager: LogManager) -> None:
+    asyncio.run(manager.write_recovery_points(Inline()))
+
+
+def offset_for_timestamp(log: Log, timestamp: int) -> TimestampOffset | None:
+    """Return the first record with a timestamp of at least `timestamp`, None if there is none."""
+    return _run_now(find_by_timestamp(log, timestamp))
+
+
+def max_timestamp_offset(log: Log) -> TimestampOffset | None:
+    """Return the first record with the largest timestamp, None if there is none."""
+    return _run_now(find_max_timestamp(log))
+
+
+def _run_now(search: Search) -> TimestampOffset | None:
+    driven = Driven(search)
+    for job in driven:
+        job()
+    return driven.result
+
+
 def batches_of(log: Log) -> Iterator[tuple[bytes, int, BatchHeader]]:
     """Read a log from its start to its end: what was read, a batch's place in it, its header."""
-    log._tail.clear()  # what was appended last is kept in memory, too; the files are to be read
+    log.local.tail.clear()  # the files are to be read, not what was appended last
     offset, last = log.log_start_offset, -1
     while offset < log.log_end_offset:
         data = b"".join(log.read(offset, 1 << 20, log.log_end_offset).parts)
@@ -119,7 +168,7 @@ def facts_of(log: Log) -> dict[str, Any]:
             for record in iter_records(data, at)
             if record.offset >= start
         ],
-        "epochs": log.epoch_entries(),
+        "epochs": log.epochs.entries,
         "range": (start, end),
         "aborted": log.aborted_transactions(start, end),
         "producers": {

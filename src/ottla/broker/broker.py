@@ -638,6 +638,6 @@ class Broker:
 
     async def _close_logs(self) -> None:
         if self._loaded:
-            await self.logs.shutdown_with(self.world.workers)
+            await self.logs.shutdown(self.world.workers)
         else:
             self.logs.abort_startup()

@@ -98,6 +98,9 @@ class WhatIf:
         self._cluster = ModelledCluster(snapshot)
         self._known = {b.id: b for b in snapshot.brokers}
         self._scenario = ""
+        self._now: dict[TopicPartition, Facts] = {}
+        self._wrong_now: tuple[dict[TopicPartition, None], dict[TopicPartition, None]] = {}, {}
+        """partitions without a leader, and those under min ISR"""
         self._look()
         self._facts, self._wrong = self._now, self._wrong_now
         self._before = self._state()

@@ -259,7 +259,7 @@ class _Work:
     def check(self) -> None:
         """Raise unless the segments at hand are still those of the log."""
         log = self.log
-        whole = log.truncations == self.truncations and log.holds(self.segments)
+        whole = log.local.truncations == self.truncations and log.local.holds(self.segments)
         moving = self.logs.future(log.tp) is not None
         if log.failed is not None or not whole or not log.config.compact or moving:
             raise CleaningAbortedError
@@ -372,7 +372,7 @@ class LogCleaner:
         )
         now_ms = self._ages.now_ms()
         began_s = self._world.clock.monotonic()
-        work = _Work(self._logs, log, dirt, offsets, now_ms, log.truncations, [])
+        work = _Work(self._logs, log, dirt, offsets, now_ms, log.local.truncations, [])
         try:
             await self._map_keys(work)
             end = offsets.latest_offset + 1
@@ -415,7 +415,7 @@ class LogCleaner:
         transactions = CleanedTransactionMetadata()
         transactions.add_aborted(log.aborted_transactions(first, upto))
         offsets.latest_offset = first - 1
-        segments = log.dirty_segments(first, upto)
+        segments = log.local.segments_between(first, upto)
         for number, segment in enumerate(segments):
             work.segments = [segment]
             async with aclosing(self._batches(work, segment, first)) as batches:
@@ -437,7 +437,7 @@ class LogCleaner:
 
     async def _allow_gaps(self, work: _Work) -> None:
         """Raise the gap bound, durably, to where the cleaned segments end."""
-        log, gaps = work.log, work.log.gaps
+        log, gaps = work.log, work.log.local.gaps
         gaps.raise_to(work.dirt.first_uncleanable)
         if gaps.unwritten:
             data = gap_bound.encode(gaps.upto)
@@ -467,7 +467,7 @@ class LogCleaner:
         try:
             kept: list[AbortedTransaction] = []
             for segment in group:
-                transactions.add_aborted(log.aborted_transactions(*log.range_of(segment)))
+                transactions.add_aborted(log.aborted_transactions(*log.local.range_of(segment)))
                 await self._clean_into(work, segment, output, rules)
             kept += transactions.kept
             transactions.kept = []

@@ -29,7 +29,7 @@ def recovery_points(log_dir: LogDir, logs: Sequence[Log]) -> Snapshot:
         for log in logs:
             # Unless it was truncated even further back meanwhile.
             if log.recovery_point >= points[log.tp]:
-                log.recovery_point_pending = False
+                log.flush_state.recovery_point_pending = False
         for tp in [t for t, number in log_dir.forgotten.items() if number <= deletions]:
             del log_dir.forgotten[tp]
 
@@ -82,12 +82,6 @@ class DirCheckpoints:
     async def write(self, workers: Workers, log_dir: LogDir, name: str, take: Take) -> None:
         await self._writer.write(workers, log_dir.file(name), take)
 
-    def recovery_now(self, log_dirs: Iterable[LogDir]) -> None:
-        """Write recovery points and log starts."""
-        for log_dir in log_dirs:
-            for name, take in self._recovery_files(log_dir):
-                self.write_now(log_dir, name, take)
-
     async def recovery(self, workers: Workers, log_dirs: Iterable[LogDir]) -> None:
         """Have a worker write recovery points and log starts."""
         for log_dir in log_dirs:
@@ -110,13 +104,6 @@ class DirCheckpoints:
         """Have a worker write the recovery points alone."""
         take = partial(self._recovery_points, log_dir)
         await self.write(workers, log_dir, checkpoints.RECOVERY_POINTS, take)
-
-    def cleaner_offsets_now(self, log_dirs: Iterable[LogDir]) -> None:
-        """Write how far the cleaner was, where it was in any log."""
-        for log_dir in log_dirs:
-            if self._was_cleaned(log_dir):
-                take = partial(self._cleaner_offsets, log_dir)
-                self.write_now(log_dir, checkpoints.CLEANER_OFFSETS, take)
 
     async def cleaner_offsets(self, workers: Workers, log_dirs: Iterable[LogDir]) -> None:
         """Have a worker write how far the cleaner was, where it was in any log."""

@@ -13,20 +13,17 @@ from ottla.model.protocol import UNDEFINED
 class EpochCache:
     """Leader epochs of this log, with the start offset of each."""
 
-    __slots__ = ("_epochs", "_starts", "changed")
+    __slots__ = ("_epochs", "_starts", "changed", "latest")
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
-        self.changed = False
+        self.latest = UNDEFINED
+        """the newest epoch, or -1"""
         for epoch, start in entries or ():
             self.assign(epoch, start)
         self.changed = False
-
-    @property
-    def latest(self) -> int:
-        """The newest epoch, or -1."""
-        return self._epochs[-1] if self._epochs else UNDEFINED
+        """whether the file beside the log says something else"""
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -49,6 +46,7 @@ class EpochCache:
             starts.pop()
         epochs.append(epoch)
         starts.append(start_offset)
+        self.latest = epoch
         self.changed = True
         return True
 
@@ -83,6 +81,7 @@ class EpochCache:
         index = bisect_left(self._starts, end_offset)
         if index < len(self._starts):
             del self._epochs[index:], self._starts[index:]
+            self.latest = self._epochs[-1] if index else UNDEFINED
             self.changed = True
 
     def truncate_from_start(self, start_offset: int) -> None:
@@ -98,4 +97,12 @@ class EpochCache:
         if self._epochs:
             self._epochs.clear()
             self._starts.clear()
+            self.latest = UNDEFINED
             self.changed = True
+
+    def replace(self, entries: list[tuple[int, int]]) -> None:
+        """Take over the entries of another log."""
+        self.clear()
+        for epoch, start in entries:
+            self.assign(epoch, start)
+        self.changed = True

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.log.disk_errors import is_shortage
-from ottla.log.flush import FlushJob
+from ottla.log.flush_job import FlushJob
 from ottla.log.log import Log
 from ottla.model.errors import OutOfDescriptorsError, StorageError
 from ottla.model.ports import Files, Workers, World
@@ -151,17 +151,11 @@ class Flusher:
 
     # A clean stop ----------------------------------------------------------------------
 
-    def stop(self, folder: str) -> None:
-        """Flush and close the logs of one dir, here and now."""
-        dues = self._closing(self._logs_in(folder))
-        error = _write_files(dues) or _sync_tree(self._files, folder)
-        self._finish(folder, dues, error)
-
-    async def stop_with(self, workers: Workers, folder: str) -> None:
-        """As `stop`, with a worker waiting for the disk and the loop free in between."""
+    async def stop(self, workers: Workers, folder: str) -> None:
+        """Flush and close the logs of one dir; a worker waits for the disk."""
         all_dues: list[Due] = []
         error: OSError | None = None
-        logs = self._logs_in(folder)
+        logs = [log for log in self._logs() if log.parent_dir == folder]
         for start in range(0, len(logs), _STOP_SHARE):
             dues = self._closing(logs[start : start + _STOP_SHARE])
             all_dues += dues
@@ -183,9 +177,6 @@ class Flusher:
                 dues.append(Due(log, job))
         return dues
 
-    def _logs_in(self, folder: str) -> list[Log]:
-        return [log for log in self._logs() if log.parent_dir == folder]
-
 
 async def _run(
     workers: Workers, function: Callable[..., OSError | None], *args: object
@@ -205,11 +196,12 @@ async def _run(
 
 
 def _job_of(log: Log, everything: bool) -> FlushJob | None:
-    waited = log.unflushed_for_s
+    state = log.flush_state
+    waited = state.unflushed_for_s
     if everything or (waited is not None and waited * 1000 >= log.config.flush_ms):
         return log.prepare_flush()
-    if log.has_unflushed_segments() or log.has_unsynced_files():
-        return log.prepare_flush(log.active_base_offset)
+    if state.has_unflushed_segments() or state.has_unsynced_files():
+        return log.prepare_flush(log.local.active.base_offset)
     return None
 
 

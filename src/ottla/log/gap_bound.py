@@ -14,7 +14,7 @@ import contextlib
 
 from google_crc32c import value as crc32c
 
-from ottla.log.flush import FlushJob
+from ottla.log.flush_job import FlushJob
 from ottla.log.segment import Segment
 from ottla.model.errors import CorruptRecordError
 from ottla.model.steps import drain

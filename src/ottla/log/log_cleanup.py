@@ -57,7 +57,7 @@ class LogCleanup:
         except OttlaError as error:
             _logger.warning("retention failed partition=%s error=%s", log.tp, error)
         log.expire_producers(now_ms)
-        log.release_idle()
+        log.local.release_idle()
         self._remove_deleted(log)
 
     async def load_indexes(self, workers: Workers) -> None:

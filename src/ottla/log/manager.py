@@ -23,7 +23,6 @@ from ottla.log.disk_errors import is_shortage
 from ottla.log.flusher import Flusher
 from ottla.log.leaving_folders import LeavingFolders, SetAside
 from ottla.log.life_notes import LifeNotes
-from ottla.log.local_log import LocalLog
 from ottla.log.log import Log
 from ottla.log.log_cleanup import LogCleanup
 from ottla.log.log_dir import (
@@ -36,6 +35,7 @@ from ottla.log.log_dir import (
     parse_folder,
     parse_future_folder,
 )
+from ottla.log.recovery import Known
 from ottla.log.removal import Removals
 from ottla.log.slices import Steps
 from ottla.log.stray_folders import STRAY_NOTE, StrayNote
@@ -75,7 +75,7 @@ class LogManager:
         self.on_dir_failure: Callable[[str], None] | None = None
         """called with the path of a log dir that went offline"""
         self._removals = Removals(world.files, world.clock, self._path_failed)
-        self.on_damage: Callable[[LocalLog], None] | None = None
+        self.on_damage: Callable[[Log], None] | None = None
         self.aside = SetAside(world.files)
         self.leaving = LeavingFolders(world, self._dirs, self._removals, self._dir_failed, config)
         self._log_cleanup = LogCleanup(
@@ -121,12 +121,11 @@ class LogManager:
     def live_dirs(self) -> list[str]:
         return [d.path for d in self._dirs.values() if d.offline is None]
 
-    def startup(self, topic_configs: Callable[[str], TopicConfig]) -> None:
-        """Lock the dirs, load all logs; StartupError names what is in the way."""
-        drain(self.loading(topic_configs))
-
     def loading(self, topic_configs: Callable[[str], TopicConfig]) -> Steps[None]:
-        """As `startup`, in slices; a start that ends before the last one is for `abort_startup`."""
+        """Lock the dirs, load all logs; in slices. StartupError names what is in the way.
+
+        A start that ends before the last slice is for `abort_startup`.
+        """
         self._topic_configs = topic_configs
         for log_dir in self._dirs.values():
             with self._offline_on_error(log_dir):
@@ -221,41 +220,40 @@ class LogManager:
     def _opening(
         self, log_dir: LogDir, tp: TopicPartition, name: str, *, clean: bool, fresh: bool = False
     ) -> Steps[Log]:
-        log = yield from Log.opening(
-            tp,
-            log_dir.file(name),
-            self._topic_configs(tp.topic),
-            self._world,
+        known = Known(
+            fresh=fresh,
+            clean=clean,
+            may_be_unwritten=log_dir.may_be_unwritten,
             recovery_point=log_dir.recovery_points.get(tp, 0),
             log_start_offset=log_dir.log_starts.get(tp, 0),
-            clean=clean,
-            fresh=fresh,
-            budget=self.budget,
-            producer_expiration_ms=self._expiration_ms,
             cleaned_offset=log_dir.cleaned.get(tp, -1),
             high_watermark=log_dir.checkpointed_high_watermark(tp),
+            producer_expiration_ms=self._expiration_ms,
             on_damage=partial(setattr, log_dir, "damaged_after_clean_stop", True),
-            may_be_unwritten=log_dir.may_be_unwritten,
+        )
+        config = self._topic_configs(tp.topic)
+        log = yield from Log.opening(
+            tp, log_dir.file(name), config, self._world, known, self.budget
         )
         config = self._topic_configs(tp.topic)
         if config is not log.config:  # changed while it was loaded
             log.update_config(config)
         self._opened += 1
-        log.place.number = self._opened
+        log.flush_state.place.number = self._opened
         log.on_failure = self._log_failed
         log.on_damage = self._log_damaged
         log.on_recovery_point_lowered = self._recovery_point_lowered
         log.on_truncated = self._truncations.note
-        if log.recovery_point_pending:
+        if log.flush_state.recovery_point_pending:
             self._truncations.note(log)
         return log
 
     # Failure ---------------------------------------------------------------------------
 
-    def _log_failed(self, log: LocalLog, error: OSError) -> None:
+    def _log_failed(self, log: Log, error: OSError) -> None:
         self._dir_failed(self._dir_of(log), error)
 
-    def _log_damaged(self, log: LocalLog) -> None:
+    def _log_damaged(self, log: Log) -> None:
         if self.on_damage is not None:
             self.on_damage(log)
 
@@ -296,7 +294,7 @@ class LogManager:
             if path.startswith(log_dir.path + "/"):
                 self._dir_failed(log_dir, error)
 
-    def _dir_of(self, log: LocalLog) -> LogDir:
+    def _dir_of(self, log: Log) -> LogDir:
         return self._dirs[log.parent_dir]
 
     def _live(self) -> list[LogDir]:
@@ -382,7 +380,7 @@ class LogManager:
             log_dir.cleaned.pop(tp, None)
             log = drain(self._opening(log_dir, tp, name, clean=fresh, fresh=fresh))
             if named:
-                log.recovery_point_pending = True
+                log.flush_state.recovery_point_pending = True
                 self._truncations.note(log)
         except OSError as error:
             self._dir_failed(log_dir, error)
@@ -441,7 +439,7 @@ class LogManager:
         log_dir = self._dir_of(log)
         log_dir.logs -= 1
         offline = log_dir.offline is not None
-        log.place.leave()
+        log.flush_state.place.leave()
         log.abandon()
         log_dir.forget(log.tp)
         if not offline and not keep:
@@ -503,7 +501,7 @@ class LogManager:
         """
         current, future = self._logs[tp], self._futures[tp]
         assert current.log_end_offset == future.log_end_offset, (current, future)
-        assert not future.flushing, future
+        assert not future.flush_state.flushing, future
         if current.topic_id != ZERO_UUID:
             future.assign_topic_id(current.topic_id)
         log_dir = self._dir_of(future)
@@ -534,12 +532,6 @@ class LogManager:
 
     # Checkpoints -----------------------------------------------------------------------
 
-    def checkpoint_high_watermarks(self) -> None:
-        """Write the high watermarks of all logs, here and now."""
-        for log_dir in self._live():
-            take = partial(self.high_watermarks_of, log_dir)
-            self._checkpoints.write_now(log_dir, checkpoints.HIGH_WATERMARKS, take)
-
     async def write_high_watermarks(self, workers: Workers) -> None:
         """Have a worker write the high watermarks of all logs."""
         self._write_boot_ids()
@@ -551,12 +543,8 @@ class LogManager:
         """Return what a dir's high watermark checkpoint is to say now."""
         return high_watermarks(self._logs_in(log_dir))
 
-    def checkpoint_recovery_points(self) -> None:
-        """Write recovery points and log starts of all live dirs, here and now."""
-        self._checkpoints.recovery_now(self._live())
-
     async def write_recovery_points(self, workers: Workers) -> None:
-        """As `checkpoint_recovery_points`, with a worker waiting for the disk."""
+        """Have a worker write recovery points and log starts of all live dirs."""
         await self._checkpoints.recovery(workers, self._live())
 
     def _recovery_point_lowered(self, log: Log) -> None:
@@ -577,7 +565,8 @@ class LogManager:
 
     async def _make_truncated_durable(self, workers: Workers, logs: list[Log]) -> None:
         await self._flusher.make_truncations_durable(workers, logs)
-        for path in dict.fromkeys(log.parent_dir for log in logs if log.recovery_point_pending):
+        pending = [log for log in logs if log.flush_state.recovery_point_pending]
+        for path in dict.fromkeys(log.parent_dir for log in pending):
             log_dir = self._dirs[path]
             if log_dir.offline is None:
                 await self._checkpoints.recovery_points(workers, log_dir)
@@ -621,32 +610,23 @@ class LogManager:
     def remove_deleted(self, log: Log, delay_s: float | None = None) -> None:
         """Remove the files that the log renamed to .deleted after file.delete.delay.ms."""
         delay_s = log.config.file_delete_delay_ms / 1000 if delay_s is None else delay_s
-        while log.deleted_files:
-            self._removals.add(log.deleted_files.pop(), delay_s)
+        while log.local.deleted_files:
+            self._removals.add(log.local.deleted_files.pop(), delay_s)
 
     # Stop ------------------------------------------------------------------------------
 
-    def shutdown(self) -> None:
-        """Flush and close everything; each dir without an error gets the clean shutdown marker."""
-        shortages = self._shortages
-        for log_dir in self._live():
-            with self._offline_on_error(log_dir):
-                log_dir_files.write_unclean_marks(self._files, self._current(log_dir), self.unclean)
-            self._flusher.stop(log_dir.path)
-        self.checkpoint_recovery_points()
-        self.checkpoint_high_watermarks()
-        self._checkpoints.cleaner_offsets_now(self._live())  # a truncation may have lowered some
-        self._write_clean_shutdown_markers(clean=shortages == self._shortages)
+    async def shutdown(self, workers: Workers) -> None:
+        """Flush and close everything; each dir without an error gets the clean shutdown marker.
 
-    async def shutdown_with(self, workers: Workers) -> None:
-        """As `shutdown`, with a worker waiting for the disk and the loop free in between."""
+        A worker waits for the disk, and the loop is free in between.
+        """
         shortages = self._shortages
         await self._flusher.drain()
         for log_dir in self._live():
             with self._offline_on_error(log_dir):
                 marks = log_dir_files.write_unclean_marks
                 await workers.run(marks, self._files, self._current(log_dir), set(self.unclean))
-            await self._flusher.stop_with(workers, log_dir.path)
+            await self._flusher.stop(workers, log_dir.path)
         await self.write_recovery_points(workers)
         await self.write_high_watermarks(workers)
         await self.write_cleaned_offsets(workers)
@@ -708,7 +688,7 @@ class LogManager:
 
 
 def _no_topic_config(topic: str) -> TopicConfig:
-    raise AssertionError(f"startup() was not called before {topic}")
+    raise AssertionError(f"{topic} was asked for before the start")
 
 
 MakeDurable = Callable[[Workers, list[Log]], Awaitable[None]]
@@ -722,7 +702,7 @@ class Truncations:
     would count new records there as flushed. An election cuts thousands of logs at once.
     Invariants: a worker waits for the disk, once for all logs that were cut by then;
     `make_durable` returns when all truncations before the call are durable. An append without it
-    (`LocalLog.roll`, `Log._lower_recovery_point`) waits for the disk itself.
+    (`Log.roll`, `Log._lower_recovery_point`) waits for the disk itself.
     Kafka: the end of `LogManager.truncateTo`.
     """
 

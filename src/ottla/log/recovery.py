@@ -21,10 +21,10 @@ from ottla.log.aborted import file_name
 from ottla.log.damage import Range
 from ottla.log.disk_errors import UnreadFormatError
 from ottla.log.epochs import EpochCache
-from ottla.log.flush import TEMPORARY_SUFFIX
+from ottla.log.flush_job import TEMPORARY_SUFFIX
 from ottla.log.gap_bound import GapBound
+from ottla.log.producer_snapshots import ProducerSnapshots, replaying
 from ottla.log.producers import Producers
-from ottla.log.replay import loading_snapshot, replaying
 from ottla.log.segment import Segment
 from ottla.log.segment_check import checking
 from ottla.log.slices import Steps
@@ -51,10 +51,28 @@ _NEVER = 2**63 - 1
 _FILES_AT_ONCE = 500
 _HEADERS_AT_ONCE = 1500
 _BYTES_AT_ONCE = 1 << 20
-_COST_OF_BATCH = 1000
-"""A batch takes as long as so many more bytes in it would."""
 _MOST_REPLAYED = 1 << 30
 """Bytes that a start reads in addition, at most, to find unreplicated transactions."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Known:
+    """What is known of a log before it is loaded: how its log dir stopped, and its checkpoints."""
+
+    fresh: bool = False
+    """whether the folder was made just now"""
+    clean: bool = False
+    """whether it was closed cleanly"""
+    may_be_unwritten: bool = False
+    """whether an fsync may have failed: what is recovered is then written again"""
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    cleaned_offset: int = -1
+    """how far the cleaner was; -1: never here"""
+    high_watermark: int | None = None
+    producer_expiration_ms: int = 86_400_000
+    on_damage: Callable[[], None] = lambda: None
+    """called before a log that was closed cleanly is cut"""
 
 
 @dataclass(slots=True)
@@ -64,7 +82,7 @@ class Loaded:
     segments: list[Segment]
     producers: Producers
     epochs: EpochCache
-    snapshots: list[int]
+    snapshots: ProducerSnapshots
     gaps: GapBound
     topic_id: bytes = ZERO_UUID
     log_start_offset: int = 0
@@ -116,45 +134,32 @@ class Loader:
         tp: TopicPartition,
         folder: str,
         world: World,
-        *,
-        clean: bool,
-        recovery_point: int,
-        log_start_offset: int,
-        producer_expiration_ms: int,
         index_interval: int,
-        cleaned_offset: int,
-        high_watermark: int | None,
-        on_damage: Callable[[], None] | None = None,
-        may_be_unwritten: bool = False,
+        known: Known,
     ) -> None:
         self._tp = tp
         self._folder = folder
         self._files = world.files
         self._now_ms = world.clock.wall_ms()
-        self._clean = clean
+        self._interval = index_interval
+        self._known = known
+        self._clean = known.clean
         self._was_clean = False
         """whether the clean marker was there, although the log's end cannot be read"""
-        self._interval = index_interval
-        self._cleaned_offset = cleaned_offset
         self._replaced: set[int] = set()
         """base offsets of segments that a compaction replaced, known from what it left behind"""
-        self._high_watermark = high_watermark
-        """as its checkpoint says, None if that is not known"""
-        self._on_damage = on_damage
-        """called before a log that was closed cleanly is truncated"""
-        self._may_be_unwritten = may_be_unwritten
         self._recovered_from = _NEVER
         self._producers_known = False
         self._producers_from = 0
         self._indexes: set[str] = set()
         self._loaded = Loaded(
             [],
-            Producers(producer_expiration_ms),
+            Producers(known.producer_expiration_ms),
             EpochCache(),
-            [],
+            ProducerSnapshots(world.files, folder, []),
             GapBound(0),
-            log_start_offset=log_start_offset,
-            recovery_point=recovery_point,
+            log_start_offset=known.log_start_offset,
+            recovery_point=known.recovery_point,
         )
 
     def begin(self) -> Loaded:
@@ -168,7 +173,7 @@ class Loader:
     def loading(self) -> Steps[Loaded]:
         loaded = self._loaded
         names = yield from self._clean_up()
-        loaded.snapshots = names.snapshots
+        loaded.snapshots.offsets = names.snapshots
         loaded.marked_unclean = UNCLEAN_MARK in names.others
         loaded.may_be_incomplete = not self._clean
         for count, base in enumerate(names.logs):
@@ -208,7 +213,7 @@ class Loader:
         last = loaded.segments[-1].base_offset
         loaded.log_start_offset = max(loaded.log_start_offset, loaded.segments[0].base_offset)
         loaded.log_end_offset = max(
-            last, loaded.recovery_point, loaded.log_start_offset, self._high_watermark or 0
+            last, loaded.recovery_point, loaded.log_start_offset, self._known.high_watermark or 0
         )
         loaded.may_be_incomplete = loaded.marked_unclean = False  # no mark is to be written
         loaded.deleted_files = []
@@ -377,7 +382,7 @@ class Loader:
                 self._drop_from(index, f"hole before {segment.base_offset}, log ends at {end}")
                 break
             cut, end, aside = yield from self._check_segment(segment)
-            if self._may_be_unwritten:
+            if self._known.may_be_unwritten:
                 yield from self._write_anew(segment)
             if cut:
                 loaded.cut_bytes += cut
@@ -401,7 +406,7 @@ class Loader:
 
         If not, unflushed records were lost at a power loss while later ones were kept. Gaps are
         right only where compaction has been, whatever the policy is now, or offsets are too far
-        apart for one segment (see `LocalLog.roll`): up to the gap bound. A segment that another
+        apart for one segment (see `Log.roll`): up to the gap bound. A segment that another
         follows had records; only compaction leaves none of them (simulator's seed 22000165: a power
         loss had kept nothing but its name).
 
@@ -421,7 +426,9 @@ class Loader:
             return base == end
         if base > bound:
             return False
-        cleaned = before.base_offset < self._cleaned_offset or before.base_offset in self._replaced
+        cleaned = (
+            before.base_offset < self._known.cleaned_offset or before.base_offset in self._replaced
+        )
         return base > before.max_offset or bool(before.size) or cleaned
 
     def _drop_from(self, index: int, reason: str, *, aside: bool = False) -> None:
@@ -550,7 +557,11 @@ class Loader:
         """
         point = self._loaded.recovery_point
         # A clean stop leaves the log end in two places; both agree.
-        known = self._clean and self._loaded.snapshots[-1:] == [point] and point > last.base_offset
+        known = (
+            self._clean
+            and self._loaded.snapshots.offsets[-1:] == [point]
+            and point > last.base_offset
+        )
         try:
             end = yield from last.finding_end()
             if known and end < point:
@@ -573,8 +584,7 @@ class Loader:
                 return point
             # The clean marker was wrong, or another process wrote into the file since.
             _log.warning("log end unreadable, recovering partition=%s error=%s", self._tp, error)
-            if self._on_damage is not None:
-                self._on_damage()
+            self._known.on_damage()
             self._clean, self._was_clean = False, self._clean
             self._loaded.may_be_incomplete = True
             self._recovered_from = last.base_offset
@@ -632,29 +642,15 @@ class Loader:
             # Snapshots up to the recovery point were durable before it moved.
             bound = min(bound, max(self._recovered_from, loaded.recovery_point))
         bases = {s.base_offset for s in loaded.segments}
-        newest = max((s for s in loaded.snapshots if s <= bound), default=-1)
-        keep = []
-        for offset in loaded.snapshots:
-            if offset > bound or (offset not in bases and offset != newest):
-                self._remove(file_name(offset, ".snapshot"))
-            else:
-                keep.append(offset)
-        loaded.snapshots = keep
+        newest = max((s for s in loaded.snapshots.offsets if s <= bound), default=-1)
+        loaded.snapshots.keep_only(lambda s: s <= bound and (s in bases or s == newest))
 
     def _load_producers(self, upto: int) -> Steps[None]:
         """Load the producers of all batches below `upto`, from a snapshot and later batches."""
         loaded = self._loaded
-        usable = [offset for offset in loaded.snapshots if offset <= upto]
-        newer = loaded.snapshots[len(usable) :]
-        start = yield from loading_snapshot(
-            loaded.producers,
-            self._files,
-            self._folder,
-            usable,
-            loaded.log_start_offset,
-            self._now_ms,
+        start = yield from loaded.snapshots.loading(
+            loaded.producers, upto, loaded.log_start_offset, self._now_ms
         )
-        loaded.snapshots = usable + newer
         self._producers_from = start
         self._producers_known = True
         try:
@@ -662,8 +658,8 @@ class Loader:
         except CorruptRecordError as error:
             # Flushed long ago and damaged since: a read there gets the error. What follows counts.
             self._found_damage(error)
-        if not self._clean and self._high_watermark is not None:
-            yield from self._find_unreplicated(self._high_watermark, start)
+        if not self._clean and self._known.high_watermark is not None:
+            yield from self._find_unreplicated(self._known.high_watermark, start)
 
     def _find_unreplicated(self, mark: int, upto: int) -> Steps[None]:
         """Find the transactions whose markers lie from the high watermark on, but below `upto`.
@@ -672,8 +668,7 @@ class Loader:
         they are found in the batches, from a snapshot below the high watermark on.
         """
         loaded = self._loaded
-        older = [offset for offset in loaded.snapshots if offset <= mark]
-        newer = loaded.snapshots[len(older) :]
+        older = [offset for offset in loaded.snapshots.offsets if offset <= mark]
         begin = max([loaded.log_start_offset, *older[-1:]])
         between = [s for s in loaded.segments if s.base_offset < upto]
         while len(between) > 1 and between[1].base_offset <= begin:
@@ -681,10 +676,9 @@ class Loader:
         if mark >= upto or sum(s.size for s in between) > _MOST_REPLAYED:
             return
         before = Producers(loaded.producers.expiration_ms)
-        begin = yield from loading_snapshot(
-            before, self._files, self._folder, older, loaded.log_start_offset, self._now_ms
+        begin = yield from loaded.snapshots.loading(
+            before, mark, loaded.log_start_offset, self._now_ms
         )
-        loaded.snapshots = older + newer
         try:
             yield from replaying(before, loaded.segments, begin, upto)
         except CorruptRecordError as error:

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator
 from functools import partial
 
-from ottla.log.local_log import LocalLog
+from ottla.log.log import Log
 from ottla.log.results import NotInMemoryError, TimestampOffset
 from ottla.log.segment import Segment
 from ottla.model.errors import (
@@ -21,7 +21,6 @@ from ottla.model.errors import (
     OttlaError,
     RecordTooLargeError,
 )
-from ottla.model.steps import Driven
 from ottla.wire.batch_header import (
     BASE_OFFSET,
     LAST_OFFSET_DELTA,
@@ -45,25 +44,17 @@ class _ChangedError(Exception):
     """The log was truncated, or a segment went, while a job ran; never leaves the module."""
 
 
-def run_now(search: Search) -> TimestampOffset | None:
-    """Run a search on this thread."""
-    driven = Driven(search)
-    for job in driven:
-        job()
-    return driven.result
-
-
-def find_by_timestamp(log: LocalLog, timestamp: int) -> Search:
+def find_by_timestamp(log: Log, timestamp: int) -> Search:
     """Search for the first record with a timestamp of at least `timestamp`."""
     return _repeated(log, lambda: _find_by_timestamp(log, timestamp))
 
 
-def find_max_timestamp(log: LocalLog) -> Search:
+def find_max_timestamp(log: Log) -> Search:
     """Search for the first record with the largest timestamp of all."""
     return _repeated(log, lambda: _find_max_timestamp_offset(log))
 
 
-def _repeated(log: LocalLog, attempt: Callable[[], Search]) -> Search:
+def _repeated(log: Log, attempt: Callable[[], Search]) -> Search:
     for _ in range(MOST_ATTEMPTS):
         if log.failed is not None:
             raise log.failed
@@ -76,7 +67,7 @@ def _repeated(log: LocalLog, attempt: Callable[[], Search]) -> Search:
     raise OttlaError(f"{log.tp} changes again and again", ErrorCode.OFFSET_NOT_AVAILABLE)
 
 
-def _find_max_timestamp_offset(log: LocalLog) -> Search:
+def _find_max_timestamp_offset(log: Log) -> Search:
     best = -1
     base = -1
     while (segment := _next_segment(log, base, None)) is not None:
@@ -87,13 +78,13 @@ def _find_max_timestamp_offset(log: LocalLog) -> Search:
     return (yield from _find_by_timestamp(log, best)) if base >= 0 else None
 
 
-def _find_by_timestamp(log: LocalLog, timestamp: int) -> Search:
+def _find_by_timestamp(log: Log, timestamp: int) -> Search:
     base = -1
     while (segment := _next_segment(log, base, timestamp)) is not None:
         yield from _indexes(log, segment)
         if segment.max_timestamp >= timestamp:
             look = _TimestampJob(segment, timestamp, log.log_start_offset)
-            truncations = log.truncations
+            truncations = log.local.truncations
             yield look
             _check(log, segment, truncations)
             if look.problem is not None:
@@ -106,7 +97,7 @@ def _find_by_timestamp(log: LocalLog, timestamp: int) -> Search:
     return None
 
 
-def _next_segment(log: LocalLog, base: int, timestamp: int | None) -> Segment | None:
+def _next_segment(log: Log, base: int, timestamp: int | None) -> Segment | None:
     """Return the first segment beyond offset `base` that may have such a timestamp."""
     segments = log.segments
     for at in range(bisect_right(segments, base, key=lambda s: s.base_offset), len(segments)):
@@ -120,21 +111,21 @@ def _next_segment(log: LocalLog, base: int, timestamp: int | None) -> Segment | 
     return None
 
 
-def _indexes(log: LocalLog, segment: Segment) -> Generator[Job, None, None]:
+def _indexes(log: Log, segment: Segment) -> Generator[Job, None, None]:
     """Yield a job that loads the segment's indexes and finds its largest timestamp."""
     for _ in range(2):
         try:
             segment.need_indexes(segment.base_offset, 0)
             break
         except NotInMemoryError as place:
-            truncations = log.truncations
+            truncations = log.local.truncations
             yield partial(_bring, place)
             _check(log, segment, truncations)
     # What went wrong twice is found here, and taken for the log's.
     if segment.knows_max_timestamp:
         return
     look = _MaxTimestampJob(segment)
-    truncations = log.truncations
+    truncations = log.local.truncations
     yield look
     _check(log, segment, truncations)
     if look.problem is not None:
@@ -147,10 +138,10 @@ def _bring(place: NotInMemoryError) -> None:
         place.file.prefetch(place.size, place.position)
 
 
-def _check(log: LocalLog, segment: Segment, truncations: int) -> None:
+def _check(log: Log, segment: Segment, truncations: int) -> None:
     if log.failed is not None:
         raise log.failed
-    if log.truncations != truncations or not log.holds([segment]):
+    if log.local.truncations != truncations or not log.local.holds([segment]):
         raise _ChangedError
 
 

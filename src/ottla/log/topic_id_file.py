@@ -6,7 +6,7 @@ before the first append.
 """
 
 from ottla.log import checkpoints
-from ottla.log.flush import FlushJob
+from ottla.log.flush_job import FlushJob
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Files
 

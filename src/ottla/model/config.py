@@ -158,7 +158,25 @@ class BrokerConfig:
             if text is not None:
                 self._values[name] = key.parse(text)
         self._topic_defaults: dict[str, object] = {}
-        self._check()
+        # What start-up needs; then all settings are checked with each other.
+        self.broker_id = self.integer("broker.id")
+        """-1 until one is generated (`identify`)"""
+        protocols = parse_protocols(self.text("listener.security.protocol.map"))
+        self.listeners = parse_endpoints("listeners", self.text("listeners"), protocols)
+        check_ports("listeners", self.listeners)
+        advertised = self["advertised.listeners"]
+        self.advertised_listeners = (
+            self.listeners
+            if advertised is None
+            else parse_endpoints("advertised.listeners", str(advertised), protocols)
+        )
+        self.inter_broker_listener = self._inter_broker_listener(protocols)
+        self.control_plane_listener = self._control_plane_listener()
+        self._check_listener_settings()
+        dirs = self.text("log.dir" if self["log.dirs"] is None else "log.dirs")
+        self.log_dirs = tuple(filter(None, split_list(dirs)))
+        check_broker(self)
+        check_topic(self.topic_config({}))
 
     def override(self, properties: Mapping[str, str]) -> None:
         """Change values in place, for all holders of this object; ConfigError changes nothing.
@@ -215,27 +233,6 @@ class BrokerConfig:
         """Return the effective value as text, as DescribeConfigs shows it."""
         key = broker_keys()[name]
         return self.properties.get(name, OUR_DEFAULTS.get(name, key.default))
-
-    def _check(self) -> None:
-        """Read what start-up needs, and check all settings with each other."""
-        self.broker_id = self.integer("broker.id")
-        """-1 until one is generated (`identify`)"""
-        protocols = parse_protocols(self.text("listener.security.protocol.map"))
-        self.listeners = parse_endpoints("listeners", self.text("listeners"), protocols)
-        check_ports("listeners", self.listeners)
-        advertised = self["advertised.listeners"]
-        self.advertised_listeners = (
-            self.listeners
-            if advertised is None
-            else parse_endpoints("advertised.listeners", str(advertised), protocols)
-        )
-        self.inter_broker_listener = self._inter_broker_listener(protocols)
-        self.control_plane_listener = self._control_plane_listener()
-        self._check_listener_settings()
-        dirs = self.text("log.dir" if self["log.dirs"] is None else "log.dirs")
-        self.log_dirs = tuple(filter(None, split_list(dirs)))
-        check_broker(self)
-        check_topic(self.topic_config({}))
 
     def identify(self, broker_id: int) -> None:
         """Take over the id that was generated for this broker, or that its folders have."""

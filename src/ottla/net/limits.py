@@ -101,6 +101,9 @@ class ConnectionQuotas:
         self._on_trial: dict[Trial, None] = {}
         self.sockets = sockets
         """descriptors for connections; None: not limited"""
+        self.max_connections = self.max_per_ip = 0
+        self.name = self.ip_name = ""
+        """the settings that the two limits come from"""
         self.limit(max_connections, max_per_ip)
         self.total = 0
         self.per_ip: dict[str, int] = {}

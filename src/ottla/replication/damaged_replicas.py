@@ -26,7 +26,6 @@ from collections.abc import Callable, Container
 from typing import Protocol
 
 from ottla.log import damage as ranges
-from ottla.log.local_log import LocalLog
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.model.cluster import LeadershipUpdate
@@ -118,7 +117,7 @@ class DamagedReplicas:
 
     # --- what is asked --------------------------------------------------------------------------
 
-    def found(self, log: LocalLog) -> None:
+    def found(self, log: Log) -> None:
         """Note that a log has a range that cannot be read."""
         if self._logs.get(log.tp) is log:
             self._known.setdefault(log.tp, Damaged())

@@ -58,7 +58,7 @@ from ottla.replication.offset_queries import (
 )
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import ReplicationQuota
-from ottla.replication.truncation import EpochEnd, restart_point, truncation_point
+from ottla.replication.truncation import EpochEnd, Restart, restart_point, truncation_point
 from ottla.wire.messages.records import FetchRequest, FetchResponse
 
 logger = logging.getLogger(__name__)
@@ -206,7 +206,7 @@ class LeaderFetcher:
         state = PartitionFetchState(partition)
         self.states[partition.tp] = state
         self._read_position(state)
-        if state.partition.local_log(leader_only=False).latest_epoch < 0:
+        if state.partition.local_log(leader_only=False).epochs.latest < 0:
             self._truncate_to_high_watermark(state)
         if self._host.is_unclean(partition.tp):
             self._unverified[partition.tp] = state
@@ -532,7 +532,7 @@ class LeaderFetcher:
         log = state.partition.local_log(leader_only=False)
         state.offset = log.log_end_offset
         state.log_start_offset = log.log_start_offset
-        state.last_fetched_epoch = log.latest_epoch
+        state.last_fetched_epoch = log.epochs.latest
 
     def _truncate_to_high_watermark(self, state: PartitionFetchState) -> None:
         """Keep only committed records: without any epoch in the log the leader cannot compare."""
@@ -633,16 +633,21 @@ class LeaderFetcher:
             logger.warning(
                 "offset out of range partition=%s offset=%d leader_offsets=%d..%d action=%s "
                 "to_offset=%d",
-                state.tp, state.offset, start, end, what, offset,
-            )  # fmt: skip
-            if what == "truncate":
+                state.tp,
+                state.offset,
+                start,
+                end,
+                what,
+                offset,
+            )
+            if what is Restart.TRUNCATE:
                 self._truncate(state, offset, "the leader ends there")
-            elif what == "start over":
+            elif what is Restart.START_OVER:
                 log.truncate_fully_and_start_at(offset)
             state.continues = False
             self._read_position(state)
             self._session.changed(state)
-            if what == "resume":
+            if what is Restart.RESUME:
                 self._back_off(state)
         except OttlaError as error:
             self._mark_failed(state, error)

@@ -469,7 +469,7 @@ class FetchPath:
     ) -> FetchResponse.PartitionData | None:
         """Compare the epoch a fetcher read last with ours; None if it may read on (R1)."""
         last_epoch = entry.last_fetched_epoch
-        if last_epoch == log.latest_epoch:
+        if last_epoch == log.epochs.latest:
             epoch, end = last_epoch, log.log_end_offset
         else:
             epoch, end = log.end_offset_for_epoch(last_epoch)
@@ -527,7 +527,7 @@ class FetchPath:
                 fetch.found.from_files += got.size
             if fetch.parameters.isolation == READ_COMMITTED:
                 # Of what was read, as in Kafka: up to the bound it may be a great deal.
-                upper = min(bound, log.upper_bound(got)) if got.parts else offset
+                upper = min(bound, log.local.upper_bound(got)) if got.parts else offset
                 aborted = self._aborted(log, offset, upper)
         elif not log.log_start_offset <= offset <= log.log_end_offset:
             raise OffsetOutOfRangeError(f"{partition.tp}: offset {offset} is not in the log")

@@ -32,7 +32,7 @@ from ottla.model.ports import World
 from ottla.model.time_slices import wait_at_most
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import ReplicationQuota
-from ottla.replication.truncation import EpochEnd, restart_point, truncation_point
+from ottla.replication.truncation import EpochEnd, Restart, restart_point, truncation_point
 
 logger = logging.getLogger(__name__)
 
@@ -288,26 +288,26 @@ class LogDirMoves:
     def _match(self, move: Move, log: Log, future: Log) -> None:
         """Cut the future log where it has not what the current one has, if that can be."""
         known = (move.source, move.leader_epoch, move.truncations)
-        if known != (log, move.partition.leader_epoch, log.truncations):
+        if known != (log, move.partition.leader_epoch, log.local.truncations):
             self._match_epochs(log, future)
             move.source = log
             move.leader_epoch = move.partition.leader_epoch
-            move.truncations = log.truncations
+            move.truncations = log.local.truncations
         end, start = log.log_end_offset, log.log_start_offset
         if not start <= future.log_end_offset <= end:
             what, offset = restart_point(future.log_end_offset, start, end)
-            if what == "truncate":
+            if what is Restart.TRUNCATE:
                 future.truncate_to(offset)
             else:
                 future.truncate_fully_and_start_at(offset)
 
     @staticmethod
     def _match_epochs(log: Log, future: Log) -> None:
-        if future.latest_epoch < 0:
+        if future.epochs.latest < 0:
             future.truncate_to(future.high_watermark)
             return
         while True:
-            ours = EpochEnd(*log.end_offset_for_epoch(future.latest_epoch))
+            ours = EpochEnd(*log.end_offset_for_epoch(future.epochs.latest))
             theirs = EpochEnd(*future.end_offset_for_epoch(ours.epoch))
             point = truncation_point(ours, theirs, future.log_end_offset, future.high_watermark)
             future.truncate_to(point.offset)
@@ -333,7 +333,7 @@ class LogDirMoves:
 
     async def _finish(self, move: Move, log: Log, future: Log) -> None:
         """Replace the current log if all that needs is durable; else see to that first."""
-        if future.flushing:
+        if future.flush_state.flushing:
             await asyncio.sleep(RETRY_S)
         elif future.recovery_point < log.recovery_point:
             await self._logs.flush(self._world.workers, future)

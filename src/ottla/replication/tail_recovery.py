@@ -138,7 +138,7 @@ class Recovering:
     @property
     def was_truncated(self) -> bool:
         """Whether we truncated because of an epoch that our log has not got since."""
-        return self.truncated_by_epoch > self.log.latest_epoch
+        return self.truncated_by_epoch > self.log.epochs.latest
 
     def replica_lost(self, broker: int) -> None:
         """Forget the truncation if this replica caused it and failed before it gave its records.
@@ -324,7 +324,7 @@ class TailRecovery:
 
     async def _fetch_from(self, peer: PeerConnection, broker: int, some: list[Recovering]) -> bool:
         request, version = self._request(
-            [(o, o.log.log_end_offset, o.log.latest_epoch) for o in some]
+            [(o, o.log.log_end_offset, o.log.epochs.latest) for o in some]
         )
         response = await peer.send(request, version, self._request_timeout_s)
         by_key: dict[tuple[bytes | str, int], Recovering] = {}
@@ -460,7 +460,7 @@ class TailRecovery:
         every record acknowledged before, even if it wrote nothing in that epoch.
         """
         there, log = data.diverging_epoch, one.log
-        latest = log.latest_epoch
+        latest = log.epochs.latest
         if not await self._knows_later_epoch(peer, broker, one, there.end_offset):
             return broker not in one.pending_replicas
         point = truncation_point(
@@ -477,7 +477,7 @@ class TailRecovery:
         )  # fmt: skip
         self.truncated_total += max(0, log.log_end_offset - point.offset)
         log.truncate_to(point.offset)
-        return (log.log_end_offset, log.latest_epoch) != before
+        return (log.log_end_offset, log.epochs.latest) != before
 
     async def _start_over_if_behind(
         self, peer: PeerConnection, broker: int, one: Recovering
@@ -505,7 +505,7 @@ class TailRecovery:
         did not respond, or the replica that made us truncate has not given all its records yet.
         `offset` lies in its log, so that it refuses only epochs later than all it knows.
         """
-        first = max(one.log.latest_epoch + 1, one.truncated_by_epoch)
+        first = max(one.log.epochs.latest + 1, one.truncated_by_epoch)
         newest, last = first - 1, max(first, one.leader_epoch)
         epoch = first
         while newest < last:

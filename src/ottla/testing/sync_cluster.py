@@ -93,6 +93,7 @@ class SyncCluster:
         self._dir = None if dir is None else Path(dir).absolute()
         self._keep = keep or dir is not None
         self._zookeeper = zookeeper
+        self._connect = zookeeper or ""
         self._timeout_s = timeout_s
         self._began_s = time.monotonic()
         self._nodes: dict[int, _Node] = {}
@@ -154,8 +155,6 @@ class SyncCluster:
             self._release_ports()
             self._host.start_coordination(port, folder / "zookeeper.log")
             self._connect = f"{HOST}:{port}"
-        else:
-            self._connect = self._zookeeper
         for broker in range(1, self._count + 1):
             self._nodes[broker] = _Node(broker, self._hold_port(), self._hold_port())
         self._release_ports()

@@ -89,8 +89,18 @@ _router = _Router()
 class _Node:
     """A thread with a loop, in which one server runs."""
 
-    def __init__(self, name: str, log: Path, clients_port: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        log: Path,
+        clients_port: int,
+        serve: Callable[["_Node", FaultLayer], Any],
+        rules: Rules,
+    ) -> None:
+        """Of a server that is run by `serve`."""
         self.name = name
+        self._serve = serve
+        self._rules = rules
         self.failure: BaseException | None = None
         self.wake: threading.Event | None = None
         self._killed = False
@@ -102,11 +112,9 @@ class _Node:
         self._main: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    def start(self, serve: Callable[["_Node", FaultLayer], Any], rules: Rules) -> None:
-        """Run `serve` in the thread; what it raises is `failure`."""
+    def start(self) -> None:
+        """Run the server in the thread; what it raises is `failure`."""
         _router.files[self.name] = self._file
-        self._serve = serve
-        self._rules = rules
         self._thread.start()
 
     def _run(self) -> None:
@@ -271,11 +279,11 @@ class ThreadHost:
         rules: Rules,
     ) -> None:
         try:
-            node = _Node(name, log, port)
+            node = _Node(name, log, port, serve, rules)
         except OSError as error:
             raise StartupError(f"cannot start {name}: {error}") from error
         self._nodes[number] = node
-        node.start(serve, rules)
+        node.start()
 
     def kill(self, broker: int, timeout_s: float) -> None:
         self._nodes[broker].kill(timeout_s)

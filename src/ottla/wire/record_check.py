@@ -296,6 +296,9 @@ class _Runs:
         self.last_delta = -1
         self.min_timestamp, self.max_timestamp = 1 << 63, -(1 << 63)
         self.null_key = False
+        # Where the parts of the last record lie, set by `_plain`.
+        self.start = self.timestamp_at = self.offset_at = self.headers_at = 0
+        self.key_at = self.key_end = self.value_at = self.value_end = 0
 
     def check(self) -> tuple[int, RecordFacts]:
         """Return where the records end, and what was learned."""

@@ -64,7 +64,7 @@ def flip(scene, number, rng):
     position, header = rng.choice(list(iter_batches(memoryview(data))))
     disk(scene, number).flip_bit(path, position + rng.randrange(61, header.size), rng.randrange(8))
     for log in scene.brokers[f"b{number}"].logs.logs():
-        log._tail.clear()
+        log.local.tail.clear()
 
 
 def fetch(scene, number, offset):
@@ -153,7 +153,7 @@ def test_f20_no_record_is_lost_however_brokers_die_meanwhile(seed):
         # A consumer of each replica finds damage that was not read yet.
         for number in BROKERS:
             for log in scene.brokers[f"b{number}"].logs.logs():
-                log._tail.clear()
+                log.local.tail.clear()
             for offset in range(COUNT):
                 fetch(scene, number, offset)
         scene.wait(lambda: whole(scene), within_s=120)

@@ -526,7 +526,7 @@ def test_f43_brokers_tell_where_their_logs_end(scene):
         lambda: asked.append(node.loop.create_task(questions.fetch({b: [tp] for b in (1, 2, 3)})))
     )
     scene.wait(lambda: asked and asked[0].done())
-    epoch = logs()[leader].latest_epoch
+    epoch = logs()[leader].epochs.latest
     assert asked[0].result() == {tp: {1: (epoch, 1), 2: (epoch, 1)}}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from ottla.broker.requests.records import list_offsets
 from ottla.log.files import OsFiles
-from ottla.log.log import Log
+from ottla.log.recovery import Known
 from ottla.model.config import default_topic_config
 from ottla.model.errors import ErrorCode, NotLeaderError
 from ottla.model.ids import TopicPartition
@@ -21,7 +21,7 @@ from ottla.wire.codec import decode_response
 from ottla.wire.headers import RequestHeader, decode_response_header
 from ottla.wire.messages.records import ListOffsetsRequest
 from ottla.wire.records import Record
-from support.logs import HandClock, file_world, framed
+from support.logs import HandClock, file_world, framed, open_log
 from support.metered import MeteredFiles
 
 TP = TopicPartition("t", 0)
@@ -54,7 +54,7 @@ class Scene:
         self.world = file_world(HandClock(), self.watched)
         self.folder = str(folder)
         config = default_topic_config()
-        self.log = Log.open(TP, self.folder, config, self.world, fresh=True)
+        self.log = open_log(TP, self.folder, config, self.world, Known(fresh=True))
         self.records = []
         plain = compression.decompress
 
@@ -84,7 +84,8 @@ class Scene:
         end = self.log.log_end_offset
         self.log.close()
         config = default_topic_config()
-        self.log = Log.open(TP, self.folder, config, self.world, clean=True, recovery_point=end)
+        known = Known(clean=True, recovery_point=end)
+        self.log = open_log(TP, self.folder, config, self.world, known)
         self.log.set_high_watermark(end)
 
     def local_log(self, epoch, *, leader_only):

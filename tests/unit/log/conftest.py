@@ -8,10 +8,12 @@ import pytest
 from ottla.log.files import OsFiles
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
+from ottla.log.recovery import Known
 from ottla.model.config import BrokerConfig, TopicConfig, default_topic_config
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.wire.records import COMMIT, Record, build_batch, build_control_batch, iter_batches
+from support.logs import open_log
 
 
 class ManualClock:
@@ -124,16 +126,18 @@ class Kit:
         cleaned_offset=-1,
         **overrides,
     ) -> Log:
-        return Log.open(
+        return open_log(
             self.tp,
             str(self.folder),
             self.config(**overrides),
             self.world,
-            clean=clean,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            high_watermark=high_watermark,
-            cleaned_offset=cleaned_offset,
+            Known(
+                clean=clean,
+                recovery_point=recovery_point,
+                log_start_offset=log_start_offset,
+                high_watermark=high_watermark,
+                cleaned_offset=cleaned_offset,
+            ),
         )
 
     def reopen(self, log: Log, *, clean: bool = False, **keywords) -> Log:

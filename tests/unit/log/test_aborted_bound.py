@@ -47,7 +47,7 @@ def test_every_aborted_record_that_is_read_is_named_and_few_others(kit, cold, ma
         assert found.from_file == cold
         data = b"".join(found.parts)
         headers = [header for _, header in iter_batches(data)]
-        upper = log.upper_bound(found)
+        upper = log.local.upper_bound(found)
         named = {a.first_offset for a in log.aborted_transactions(offset, upper)}
         # Each transaction is one batch of two records and a marker.
         read = {h.base_offset for h in headers if not h.is_control and h.next_offset > offset}

@@ -18,7 +18,7 @@ def test_append_assigns_offsets_and_epoch_in_place(kit):
     [(_, header)] = iter_batches(batch)
     assert (header.base_offset, header.partition_leader_epoch) == (6, 5)
     assert log.log_end_offset == 8
-    assert log.latest_epoch == 5
+    assert log.epochs.latest == 5
 
 
 @pytest.mark.parametrize("cold", [False, True])
@@ -27,7 +27,7 @@ def test_read_from_the_middle_of_a_batch_returns_that_batch(kit, cold):
     kit.fill(log, 5, count=4)
     if cold:
         log = kit.reopen(log)
-    budget = log._tail.budget
+    budget = log.local.tail.budget
     hits, misses = budget.hits, budget.misses
     found = log.read(9, 1 << 20, log.log_end_offset)
     assert (budget.hits - hits, budget.misses - misses) == ((0, 1) if cold else (1, 0))
@@ -56,10 +56,10 @@ def test_cached_and_cold_reads_give_the_same_bytes(kit):
     log = kit.open(segment_bytes=2000, index_interval_bytes=0)
     kit.fill(log, 60, count=2)
     hot = kit.everything(log)
-    assert log.statistics()["cold_reads"] == 0
+    assert log.local.tail.budget.misses == 0
     log = kit.reopen(log, segment_bytes=2000)
     assert kit.everything(log) == hot
-    assert log.statistics()["cold_reads"] > 0
+    assert log.local.tail.budget.misses > 0
 
 
 def test_reads_cross_segments(kit):
@@ -98,12 +98,12 @@ def test_roll_by_size_index_and_time(kit):
     assert [s.base_offset for s in log.segments] == [0, 1, 2, 3]
     log = kit.reopen(log, segment_bytes=1 << 20, segment_ms=50)
     log.append_as_leader(kit.batch(at=1000), 0, 0)  # younger than 50 ms after the first batch
-    assert log.active_base_offset == 3
+    assert log.local.active.base_offset == 3
     log.append_as_leader(kit.batch(at=1100), 0, 0)
-    assert log.active_base_offset == 5
+    assert log.local.active.base_offset == 5
     log = kit.reopen(log, segment_index_bytes=24, index_interval_bytes=0)
     kit.fill(log, 10)
-    assert log.active_base_offset > 6, "two entries fill the index"
+    assert log.local.active.base_offset > 6, "two entries fill the index"
 
 
 def test_a_batch_larger_than_a_segment_is_refused(kit):
@@ -138,7 +138,7 @@ def test_follower_appends_what_the_leader_sent_byte_for_byte(kit):
     info = log.append_as_follower(sent)
     assert (info.first_offset, info.last_offset, info.bytes) == (0, 9, len(sent))
     assert log.log_end_offset == 10
-    assert log.epoch_entries() == [(1, 0), (3, 9)]
+    assert log.epochs.entries == [(1, 0), (3, 9)]
     assert kit.everything(log) == bytes(sent)
 
 

@@ -11,7 +11,7 @@ from ottla.log.manager import LogManager
 from ottla.model.errors import StorageError
 from ottla.model.ids import TopicPartition
 from ottla.sim.files import DiedError, SimDisk, SimFiles
-from support.logs import folder_config
+from support.logs import folder_config, load_logs, stop_logs
 
 TP = TopicPartition("t", 0)
 OTHER = TopicPartition("u", 3)
@@ -25,7 +25,7 @@ def manager_on(kit, disk, dirs="/a"):
 
 def start(kit, disk, dirs="/a"):
     manager, _, config = manager_on(kit, disk, dirs)
-    manager.startup(lambda _: config.topic_config({}))
+    load_logs(manager, lambda _: config.topic_config({}))
     return manager
 
 
@@ -65,7 +65,7 @@ def starts_killed_at_each_operation(kit, *, power_was_lost):
         manager, files, config = manager_on(kit, disk)
         files.last_operations = killed_at
         try:
-            manager.startup(lambda _, config=config: config.topic_config({}))
+            load_logs(manager, lambda _, config=config: config.topic_config({}))
             done = True
         except DiedError:
             pass
@@ -170,7 +170,7 @@ def test_a_start_that_is_given_up_hands_on_what_it_knows(kit):
 
 def test_the_real_note_is_of_this_boot_and_this_mount(kit):
     manager = kit.manager()
-    manager.startup(lambda _: kit.config())
+    load_logs(manager, lambda _: kit.config())
     boot = kit.world.files.boot_id(str(kit.root / "data"))
     if not boot:
         pytest.skip("this system tells no unique mount ids (Linux 6.8)")
@@ -189,16 +189,16 @@ def test_f11_an_emptied_disk_is_not_forgotten_before_the_cluster_knows_of_it(kit
     disk = SimDisk()
     manager, _, config = manager_on(kit, disk)
     manager.expect_replicas()
-    manager.startup(lambda _: config.topic_config({}))
+    load_logs(manager, lambda _: config.topic_config({}))
     assert not manager.found_whole
     if end == "stopped":
-        manager.shutdown()
+        stop_logs(manager)
     else:
         manager.abandon()
     disk.power_losses += end == "power lost"
     manager, _, config = manager_on(kit, disk)
     manager.expect_replicas()
-    manager.startup(lambda _: config.topic_config({}))
+    load_logs(manager, lambda _: config.topic_config({}))
     assert not manager.found_whole
     manager.replicas_received()
     manager.abandon()

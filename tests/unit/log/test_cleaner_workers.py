@@ -6,9 +6,12 @@ import pytest
 
 from ottla.log import cleaner_batches
 from ottla.log.cleaner import LogCleaner
+from ottla.log.files import OsFiles
+from ottla.log.manager import LogManager
 from ottla.model.ids import TopicPartition
 from ottla.wire import compression
 from ottla.wire.records import Record, build_batch, iter_batches, iter_records
+from support.logs import folder_config, load_logs
 from support.metered import MeteredFiles
 
 TP = TopicPartition("t", 0)
@@ -17,7 +20,7 @@ MIB = 1 << 20
 
 @pytest.mark.parametrize("codec", [0, 1, 4])
 def test_f46_the_cleaner_reads_and_decompresses_much_in_workers_only(kit, monkeypatch, codec):
-    watched = MeteredFiles(kit.files._files)
+    watched = MeteredFiles(OsFiles())
     kit.world = type(kit.world)(kit.clock, kit.world.random, watched, None, watched)
     plain = {name: getattr(compression, name) for name in ("compress", "decompress")}
 
@@ -32,11 +35,11 @@ def test_f46_the_cleaner_reads_and_decompresses_much_in_workers_only(kit, monkey
 
     monkeypatch.setattr(cleaner_batches, "decompress", decompress)
     monkeypatch.setattr(cleaner_batches, "compress", compress, raising=False)
-    manager = kit.manager()
-    config = manager._config
+    config = folder_config(kit.root / "data")
+    manager = LogManager(kit.world, config)
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.0"}
     settings["max.message.bytes"] = str(100 * MIB)
-    manager.startup(lambda _: config.topic_config(settings))
+    load_logs(manager, lambda _: config.topic_config(settings))
     log = manager.get_or_create(TP, is_new=True)
     table = {}
     for number in range(3):
@@ -51,7 +54,7 @@ def test_f46_the_cleaner_reads_and_decompresses_much_in_workers_only(kit, monkey
     log.roll()
     log.set_high_watermark(log.log_end_offset)
     log.flush()
-    log._tail.clear()
+    log.local.tail.clear()
     cleaner = LogCleaner(kit.world, config, manager)
     watched.by_loop = watched.largest = 0
     assert asyncio.run(cleaner.clean_dirtiest())

@@ -14,6 +14,7 @@ from ottla.model.steps import drain
 from ottla.wire.batch_header import pack_batch
 from ottla.wire.record_check import varint
 from ottla.wire.records import ABORT, COMMIT, Record, build_batch, iter_batches, iter_records
+from support.logs import load_logs, offset_for_timestamp, stop_logs
 
 TP = TopicPartition("t", 0)
 
@@ -33,7 +34,7 @@ class Bench:
         }
         self.settings = settings
         config = self.manager._config
-        self.manager.startup(lambda _: config.topic_config(settings))
+        load_logs(self.manager, lambda _: config.topic_config(settings))
         self.log = self.manager.get_or_create(TP, is_new=True)
         self.cleaner = LogCleaner(kit.world, config, self.manager)
 
@@ -71,7 +72,7 @@ class Bench:
         return [header for _, header in iter_batches(data)]
 
     def data(self) -> bytes:
-        self.log._tail.clear()
+        self.log.local.tail.clear()
         return b"".join([s.file.pread(s.size, 0) for s in self.log.segments])
 
     def records(self):
@@ -174,7 +175,7 @@ def test_tombstones_get_a_horizon_and_go_after_it(bench):
     bench.kit.clock.advance(0.001)
     assert bench.clean()
     assert bench.pairs() == [("a", "1"), ("c", "1"), ("x", "1"), ("y", "1")]
-    found = bench.log.offset_for_timestamp(now - 49)
+    found = offset_for_timestamp(bench.log, now - 49)
     assert found is not None
     assert (found.timestamp, found.offset) == (now - 49, 3)
 
@@ -239,12 +240,12 @@ def test_the_cleaner_goes_on_where_it_stopped_after_a_restart(bench):
     bench.log.assign_epoch_start(4, bench.log.log_end_offset)
     bench.put(("end", "1"))
     assert bench.clean()
-    pairs, end, epochs = bench.pairs(), bench.log.log_end_offset, bench.log.epoch_entries()
+    pairs, end, epochs = bench.pairs(), bench.log.log_end_offset, bench.log.epochs.entries
     text = (bench.kit.root / "data" / "cleaner-offset-checkpoint").read_text()
     assert text == f"0\n1\nt 0 {end}\n"
     for clean in (True, False):
         if clean:
-            bench.manager.shutdown()
+            stop_logs(bench.manager)
         else:
             bench.manager.abandon()
         properties = bench.settings
@@ -252,7 +253,7 @@ def test_the_cleaner_goes_on_where_it_stopped_after_a_restart(bench):
         bench.settings.update(properties)
         assert (bench.pairs(), bench.log.log_end_offset) == (pairs, end)
         assert bench.log.cleaned_offset == end
-        assert bench.log.epoch_entries() == epochs
+        assert bench.log.epochs.entries == epochs
         assert not asyncio.run(bench.cleaner.clean_dirtiest())
 
 
@@ -330,7 +331,7 @@ def test_records_that_nobody_can_read_are_no_damage(bench, codec):
     assert not asyncio.run(bench.cleaner.clean_dirtiest())
     assert set(bench.cleaner.uncleanable) == {TP}
     with pytest.raises(InvalidRecordError):
-        bench.log.offset_for_timestamp(late)
+        offset_for_timestamp(bench.log, late)
     assert bench.log.damaged is None
     assert bytes(bench.log.read(30, 1000, 31).parts[0]) == bad
 

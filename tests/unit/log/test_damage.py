@@ -7,6 +7,7 @@ import pytest
 from ottla.log import damage
 from ottla.model.errors import CorruptRecordError
 from ottla.model.ids import TopicPartition
+from support.logs import offset_for_timestamp
 
 SETTINGS = {"segment_bytes": 2000, "index_interval_bytes": 150}
 END = 60
@@ -92,7 +93,7 @@ def test_f20_a_search_by_timestamp_finds_damage_too(kit):
     flip(path, 70)
     log = kit.open(clean=True, recovery_point=END, **SETTINGS)
     with pytest.raises(CorruptRecordError):
-        log.offset_for_timestamp(1000 + 10 * base)
+        offset_for_timestamp(log, 1000 + 10 * base)
     assert log.damaged == ((base, base + 1),)
 
 

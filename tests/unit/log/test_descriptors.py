@@ -15,6 +15,7 @@ from ottla.log.files import OsFiles
 from ottla.model.errors import ErrorCode, OutOfDescriptorsError, StartupError, StorageError
 from ottla.model.ids import TopicPartition
 from ottla.wire.records import ABORT
+from support.logs import load_logs, stop_logs
 
 TP = TopicPartition("topic", 0)
 NONE_LEFT = OSError(errno.EMFILE, "Too many open files")
@@ -94,7 +95,7 @@ def test_f45_the_reserve_serves_workers_and_is_filled_again(tmp_path):
 
 def started(kit, **topic):
     manager = kit.manager()
-    manager.startup(lambda _: kit.config(segment_bytes=300, **topic))
+    load_logs(manager, lambda _: kit.config(segment_bytes=300, **topic))
     log = manager.get_or_create(TP, bytes(range(16)), is_new=True)
     kit.fill(log, 10)
     log.set_high_watermark(10)
@@ -108,7 +109,7 @@ def appends(kit, _manager, log):
 def reads(_kit, _manager, log):
     for segment in log.segments:
         segment.close()
-    log._tail.clear()
+    log.local.tail.clear()
     log.read(0, 1000, 10)
 
 
@@ -157,15 +158,15 @@ def test_f45_an_operation_without_descriptor_can_be_tried_again(kit, operation, 
     asyncio.run(manager.flush_dirty(kit.world.workers, everything=True))
     data = kit.everything(log)
     aborted = log.aborted_transactions(0, end)
-    entries = log.epoch_entries()
-    manager.shutdown()
+    entries = log.epochs.entries
+    stop_logs(manager)
     manager = kit.manager()
-    manager.startup(lambda _: kit.config())
+    load_logs(manager, lambda _: kit.config())
     assert manager.recovered_logs == 0
     log = manager.get(TP)
     assert kit.everything(log) == data
     assert log.aborted_transactions(0, end) == aborted
-    assert log.epoch_entries() == entries
+    assert log.epochs.entries == entries
     assert log.topic_id == bytes(range(16))
 
 
@@ -174,9 +175,9 @@ def test_f45_the_first_append_after_a_start_opens_the_segment(kit, code):
     """It looks how old the segment is: an error there is the log's, not an unexpected one."""
     manager, log = started(kit, segment_ms=60_000)
     source = kit.batch(at=2000)
-    manager.shutdown()
+    stop_logs(manager)
     manager = kit.manager()
-    manager.startup(lambda _: kit.config(segment_bytes=300, segment_ms=60_000))
+    load_logs(manager, lambda _: kit.config(segment_bytes=300, segment_ms=60_000))
     log = manager.get(TP)
     for segment in log.segments:
         segment.close()
@@ -227,11 +228,11 @@ def test_f45_checkpoints_that_could_not_be_written_come_later(kit):
 def test_f45_a_stop_that_could_not_write_everything_is_not_clean(kit):
     manager, _ = started(kit)
     kit.files.broken["write"] = NONE_LEFT
-    asyncio.run(manager.shutdown_with(kit.world.workers))
+    stop_logs(manager)
     kit.files.broken.clear()
     assert not (kit.root / "data" / checkpoints.CLEAN_SHUTDOWN).exists()
     manager = kit.manager()
-    manager.startup(lambda _: kit.config())
+    load_logs(manager, lambda _: kit.config())
     assert manager.recovered_logs == 1
     assert manager.get(TP).log_end_offset == 10
 
@@ -242,7 +243,7 @@ def test_f45_a_start_without_descriptors_does_not_begin_with_half_of_the_logs(ki
     manager = kit.manager()
     kit.files.broken["open"] = NONE_LEFT
     with pytest.raises(StartupError, match="out of file descriptors"):
-        manager.startup(lambda _: kit.config())
+        load_logs(manager, lambda _: kit.config())
     kit.files.broken.clear()
 
 

@@ -96,7 +96,7 @@ def test_a_log_uses_its_end_for_the_last_epoch(kit):
     assert log.end_offset_for_epoch(2) == (2, 3)
     assert log.end_offset_for_epoch(3) == (2, 3)
     assert log.end_offset_for_epoch(4) == (4, 3)
-    assert log.latest_epoch == 4
+    assert log.epochs.latest == 4
 
 
 def test_a_truncation_that_cuts_no_record_still_cuts_epochs(kit):
@@ -105,7 +105,7 @@ def test_a_truncation_that_cuts_no_record_still_cuts_epochs(kit):
     kit.fill(log, 3, epoch=2)
     log.assign_epoch_start(4, 3)
     assert not log.truncate_to(3)
-    assert log.latest_epoch == 2
+    assert log.epochs.latest == 2
 
 
 @pytest.mark.parametrize("offset", range(13))
@@ -115,8 +115,8 @@ def test_epochs_are_cut_with_the_log(kit, offset):
         kit.fill(log, 3, epoch=epoch)
     log.truncate_to(offset)
     want = [e for e in [(1, 0), (2, 3), (4, 6), (7, 9)] if e[1] < offset]
-    assert log.epoch_entries() == want
-    assert kit.reopen(log, segment_bytes=400).epoch_entries() == want
+    assert log.epochs.entries == want
+    assert kit.reopen(log, segment_bytes=400).epochs.entries == want
 
 
 def test_an_older_job_that_ends_later_leaves_no_older_epochs(kit):
@@ -132,4 +132,4 @@ def test_an_older_job_that_ends_later_leaves_no_older_epochs(kit):
     log.complete_flush(slow)
     log.flush()
     path = kit.folder / checkpoints.LEADER_EPOCHS
-    assert checkpoints.decode_epochs(path.read_bytes()) == log.epoch_entries() == [(1, 0), (5, 3)]
+    assert checkpoints.decode_epochs(path.read_bytes()) == log.epochs.entries == [(1, 0), (5, 3)]

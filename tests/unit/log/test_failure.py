@@ -6,6 +6,7 @@ import pytest
 
 from ottla.model.errors import ErrorCode, StorageError
 from ottla.model.ids import TopicPartition
+from support.logs import load_logs, offset_for_timestamp, stop_logs
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 BROKEN = OSError(errno.EIO, "Input/output error")
@@ -30,7 +31,7 @@ def test_after_a_failed_append_nothing_is_appended(kit, error):
         lambda: log.truncate_to(1),
         log.flush,
         lambda: log.delete_old_segments(0),
-        lambda: log.offset_for_timestamp(0),
+        lambda: offset_for_timestamp(log, 0),
     ):
         with pytest.raises(StorageError):
             attempt()
@@ -73,7 +74,7 @@ def test_flush_messages_syncs_within_the_append(kit):
 
 def test_one_dir_fails_and_the_other_lives_on(kit):
     manager = kit.manager("a", "b")
-    manager.startup(lambda _: kit.config())
+    load_logs(manager, lambda _: kit.config())
     logs = [manager.get_or_create(TopicPartition("t", i), is_new=True) for i in range(4)]
     told = []
     manager.on_dir_failure = told.append
@@ -95,7 +96,7 @@ def test_one_dir_fails_and_the_other_lives_on(kit):
         manager.get_or_create(TopicPartition("t", 9))
     made = manager.get_or_create(TopicPartition("t", 9), is_new=True)
     assert not made.dir.startswith(failed + "/")
-    manager.shutdown()
+    stop_logs(manager)
     assert [p.parent.name for p in kit.root.glob("*/.kafka_cleanshutdown")] == [
         "b" if failed.endswith("/a") else "a"
     ]
@@ -103,7 +104,7 @@ def test_one_dir_fails_and_the_other_lives_on(kit):
 
 def test_the_last_dir_gone(kit):
     manager = kit.manager("a")
-    manager.startup(lambda _: kit.config())
+    load_logs(manager, lambda _: kit.config())
     log = manager.get_or_create(TopicPartition("t", 0), is_new=True)
     kit.files.broken["write"] = FULL
     with pytest.raises(StorageError):

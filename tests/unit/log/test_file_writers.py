@@ -13,7 +13,7 @@ from ottla.log.files import OsFiles
 from ottla.log.log_dir import REPLACED_BY
 from ottla.model.ids import TopicPartition
 from ottla.net.runtime import RealWorkers
-from support.logs import Inline
+from support.logs import Inline, load_logs, stop_logs
 
 TP = TopicPartition("topic", 0)
 OLD, NEW = bytes(range(16)), bytes(range(1, 17))
@@ -69,7 +69,7 @@ class BetweenFiles(OsFiles):
 
 def started(kit, **topic):
     manager = kit.manager()
-    manager.startup(lambda _: kit.config(**topic))
+    load_logs(manager, lambda _: kit.config(**topic))
     return manager
 
 
@@ -190,7 +190,7 @@ def test_a_clean_stop_waits_for_what_is_being_written(kit):
         await turns()
         flush.cancel()
         marks.cancel()
-        stop = asyncio.create_task(manager.shutdown_with(held))
+        stop = asyncio.create_task(manager.shutdown(held))
         for _ in range(30):
             await turns()
             await held.release(min(1, len(held.calls)))
@@ -200,7 +200,7 @@ def test_a_clean_stop_waits_for_what_is_being_written(kit):
     asyncio.run(main())
     manager = started(kit)
     assert manager.recovered_logs == 0, "it was a clean stop"
-    assert manager.get(TP).epoch_entries() == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert manager.get(TP).epochs.entries == [(0, 0), (1, 1), (2, 2), (3, 3)]
 
 
 # One folder, one log (C6) --------------------------------------------------------------
@@ -247,11 +247,11 @@ def test_f26_a_flush_of_a_deleted_topic_leaves_its_successor_alone(kit, how, whe
     before = sorted(p.name for p in folder.iterdir())
     assert not [n for n in before if n.endswith((".tmp", ".snapshot"))]
     kit.fill(new, 1)
-    manager.shutdown()
+    stop_logs(manager)
     manager = started(kit)
     log = manager.get(TP)
     assert log.topic_id == NEW
-    assert log.epoch_entries() == [(0, 0)]
+    assert log.epochs.entries == [(0, 0)]
     assert log.log_end_offset == 2
     assert manager.offline_dirs == []
 
@@ -306,7 +306,7 @@ def test_a_snapshot_of_truncated_records_does_not_outlive_them(kit):
 
 def test_an_announced_replacement_is_not_written_into_a_successor(kit):
     manager = kit.manager("a", "b")
-    manager.startup(lambda _: kit.config())
+    load_logs(manager, lambda _: kit.config())
     manager.prefer(TP, str(kit.root / "a"))
     kit.fill(manager.get_or_create(TP, OLD, is_new=True), 1)
     manager.create_future(TP, str(kit.root / "b"))

@@ -10,6 +10,7 @@ from ottla.log.gap_bound import GapBound
 from ottla.log.segment import Segment
 from ottla.model.errors import StorageError
 from ottla.model.ids import TopicPartition
+from support.logs import load_logs
 
 COMPACTED = {"segment_bytes": 400, "cleanup_policy": "compact"}
 TP = TopicPartition("t", 0)
@@ -102,10 +103,10 @@ def _raise(error):
 def test_a_flush_writes_it_before_a_roll_has_to(kit):
     log = kit.open(**COMPACTED)
     kit.fill(log, 1)
-    assert log.has_unsynced_files()
+    assert log.flush_state.has_unsynced_files()
     log.flush()
     assert bound_on_disk(kit) == 0
-    assert not log.has_unsynced_files()
+    assert not log.flush_state.has_unsynced_files()
     calls = len(kit.files.calls)
     kit.fill(log, 12)
     assert len(log.segments) > 2
@@ -114,7 +115,7 @@ def test_a_flush_writes_it_before_a_roll_has_to(kit):
 
 def test_a_log_without_records_has_no_file(kit):
     log = kit.open(**COMPACTED)
-    assert not log.has_unsynced_files() or log.flush() is None
+    assert not log.flush_state.has_unsynced_files() or log.flush() is None
     assert not (kit.folder / gap_bound.NAME).exists()
 
 
@@ -164,7 +165,7 @@ def test_holes_of_an_earlier_compaction_are_no_loss(kit, policy, recovery_point)
 @pytest.mark.parametrize("recovery_point", [0, 5])
 def test_nor_are_those_of_our_own_cleaner_when_the_policy_changed(kit, recovery_point):
     log, bases = filled(kit)
-    log.gaps.raise_to(bases[-1])
+    log.local.gaps.raise_to(bases[-1])
     log.flush()
     batch_bytes = log.size // BATCHES
     log.abandon()
@@ -257,10 +258,10 @@ def test_truncated_into_a_gap_and_on(kit):
 
 def test_a_truncation_lowers_the_bound_so_that_what_comes_then_is_checked(kit):
     log, bases = filled(kit)
-    log.gaps.raise_to(bases[-1])
+    log.local.gaps.raise_to(bases[-1])
     log.flush()
     log.truncate_to(bases[1])
-    assert log.gaps.upto == bases[1]
+    assert log.local.gaps.upto == bases[1]
     kit.fill(log, 12, epoch=1)
     assert bound_on_disk(kit) == bases[1]
     later = [s.base_offset for s in log.segments]
@@ -291,17 +292,17 @@ def cleaned_manager(kit):
             "log.cleaner.min.cleanable.ratio": "0",
         }
     )
-    manager.startup(lambda _: kit.config(**COMPACTED, min_cleanable_dirty_ratio=0))
+    load_logs(manager, lambda _: kit.config(**COMPACTED, min_cleanable_dirty_ratio=0))
     log = manager.get_or_create(TP, is_new=True)
     kit.fill(log, 20)
     log.set_high_watermark(log.log_end_offset)
-    log.flush(log.active_base_offset)
+    log.flush(log.local.active.base_offset)
     return manager, log
 
 
 def test_the_cleaner_raises_it_before_it_removes_anything(kit, monkeypatch):
     manager, log = cleaned_manager(kit)
-    active = log.active_base_offset
+    active = log.local.active.base_offset
     kit.folder = kit.root / "data" / "t-0"
     replaced = []
     replace_segments = type(log).replace_segments
@@ -318,7 +319,7 @@ def test_the_cleaner_raises_it_before_it_removes_anything(kit, monkeypatch):
     manager.abandon()  # before any checkpoint was written
     (kit.root / "data" / "cleaner-offset-checkpoint").unlink()
     again = kit.manager()
-    again.startup(lambda _: kit.config(**COMPACTED))
+    load_logs(again, lambda _: kit.config(**COMPACTED))
     assert (again.get(TP).log_end_offset, again.get(TP).size) == (before, size)
 
 

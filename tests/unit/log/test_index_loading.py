@@ -12,6 +12,7 @@ from ottla.log.log import MAX_SEGMENTS_AT_ONCE
 from ottla.log.results import NotInMemoryError
 from ottla.model.ids import TopicPartition
 from ottla.wire.records import iter_batches
+from support.logs import load_logs, stop_logs, write_high_watermarks
 from support.metered import MeteredFiles
 
 ID = bytes(range(16))
@@ -121,17 +122,17 @@ def test_a_log_that_is_deleted_meanwhile_raises_nothing(kit, metered):
 def kept(kit, count, **topic):
     """Return a started manager over a log of so many small segments, cold."""
     manager = kit.manager()
-    manager.startup(lambda _: kit.config(segment_bytes=300, **topic))
+    load_logs(manager, lambda _: kit.config(segment_bytes=300, **topic))
     log = manager.get_or_create(TP, ID, is_new=True)
     for number in range(count):
         kit.fill(log, 1, size=200)
         log.roll()
         assert number < 10_000
     log.set_high_watermark(log.log_end_offset)
-    manager.checkpoint_high_watermarks()
-    manager.shutdown()
+    write_high_watermarks(manager)
+    stop_logs(manager)
     manager = kit.manager()
-    manager.startup(lambda _: kit.config(segment_bytes=300, **topic))
+    load_logs(manager, lambda _: kit.config(segment_bytes=300, **topic))
     return manager
 
 

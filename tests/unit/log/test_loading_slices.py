@@ -8,9 +8,12 @@ import pytest
 
 from ottla.log.log import Log
 from ottla.log.producers import Producer, encode_snapshot
+from ottla.log.recovery import Known
 from ottla.log.results import NotInMemoryError
+from ottla.log.tail import TailBudget
 from ottla.model.ids import TopicPartition
 from ottla.wire.records import Record, build_batch
+from support.logs import load_logs, stop_logs
 
 LONGEST_S = 0.020
 TINY = 60_000
@@ -45,7 +48,9 @@ def slices_of(steps):
 
 
 def opening(kit, **known):
-    return Log.opening(kit.tp, str(kit.folder), kit.config(), kit.world, **known)
+    return Log.opening(
+        kit.tp, str(kit.folder), kit.config(), kit.world, Known(**known), TailBudget()
+    )
 
 
 @pytest.mark.parametrize("fields", [{}, {"producer_id": 7, "producer_epoch": 0}], ids=str)
@@ -113,10 +118,10 @@ def test_epochs_that_are_not_there_and_a_cleaners_swap(kit):
 
 def test_thousands_of_partitions(kit):
     manager = kit.manager()
-    manager.startup(lambda _: kit.config())
+    load_logs(manager, lambda _: kit.config())
     for index in range(1_000):
         manager.get_or_create(TopicPartition("t", index), is_new=True)
-    manager.shutdown()
+    stop_logs(manager)
     manager = kit.manager()
     _, took = slices_of(manager.loading(lambda _: kit.config()))
     assert len(manager.logs()) == 1_000

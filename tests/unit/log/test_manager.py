@@ -11,6 +11,7 @@ from ottla.log.checkpoints import CheckpointError, MetaProperties
 from ottla.log.log_dir import parse_folder
 from ottla.model.errors import ErrorCode, OttlaError, StartupError
 from ottla.model.ids import ONE_UUID, TopicPartition
+from support.logs import load_logs, stop_logs, write_high_watermarks, write_recovery_points
 
 ID = bytes(range(16))
 
@@ -25,7 +26,7 @@ def tps(count):
 
 def started(kit, *dirs, **properties):
     manager = kit.manager(*dirs, **properties)
-    manager.startup(lambda _: kit.config())
+    load_logs(manager, lambda _: kit.config())
     return manager
 
 
@@ -40,7 +41,7 @@ def written(kit, manager, count=3):
 def test_everything_comes_back_after_a_clean_stop(kit):
     manager = written(kit, started(kit, "a", "b"))
     manager.write_meta(MetaProperties("cluster", 1))
-    manager.shutdown()
+    stop_logs(manager)
     for name in ("a", "b"):
         marker = kit.root / name / ".kafka_cleanshutdown"
         assert json.loads(marker.read_bytes()) == {"version": 0, "brokerEpoch": -1}
@@ -59,7 +60,7 @@ def test_everything_comes_back_after_a_clean_stop(kit):
 def test_everything_comes_back_after_kill_9(kit):
     manager = written(kit, started(kit))
     manager.get(tps(3)[2]).set_high_watermark(1)
-    manager.checkpoint_high_watermarks()
+    write_high_watermarks(manager)
     manager.abandon()
     manager = started(kit)
     assert manager.recovered_logs == 3
@@ -71,7 +72,7 @@ def test_a_lock_keeps_a_second_broker_out(kit):
     manager = started(kit)
     with pytest.raises(StartupError, match="in use"):
         started(kit)
-    manager.shutdown()
+    stop_logs(manager)
     started(kit)
 
 
@@ -139,10 +140,10 @@ def test_a_partition_in_two_dirs_is_refused(kit):
 def test_damaged_checkpoints_lose_no_record(kit, name, content, clean):
     manager = written(kit, started(kit))
     if clean:
-        manager.shutdown()
+        stop_logs(manager)
     else:
-        manager.checkpoint_recovery_points()
-        manager.checkpoint_high_watermarks()
+        write_recovery_points(manager)
+        write_high_watermarks(manager)
         manager.abandon()
     path = kit.root / "data" / name
     if content is None:
@@ -185,7 +186,7 @@ def test_delete_renames_at_once_and_removes_later(kit):
     kit.clock.advance(61)
     remove_due(kit, manager)
     assert not renamed.exists()
-    manager.shutdown()
+    stop_logs(manager)
     manager = started(kit)
     assert manager.get(tp).topic_id == ONE_UUID
 
@@ -222,14 +223,14 @@ def test_other_folders_and_files_are_left_alone(kit):
     (data / "notes-1").write_text("a file")
     manager = started(kit)
     assert manager.logs() == []
-    manager.shutdown()
+    stop_logs(manager)
     assert (data / "lost+found").is_dir()
 
 
 def test_recovery_points_move_only_with_a_flush(kit):
     manager = written(kit, started(kit))
     path = kit.root / "data" / checkpoints.RECOVERY_POINTS
-    manager.checkpoint_recovery_points()
+    write_recovery_points(manager)
     points = checkpoints.decode_offsets(path.read_bytes())
     assert points == dict.fromkeys(tps(3), 0)
     flushed = asyncio.run(manager.flush_dirty(kit.world.workers, everything=True))
@@ -255,7 +256,7 @@ def points_of(kit):
 def flushed(kit, count):
     manager = written(kit, started(kit), count)
     asyncio.run(manager.flush_dirty(kit.world.workers, everything=True))
-    manager.checkpoint_recovery_points()
+    write_recovery_points(manager)
     return manager
 
 
@@ -302,11 +303,11 @@ def test_a_log_made_anew_does_not_inherit_a_recovery_point(kit):
 
 def test_rolled_segments_are_flushed_in_the_background(kit):
     manager = kit.manager()
-    manager.startup(lambda _: kit.config(segment_bytes=300))
+    load_logs(manager, lambda _: kit.config(segment_bytes=300))
     log = manager.get_or_create(tps(1)[0], ID, is_new=True)
     kit.fill(log, 10)
     asyncio.run(manager.flush_dirty(kit.world.workers))
-    assert log.recovery_point == log.active_base_offset > 0
+    assert log.recovery_point == log.local.active.base_offset > 0
     assert asyncio.run(manager.flush_dirty(kit.world.workers)) == 0
 
 
@@ -364,7 +365,7 @@ def test_a_folder_that_is_gone_while_its_log_is_not_is_a_bad_disk(kit):
 
 def test_flush_ms(kit):
     manager = kit.manager()
-    manager.startup(lambda _: kit.config(flush_ms=5000))
+    load_logs(manager, lambda _: kit.config(flush_ms=5000))
     log = manager.get_or_create(tps(1)[0], ID, is_new=True)
     kit.fill(log, 2)
     asyncio.run(manager.flush_dirty(kit.world.workers))
@@ -379,7 +380,7 @@ def test_a_failed_flush_takes_the_dir_offline(kit):
     kit.files.broken["fsync"] = OSError(5, "broken")
     asyncio.run(manager.flush_dirty(kit.world.workers, everything=True))
     assert manager.offline_dirs == [str(kit.root / "data")]
-    manager.shutdown()
+    stop_logs(manager)
     assert not (kit.root / "data" / ".kafka_cleanshutdown").exists()
 
 
@@ -387,7 +388,7 @@ def test_a_failed_flush_takes_the_dir_offline(kit):
 def test_a_flush_that_fails_with_anything_has_an_end(kit, count, caplog):
     """Its files are not known to be missing any more: the recovery point must not pass them."""
     manager = kit.manager()
-    manager.startup(lambda _: kit.config())
+    load_logs(manager, lambda _: kit.config())
     logs = [manager.get_or_create(tp, ID, is_new=True) for tp in tps(count)]
     for log in logs:
         kit.fill(log, 2)
@@ -403,7 +404,7 @@ def test_a_flush_that_fails_with_anything_has_an_end(kit, count, caplog):
     kit.world.workers.run = real
     asyncio.run(manager.flush_dirty(kit.world.workers, everything=True))
     assert [log.recovery_point for log in logs] == [0] * len(logs)
-    manager.shutdown()
+    stop_logs(manager)
     assert not (kit.root / "data" / ".kafka_cleanshutdown").exists()
 
 
@@ -412,7 +413,7 @@ def test_log_starts_are_kept(kit):
     log = manager.get(tps(3)[2])
     log.set_high_watermark(3)
     log.maybe_increment_log_start_offset(2)
-    manager.checkpoint_recovery_points()
+    write_recovery_points(manager)
     path = kit.root / "data" / checkpoints.LOG_STARTS
     assert path.read_bytes() == b"0\n1\ntopic 2 2\n"
     manager.abandon()
@@ -421,7 +422,7 @@ def test_log_starts_are_kept(kit):
 
 def test_periodic_tends_all_logs_in_slices(kit):
     manager = kit.manager()
-    manager.startup(lambda _: kit.config(segment_bytes=300, retention_bytes=300))
+    load_logs(manager, lambda _: kit.config(segment_bytes=300, retention_bytes=300))
     for tp in tps(5):
         log = manager.get_or_create(tp, ID, is_new=True)
         kit.fill(log, 10)
@@ -434,13 +435,6 @@ def test_periodic_tends_all_logs_in_slices(kit):
     kit.clock.advance(400)
     remove_due(kit, manager)
     assert not [p for p in deleted if p.exists()]
-
-
-def test_shutdown_with_workers_is_the_same(kit):
-    manager = written(kit, started(kit))
-    asyncio.run(manager.shutdown_with(kit.world.workers))
-    assert (kit.root / "data" / ".kafka_cleanshutdown").exists()
-    assert started(kit).recovered_logs == 0
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from ottla.model.errors import CorruptRecordError, UnsupportedFormatError
 from ottla.model.ids import TopicPartition
 from ottla.wire.message_sets import iter_all_formats
 from ottla.wire.records import iter_payload, read_payload
+from support.logs import load_logs, max_timestamp_offset, offset_for_timestamp, stop_logs
 from support.old_messages import FIRST_MS, message, message_set, wrapper
 
 TP = TopicPartition("t", 0)
@@ -79,7 +80,7 @@ def test_formats_mixed_in_one_log_and_in_one_segment(kit, clean):
     kit.fill(log, 3, epoch=3)
     assert sorted(records(log)) == list(range(123))
     log = kit.reopen(log, clean=clean, recovery_point=123 if clean else 0)
-    assert (log.log_end_offset, log.epoch_entries()) == (123, [(2, 20), (3, 120)])
+    assert (log.log_end_offset, log.epochs.entries) == (123, [(2, 20), (3, 120)])
 
 
 def test_a_log_of_them_rolls_flushes_and_expires(kit):
@@ -126,17 +127,17 @@ def test_search_by_time(kit, magic, packed):
     write(kit, message_set(0, 100, magic=magic, packed=packed))
     log = kit.open()
     for offset in (0, 5, 37, 99):
-        found = log.offset_for_timestamp(FIRST_MS + offset)
+        found = offset_for_timestamp(log, FIRST_MS + offset)
         assert (found.offset, found.timestamp) == (offset, FIRST_MS + offset)
-    assert log.offset_for_timestamp(FIRST_MS + 100) is None
-    assert log.max_timestamp_offset().offset == 99
+    assert offset_for_timestamp(log, FIRST_MS + 100) is None
+    assert max_timestamp_offset(log).offset == 99
 
 
 def test_format_0_has_no_timestamps(kit):
     write(kit, message_set(0, 10, magic=0, packed="gzip"))
     log = kit.open()
-    assert log.offset_for_timestamp(0) is None
-    assert log.max_timestamp_offset()[:2] == (-1, 0), "as Kafka: the first record"
+    assert offset_for_timestamp(log, 0) is None
+    assert max_timestamp_offset(log)[:2] == (-1, 0), "as Kafka: the first record"
 
 
 @pytest.mark.parametrize("packed", ["plain", "gzip"])
@@ -194,7 +195,7 @@ def test_a_compacted_log_of_them_is_compacted(kit, magic, packed):
         write(kit, message_set(base, 50, magic=magic, packed=packed, keys=7), base=base)
     write(kit, message(100, None, magic=magic, key=b"k0"), base=100)
     write(kit, kit.batch(1, base_offset=101), base=101)
-    manager.startup(lambda _: config)
+    load_logs(manager, lambda _: config)
     log = manager.get(TP)
     log.set_high_watermark(log.log_end_offset)
     log.flush()
@@ -205,11 +206,11 @@ def test_a_compacted_log_of_them_is_compacted(kit, magic, packed):
     found.pop(101)
     assert found == want
     if magic:
-        assert log.offset_for_timestamp(FIRST_MS + 95).offset == 95
+        assert offset_for_timestamp(log, FIRST_MS + 95).offset == 95
     end = log.log_end_offset
-    manager.shutdown()
+    stop_logs(manager)
     again = kit.manager()
-    again.startup(lambda _: config)
+    load_logs(again, lambda _: config)
     assert again.get(TP).log_end_offset == end
 
 
@@ -220,7 +221,7 @@ def test_a_wrapper_that_is_not_understood_is_kept_and_not_compacted(kit):
     kit.folder.mkdir(parents=True)
     whole = write(kit, message(0, b"what", key=b"k", attributes=6), message_set(1, 3))
     write(kit, kit.batch(1, base_offset=4), base=4)
-    manager.startup(lambda _: config)
+    load_logs(manager, lambda _: config)
     log = manager.get(TP)
     log.set_high_watermark(5)
     log.flush()
@@ -311,7 +312,7 @@ def test_an_offline_log_stays_so_and_the_others_live_on(kit, caplog):
     for _ in range(3):
         manager = kit.manager()
         caplog.clear()
-        manager.startup(lambda _: kit.config())
+        load_logs(manager, lambda _: kit.config())
         assert [r.message for r in caplog.records if r.levelname == "ERROR"]
         assert manager.get(TP).failed
         with pytest.raises(Exception, match="is offline"):
@@ -319,7 +320,7 @@ def test_an_offline_log_stays_so_and_the_others_live_on(kit, caplog):
         other = manager.get(TopicPartition("u", 0))
         assert other.failed is None
         kit.fill(other, 1)
-        manager.shutdown()
+        stop_logs(manager)
         assert {p.name for p in kit.folder.iterdir()} == {NAME}
         assert (kit.folder / NAME).read_bytes() == whole
         assert not (kit.root / "data" / ".kafka_cleanshutdown").exists()
@@ -406,7 +407,7 @@ def test_bytes_below_the_recovery_point_that_are_cut_are_kept_aside(kit):
     assert (kit.folder / f"{path.name}.0.0.aside").read_bytes() == data
     for base, content in later.items():
         assert (kit.folder / f"{base:020d}.log.0.aside").read_bytes() == content
-    assert not log.deleted_files
+    assert not log.local.deleted_files
 
 
 def test_zeros_in_an_older_segment_take_nothing_with_them(kit):

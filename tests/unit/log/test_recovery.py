@@ -7,6 +7,7 @@ import pytest
 from ottla.log import checkpoints, gap_bound
 from ottla.model.errors import CorruptRecordError, OffsetOutOfRangeError
 from ottla.model.ids import ONE_UUID, ZERO_UUID
+from support.logs import max_timestamp_offset, offset_for_timestamp
 
 
 def test_torn_tail_cut_at_every_byte_of_the_last_batch(kit):
@@ -70,7 +71,7 @@ def test_a_bad_batch_takes_all_later_segments_with_it(kit):
     log = kit.open(segment_bytes=400)
     assert log.log_end_offset == bases[2] - 1
     assert [s.base_offset for s in log.segments] == bases[:2]
-    assert log.deleted_files
+    assert log.local.deleted_files
     kit.fill(log, 5)
     kit.everything(log)
 
@@ -108,7 +109,7 @@ def only_the_names_of_segments_are_left(kit, count) -> list[int]:
     log = kit.open(segment_bytes=400, cleanup_policy="compact")
     kit.fill(log, 12)
     bases = [s.base_offset for s in log.segments]
-    log.gaps.raise_to(bases[-1])  # as the cleaner does
+    log.local.gaps.raise_to(bases[-1])  # as the cleaner does
     log.flush()
     log.abandon()
     for base in bases[:count]:
@@ -149,7 +150,7 @@ def test_a_segment_that_overlaps_ends_the_log(kit):
     (kit.folder / f"{2:020d}.log").write_bytes(other)
     log = kit.open()
     assert log.log_end_offset == 4
-    assert log.epoch_entries() == [(5, 0)]
+    assert log.epochs.entries == [(5, 0)]
     log = kit.reopen(log, clean=True)
     assert [s.base_offset for s in log.segments if s.size] == [0]
 
@@ -161,7 +162,7 @@ def test_a_leader_epoch_that_goes_back_ends_nothing(kit):
     kit.fill(log, 3, epoch=3)
     log = kit.reopen(log)
     assert (log.log_end_offset, log.cut_bytes) == (7, 0)
-    assert log.epoch_entries() == [(3, 4)]
+    assert log.epochs.entries == [(3, 4)]
 
 
 def test_what_lies_before_the_recovery_point_is_not_read(kit):
@@ -253,10 +254,10 @@ def test_damaged_indexes_give_the_same_results(kit, clean, suffix, damage):
     for offset in range(60):
         data = log.read(offset, 1, 60).parts[0]
         assert int.from_bytes(data[:8], "big") == offset
-        found = log.offset_for_timestamp(1000 + 10 * offset - 5)
+        found = offset_for_timestamp(log, 1000 + 10 * offset - 5)
         assert found is not None
         assert found.offset == offset
-    last = log.max_timestamp_offset()
+    last = max_timestamp_offset(log)
     assert last is not None
     assert (last.timestamp, last.offset) == (1590, 59)
 
@@ -267,7 +268,7 @@ def test_damaged_leader_epochs_are_read_from_the_batches(kit, clean, content):
     log = kit.open(segment_bytes=400)
     for epoch in (1, 2, 4, 7):
         kit.fill(log, 3, epoch=epoch)
-    want = log.epoch_entries()
+    want = log.epochs.entries
     log.close()
     path = kit.folder / "leader-epoch-checkpoint"
     if content is None:
@@ -275,7 +276,7 @@ def test_damaged_leader_epochs_are_read_from_the_batches(kit, clean, content):
     else:
         path.write_bytes(content)
     log = kit.open(clean=clean, recovery_point=12, segment_bytes=400)
-    assert log.epoch_entries() == want == [(1, 0), (2, 3), (4, 6), (7, 9)]
+    assert log.epochs.entries == want == [(1, 0), (2, 3), (4, 6), (7, 9)]
 
 
 def test_epochs_without_a_checkpoint_come_back_from_the_batches(kit):
@@ -284,7 +285,7 @@ def test_epochs_without_a_checkpoint_come_back_from_the_batches(kit):
     log.flush()
     kit.fill(log, 2, epoch=5)
     log = kit.reopen(log, recovery_point=2)
-    assert log.epoch_entries() == [(1, 0), (5, 2)]
+    assert log.epochs.entries == [(1, 0), (5, 2)]
 
 
 def test_epochs_beyond_the_cut_are_forgotten(kit):
@@ -297,7 +298,7 @@ def test_epochs_beyond_the_cut_are_forgotten(kit):
     path = kit.folder / "00000000000000000000.log"
     path.write_bytes(path.read_bytes()[:size])
     log = kit.open()
-    assert log.epoch_entries() == [(1, 0)]
+    assert log.epochs.entries == [(1, 0)]
 
 
 def test_a_start_after_a_clean_stop_reads_only_the_beginning_and_the_end(kit):
@@ -343,7 +344,7 @@ def test_leftovers_of_deletions_are_to_be_removed_by_a_worker(kit):
     (kit.folder / "00000000000000000077.index").write_bytes(bytes(8))
     log = kit.open(clean=True, recovery_point=9, segment_bytes=400)
     names = [p.name for p in kit.folder.iterdir()]
-    assert sorted(log.deleted_files) == [str(kit.folder / name) for name in old]
+    assert sorted(log.local.deleted_files) == [str(kit.folder / name) for name in old]
     assert "00000000000000000077.index" not in names
     assert len(kit.everything(log)) == log.size
 

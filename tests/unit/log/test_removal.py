@@ -7,6 +7,7 @@ import pytest
 
 from ottla.log.files import OsFiles
 from ottla.model.ids import TopicPartition
+from support.logs import load_logs
 
 STEP_FILES = 64
 STEP_BYTES = 256 << 20
@@ -60,7 +61,7 @@ def large(folder, *gibibytes):
 
 def test_f46_a_step_removes_a_bounded_number_of_bytes_and_files(kit, monkeypatch):
     manager = kit.manager()
-    manager.startup(lambda _: kit.config())
+    load_logs(manager, lambda _: kit.config())
     tp = TopicPartition("topic", 0)
     kit.fill(manager.get_or_create(tp, is_new=True), 1)
     folder = kit.root / "data" / "topic-0"
@@ -82,7 +83,7 @@ def test_f46_a_step_removes_a_bounded_number_of_bytes_and_files(kit, monkeypatch
 def test_f46_nothing_is_removed_by_the_event_loop(kit, monkeypatch, how):
     watched = Watched(monkeypatch)
     manager = kit.manager("a", "b")
-    manager.startup(lambda _: kit.config(segment_bytes=300, retention_bytes=300))
+    load_logs(manager, lambda _: kit.config(segment_bytes=300, retention_bytes=300))
     tp = TopicPartition("topic", 0)
     if how == "stray folder":
         (kit.root / "a" / "topic-0").mkdir()
@@ -109,7 +110,7 @@ def test_f46_nothing_is_removed_by_the_event_loop(kit, monkeypatch, how):
 
 def test_a_removal_that_a_stop_interrupts_goes_on_after_the_next_start(kit, monkeypatch):
     manager = kit.manager()
-    manager.startup(lambda _: kit.config())
+    load_logs(manager, lambda _: kit.config())
     tp = TopicPartition("topic", 0)
     kit.fill(manager.get_or_create(tp, is_new=True), 1)
     large(kit.root / "data" / "topic-0", 1, 1)
@@ -124,14 +125,14 @@ def test_a_removal_that_a_stop_interrupts_goes_on_after_the_next_start(kit, monk
         await asyncio.sleep(0)
         removing.cancel()
         await asyncio.gather(removing, return_exceptions=True)
-        await manager.shutdown_with(kit.world.workers)
+        await manager.shutdown(kit.world.workers)
 
     monkeypatch.setattr(watched, "note", lambda *_: None)
     asyncio.run(stopped())
     [folder] = (kit.root / "data").glob("topic-0.*-delete")
     assert list(folder.iterdir())
     manager = kit.manager()
-    manager.startup(lambda _: kit.config())
+    load_logs(manager, lambda _: kit.config())
     asyncio.run(manager.remove_due(kit.world.workers))
     assert not list((kit.root / "data").glob("topic*"))
 
@@ -139,7 +140,7 @@ def test_a_removal_that_a_stop_interrupts_goes_on_after_the_next_start(kit, monk
 def test_what_is_due_first_goes_first_whatever_came_before(kit):
     manager = kit.manager()
     delays = {"slow": 60_000, "quick": 0}
-    manager.startup(lambda topic: kit.config(file_delete_delay_ms=delays[topic]))
+    load_logs(manager, lambda topic: kit.config(file_delete_delay_ms=delays[topic]))
     for topic in delays:
         tp = TopicPartition(topic, 0)
         manager.get_or_create(tp, is_new=True)
@@ -152,7 +153,7 @@ def test_what_is_due_first_goes_first_whatever_came_before(kit):
 def test_files_of_a_folder_that_is_renamed_amid_a_step_are_found(kit):
     """A future log takes the current one's place while a segment of it is being removed."""
     manager = kit.manager("a", "b")
-    manager.startup(lambda _: kit.config(segment_bytes=300, file_delete_delay_ms=0))
+    load_logs(manager, lambda _: kit.config(segment_bytes=300, file_delete_delay_ms=0))
     tp = TopicPartition("topic", 0)
     manager.prefer(tp, str(kit.root / "a"))
     log = manager.get_or_create(tp, is_new=True)

@@ -3,6 +3,7 @@
 import pytest
 
 from ottla.wire.records import Record, build_batch
+from support.logs import max_timestamp_offset, offset_for_timestamp
 
 
 @pytest.mark.parametrize("cold", [False, True])
@@ -18,17 +19,17 @@ def test_the_first_record_at_least_as_young(kit, cold):
         (1055, 1060, 18),
         (1192, 1192, 59),
     ]:
-        assert log.offset_for_timestamp(wanted) == (timestamp, offset, 0)
-    assert log.offset_for_timestamp(1193) is None
+        assert offset_for_timestamp(log, wanted) == (timestamp, offset, 0)
+    assert offset_for_timestamp(log, 1193) is None
 
 
 def test_timestamps_out_of_order(kit):
     log = kit.open(segment_bytes=400, index_interval_bytes=0)
     for at in (500, 900, 100, 700, 950, 200, 940):
         log.append_as_leader(kit.batch(at=at), 2, 0)
-    assert log.offset_for_timestamp(600) == (900, 1, 2)
-    assert log.offset_for_timestamp(901) == (950, 4, 2)
-    assert log.max_timestamp_offset() == (950, 4, 2)
+    assert offset_for_timestamp(log, 600) == (900, 1, 2)
+    assert offset_for_timestamp(log, 901) == (950, 4, 2)
+    assert max_timestamp_offset(log) == (950, 4, 2)
 
 
 def test_records_below_the_log_start_do_not_count(kit):
@@ -36,13 +37,13 @@ def test_records_below_the_log_start_do_not_count(kit):
     kit.fill(log, 5, count=2)
     log.set_high_watermark(10)
     log.maybe_increment_log_start_offset(3)
-    assert log.offset_for_timestamp(0) == (1011, 3, 0)
+    assert offset_for_timestamp(log, 0) == (1011, 3, 0)
 
 
 def test_an_empty_log_has_no_timestamps(kit):
     log = kit.open()
-    assert log.offset_for_timestamp(0) is None
-    assert log.max_timestamp_offset() is None
+    assert offset_for_timestamp(log, 0) is None
+    assert max_timestamp_offset(log) is None
 
 
 @pytest.mark.parametrize("codec", [0, 1])
@@ -52,14 +53,14 @@ def test_records_without_timestamps(kit, codec):
     for _ in range(4):
         batch = build_batch([Record(value=b"v"), Record(value=b"w")], codec=codec)
         log.append_as_leader(memoryview(bytearray(batch)), 0, 0)
-    assert log.offset_for_timestamp(0) is None
-    assert log.max_timestamp_offset() == (-1, 0, 0)
+    assert offset_for_timestamp(log, 0) is None
+    assert max_timestamp_offset(log) == (-1, 0, 0)
     log = kit.reopen(log, clean=True, segment_bytes=200)
     assert log.log_end_offset == 8
-    assert log.max_timestamp_offset() == (-1, 0, 0)
+    assert max_timestamp_offset(log) == (-1, 0, 0)
     log.set_high_watermark(8)
     log.maybe_increment_log_start_offset(3)
-    assert log.max_timestamp_offset() == (-1, 3, 0)
+    assert max_timestamp_offset(log) == (-1, 3, 0)
 
 
 def test_the_largest_log_append_time(kit):
@@ -67,10 +68,10 @@ def test_the_largest_log_append_time(kit):
     log = kit.open(message_timestamp_type="LogAppendTime", segment_bytes=200)
     for now_ms in (500, 900, 900, 700):
         log.append_as_leader(kit.batch(3, codec=4), 0, now_ms)
-    assert log.max_timestamp_offset() == (900, 3, 0)
+    assert max_timestamp_offset(log) == (900, 3, 0)
 
 
 def test_compressed_batches_are_searched_too(kit):
     log = kit.open()
     log.append_as_leader(kit.batch(50, codec=4), 0, 0)
-    assert log.offset_for_timestamp(1033) == (1033, 33, 0)
+    assert offset_for_timestamp(log, 1033) == (1033, 33, 0)

@@ -5,6 +5,7 @@ import pytest
 from ottla.log.retention import Limits, RetainedSegment, expired_segments
 from ottla.model.errors import OffsetOutOfRangeError
 from ottla.wire.records import iter_batches
+from support.logs import offset_for_timestamp
 
 DAY_S = 24 * 3600
 
@@ -21,7 +22,7 @@ def test_truncate_anywhere_then_append(kit, offset):
     assert kit.everything(log) == whole[: offset * size]
     log.append_as_leader(kit.batch(at=9999), 3, 0)
     assert log.log_end_offset == offset + 1
-    found = log.offset_for_timestamp(9999)
+    found = offset_for_timestamp(log, 9999)
     assert found is not None
     assert found == (9999, offset, 3)
     for clean in (False, True):
@@ -75,7 +76,7 @@ def test_truncation_lowers_the_recovery_point_before_the_next_append(kit):
     told = []
     log.on_recovery_point_lowered = lambda at: told.append((at.recovery_point, at.log_end_offset))
     log.truncate_to(3)
-    assert log.recovery_point_pending
+    assert log.flush_state.recovery_point_pending
     assert told == []
     kit.fill(log, 1)
     assert told == [(3, 3)]
@@ -154,7 +155,7 @@ def test_retention_by_time(kit):
         h.max_timestamp >= now - 2 * DAY_S * 1000 for p in found.parts for _, h in iter_batches(p)
     )
     assert log.delete_old_segments(now) == 0
-    assert log.deleted_files
+    assert log.local.deleted_files
     assert kit.reopen(log, segment_bytes=300).log_start_offset == log.log_start_offset
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.log import checkpoints
 from ottla.model.ids import TopicPartition
+from support.logs import load_logs, write_recovery_points
 
 ID = bytes(range(16))
 
@@ -75,11 +76,11 @@ def counted(kit):
 
 def flushed(kit, count, **topic):
     manager = kit.manager("data")
-    manager.startup(lambda _: kit.config(**topic))
+    load_logs(manager, lambda _: kit.config(**topic))
     for tp in tps(count):
         kit.fill(manager.get_or_create(tp, ID, is_new=True), 3)
     asyncio.run(manager.flush_dirty(kit.world.workers, everything=True))
-    manager.checkpoint_recovery_points()
+    write_recovery_points(manager)
     return manager
 
 
@@ -115,7 +116,7 @@ def test_f46_many_truncations_are_settled_by_one_write_of_a_worker(kit, counted,
     assert points_of(kit) == dict.fromkeys(tps(count), 1)
     manager.abandon()
     manager = kit.manager("data")
-    manager.startup(lambda _: kit.config())
+    load_logs(manager, lambda _: kit.config())
     assert {log.log_end_offset for log in manager.logs()} == {3}
 
 
@@ -133,8 +134,8 @@ def test_a_truncation_amid_settling_is_settled_as_well(kit, counted):
         await manager.make_truncations_durable(counted)
         await one
         assert points_of(kit) == {first.tp: 0, second.tp: 1}
-        assert not first.recovery_point_pending
-        assert not second.recovery_point_pending
+        assert not first.flush_state.recovery_point_pending
+        assert not second.flush_state.recovery_point_pending
         counted.waits.update(loop=0)
         for log in (first, second):
             kit.fill(log, 1)

@@ -1,6 +1,5 @@
 """R18: a log that may have lost its tail stays marked through all stops and starts (F48)."""
 
-import asyncio
 import random
 from dataclasses import replace
 
@@ -10,7 +9,13 @@ from ottla.log.boot_ids import BOOT_ID_FILE
 from ottla.log.manager import LogManager
 from ottla.model.ids import TopicPartition
 from ottla.sim.files import DiedError, SimDisk, SimFiles
-from support.logs import folder_config
+from support.logs import (
+    folder_config,
+    load_logs,
+    stop_logs,
+    write_high_watermarks,
+    write_recovery_points,
+)
 
 TP = TopicPartition("t", 0)
 OTHER = TopicPartition("u", 3)
@@ -20,7 +25,7 @@ MARKER = ".kafka_cleanshutdown"
 
 def started(kit, *dirs):
     manager = kit.manager(*dirs)
-    manager.startup(lambda _: kit.config())
+    load_logs(manager, lambda _: kit.config())
     return manager
 
 
@@ -40,26 +45,18 @@ def crashed(kit, *dirs):
     return started(kit, *dirs)
 
 
-async def stop(kit, manager, *, in_a_worker):
-    if in_a_worker:
-        await manager.shutdown_with(kit.world.workers)
-    else:
-        manager.shutdown()
-
-
-@pytest.mark.parametrize("in_a_worker", [False, True])
 @pytest.mark.parametrize("stops", [1, 3])
-def test_a_clean_stop_does_not_forget(kit, in_a_worker, stops):
+def test_a_clean_stop_does_not_forget(kit, stops):
     manager = crashed(kit)
     assert manager.unclean == {TP, OTHER}
     manager.unclean.discard(OTHER)  # shown to be complete
     for _ in range(stops):
-        asyncio.run(stop(kit, manager, in_a_worker=in_a_worker))
+        stop_logs(manager)
         manager = started(kit)
         assert manager.recovered_logs == 0, "the stop was a clean one"
         assert manager.unclean == {TP}
     manager.unclean.discard(TP)
-    asyncio.run(stop(kit, manager, in_a_worker=in_a_worker))
+    stop_logs(manager)
     assert started(kit).unclean == set()
 
 
@@ -68,7 +65,7 @@ def test_an_empty_log_in_the_place_of_a_lost_one_is_not_forgotten(kit):
     manager = started(kit)
     manager.unclean.add(TP)
     manager.get_or_create(TP)
-    manager.shutdown()
+    stop_logs(manager)
     assert started(kit).unclean == {TP}
 
 
@@ -77,22 +74,22 @@ def test_a_topic_of_the_same_name_does_not_inherit_the_mark(kit):
     manager.delete(TP)
     manager.get_or_create(TP, TOPIC_ID, is_new=True)
     assert manager.unclean == {OTHER}
-    manager.shutdown()
+    stop_logs(manager)
     assert started(kit).unclean == {OTHER}
 
 
 def test_the_mark_ends_with_its_folder(kit):
     """A topic deleted after a restart, and created again."""
-    crashed(kit).shutdown()
+    stop_logs(crashed(kit))
     manager = started(kit)
     manager.delete(TP)
     manager.get_or_create(TP, TOPIC_ID, is_new=True)
-    manager.shutdown()
+    stop_logs(manager)
     assert started(kit).unclean == {OTHER}
 
 
 def test_the_mark_goes_where_a_person_moves_the_folder(kit):
-    crashed(kit, "a", "b").shutdown()
+    stop_logs(crashed(kit, "a", "b"))
     here = next(f for f in ("a", "b") if (kit.root / f / "t-0").exists())
     (kit.root / here / "t-0").rename(kit.root / ("b" if here == "a" else "a") / "t-0")
     assert started(kit, "a", "b").unclean == {TP, OTHER}
@@ -107,7 +104,7 @@ def test_a_move_to_another_dir_does_not_lose_the_mark(kit):
     future.append_as_follower(memoryview(bytearray(data)))
     manager.promote_future(TP)
     manager.retire(current)
-    manager.shutdown()
+    stop_logs(manager)
     assert started(kit, "a", "b").unclean == {TP, OTHER}
 
 
@@ -115,7 +112,7 @@ def test_a_log_whose_end_the_clean_marker_lied_about_is_marked(kit):
     manager = started(kit)
     kit.fill(manager.get_or_create(TP, is_new=True), 3)
     kit.fill(manager.get_or_create(OTHER, is_new=True), 3)
-    manager.shutdown()
+    stop_logs(manager)
     path = kit.root / "data" / "t-0" / f"{0:020d}.log"
     path.write_bytes(path.read_bytes()[:-1])
     for snapshot in path.parent.glob("*.snapshot"):
@@ -138,10 +135,10 @@ def test_a_start_that_is_given_up_writes_nothing_about_logs_it_did_not_load(kit,
         log.set_high_watermark(5)
         log.maybe_increment_log_start_offset(2)
     if clean:
-        manager.shutdown()
+        stop_logs(manager)
     else:
-        manager.checkpoint_recovery_points()
-        manager.checkpoint_high_watermarks()
+        write_recovery_points(manager)
+        write_high_watermarks(manager)
         manager.abandon()
         lose_power(kit)
     manager = kit.manager("a", "b")
@@ -169,7 +166,7 @@ def test_a_start_that_is_given_up_writes_nothing_about_logs_it_did_not_load(kit,
 def on_disk(kit, disk):
     files, config = SimFiles(disk), folder_config("/a,/b")
     manager = LogManager(replace(kit.world, files=files), config)
-    manager.startup(lambda _: config.topic_config({}))
+    load_logs(manager, lambda _: config.topic_config({}))
     return manager, files
 
 
@@ -189,7 +186,7 @@ def test_f48_a_crash_at_any_file_operation_of_a_stop_does_not_forget(kit, power_
         assert manager.unclean == {TP, OTHER}
         files.last_operations = killed_at
         try:
-            manager.shutdown()
+            stop_logs(manager)
             survived = killed_at
         except DiedError:
             manager.abandon()

@@ -6,6 +6,7 @@ from ottla.log import recovery, unreplicated
 from ottla.log.validate import COORDINATOR
 from ottla.model.ids import TopicPartition
 from ottla.wire.records import ABORT, COMMIT
+from support.logs import load_logs, stop_logs, write_high_watermarks, write_recovery_points
 
 
 def end(kit, log, producer_id, kind=COMMIT):
@@ -180,13 +181,13 @@ def test_a_transaction_that_was_cut_holds_nothing_back(kit):
 def test_a_broker_that_starts_again(kit, how):
     def started():
         manager = kit.manager()
-        manager.startup(lambda _: kit.config())
+        load_logs(manager, lambda _: kit.config())
         return manager
 
     manager = started()
     other = manager.get_or_create(TopicPartition("o", 0), bytes(15) + b"2", is_new=True)
     if how == "killed before a checkpoint":
-        manager.checkpoint_high_watermarks()
+        write_high_watermarks(manager)
     log = manager.get_or_create(kit.tp, bytes(15) + b"1", is_new=True)
     kit.send(log, sequence=0, count=3, txn=True)
     end(kit, log, 1)
@@ -195,14 +196,14 @@ def test_a_broker_that_starts_again(kit, how):
     log.flush()
     kit.fill(other, 1)
     if how == "killed before a checkpoint":
-        manager.checkpoint_recovery_points()
+        write_recovery_points(manager)
         manager.abandon()
     elif how == "killed":
-        manager.checkpoint_recovery_points()
-        manager.checkpoint_high_watermarks()
+        write_recovery_points(manager)
+        write_high_watermarks(manager)
         manager.abandon()
     else:
-        manager.shutdown()
+        stop_logs(manager)
     if how == "given up":
         started().abort_startup()
     log = started().get(kit.tp)

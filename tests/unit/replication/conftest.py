@@ -40,6 +40,7 @@ from ottla.wire.messages.control import (
 )
 from ottla.wire.messages.records import FetchRequest, ListOffsetsRequest, ProduceRequest
 from ottla.wire.records import Record, build_batch, iter_batches, iter_records
+from support.logs import load_logs
 
 LISTENER = "PLAINTEXT"
 TOPIC_ID = bytes(range(16))
@@ -177,7 +178,7 @@ class Node:
         world = World(cluster.clock, random.Random(self.id), self.files, self.network, workers)
         self.world = world
         self.logs = LogManager(world, config)
-        self.logs.startup(lambda topic: config.topic_config(cluster.topic_properties))
+        load_logs(self.logs, lambda topic: config.topic_config(cluster.topic_properties))
         self.replicas = ReplicaManager(
             world,
             config,
@@ -236,7 +237,7 @@ class Node:
         await self.replicas.shutdown()
         await self.server.close()
         if clean:
-            self.logs.shutdown()
+            await self.logs.shutdown(self.world.workers)
         else:
             self.logs.abandon()
             # The machine crashed, not the process alone: the next start finds another boot. What

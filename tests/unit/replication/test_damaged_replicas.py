@@ -49,7 +49,7 @@ def flip(c, broker, number, at=70) -> int:
 def go_cold(c, broker):
     """Have the log read from its files: what lies in memory is not damaged."""
     log = c[broker].log()
-    log._tail.clear()
+    log.local.tail.clear()
 
 
 def harm(c, broker, at=70) -> int:
@@ -241,7 +241,7 @@ def test_f20_a_follower_takes_nothing_that_changed_in_its_leaders_memory(wired):
         c.part(2, 1)
         for number in range(4):
             await c.produce(1, f"late {number}", acks=1)
-        parts = c[1].log()._tail._parts
+        parts = c[1].log().local.tail._parts
         parts[2][70] ^= 1
         c.heal()
         await c.until(lambda: c[2].log().log_end_offset == 5, 30)

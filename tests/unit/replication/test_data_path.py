@@ -415,7 +415,8 @@ def test_a_response_that_cannot_be_made_ends_the_connection(wired, monkeypatch, 
         else:
             waits = peer.send(wired.fetch_request(0, max_wait_ms=500), 12, 60)
         await c.settle(0.1)
-        monkeypatch.setattr(produce, "_response", lost)
+        monkeypatch.setattr(produce, "_patched", lost)
+        monkeypatch.setattr(produce, "respond", lost)
         monkeypatch.setattr(fetch, "_respond", lost)
         started = c.now
         with pytest.raises(ConnectionLostError):
@@ -596,7 +597,7 @@ def test_requests_leave_no_work_for_the_cycle_collector(wired):
                 "PendingFetch",
                 "FetchSession",
                 "FetchEntry",
-                "PendingProduce",
+                "ProduceCall",
                 "PartitionResult",
             }
             left = Counter(type(o).__name__ for o in gc.get_objects())

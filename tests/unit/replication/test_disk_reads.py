@@ -19,7 +19,7 @@ async def two_partitions(c):
     for index in (0, 1):
         await c.controller.lead(1, replicas=[1], new=True, index=index)
         await c.produce(1, "a", index=index)
-    c[1].log(0)._tail.clear()
+    c[1].log(0).local.tail.clear()
     c[1].evict()
 
 
@@ -136,7 +136,7 @@ def test_one_turn_reads_so_much_and_no_more(wired):
         for index in (0, 1):
             for _ in range(8):
                 await c.produce(1, "x" * 900_000, index=index)
-            c[1].log(index)._tail.clear()
+            c[1].log(index).local.tail.clear()
         everything = 1 << 30
         request = both(wired, max_bytes=everything, partition_max_bytes=everything)
         found = await c[1].send(request, 17)

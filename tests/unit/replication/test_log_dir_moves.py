@@ -24,7 +24,18 @@ from ottla.replication.throttle import ReplicationQuota
 from ottla.sim.files import DiedError, SimFiles
 from ottla.wire.records import ABORT, COMMIT, Record
 from support.dying_disk import Disk
-from support.logs import HandClock, Inline, facts_of, file_world, folder_config, framed, marker
+from support.logs import (
+    HandClock,
+    Inline,
+    facts_of,
+    file_world,
+    folder_config,
+    framed,
+    load_logs,
+    marker,
+    write_high_watermarks,
+    write_recovery_points,
+)
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -58,7 +69,7 @@ class Machine:
         files = self.disk.files = SimFiles(self.disk)
         self.world = file_world(self.clock, files)
         self.manager = LogManager(self.world, self.config)
-        self.manager.startup(lambda _: self.config.topic_config({}))
+        load_logs(self.manager, lambda _: self.config.topic_config({}))
         self.log = self.manager.get(TP)
         self.host = types.SimpleNamespace(
             broker_id=US,
@@ -111,8 +122,8 @@ class Machine:
     def settle(self):
         """Make everything durable, checkpoints and all."""
         asyncio.run(self.manager.flush_dirty(Inline(), everything=True))
-        self.manager.checkpoint_recovery_points()
-        self.manager.checkpoint_high_watermarks()
+        write_recovery_points(self.manager)
+        write_high_watermarks(self.manager)
 
     @property
     def future(self):
@@ -188,7 +199,7 @@ def test_guards_and_epochs_without_records_are_taken_over(machine):
     guard = machine.log.producers.begin_verification(9, 0, 0, machine.clock.wall_ms())
     machine.log.assign_epoch_start(machine.epoch + 3, machine.log.log_end_offset)
     machine.move()
-    assert machine.log.latest_epoch == machine.epoch + 3
+    assert machine.log.epochs.latest == machine.epoch + 3
     batch = framed(
         [Record(timestamp=1, value=b"v")],
         producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True,
@@ -335,7 +346,7 @@ def test_a_damaged_batch_delays_and_damages_nothing(machine):
     machine.fill(2, 40)
     machine.settle()
     machine.disk.flip_bit(machine.log.segments[1].path(".log"), 80)
-    machine.log._tail.clear()
+    machine.log.local.tail.clear()
     rounds = []
     machine.move(until=lambda: rounds.append(1) or len(rounds) > 500)
     assert machine.log.parent_dir == A

@@ -262,7 +262,7 @@ def test_a_topic_gets_its_id_after_its_log(wired):
         nothing = bytes(16)
         await told(c, 1, nothing, leader_epoch=1, partition_epoch=1)
         log = c[1].log()
-        log._id_file.topic_id = nothing
+        log.id_file.topic_id = nothing
         c[1].partition().state.topic_id = nothing
         code = await told(c, 1, wired.topic_id, leader_epoch=1, partition_epoch=1)
         assert code == ErrorCode.NONE

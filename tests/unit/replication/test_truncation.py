@@ -6,6 +6,7 @@ from ottla.model.errors import OffsetOutOfRangeError
 from ottla.model.protocol import UNDEFINED
 from ottla.replication.truncation import (
     EpochEnd,
+    Restart,
     Truncation,
     divergence,
     restart_point,
@@ -56,6 +57,6 @@ def test_without_epochs():
 
 
 def test_out_of_the_leaders_range():
-    assert restart_point(20, 0, 15) == ("truncate", 15)
-    assert restart_point(5, 10, 30) == ("start over", 10)
-    assert restart_point(15, 10, 30) == ("resume", 15)
+    assert restart_point(20, 0, 15) == (Restart.TRUNCATE, 15)
+    assert restart_point(5, 10, 30) == (Restart.START_OVER, 10)
+    assert restart_point(15, 10, 30) == (Restart.RESUME, 15)

@@ -68,7 +68,7 @@ class FlightProducer(threading.Thread):
         self._records = records
         self._total = total
         self._rate = rate
-        self._acks_file = acks_file
+        self._acks = acks_file.open("w", encoding="ascii")
         self._pending: tuple[bytes, bytes] | None = None
         self._stop_now = threading.Event()
 
@@ -78,7 +78,7 @@ class FlightProducer(threading.Thread):
 
     def run(self) -> None:
         try:
-            with self._acks_file.open("w", encoding="ascii") as self._acks:
+            with self._acks:
                 self._acks.write("n,partition,offset,ms\n")
                 self._produce_all()
         except BaseException as error:  # noqa: BLE001 - the thread's root: the demo raises it

@@ -1,10 +1,10 @@
 """Produce: a client's batches into the logs of the partitions we lead. The hottest path there is.
 
-Invariants: with acks 0 and 1 the response is complete when this returns; with acks=all one
-`PendingProduce` waits for what is not replicated yet. With acks 0 an error closes the connection,
+Invariants: with acks 0 and 1 the response is complete when this returns; with acks=all the
+`ProduceCall` waits for what is not replicated yet. With acks 0 an error closes the connection,
 since there is no other way to say it. A successful response for one partition is not encoded but
 patched: its bytes differ from the last one's in four fields. A request whose batches take long to
-check is answered later (`Progress.later`), and nothing of its connection passes it.
+check is answered later (`_later`), and nothing of its connection passes it.
 
 Kafka: `KafkaApis.handleProduceRequest` and `ReplicaManager.appendRecords`. What transactional
 batches need before is in `transactional_produce`.
@@ -97,199 +97,309 @@ TEMPLATES = 8192
 def handle(
     server: RecordsServer, conn: Connection, header: RequestHeader, request: ProduceRequest
 ) -> Sequence[Buffer] | Pending | None:
+    call = ProduceCall(server, conn, header, request)
     if request.transactional_id is not None and server.verifier.enabled:
-        return _verified(server, conn, header, request)
-    return _append_all(server, conn, header, request, None, None)
+        return call.verify(request)
+    return call.append_all()
 
 
-def _append_all(
-    server: RecordsServer,
-    conn: Connection,
-    header: RequestHeader,
-    request: ProduceRequest,
-    verified: Verified | None,
-    pending: "PendingProduce | None",
-) -> Sequence[Buffer] | Pending | None:
-    """Append every batch; `pending` is the response where a part was checked before."""
-    topics = request.topic_data
-    if len(topics) == 1 and len(topics[0].partition_data) == 1 and request.acks in (1, ACKS_ALL):
-        return _one(server, conn, header, request, verified, pending)
-    return _many(server, conn, header, request, verified, pending)
+class ProduceCall(DelayedProduce):
+    """One request: its batches, which are appended in their order, and what became of them.
 
-
-def _verified(
-    server: RecordsServer, conn: Connection, header: RequestHeader, request: ProduceRequest
-) -> Sequence[Buffer] | Pending | None:
-    """Append once it is known what belongs to the producer's transaction."""
-    found, producer = transactional_produce.begin(server, request)
-    if producer is not None and found.guards:
-        pending = PendingProduce(server, conn, header, pipelined=False)
-        pending.verifying = request, found
-        errors = server.verifier.verify(
-            request.transactional_id or "",
-            producer,
-            list(found.guards),
-            pending,
-            knows_abortable=header.api_version >= FIRST_VERSION_WITH_ABORTABLE,
-        )
-        if errors is None:
-            return pending
-        found.refuse(errors)
-    return _append_all(server, conn, header, request, found, None)
-
-
-def hosted(server: RecordsServer, header: RequestHeader, topic: str, index: int) -> Partition:
-    """Return the partition, if clients may write to it and it is here."""
-    if topic in INTERNAL_TOPICS and header.client_id != ADMIN_CLIENT_ID:
-        raise OttlaError(f"{topic} is internal", ErrorCode.INVALID_TOPIC_EXCEPTION)
-    return server.replicas.hosted(topic, index)
-
-
-def batch_of(version: int, records: memoryview | None) -> memoryview:
-    """Return the one batch for a partition, of a format and codec that the version may carry."""
-    if records is None:
-        raise InvalidRecordError("")
-    if version < FIRST_VERSION_OF_ONE_BATCH:
-        if len(records) <= FLAGS_AT:
-            raise InvalidRecordError("a produce request needs one record batch per partition")
-        if records[MAGIC_AT] < MAGIC_V2:
-            raise UnsupportedFormatError("record formats 0 and 1 are not served")
-    records = one_batch(records)
-    if version < FIRST_VERSION_WITH_ZSTD and records[FLAGS_AT] & CODEC_MASK == ZSTD:
-        raise OttlaError("", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-    return records
-
-
-def append(
-    server: RecordsServer,
-    header: RequestHeader,
-    topic: str,
-    item: ProduceRequest.PartitionProduceData,
-    acks: int,
-    verified: Verified | None,
-    *,
-    named: bool,
-    effort: Effort,
-    checked: tuple[memoryview, Header] | None = None,
-) -> tuple[Partition, AppendInfo]:
-    """Append one partition's batch; raises what is wrong with it, or with us.
-
-    EffortExceededError, and nothing done, if it takes more than `effort` to check the batch.
-    `checked` is what came of checking it elsewhere.
+    It is returned as the response if that comes later.
     """
-    partition = hosted(server, header, topic, item.index)
-    records = batch_of(header.api_version, item.records) if checked is None else checked[0]
-    now_ms = server.replicas.clock.wall_ms()
-    guard: object = TRUSTED
-    if records[FLAGS_AT] & TRANSACTIONAL_FLAG:
-        if not named:  # a transaction without an id: no one may write that
-            raise OttlaError("", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        if verified is not None:  # asked for, even if that was switched off meanwhile
-            guard = verified.guard(TopicPartition(topic, item.index))
-        elif server.verifier.enabled:
-            guard = None
-    return partition, partition.append_as_leader(
-        records, acks, now_ms, CLIENT, guard, effort, checked
+
+    __slots__ = (
+        "_acks",
+        "_awaited",
+        "_header",
+        "_named",
+        "_server",
+        "_timeout_ms",
+        "_todo",
+        "_verified",
     )
 
-
-def _one(
-    server: RecordsServer,
-    conn: Connection,
-    header: RequestHeader,
-    request: ProduceRequest,
-    verified: Verified | None,
-    pending: "PendingProduce | None",
-) -> Sequence[Buffer] | Pending:
-    """Serve the usual request: one partition, with a response."""
-    topic = request.topic_data[0]
-    item = topic.partition_data[0]
-    records = item.records
-    effort = UNLIMITED
-    if records is not None and (len(records) > LIGHT_BYTES or _is_compressed(records)):
-        if len(records) > INLINE_RECORDS_BYTES:
-            return Progress(server, conn, header, request, verified, pending).later()
-        effort = Effort(INLINE_BYTES, INLINE_STEPS)
-    try:
-        partition, info = append(
-            server,
-            header,
-            topic.name,
-            item,
-            request.acks,
-            verified,
-            named=request.transactional_id is not None,
-            effort=effort,
-        )
-    except EffortExceededError:
-        return Progress(server, conn, header, request, verified, pending).later()
-    except OttlaError as error:
-        result = _refused(server, topic.name, item, error)
-        return encoded(server, conn, header, (result,))
-    log = partition.log
-    if request.acks == ACKS_ALL and log is not None and log.high_watermark <= info.last_offset:
-        result = PartitionResult(topic.name, item.index)
-        result.info = info
-        if pending is None:
-            pending = PendingProduce(server, conn, header, pipelined=True)
-        pending.results = (result,)
-        pending.wait(((0, partition),), request.timeout_ms)
-        return pending
-    return _patched(header, topic.name, item.index, info)
-
-
-def _refused(
-    server: RecordsServer,
-    topic: str,
-    item: ProduceRequest.PartitionProduceData,
-    error: OttlaError,
-) -> PartitionResult:
-    code = error.code
-    size = 0 if item.records is None else len(item.records)
-    server.replicas.topic_counts.refused(topic, code, size, expected=code in WITHOUT_LOG_START)
-    result = PartitionResult(topic, item.index).failed(code, str(error), error.record_errors)
-    result.unverified = isinstance(error, UnverifiedError)
-    return result
-
-
-class PendingProduce(DelayedProduce):
-    """The response to one request, when it comes later."""
-
-    __slots__ = ("_header", "_server", "verifying")
+    results: list[PartitionResult]
 
     def __init__(
         self,
         server: RecordsServer,
         conn: Connection,
         header: RequestHeader,
-        *,
-        pipelined: bool,
+        request: ProduceRequest,
     ) -> None:
-        """Not `pipelined`: what the producer sends after it must not be appended first."""
-        super().__init__(conn, server.replicas, pipelined=pipelined)
+        super().__init__(conn, server.replicas, [], pipelined=True)
         self._server = server
         self._header = header
-        self.verifying: tuple[ProduceRequest, Verified] | None = None
-        """The request, and what is known so far, while another broker is asked about it."""
+        self._acks = request.acks
+        self._timeout_ms = request.timeout_ms
+        self._named = request.transactional_id is not None
+        self._verified: Verified | None = None
+        """what is part of the transaction, None if that was not asked"""
+        # Of a partition named twice the later batch counts, as with Kafka, which keeps a map.
+        self._todo = [
+            (topic.name, item)
+            for topic in request.topic_data
+            for item in {item.index: item for item in topic.partition_data}.values()
+        ]
+        """the batches to append; the first `len(results)` of them are done"""
+        self._awaited: list[tuple[int, Partition]] = []
+        """place in `results` and partition of what is not replicated yet"""
+
+    # A transaction ---------------------------------------------------------------------
+
+    def verify(self, request: ProduceRequest) -> Sequence[Buffer] | Pending | None:
+        """Append once it is known what belongs to the producer's transaction."""
+        server = self._server
+        found, producer = transactional_produce.begin(server, request)
+        self._verified = found
+        if producer is not None and found.guards:
+            errors = server.verifier.verify(
+                request.transactional_id or "",
+                producer,
+                list(found.guards),
+                self,
+                knows_abortable=self._header.api_version >= FIRST_VERSION_WITH_ABORTABLE,
+            )
+            if errors is None:
+                self.pipelined = False  # what the producer sends next must not be appended first
+                return self
+            found.refuse(errors)
+        return self.append_all()
 
     def on_verified(self, errors: PartitionErrors) -> None:
         """Append what is part of the transaction."""
-        assert self.verifying is not None
-        (request, found), self.verifying = self.verifying, None
-        found.refuse(errors)
-        server, conn, header = self._server, self.connection, self._header
+        assert self._verified is not None
+        self._verified.refuse(errors)
         try:
-            self.settle(_append_all(server, conn, header, request, found, self))
+            self.settle(self.append_all())
         except CloseConnection as decision:
             self.fail(str(decision))
 
-    def respond(self) -> Sequence[Buffer]:
-        results = self.results
+    # Appending -------------------------------------------------------------------------
+
+    def append_all(self) -> Sequence[Buffer] | Pending | None:
+        """Append every batch; return the response, or this if it comes later."""
+        todo = self._todo
+        if len(todo) == 1 and self._next_is_light():  # as nearly always
+            self._append_next(UNLIMITED)
+            return self._finish()
+        size = sum(len(item.records) for _, item in todo if item.records is not None)
+        if size > INLINE_RECORDS_BYTES:
+            return self._later()
+        effort = Effort(INLINE_BYTES, INLINE_STEPS)
+        try:
+            for _ in todo:
+                effort.step(APPEND_STEPS)
+                self._append_next(effort)
+        except EffortExceededError:
+            return self._later()
+        return self._finish()
+
+    def _next_is_light(self) -> bool:
+        if len(self.results) == len(self._todo):
+            return False
+        records = self._todo[len(self.results)][1].records
+        return records is None or (
+            len(records) <= LIGHT_BYTES
+            and not (len(records) > FLAGS_AT and records[FLAGS_AT] & CODEC_MASK)
+        )
+
+    def _append_next(
+        self, effort: Effort, checked: tuple[memoryview, Header] | None = None
+    ) -> None:
+        """Append the next batch and note the result; `checked` came of checking it elsewhere.
+
+        EffortExceededError, and nothing done, if it takes more than `effort` to check it.
+        """
+        name, item = self._todo[len(self.results)]
+        acks, result = self._acks, PartitionResult(name, item.index)
+        if acks not in (ACKS_ALL, 1, 0):
+            self.results.append(result.failed(ErrorCode.INVALID_REQUIRED_ACKS))
+            return
+        try:
+            partition = self._partition(name, item.index)
+            records = self._batch_of(item.records) if checked is None else checked[0]
+            guard: object = TRUSTED
+            if records[FLAGS_AT] & TRANSACTIONAL_FLAG:
+                guard = self._guard(name, item.index)
+            now_ms = self._server.replicas.clock.wall_ms()
+            info = partition.append_as_leader(records, acks, now_ms, CLIENT, guard, effort, checked)
+        except EffortExceededError:
+            raise
+        except OttlaError as error:
+            self._refuse(error)
+            return
+        result.info = info
+        log = partition.log
+        if acks == ACKS_ALL and log is not None and log.high_watermark <= info.last_offset:
+            self._awaited.append((len(self.results), partition))
+        self.results.append(result)
+
+    def _partition(self, topic: str, index: int) -> Partition:
+        """Return the partition, if clients may write to it and it is here."""
+        if topic in INTERNAL_TOPICS and self._header.client_id != ADMIN_CLIENT_ID:
+            raise OttlaError(f"{topic} is internal", ErrorCode.INVALID_TOPIC_EXCEPTION)
+        return self._server.replicas.hosted(topic, index)
+
+    def _batch_of(self, records: memoryview | None) -> memoryview:
+        """Return a partition's one batch, of a format and codec that the version may carry."""
+        if records is None:
+            raise InvalidRecordError("")
+        version = self._header.api_version
+        if version < FIRST_VERSION_OF_ONE_BATCH:
+            if len(records) <= FLAGS_AT:
+                raise InvalidRecordError("a produce request needs one record batch per partition")
+            if records[MAGIC_AT] < MAGIC_V2:
+                raise UnsupportedFormatError("record formats 0 and 1 are not served")
+        records = one_batch(records)
+        if version < FIRST_VERSION_WITH_ZSTD and records[FLAGS_AT] & CODEC_MASK == ZSTD:
+            raise OttlaError("", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        return records
+
+    def _guard(self, topic: str, index: int) -> object:
+        """Return what to append a transaction's batch with; raise if it may not be appended."""
+        if not self._named:  # a transaction without an id: no one may write that
+            raise OttlaError("", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if self._verified is not None:  # asked for, even if that was switched off meanwhile
+            return self._verified.guard(TopicPartition(topic, index))
+        return None if self._server.verifier.enabled else TRUSTED
+
+    def _refuse(self, error: OttlaError) -> None:
+        """Note that the next batch is not taken."""
+        name, item = self._todo[len(self.results)]
+        code = error.code
+        size = 0 if item.records is None else len(item.records)
+        counts = self._server.replicas.topic_counts
+        counts.refused(name, code, size, expected=code in WITHOUT_LOG_START)
+        result = PartitionResult(name, item.index).failed(code, str(error), error.record_errors)
+        result.unverified = isinstance(error, UnverifiedError)
+        self.results.append(result)
+
+    # What takes long -------------------------------------------------------------------
+
+    def _later(self) -> Pending:
+        """Go on in a task of its own, in which a worker checks what is left."""
+        self.pipelined = False
+        self._server.tasks.start(self._go_on(), "large-produce")
+        return self
+
+    async def _go_on(self) -> None:
+        server, checks = self._server, self._server.batch_checks
+        effort = checks.effort()
+        try:
+            while len(self.results) < len(self._todo):
+                if self.done and self._acks:
+                    return  # its client is gone and will send it again
+                if self._next_is_light():
+                    await self._append_light()
+                    continue
+                name, item = self._todo[len(self.results)]
+                try:
+                    partition = self._partition(name, item.index)
+                    records = self._batch_of(item.records)
+                    log = partition.local_log(leader_only=True)
+                    now_ms = server.replicas.clock.wall_ms()
+                    checked = await checks.check(records, log.rules, now_ms, effort)
+                except OttlaError as error:
+                    self._refuse(error)
+                else:
+                    self._append_next(UNLIMITED, checked)
+            self.unblock_next()
+            self.settle(self._finish())
+        except CloseConnection as decision:
+            self.fail(str(decision))
+        except asyncio.CancelledError:
+            self.fail("the server is shutting down")
+            raise
+        except Exception as error:
+            logger.exception("large produce failed peer=%s", self.connection.peer)
+            self.fail(f"our error: {error!r}")
+
+    async def _append_light(self) -> None:
+        """Append the next batches on the loop, a few milliseconds of it, one request at a time."""
+        async with self._server.batch_checks.on_the_loop:
+            time_slice = TimeSlice(self._server.world.clock)
+            while self._next_is_light() and not time_slice.over:
+                self._append_next(UNLIMITED)
+            await time_slice.next()
+
+    # The response ----------------------------------------------------------------------
+
+    def _finish(self) -> Sequence[Buffer] | Pending | None:
+        """Return the response, or this if it waits for the in-sync replicas."""
+        if self._acks == 0:
+            wrong = [r for r in self.results if r.code is not ErrorCode.NONE]
+            if wrong:
+                raise CloseConnection(f"produce with acks=0 failed: {wrong[0]} {wrong[0].message}")
+            return None
+        if self._awaited:
+            awaited, self._awaited = self._awaited, []
+            self._todo = []  # keep no frame in memory meanwhile
+            self.wait(awaited, self._timeout_ms)
+            return self
+        return self.respond()
+
+    def respond(self) -> list[Buffer]:
+        header, results = self._header, self.results
         if len(results) == 1 and results[0].code is ErrorCode.NONE:
             result = results[0]
             assert result.info is not None
-            return _patched(self._header, result.topic, result.index, result.info)
-        return encoded(self._server, self.connection, self._header, results)
+            return _patched(header, result.topic, result.index, result.info)
+        response = ProduceResponse()
+        topics: dict[str, ProduceResponse.TopicProduceResponse] = {}
+        for result in results:
+            topic = topics.get(result.topic)
+            if topic is None:
+                topic = topics[result.topic] = ProduceResponse.TopicProduceResponse(
+                    name=result.topic
+                )
+                response.responses.append(topic)
+            topic.partition_responses.append(self._partition_response(result, response))
+        return respond(header, response)
+
+    def _partition_response(
+        self, result: PartitionResult, response: ProduceResponse
+    ) -> ProduceResponse.PartitionProduceResponse:
+        item = ProduceResponse.PartitionProduceResponse(
+            index=result.index, error_code=result.code, base_offset=-1
+        )
+        info = result.info
+        if info is not None:
+            # Also with an error that came after the append, as Kafka does: the records are there.
+            item.base_offset = info.first_offset
+            item.log_append_time_ms = info.log_append_time
+            item.log_start_offset = info.log_start_offset
+        elif result.unverified:
+            item.error_message = result.message or None
+        else:
+            if result.code not in WITHOUT_LOG_START and result.message:
+                tp = TopicPartition(result.topic, result.index)
+                partition = self._server.replicas.partitions.get(tp)
+                if partition is not None and partition.log is not None:
+                    item.log_start_offset = partition.log.log_start_offset
+            if result.code in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP):
+                item.error_message = result.message or None
+                item.record_errors = [
+                    ProduceResponse.BatchIndexAndErrorMessage(
+                        batch_index=index, batch_index_error_message=why
+                    )
+                    for index, why in result.record_errors
+                ]
+        if (
+            result.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            and self._header.api_version >= FIRST_VERSION_WITH_LEADER
+        ):
+            name_leader(
+                self._server,
+                self.connection.listener,
+                (result.topic, result.index),
+                item.current_leader,
+                response.node_endpoints,
+                ProduceResponse.NodeEndpoint,
+            )
+        return item
 
 
 def _patched(header: RequestHeader, topic: str, index: int, info: AppendInfo) -> list[Buffer]:
@@ -344,253 +454,6 @@ def _encode_template(topic: str, index: int, version: int, throttle_ms: int) -> 
 def _template(topic: str, index: int, version: int) -> tuple[bytes, bytes]:
     """Return the template of a response without a throttle time."""
     return _encode_template(topic, index, version, 0)
-
-
-def _is_compressed(records: memoryview) -> bool:
-    return len(records) > FLAGS_AT and bool(records[FLAGS_AT] & CODEC_MASK)
-
-
-class Progress:
-    """A request of which some partitions' batches were appended, and others were not yet."""
-
-    __slots__ = (
-        "conn", "done", "header", "pending", "request", "results", "server", "todo", "verified",
-        "waiting",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        server: RecordsServer,
-        conn: Connection,
-        header: RequestHeader,
-        request: ProduceRequest,
-        verified: Verified | None,
-        pending: "PendingProduce | None",
-    ) -> None:
-        self.server = server
-        self.conn = conn
-        self.header = header
-        self.request = request
-        self.verified = verified
-        self.pending = pending
-        self.results: list[PartitionResult] = []
-        self.waiting: list[tuple[int, Partition]] = []
-        """Place in `results` and partition of what is not replicated yet."""
-        # Of a partition named twice the later batch counts, as with Kafka, which keeps a map.
-        self.todo = [
-            (topic.name, item)
-            for topic in request.topic_data
-            for item in {item.index: item for item in topic.partition_data}.values()
-        ]
-        self.done = 0
-
-    def append_one(self, effort: Effort, checked: tuple[memoryview, Header] | None = None) -> None:
-        """Append the next partition's batch and note the result; EffortExceededError: it stays."""
-        name, item = self.todo[self.done]
-        request, result = self.request, PartitionResult(name, item.index)
-        if request.acks not in (0, 1, ACKS_ALL):
-            self.note(result.failed(ErrorCode.INVALID_REQUIRED_ACKS))
-            return
-        try:
-            partition, info = append(
-                self.server,
-                self.header,
-                name,
-                item,
-                request.acks,
-                self.verified,
-                named=request.transactional_id is not None,
-                effort=effort,
-                checked=checked,
-            )
-        except EffortExceededError:
-            raise
-        except OttlaError as error:
-            self.refused(error)
-            return
-        result.info = info
-        log = partition.log
-        if request.acks == ACKS_ALL and log is not None and log.high_watermark <= info.last_offset:
-            self.waiting.append((len(self.results), partition))
-        self.note(result)
-
-    def refused(self, error: OttlaError) -> None:
-        """Note that the next partition's batch is not taken."""
-        name, item = self.todo[self.done]
-        self.note(_refused(self.server, name, item, error))
-
-    def note(self, result: PartitionResult) -> None:
-        self.results.append(result)
-        self.done += 1
-
-    def later(self) -> Pending:
-        """Go on in a task of its own, in which a worker checks what is left."""
-        pending = self.pending
-        if pending is None:
-            pending = self.pending = self._respond_later(pipelined=False)
-        self.server.tasks.start(self._go_on(pending), "large-produce")
-        return pending
-
-    def _respond_later(self, *, pipelined: bool) -> PendingProduce:
-        return PendingProduce(self.server, self.conn, self.header, pipelined=pipelined)
-
-    async def _go_on(self, pending: PendingProduce) -> None:
-        server, checks = self.server, self.server.batch_checks
-        effort = checks.effort()
-        try:
-            while self.done < len(self.todo):
-                if pending.done and self.request.acks:
-                    return  # its client is gone and will send it again
-                if self._next_is_light():
-                    await self._append_light()
-                    continue
-                name, item = self.todo[self.done]
-                try:
-                    partition = hosted(server, self.header, name, item.index)
-                    records = batch_of(self.header.api_version, item.records)
-                    log = partition.local_log(leader_only=True)
-                    now_ms = server.replicas.clock.wall_ms()
-                    checked = await checks.check(records, log.rules, now_ms, effort)
-                except OttlaError as error:
-                    self.refused(error)
-                else:
-                    self.append_one(UNLIMITED, checked)
-            pending.unblock_next()
-            pending.settle(self.finish())
-        except CloseConnection as decision:
-            pending.fail(str(decision))
-        except asyncio.CancelledError:
-            pending.fail("the server is shutting down")
-            raise
-        except Exception as error:
-            logger.exception("large produce failed peer=%s", self.conn.peer)
-            pending.fail(f"our error: {error!r}")
-
-    def _next_is_light(self) -> bool:
-        if self.done == len(self.todo):
-            return False
-        records = self.todo[self.done][1].records
-        return records is None or (len(records) <= LIGHT_BYTES and not _is_compressed(records))
-
-    async def _append_light(self) -> None:
-        """Append the next batches on the loop, a few milliseconds of it, one request at a time."""
-        async with self.server.batch_checks.on_the_loop:
-            time_slice = TimeSlice(self.server.world.clock)
-            while self._next_is_light() and not time_slice.over:
-                self.append_one(UNLIMITED)
-            await time_slice.next()
-
-    def finish(self) -> Sequence[Buffer] | Pending | None:
-        """Return the response, or what it waits for."""
-        results, request = self.results, self.request
-        if request.acks == 0:
-            wrong = [r for r in results if r.code is not ErrorCode.NONE]
-            if wrong:
-                raise CloseConnection(f"produce with acks=0 failed: {wrong[0]} {wrong[0].message}")
-            return None
-        if self.waiting:
-            pending = self.pending or self._respond_later(pipelined=True)
-            pending.results = results
-            pending.wait(self.waiting, request.timeout_ms)
-            return pending
-        return encoded(self.server, self.conn, self.header, results)
-
-
-def _many(
-    server: RecordsServer,
-    conn: Connection,
-    header: RequestHeader,
-    request: ProduceRequest,
-    verified: Verified | None,
-    pending: "PendingProduce | None",
-) -> Sequence[Buffer] | Pending | None:
-    progress = Progress(server, conn, header, request, verified, pending)
-    size = sum(len(item.records) for _, item in progress.todo if item.records is not None)
-    if size > INLINE_RECORDS_BYTES:
-        return progress.later()
-    effort = Effort(INLINE_BYTES, INLINE_STEPS)
-    try:
-        for _ in progress.todo:
-            effort.step(APPEND_STEPS)
-            progress.append_one(effort)
-    except EffortExceededError:
-        return progress.later()
-    return progress.finish()
-
-
-def encoded(
-    server: RecordsServer,
-    conn: Connection,
-    header: RequestHeader,
-    results: Sequence[PartitionResult],
-) -> list[Buffer]:
-    """Return the response that says what became of each partition's batch."""
-    return respond(header, _response(server, conn, header, results))
-
-
-def _response(
-    server: RecordsServer,
-    conn: Connection,
-    header: RequestHeader,
-    results: Sequence[PartitionResult],
-) -> ProduceResponse:
-    response = ProduceResponse()
-    topics: dict[str, ProduceResponse.TopicProduceResponse] = {}
-    for result in results:
-        topic = topics.get(result.topic)
-        if topic is None:
-            topic = topics[result.topic] = ProduceResponse.TopicProduceResponse(name=result.topic)
-            response.responses.append(topic)
-        topic.partition_responses.append(
-            _partition_response(server, conn, header, result, response)
-        )
-    return response
-
-
-def _partition_response(
-    server: RecordsServer,
-    conn: Connection,
-    header: RequestHeader,
-    result: PartitionResult,
-    response: ProduceResponse,
-) -> ProduceResponse.PartitionProduceResponse:
-    item = ProduceResponse.PartitionProduceResponse(
-        index=result.index, error_code=result.code, base_offset=-1
-    )
-    info = result.info
-    if info is not None:
-        # Also with an error that came after the append, as Kafka does: the records are there.
-        item.base_offset = info.first_offset
-        item.log_append_time_ms = info.log_append_time
-        item.log_start_offset = info.log_start_offset
-    elif result.unverified:
-        item.error_message = result.message or None
-    else:
-        if result.code not in WITHOUT_LOG_START and result.message:
-            partition = server.replicas.partitions.get((result.topic, result.index))  # type: ignore[call-overload]
-            if partition is not None and partition.log is not None:
-                item.log_start_offset = partition.log.log_start_offset
-        if result.code in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP):
-            item.error_message = result.message or None
-            item.record_errors = [
-                ProduceResponse.BatchIndexAndErrorMessage(
-                    batch_index=index, batch_index_error_message=why
-                )
-                for index, why in result.record_errors
-            ]
-    if (
-        result.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        and header.api_version >= FIRST_VERSION_WITH_LEADER
-    ):
-        name_leader(
-            server,
-            conn.listener,
-            (result.topic, result.index),
-            item.current_leader,
-            response.node_endpoints,
-            ProduceResponse.NodeEndpoint,
-        )
-    return item
 
 
 PRODUCE = Api(

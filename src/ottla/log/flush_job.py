@@ -56,14 +56,14 @@ class FlushJob:
     place: FolderGuard
     upto_offset: int
     truncations: int
+    number: int
+    """counts the jobs of one log; a higher one may have run meanwhile"""
     to_sync: list[File] = field(default_factory=list)
     to_write: list[tuple[str, bytes]] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     to_close: list[File] = field(default_factory=list)
     snapshots: list[int] = field(default_factory=list)
     """offsets of the producer snapshots among the small files"""
-    number: int = 0
-    """counts the jobs of one log; a higher one may have run meanwhile"""
     covers_truncation: bool = False
     """whether a truncation of the log is durable after it"""
     names_topic: bool = False
