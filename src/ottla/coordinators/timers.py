@@ -20,19 +20,6 @@ class Now(NamedTuple):
     wall_ms: int
 
 
-class SetTimer(NamedTuple, Generic[Key]):
-    """Effect: let the timer expire at `due_ms` of the monotonic clock, and not when set before."""
-
-    key: Key
-    due_ms: float
-
-
-class CancelTimer(NamedTuple, Generic[Key]):
-    """Effect: do not let the timer expire."""
-
-    key: Key
-
-
 class _Timer:
     __slots__ = ("due_ms", "queued_ms")
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Protocol
 
 from ottla.coordinators.transaction_channels import Channel
-from ottla.coordinators.transaction_events import SendMarkers
+from ottla.coordinators.transactions import Markers
 from ottla.model.cluster import Endpoint
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, OttlaError
@@ -65,26 +65,22 @@ class Leaders(Protocol):
 class _QueuedMarkers:
     """The partitions of one transaction that one broker leads."""
 
-    __slots__ = ("partitions", "send")
+    __slots__ = ("markers", "partitions")
 
-    def __init__(self, send: SendMarkers, partitions: list[TopicPartition]) -> None:
-        self.send = send
+    def __init__(self, markers: Markers, partitions: list[TopicPartition]) -> None:
+        self.markers = markers
         self.partitions = partitions
 
 
 class TransactionMarkers:
-    """The queues. `written` is called with the partitions that have their marker.
-
-    `is_current` tells whether a `SendMarkers`, by its token, still has to be carried out.
-    """
+    """The queues. `written` is called with the partitions that have their marker."""
 
     def __init__(
         self,
         world: World,
         config: BrokerConfig,
         leaders: Leaders,
-        written: Callable[[SendMarkers, Iterable[TopicPartition]], None],
-        is_current: Callable[[int], bool],
+        written: Callable[[Markers, Collection[TopicPartition]], None],
         deleted_of: DeletedOf,
         security: ClientSecurity | None = None,
     ) -> None:
@@ -93,7 +89,6 @@ class TransactionMarkers:
         self._config = config
         self._leaders = leaders
         self._written = written
-        self._is_current = is_current
         self._deleted_of = deleted_of
         self._version = 1 if config.protocol_level >= FLEXIBLE_LEVEL else 0
         self._queues: dict[int, list[_QueuedMarkers]] = {}
@@ -109,12 +104,12 @@ class TransactionMarkers:
         self.sent_total = 0
         self.retried_total = 0
 
-    def send(self, send: SendMarkers) -> None:
+    def send(self, markers: Markers) -> None:
         """Have markers written to every partition of a transaction."""
-        self._route(send, send.partitions)
+        self._route(markers, markers.partitions)
         self._start()
 
-    def _route(self, send: SendMarkers, partitions: Iterable[TopicPartition]) -> None:
+    def _route(self, markers: Markers, partitions: Iterable[TopicPartition]) -> None:
         by_leader: dict[int, list[TopicPartition]] = {}
         unknown = []
         for tp in sorted(partitions):
@@ -124,15 +119,15 @@ class TransactionMarkers:
             else:
                 by_leader.setdefault(found.leader, []).append(tp)
         for leader, led in by_leader.items():
-            item = _QueuedMarkers(send, led)
+            item = _QueuedMarkers(markers, led)
             if leader == NO_LEADER:
                 self._retry_later([item])
             else:
                 self._queues.setdefault(leader, []).append(item)
         if unknown and asyncio.get_running_loop().time() < self._next_check_s:
-            self._retry_later([_QueuedMarkers(send, unknown)])
+            self._retry_later([_QueuedMarkers(markers, unknown)])
         elif unknown:
-            self._unknown.append(_QueuedMarkers(send, unknown))
+            self._unknown.append(_QueuedMarkers(markers, unknown))
 
     def _retry_later(self, items: list[_QueuedMarkers]) -> None:
         """Look up the leaders of these again after a while."""
@@ -161,7 +156,7 @@ class TransactionMarkers:
         """
         try:
             while self._unknown:
-                items = [i for i in self._unknown if self._is_current(i.send.token)]
+                items = [i for i in self._unknown if i.markers.needed]
                 self._unknown = []
                 if not items:
                     break
@@ -187,18 +182,16 @@ class TransactionMarkers:
         if done:
             logger.info(
                 "no marker for deleted partitions transactional_id=%s partitions=%s",
-                item.send.transactional_id, ",".join(map(str, done)),
+                item.markers.transaction.transactional_id, ",".join(map(str, done)),
             )  # fmt: skip
-            self._written(item.send, done)
+            self._written(item.markers, done)
         left = [tp for tp in item.partitions if tp not in deleted]
-        return _QueuedMarkers(item.send, left) if left else None
+        return _QueuedMarkers(item.markers, left) if left else None
 
     async def _deliver(self, broker_id: int) -> None:
         """Send what is queued for one broker until nothing is. A loop root."""
         try:
-            while items := [
-                i for i in self._queues.pop(broker_id, ()) if self._is_current(i.send.token)
-            ]:
+            while items := [i for i in self._queues.pop(broker_id, ()) if i.markers.needed]:
                 try:
                     again = await self._request(broker_id, items)
                 except OttlaError as error:
@@ -228,9 +221,9 @@ class TransactionMarkers:
         found = _errors(response)
         again = []
         for item in items:
-            left = self._handle_response(item, found.get(item.send.producer_id, {}))
+            left = self._handle_response(item, found.get(item.markers.completion.producer_id, {}))
             if left:
-                again.append(_QueuedMarkers(item.send, left))
+                again.append(_QueuedMarkers(item.markers, left))
         return again
 
     def _handle_response(
@@ -240,11 +233,11 @@ class TransactionMarkers:
         codes = {tp: errors.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR) for tp in item.partitions}
         done = [tp for tp, code in codes.items() if code in DONE]
         if done:
-            self._written(item.send, done)
+            self._written(item.markers, done)
         if any(code in FENCED for code in codes.values()):
             logger.warning(
                 "markers given up transactional_id=%s coordinator_epoch=%d errors=%s",
-                item.send.transactional_id, item.send.coordinator_epoch,
+                item.markers.transaction.transactional_id, item.markers.shard.epoch,
                 {str(tp): code.name for tp, code in codes.items() if code not in DONE},
             )  # fmt: skip
             return []
@@ -255,8 +248,8 @@ class TransactionMarkers:
         self._timer = None
         without_leader, self._without_leader = self._without_leader, []
         for item in without_leader:
-            if self._is_current(item.send.token):
-                self._route(item.send, item.partitions)
+            if item.markers.needed:
+                self._route(item.markers, item.partitions)
         self._start()
 
     @property
@@ -280,17 +273,17 @@ class TransactionMarkers:
 
 
 def _marker(item: _QueuedMarkers) -> WriteTxnMarkersRequest.WritableTxnMarker:
-    send = item.send
+    markers = item.markers
     by_topic: dict[str, list[int]] = {}
     for topic, index in item.partitions:
         by_topic.setdefault(topic, []).append(index)
     one = WriteTxnMarkersRequest.WritableTxnMarkerTopic
     return WriteTxnMarkersRequest.WritableTxnMarker(
-        producer_id=send.producer_id,
-        producer_epoch=send.producer_epoch,
-        transaction_result=send.committed,
+        producer_id=markers.completion.producer_id,
+        producer_epoch=markers.completion.epoch,
+        transaction_result=markers.committed,
         topics=[one(name=t, partition_indexes=indexes) for t, indexes in by_topic.items()],
-        coordinator_epoch=send.coordinator_epoch,
+        coordinator_epoch=markers.shard.epoch,
     )
 
 

@@ -12,10 +12,9 @@ import logging
 from collections.abc import Collection
 from typing import NamedTuple
 
-from ottla.coordinators.results import AwaitsVerification, PartitionErrors
+from ottla.coordinators.requests import AwaitsVerification, PartitionErrors, ProducerIdAndEpoch
 from ottla.coordinators.transaction_channels import Channel
 from ottla.coordinators.transaction_coordinator import TransactionCoordinator
-from ottla.coordinators.transaction_events import ProducerIdAndEpoch
 from ottla.coordinators.transaction_markers import Leaders
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, OttlaError

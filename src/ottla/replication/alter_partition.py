@@ -25,7 +25,7 @@ from ottla.model.time_slices import TimeSlice
 from ottla.net.peer import PeerConnection
 from ottla.replication.isr import IsrState
 from ottla.replication.partition import Partition
-from ottla.replication.partition_state import ProposeIsr
+from ottla.replication.partition_state import BrokerEpochs
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 
@@ -86,16 +86,22 @@ class AlterPartitionManager:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    def submit(self, partition: Partition, proposed: ProposeIsr) -> None:
+    def submit(
+        self,
+        partition: Partition,
+        proposal: IsrState,
+        wanted: LeaderAndIsr,
+        broker_epochs: BrokerEpochs,
+    ) -> None:
         """Queue a change. Another one still open for that partition makes it not attempted."""
         open_one = self._queue.get(partition.tp)
         if open_one is not None and open_one.partition.isr is open_one.proposal:
-            partition.isr_change_rejected(proposed.proposal, ErrorCode.OPERATION_NOT_ATTEMPTED)
+            partition.isr_change_rejected(proposal, ErrorCode.OPERATION_NOT_ATTEMPTED)
             return
         # An open change that its partition gave up (a new leader epoch) makes way.
         ours = self._broker_epoch()
-        epochs = tuple((b, ours if e is None else e) for b, e in proposed.broker_epochs)
-        self._queue[partition.tp] = Change(partition, proposed.proposal, proposed.change, epochs)
+        epochs = tuple((b, ours if e is None else e) for b, e in broker_epochs)
+        self._queue[partition.tp] = Change(partition, proposal, wanted, epochs)
         self._wake.set()
 
     async def _run(self) -> None:
