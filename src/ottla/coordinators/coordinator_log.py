@@ -31,7 +31,7 @@ from ottla.log.validate import COORDINATOR
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
 from ottla.model.protocol import ACKS_ALL, NO_PRODUCER_ID
-from ottla.model.time_slices import TimeSlice
+from ottla.model.time_slices import TimeSlice, end_tasks
 from ottla.replication.delayed_produce import ProduceHost, code_at_timeout
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
@@ -533,10 +533,7 @@ class CoordinatorLog:
     async def close(self) -> None:
         """Stop serving and loading. All state in memory is in the log too."""
         self._closed = True
-        tasks = [task for task in (self._loader, self._unloader) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(self._loader, self._unloader)
 
     def statistics(self) -> dict[str, object]:
         return {

@@ -45,7 +45,7 @@ from ottla.model.errors import ErrorCode
 from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
 from ottla.model.ports import World
 from ottla.model.retention_clock import RetentionClock
-from ottla.model.time_slices import InTimeSlices, wait_at_most
+from ottla.model.time_slices import InTimeSlices, end_tasks, wait_at_most
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.wire.records import Record
 
@@ -121,10 +121,7 @@ class GroupCoordinator:
         """Stop serving. The next leaders of the partitions load the groups."""
         self._closed = True
         self._timers.close()
-        if self._cleaner is not None:
-            self._cleaner.cancel()
-            await asyncio.gather(self._cleaner, return_exceptions=True)
-            self._cleaner = None
+        await end_tasks(self._cleaner)
         await self.log.close()
 
     def _now(self) -> Now:

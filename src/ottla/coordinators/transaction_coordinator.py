@@ -16,7 +16,8 @@ from ottla.coordinators.loop_timers import now_of
 from ottla.coordinators.requests import AwaitsResult, InitProducerId, InitResult, ProducerIdAndEpoch
 from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction import Transaction, TransactionState
-from ottla.coordinators.transaction_markers import DeletedOf, Leaders, TransactionMarkers
+from ottla.coordinators.transaction_channels import Leaders
+from ottla.coordinators.transaction_markers import DeletedOf, TransactionMarkers
 from ottla.coordinators.transaction_records import (
     TransactionRecordReader,
     transaction_key,
@@ -28,6 +29,7 @@ from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TRANSACTION_STATE_TOPIC, TopicPartition
 from ottla.model.ports import World
 from ottla.model.retention_clock import RetentionClock
+from ottla.model.time_slices import end_tasks
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.security.client import ClientSecurity
 from ottla.wire.records import Record
@@ -118,11 +120,7 @@ class TransactionCoordinator:
     async def close(self) -> None:
         """Stop serving. The next leaders of the partitions load the transactions and go on."""
         self._closed = True
-        tasks = [*self._loops, *self._initializing]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._loops = []
+        await end_tasks(*self._loops, *self._initializing)
         await self.markers.close()
         await self.log.close()
 

@@ -9,15 +9,14 @@ Kafka: `TransactionMarkerChannelManager` and `TransactionMarkerRequestCompletion
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Protocol
 
-from ottla.coordinators.transaction_channels import Channel
+from ottla.coordinators.transaction_channels import Leaders, TransactionChannels
 from ottla.coordinators.transactions import Markers
-from ottla.model.cluster import Endpoint
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import NO_LEADER, TopicPartition
 from ottla.model.ports import World
+from ottla.model.time_slices import end_tasks
 from ottla.security.client import ClientSecurity
 from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
@@ -47,21 +46,6 @@ DeletedOf = Callable[[Collection[TopicPartition]], Awaitable[Collection[TopicPar
 """Returns which partitions are deleted or being deleted, from ZooKeeper; may raise OttlaError."""
 
 
-class PartitionLeader(Protocol):
-    """A partition as the metadata cache knows it."""
-
-    @property
-    def leader(self) -> int: ...
-
-
-class Leaders(Protocol):
-    """The leaders of partitions: the broker's metadata cache."""
-
-    def partition(self, topic: str, partition: int) -> PartitionLeader | None: ...
-
-    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None: ...
-
-
 class _QueuedMarkers:
     """The partitions of one transaction that one broker leads."""
 
@@ -84,16 +68,14 @@ class TransactionMarkers:
         deleted_of: DeletedOf,
         security: ClientSecurity | None = None,
     ) -> None:
-        self._security = security
-        self._world = world
-        self._config = config
+        self._channels = TransactionChannels(
+            world, config, leaders, "transaction-markers", self._deliver, security
+        )
         self._leaders = leaders
         self._written = written
         self._deleted_of = deleted_of
         self._version = 1 if config.protocol_level >= FLEXIBLE_LEVEL else 0
         self._queues: dict[int, list[_QueuedMarkers]] = {}
-        self._channels: dict[int, Channel] = {}
-        self._senders: dict[int, asyncio.Task[None]] = {}
         self._without_leader: list[_QueuedMarkers] = []
         self._unknown: list[_QueuedMarkers] = []
         """Partitions that are not in the metadata cache, until ZooKeeper is asked about them."""
@@ -138,13 +120,11 @@ class TransactionMarkers:
     def _start(self) -> None:
         if self._closed:
             return
-        loop = asyncio.get_running_loop()
         for broker_id, queue in self._queues.items():
-            if queue and broker_id not in self._senders:
-                work = self._deliver(broker_id)
-                task = loop.create_task(work, name=f"markers-{broker_id}")
-                self._senders[broker_id] = task
+            if queue:
+                self._channels.start(broker_id)
         if self._unknown and self._check is None:
+            loop = asyncio.get_running_loop()
             self._check = loop.create_task(self._check_unknown(), name="markers-unknown")
 
     async def _check_unknown(self) -> None:
@@ -204,20 +184,14 @@ class TransactionMarkers:
                     self.retried_total += len(again)
                     self._retry_later(again)
         finally:
-            self._senders.pop(broker_id, None)
+            self._channels.ended(broker_id)
         self._start()
 
     async def _request(self, broker_id: int, items: list[_QueuedMarkers]) -> list[_QueuedMarkers]:
         """Send one request; return what has to be sent again."""
-        channel = self._channels.get(broker_id)
-        if channel is None:
-            channel = self._channels[broker_id] = Channel(
-                self._world, self._config, "transaction-markers", self._security
-            )
-        endpoint = self._leaders.endpoint(broker_id, self._config.inter_broker_listener)
         request = WriteTxnMarkersRequest(markers=[_marker(item) for item in items])
         self.sent_total += len(items)
-        response = await channel.send(endpoint, request, self._version)
+        response = await self._channels.send(broker_id, request, self._version)
         found = _errors(response)
         again = []
         for item in items:
@@ -264,12 +238,8 @@ class TransactionMarkers:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        tasks = [*self._senders.values(), *([self._check] if self._check else ())]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for channel in self._channels.values():
-            channel.close()
+        await end_tasks(self._check)
+        await self._channels.close()
 
 
 def _marker(item: _QueuedMarkers) -> WriteTxnMarkersRequest.WritableTxnMarker:

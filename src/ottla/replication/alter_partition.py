@@ -21,7 +21,7 @@ from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import Clock
-from ottla.model.time_slices import TimeSlice
+from ottla.model.time_slices import TimeSlice, end_tasks
 from ottla.net.peer import PeerConnection
 from ottla.replication.isr import IsrState
 from ottla.replication.partition import Partition
@@ -81,10 +81,7 @@ class AlterPartitionManager:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="alter-partition")
 
     async def close(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(self._task)
 
     def submit(
         self,

@@ -33,7 +33,7 @@ from ottla.model.cluster import LeadershipUpdate
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
-from ottla.model.time_slices import wait_at_most
+from ottla.model.time_slices import end_tasks, wait_at_most
 from ottla.replication.damage import DamageDecision, decide
 from ottla.replication.partition import Partition
 
@@ -111,10 +111,7 @@ class DamagedReplicas:
 
     async def close(self) -> None:
         self._closed = True
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(self._task)
 
     # --- what is asked --------------------------------------------------------------------------
 

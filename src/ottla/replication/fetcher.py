@@ -27,7 +27,6 @@ from typing import Protocol
 
 from ottla.model.cluster import Endpoint
 from ottla.model.errors import (
-    ConnectionLostError,
     ErrorCode,
     NotLeaderError,
     OttlaError,
@@ -37,10 +36,11 @@ from ottla.model.errors import (
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.protocol import EARLIEST, LATEST, UNDEFINED
-from ottla.model.time_slices import TimeSlice, wait_at_most
+from ottla.model.time_slices import TimeSlice, end_tasks, wait_at_most
 from ottla.net.peer import PeerConnection
 from ottla.replication.inter_broker import (
     LEAST_WAIT_MS,
+    BrokerConnection,
     FetcherSettings,
     fetch_version,
     list_offsets_version,
@@ -58,7 +58,7 @@ from ottla.replication.offset_queries import (
 )
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import ReplicationQuota
-from ottla.replication.truncation import EpochEnd, restart_point, truncation_point
+from ottla.replication.truncation import EpochEnd, Restart, restart_point, truncation_point
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
 logger = logging.getLogger(__name__)
@@ -172,9 +172,12 @@ class LeaderFetcher:
         self._delayed: list[tuple[float, int, PartitionFetchState]] = []
         self._sequence = itertools.count()
         self._wake = asyncio.Event()
+        name = f"broker-{settings.broker_id}-fetcher-{number}"
+        self._connection = BrokerConnection(
+            world, name, settings.connect_timeout_s, settings.security
+        )
         self._peer: PeerConnection | None = None
-        self._endpoint: Endpoint | None = None
-        """where `_peer` is connected to"""
+        """the one that was logged"""
         self._task: asyncio.Task[None] | None = None
         self._unverified: dict[TopicPartition, PartitionFetchState] = {}
         """partitions whose logs are still to be verified as complete (R18)"""
@@ -231,13 +234,8 @@ class LeaderFetcher:
             self._wake.set()
 
     async def close(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        if self._peer is not None:
-            self._peer.close()
-            self._peer = None
+        await end_tasks(self._task)
+        self._connection.close()
 
     # --- the loop -------------------------------------------------------------------------------
 
@@ -318,41 +316,21 @@ class LeaderFetcher:
         return min(longest_ms, max(LEAST_WAIT_MS, until_due_ms))
 
     async def _connected(self) -> PeerConnection:
-        """Return a connection to where the leader is now.
-
-        One to its former address may lead to a process whose place another has taken, and which
-        knows nothing of the newest leader epoch. Kafka: `addFetcherForPartitions` (endpoints).
-        """
-        endpoint, peer = self._host.endpoint(self.leader), self._peer
-        if peer is not None and not peer.closed:
-            if endpoint in (None, self._endpoint):
-                return peer
-            peer.close()
-        if endpoint is None:
-            raise ConnectionLostError(f"no address of broker {self.leader} is known")
-        self._peer = await PeerConnection.open(
-            self._world,
-            endpoint.host,
-            endpoint.port,
-            f"broker-{self._settings.broker_id}-fetcher-{self.number}",
-            timeout_s=self._settings.connect_timeout_s,
-            security=self._settings.security,
-        )
-        self._endpoint = endpoint
-        logger.info(
-            "fetcher connected leader=%d host=%s port=%d",
-            self.leader, endpoint.host, endpoint.port,
-        )  # fmt: skip
-        return self._peer
+        """Return a connection to where the leader is now."""
+        peer = await self._connection.peer(self._host.endpoint(self.leader))
+        if peer is not self._peer:
+            self._peer = peer
+            logger.info(
+                "fetcher connected leader=%d host=%s port=%d", self.leader, peer.host, peer.port
+            )
+        return peer
 
     def _request_failed(self, error: OttlaError | None) -> None:
         """Delay all partitions and close the session: the request got no response."""
         self.errors_total += 1
         if error is not None:
             logger.info("fetch failed leader=%d error=%s", self.leader, error)
-        if self._peer is not None:
-            self._peer.close()
-            self._peer = None
+        self._connection.close()
         self._session.start_over()
         for state in list(self.states.values()):
             self._back_off(state)
@@ -635,14 +613,14 @@ class LeaderFetcher:
                 "to_offset=%d",
                 state.tp, state.offset, start, end, what, offset,
             )  # fmt: skip
-            if what == "truncate":
+            if what is Restart.TRUNCATE:
                 self._truncate(state, offset, "the leader ends there")
-            elif what == "start over":
+            elif what is Restart.START_OVER:
                 log.truncate_fully_and_start_at(offset)
             state.continues = False
             self._read_position(state)
             self._session.changed(state)
-            if what == "resume":
+            if what is Restart.RESUME:
                 self._back_off(state)
         except OttlaError as error:
             self._mark_failed(state, error)

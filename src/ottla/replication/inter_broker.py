@@ -1,4 +1,4 @@
-"""What replicas speak among each other, and the settings of fetchers. Plain values.
+"""What brokers speak among each other, the settings of fetchers, and a connection to a broker.
 
 Replicas do not negotiate: versions follow from inter.broker.protocol.version (PROTOCOL 6.1), so
 that a rolling upgrade decides them.
@@ -8,7 +8,11 @@ Kafka: `MetadataVersion`.
 
 import msgspec
 
+from ottla.model.cluster import Endpoint
 from ottla.model.config import BrokerConfig
+from ottla.model.errors import ConnectionLostError
+from ottla.model.ports import World
+from ottla.net.peer import PeerConnection
 from ottla.security.client import ClientSecurity
 
 Level = tuple[int, int]
@@ -86,3 +90,48 @@ class FetcherSettings(msgspec.Struct, frozen=True):
             connect_timeout_s=number("socket.connection.setup.timeout.ms") / 1000,
             security=security,
         )
+
+
+class BrokerConnection:
+    """A connection to one broker, opened when it is needed, and again where it has moved.
+
+    At most one caller waits for it at a time.
+    """
+
+    def __init__(
+        self, world: World, client_id: str, timeout_s: float, security: ClientSecurity | None
+    ) -> None:
+        self._world = world
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._security = security
+        self._peer: PeerConnection | None = None
+        self._endpoint: Endpoint | None = None
+
+    async def peer(self, endpoint: Endpoint | None) -> PeerConnection:
+        """Return an open connection to where the broker is now; None: that is not known.
+
+        One to its former address may lead to a process whose place another has taken, and which
+        knows nothing of the newest leader epoch. Kafka: `addFetcherForPartitions` (endpoints).
+        """
+        peer = self._peer
+        if peer is not None and not peer.closed and endpoint in (None, self._endpoint):
+            return peer
+        self.close()
+        if endpoint is None:
+            raise ConnectionLostError("no address of the broker is known")
+        self._peer = await PeerConnection.open(
+            self._world,
+            endpoint.host,
+            endpoint.port,
+            self._client_id,
+            timeout_s=self._timeout_s,
+            security=self._security,
+        )
+        self._endpoint = endpoint
+        return self._peer
+
+    def close(self) -> None:
+        if self._peer is not None:
+            self._peer.close()
+            self._peer = None

@@ -29,10 +29,10 @@ from ottla.log.results import NotInMemoryError
 from ottla.model.errors import ErrorCode, OttlaError, StorageError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
-from ottla.model.time_slices import wait_at_most
+from ottla.model.time_slices import end_tasks, wait_at_most
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import ReplicationQuota
-from ottla.replication.truncation import EpochEnd, restart_point, truncation_point
+from ottla.replication.truncation import EpochEnd, Restart, restart_point, truncation_point
 
 logger = logging.getLogger(__name__)
 
@@ -186,10 +186,7 @@ class LogDirMoves:
 
     async def close(self) -> None:
         self._closed = True
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(self._task)
 
     # --- the loop ---------------------------------------------------------------------------------
 
@@ -296,7 +293,7 @@ class LogDirMoves:
         end, start = log.log_end_offset, log.log_start_offset
         if not start <= future.log_end_offset <= end:
             what, offset = restart_point(future.log_end_offset, start, end)
-            if what == "truncate":
+            if what is Restart.TRUNCATE:
                 future.truncate_to(offset)
             else:
                 future.truncate_fully_and_start_at(offset)

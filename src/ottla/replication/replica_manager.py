@@ -29,7 +29,7 @@ from ottla.model.errors import (
 )
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
-from ottla.model.time_slices import InTimeSlices
+from ottla.model.time_slices import InTimeSlices, end_tasks
 from ottla.net.peer import PeerConnection
 from ottla.replication.alter_partition import AlterPartitionManager
 from ottla.replication.damaged_replicas import DamagedReplicas
@@ -202,10 +202,7 @@ class ReplicaManager:
     async def shutdown(self) -> None:
         """Stop following and serving, write the high watermarks. The logs stay open."""
         self.shutting_down = True
-        for task in self._loops:
-            task.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
-        self._loops = []
+        await end_tasks(*self._loops)
         await self.damaged.close()
         await self.recovery.close()
         await self.moves.close()

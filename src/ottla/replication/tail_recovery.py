@@ -41,10 +41,11 @@ from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, Stora
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
 from ottla.model.ports import World
 from ottla.model.protocol import DEBUGGING_CONSUMER, EARLIEST, FUTURE_LOCAL_REPLICA, LATEST
-from ottla.model.time_slices import InTimeSlices, TimeSlice, wait_at_most
+from ottla.model.time_slices import InTimeSlices, TimeSlice, end_tasks, wait_at_most
 from ottla.net.peer import PeerConnection
 from ottla.replication.inter_broker import (
     COMPLETE_LOG_QUERY,
+    BrokerConnection,
     FetcherSettings,
     fetch_version,
     list_offsets_version,
@@ -162,7 +163,7 @@ class TailRecovery:
         self._settings = settings
         self._request_timeout_s = min(settings.request_timeout_s, MAX_REQUEST_S)
         self._pending: dict[TopicPartition, Recovering] = {}
-        self._peers: dict[int, PeerConnection] = {}
+        self._connections: dict[int, BrokerConnection] = {}
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self.asked_total = 0
@@ -198,17 +199,14 @@ class TailRecovery:
         self._pending.pop(tp, None)
 
     async def close(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(self._task)
         self._pending.clear()
-        self._close_peers()
+        self._close_connections()
 
-    def _close_peers(self) -> None:
-        for peer in self._peers.values():
-            peer.close()
-        self._peers.clear()
+    def _close_connections(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
 
     async def _run(self) -> None:
         while self._pending:
@@ -228,7 +226,7 @@ class TailRecovery:
             await self._finish_verified()
             if self._pending and not progress:
                 await self._pause()
-        self._close_peers()
+        self._close_connections()
 
     async def _pause(self) -> None:
         """Wait before the next queries: longer once all deadlines are over."""
@@ -239,9 +237,9 @@ class TailRecovery:
     def _unreachable(self, broker: int, error: ConnectionLostError) -> None:
         logger.debug("log ends not read broker=%d error=%s", broker, error)
         self._forget_truncations(broker)
-        peer = self._peers.pop(broker, None)
-        if peer is not None:
-            peer.close()
+        connection = self._connections.pop(broker, None)
+        if connection is not None:
+            connection.close()
 
     def _forget_truncations(self, broker: int) -> None:
         for one in self._pending.values():
@@ -292,20 +290,16 @@ class TailRecovery:
     # --- one broker -----------------------------------------------------------------------------
 
     async def _peer(self, broker: int) -> PeerConnection:
-        peer = self._peers.get(broker)
-        if peer is None or peer.closed:
-            endpoint = self._host.endpoint(broker)
-            if endpoint is None:
-                raise ConnectionLostError(f"no address of broker {broker} is known")
-            peer = self._peers[broker] = await PeerConnection.open(
+        connection = self._connections.get(broker)
+        if connection is None:
+            settings = self._settings
+            connection = self._connections[broker] = BrokerConnection(
                 self._world,
-                endpoint.host,
-                endpoint.port,
-                f"broker-{self._settings.broker_id}-recovery",
-                timeout_s=min(self._settings.connect_timeout_s, MAX_REQUEST_S),
-                security=self._settings.security,
+                f"broker-{settings.broker_id}-recovery",
+                min(settings.connect_timeout_s, MAX_REQUEST_S),
+                settings.security,
             )
-        return peer
+        return await connection.peer(self._host.endpoint(broker))
 
     async def _query_broker(self, broker: int) -> bool:
         """Query a broker for all partitions that wait for it; True if any made progress."""

@@ -12,6 +12,8 @@ Kafka: `AbstractFetcherThread.getOffsetTruncationState` and the check in
 `Partition.readRecords` (KIP-101, KIP-279, KIP-595).
 """
 
+from enum import StrEnum
+
 import msgspec
 
 from ottla.model.errors import OffsetOutOfRangeError
@@ -73,16 +75,23 @@ def truncation_point(
     return Truncation(min(own.end_offset, leader.end_offset, own_end_offset), complete=True)
 
 
+class Restart(StrEnum):
+    """What a follower does whose offset is out of the leader's range."""
+
+    TRUNCATE = "truncate"
+    """to the leader's end: there was an unclean election"""
+    START_OVER = "start over"
+    """with an empty log, at the leader's log start"""
+    RESUME = "resume"
+    """with all it has"""
+
+
 def restart_point(
     own_end_offset: int, leader_start_offset: int, leader_end_offset: int
-) -> tuple[str, int]:
-    """Return what a follower does whose offset is out of the leader's range, and where it resumes.
-
-    ("truncate", o): cut to the leader's end (an unclean election). ("start over", o): drop all,
-    begin at the leader's log start. ("resume", o): keep all and fetch on.
-    """
+) -> tuple[Restart, int]:
+    """Return how a follower restarts whose offset is out of the leader's range, and where."""
     if leader_end_offset < own_end_offset:
-        return "truncate", leader_end_offset
+        return Restart.TRUNCATE, leader_end_offset
     if leader_start_offset > own_end_offset:
-        return "start over", leader_start_offset
-    return "resume", own_end_offset
+        return Restart.START_OVER, leader_start_offset
+    return Restart.RESUME, own_end_offset

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.coordinators import transaction_markers, transaction_verifier
+from ottla.coordinators import transaction_channels, transaction_markers
 from ottla.coordinators.requests import ProducerIdAndEpoch
 from ottla.coordinators.transaction import Transaction, TransactionState, Transition
 from ottla.coordinators.transaction_markers import TransactionMarkers
@@ -53,8 +53,15 @@ class Cluster:
     def endpoint(self, broker_id, _listener):
         return broker_id
 
-    def channel(self, *_):
-        return SimpleNamespace(send=self.send, close=lambda: None)
+    def connection(self, *_):
+        """Return what stands for a `BrokerConnection`."""
+
+        async def peer(endpoint):
+            return SimpleNamespace(
+                send=lambda request, version, _: self.send(endpoint, request, version)
+            )
+
+        return SimpleNamespace(peer=peer, close=lambda: None)
 
     async def send(self, endpoint, request, _version):
         self.asked.append((endpoint, request))
@@ -102,7 +109,7 @@ def run(monkeypatch):
     monkeypatch.setattr(transaction_markers, "CHECK_S", 0.003)
 
     def go(cluster, sends, enough, meanwhile=None):
-        monkeypatch.setattr(transaction_markers, "Channel", cluster.channel)
+        monkeypatch.setattr(transaction_channels, "BrokerConnection", cluster.connection)
         marked = []
 
         async def work():
@@ -301,7 +308,7 @@ class Asked(Cluster):
 
 def verify(monkeypatch, cluster, questions, codes=None):
     """Verify all at once; return the results in order."""
-    monkeypatch.setattr(transaction_verifier, "Channel", cluster.channel)
+    monkeypatch.setattr(transaction_channels, "BrokerConnection", cluster.connection)
 
     async def work():
         verifier = TransactionVerifier(None, CONFIG, cluster, Coordinator(codes or {}))
