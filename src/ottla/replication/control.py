@@ -216,7 +216,7 @@ async def apply_leader_and_isr(
 def _notify(replicas: ReplicaManager, applied: Applied) -> None:
     """Notify listeners and log the state changes of this time slice."""
     if applied.expected:
-        replicas.expect_followers(applied.expected)
+        replicas.fetches.expect_followers(applied.expected)
     replicas.leadership_changed(applied.leaders, applied.followers)
     applied.state_changes.flush()
     applied.led += len(applied.leaders)

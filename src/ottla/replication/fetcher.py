@@ -40,21 +40,19 @@ from ottla.model.time_slices import TimeSlice, end_tasks, wait_at_most
 from ottla.net.peer import PeerConnection
 from ottla.replication.inter_broker import (
     LEAST_WAIT_MS,
+    MOST_AT_ONCE,
     BrokerConnection,
     FetcherSettings,
+    OffsetResults,
     fetch_version,
     list_offsets_version,
+    offset_or_raise,
+    query_offsets,
 )
 from ottla.replication.leader_session import (
     FIRST_VERSION_WITH_REPLICA_STATE,
     FetchPosition,
     LeaderSession,
-)
-from ottla.replication.offset_queries import (
-    MOST_AT_ONCE,
-    OffsetResults,
-    offset_or_raise,
-    query_offsets,
 )
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import ReplicationQuota
@@ -88,7 +86,7 @@ SETTLING_S = 0.1
 
 A LeaderAndIsr of thousands of partitions is applied in time slices. A fetch that is sent between
 two of them names the first ones only; while it waited for records, up to replica.fetch.wait.max.ms,
-the others were not fetched. A new leader expects its followers (`expected_followers`), but when a
+the others were not fetched. A new leader expects its followers (`ExpectedFollowers`), but when a
 broker starts again its leaders hear of nothing. Kafka adds all partitions of a request at once.
 """
 

@@ -1,4 +1,4 @@
-"""What brokers speak among each other, the settings of fetchers, and a connection to a broker.
+"""What brokers speak among each other: versions, settings, a connection, and ListOffsets.
 
 Replicas do not negotiate: versions follow from inter.broker.protocol.version (PROTOCOL 6.1), so
 that a rolling upgrade decides them.
@@ -6,14 +6,18 @@ that a rolling upgrade decides them.
 Kafka: `MetadataVersion`.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 from ottla.model.cluster import Endpoint
 from ottla.model.config import BrokerConfig
-from ottla.model.errors import ConnectionLostError
+from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.peer import PeerConnection
 from ottla.security.client import ClientSecurity
+from ottla.wire.messages.list_offsets import ListOffsetsRequest
 
 Level = tuple[int, int]
 
@@ -135,3 +139,63 @@ class BrokerConnection:
         if self._peer is not None:
             self._peer.close()
             self._peer = None
+
+
+# --- ListOffsets: where another replica's log begins or ends ------------------------------------
+# Replicas get log ends, consumers high watermarks: the replica id in the request decides. Kafka:
+# the offset queries of `RemoteLeaderEndPoint`.
+
+MOST_AT_ONCE = 500
+"""Partitions in one request, so that neither side works on it for long."""
+
+OffsetResults = dict[TopicPartition, tuple[ErrorCode, int]]
+"""What was answered: an error, or NONE and an offset."""
+
+
+async def query_offsets(
+    peer: PeerConnection,
+    version: int,
+    timeout_s: float,
+    replica_id: int,
+    wanted: Iterable[tuple[TopicPartition, int]],
+    timestamp: int,
+) -> OffsetResults:
+    """Ask for LATEST or EARLIEST of (partition, current leader epoch or -1) pairs.
+
+    `replica_id`: a broker's own id asks a leader, -2 (debugging replica) asks any replica.
+    A partition without a response is missing in the result; ConnectionLostError if none came.
+    """
+    topics: dict[str, ListOffsetsRequest.ListOffsetsTopic] = {}
+    for tp, leader_epoch in wanted:
+        topic = topics.get(tp.topic)
+        if topic is None:
+            topic = topics[tp.topic] = ListOffsetsRequest.ListOffsetsTopic(name=tp.topic)
+        topic.partitions.append(
+            ListOffsetsRequest.ListOffsetsPartition(
+                partition_index=tp.partition,
+                current_leader_epoch=leader_epoch,
+                timestamp=timestamp,
+            )
+        )
+    request = ListOffsetsRequest(replica_id=replica_id, topics=list(topics.values()))
+    response = await peer.send(request, version, timeout_s)
+    return {
+        TopicPartition(topic.name, item.partition_index): (
+            ErrorCode(item.error_code),
+            int(item.offset),
+        )
+        for topic in response.topics
+        for item in topic.partitions
+    }
+
+
+def offset_or_raise(results: OffsetResults, tp: TopicPartition) -> int:
+    """Return the offset of a partition; OttlaError with the code that came instead."""
+    if tp not in results:
+        raise OttlaError(f"{tp}: no offset in the response")
+    code, offset = results[tp]
+    if code:
+        raise OttlaError(f"{tp}: {code.name}", code)
+    if offset < 0:
+        raise OttlaError(f"{tp}: {offset} is no offset")
+    return offset

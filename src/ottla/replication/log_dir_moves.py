@@ -186,7 +186,8 @@ class LogDirMoves:
 
     async def close(self) -> None:
         self._closed = True
-        await end_tasks(self._task)
+        task, self._task = self._task, None
+        await end_tasks(task)
 
     # --- the loop ---------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ Kafka: `ReplicaManager`.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator
 from typing import Protocol
 
 from ottla.log.manager import LogManager
@@ -35,7 +35,6 @@ from ottla.replication.alter_partition import AlterPartitionManager
 from ottla.replication.damaged_replicas import DamagedReplicas
 from ottla.replication.disk_reads import DiskReads
 from ottla.replication.eligible_records import EligibleRecords, VoidEligible, no_records
-from ottla.replication.expected_followers import ExpectedFollowers
 from ottla.replication.fetch_session import SessionCache
 from ottla.replication.fetcher_manager import FetcherManager
 from ottla.replication.fetching import FetchPath, Reader
@@ -52,9 +51,6 @@ from ottla.replication.topic_counts import BrokerTopicCounts
 from ottla.security.client import ClientSecurity
 
 logger = logging.getLogger(__name__)
-
-EXPEDITED_WAIT_MS = 20
-"""The fetches of followers that have partitions to ask for are parked only this long."""
 
 MAX_SESSION_ID = 2**31 - 1
 
@@ -141,7 +137,6 @@ class ReplicaManager:
         self._listener = config.inter_broker_listener
         self.alive = LiveBrokers(cluster, self._listener)
         self._broker_epoch = broker_epoch
-        self._expected = ExpectedFollowers()
         self._started = False
         self._checkpointing = False
         self._loops: list[asyncio.Task[None]] = []
@@ -262,12 +257,6 @@ class ReplicaManager:
         ):
             quota.throttle(topic, throttled_partitions(replicas, self.broker_id))
 
-    def wait_ms(self, replica_id: int, max_wait_ms: int) -> float:
-        """Return how long a fetch may be parked: briefly while its follower has more to ask for."""
-        if replica_id >= 0 and self._expected.awaits(replica_id, self.now_ms()):
-            return min(max_wait_ms, EXPEDITED_WAIT_MS)
-        return max_wait_ms
-
     def preferred_replica(self, partition: Partition, reader: Reader, offset: int) -> int | None:
         """Return the follower that a consumer had better read from (KIP-392), None to stay here.
 
@@ -301,11 +290,6 @@ class ReplicaManager:
     async def make_truncations_durable(self) -> None:
         """Wait until the truncations so far are durable; a worker sees to it."""
         await self.logs.make_truncations_durable(self.world.workers)
-
-    def expect_followers(self, partitions: Sequence[Partition]) -> None:
-        """Have the fetches of all who have these partitions to follow anew come round quickly."""
-        for replica in self._expected.expect(partitions, self.now_ms()):
-            self.fetches.expedite(replica)
 
     # --- lookups --------------------------------------------------------------------------------
 

@@ -47,14 +47,15 @@ from ottla.replication.inter_broker import (
     COMPLETE_LOG_QUERY,
     BrokerConnection,
     FetcherSettings,
+    OffsetResults,
     fetch_version,
     list_offsets_version,
+    query_offsets,
 )
 from ottla.replication.leader_session import (
     FIRST_VERSION_WITH_REPLICA_STATE,
     LAST_VERSION_WITHOUT_IDS,
 )
-from ottla.replication.offset_queries import OffsetResults, query_offsets
 from ottla.replication.partition import Partition
 from ottla.replication.truncation import EpochEnd, truncation_point
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
