@@ -8,6 +8,7 @@ is in its member's `join_request` or `sync_request`. Kafka: `GroupMetadata`, `Me
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 
 from ottla.coordinators.group_memory import GroupMemory, Protocols, member_bytes, text_bytes
@@ -74,6 +75,7 @@ MAX_SUBSCRIBED = 100_000
 """Topics of all members together that are decoded at once (20 ms); of more, none is known."""
 
 
+@dataclass(slots=True, eq=False)
 class Member:
     """One member. `join_request`, `sync_request`: the requests of it that wait, or None.
 
@@ -81,49 +83,23 @@ class Member:
     timer expires, None without one: at or before that time, so that heartbeats set no timer.
     """
 
-    __slots__ = (
-        "assignment",
-        "client_host",
-        "client_id",
-        "instance_id",
-        "is_new",
-        "join_request",
-        "member_id",
-        "owner",
-        "protocols",
-        "rebalance_timeout_ms",
-        "session_due_ms",
-        "session_timeout_ms",
-        "session_timer_ms",
-        "sync_request",
-    )
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    owner: str = ""
+    is_new: bool = False
+    join_request: AwaitsResult[JoinResult] | None = None
+    sync_request: AwaitsResult[SyncResult] | None = None
+    session_due_ms: float = 0.0
+    session_timer_ms: float | None = None
 
-    def __init__(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        client_id: str,
-        client_host: str,
-        rebalance_timeout_ms: int,
-        session_timeout_ms: int,
-        protocols: Protocols,
-        assignment: bytes = b"",
-        owner: str = "",
-    ) -> None:
-        self.member_id = member_id
-        self.instance_id = instance_id
-        self.client_id = client_id
-        self.client_host = client_host
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.session_timeout_ms = session_timeout_ms
-        self.protocols = tuple(protocols)
-        self.assignment = assignment
-        self.owner = owner
-        self.is_new = False
-        self.join_request: AwaitsResult[JoinResult] | None = None
-        self.sync_request: AwaitsResult[SyncResult] | None = None
-        self.session_due_ms = 0.0
-        self.session_timer_ms: float | None = None
+    def __post_init__(self) -> None:
+        self.protocols = tuple(self.protocols)
 
     @property
     def size(self) -> int:

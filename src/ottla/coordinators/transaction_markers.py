@@ -9,6 +9,7 @@ Kafka: `TransactionMarkerChannelManager` and `TransactionMarkerRequestCompletion
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import NamedTuple
 
 from ottla.coordinators.transaction_channels import Leaders, TransactionChannels
 from ottla.coordinators.transactions import Markers
@@ -46,14 +47,11 @@ DeletedOf = Callable[[Collection[TopicPartition]], Awaitable[Collection[TopicPar
 """Returns which partitions are deleted or being deleted, from ZooKeeper; may raise OttlaError."""
 
 
-class _QueuedMarkers:
+class _QueuedMarkers(NamedTuple):
     """The partitions of one transaction that one broker leads."""
 
-    __slots__ = ("markers", "partitions")
-
-    def __init__(self, markers: Markers, partitions: list[TopicPartition]) -> None:
-        self.markers = markers
-        self.partitions = partitions
+    markers: Markers
+    partitions: list[TopicPartition]
 
 
 class TransactionMarkers:

@@ -23,6 +23,7 @@ leader serves the damaged bytes, and followers stop before them.
 import asyncio
 import logging
 from collections.abc import Callable, Container
+from dataclasses import dataclass
 from typing import Protocol
 
 from ottla.log import damage as ranges
@@ -60,17 +61,15 @@ class DamagedHost(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class Damaged:
     """A damaged replica: which step it has reached."""
 
-    __slots__ = ("due_s", "logged", "pause_s", "refused", "written")
-
-    def __init__(self) -> None:
-        self.refused = False
-        self.due_s = 0.0
-        self.pause_s = FIRST_PAUSE_S
-        self.logged: tuple[ranges.Range, ...] | None = None
-        self.written: tuple[tuple[ranges.Range, ...], int] | None = None
+    refused: bool = False
+    due_s: float = 0.0
+    pause_s: float = FIRST_PAUSE_S
+    logged: tuple[ranges.Range, ...] | None = None
+    written: tuple[tuple[ranges.Range, ...], int] | None = None
 
 
 class DamagedReplicas:

@@ -16,6 +16,7 @@ Kafka: `ReplicaManager.fetchMessages`/`readFromLog` and `DelayedFetch`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.log.log import Log
@@ -121,33 +122,23 @@ class FetchParameters(NamedTuple):
         return self.replica_id >= 0 or self.version < 11
 
 
+@dataclass(slots=True, eq=False)
 class ReadResult:
     """The result of one attempt to serve a fetch. Kafka: `LogReadResult`."""
 
-    __slots__ = (
-        "from_files",
-        "last_size",
-        "not_in_memory",
-        "responses",
-        "size",
-        "throttled",
-        "urgent",
-    )
-
-    def __init__(self) -> None:
-        self.responses: list[Response] = []
-        self.size = 0
-        """bytes of records"""
-        self.last_size = 0
-        """bytes of records of the partition that was read last"""
-        self.throttled = 0
-        """bytes of records that count against the leader's throttle"""
-        self.from_files = 0
-        """bytes that were read from files, or would have been"""
-        self.not_in_memory: list[NotInMemoryError] = []
-        """what would have been read had it been in memory"""
-        self.urgent = False
-        """whether there is something to send that is not records"""
+    responses: list[Response] = field(default_factory=list)
+    size: int = 0
+    """bytes of records"""
+    last_size: int = 0
+    """bytes of records of the partition that was read last"""
+    throttled: int = 0
+    """bytes of records that count against the leader's throttle"""
+    from_files: int = 0
+    """bytes that were read from files, or would have been"""
+    not_in_memory: list[NotInMemoryError] = field(default_factory=list)
+    """what would have been read had it been in memory"""
+    urgent: bool = False
+    """whether there is something to send that is not records"""
 
 
 class DelayedFetch(Pending):
@@ -285,12 +276,10 @@ class Led(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class _Expected:
-    __slots__ = ("partitions", "until_ms")
-
-    def __init__(self) -> None:
-        self.until_ms = 0.0
-        self.partitions: dict[Led, None] = {}
+    until_ms: float = 0.0
+    partitions: dict[Led, None] = field(default_factory=dict)
 
 
 class ExpectedFollowers:

@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from ottla.log.log import Log
@@ -59,28 +60,18 @@ class MovesHost(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class Move:
     """A partition on its way: what its future log was matched with last."""
 
-    __slots__ = (
-        "announced",
-        "brought",
-        "leader_epoch",
-        "not_before_s",
-        "partition",
-        "source",
-        "truncations",
-    )
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.source: Log | None = None
-        self.leader_epoch = -1
-        self.truncations = -1
-        self.not_before_s = 0.0
-        self.announced = False
-        self.brought = False
-        """whether a worker has just read for us what comes next"""
+    partition: Partition
+    source: Log | None = None
+    leader_epoch: int = -1
+    truncations: int = -1
+    not_before_s: float = 0.0
+    announced: bool = False
+    brought: bool = False
+    """whether a worker has just read for us what comes next"""
 
 
 class LogDirMoves:

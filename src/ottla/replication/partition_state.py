@@ -22,6 +22,7 @@ Kafka: `Partition` and `PartitionState` (`CommittedPartitionState`, `PendingPart
 
 import logging
 from collections.abc import Container
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ottla.model.cluster import LeaderAndIsr, LeadershipUpdate
@@ -42,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 INELIGIBLE_PAUSE_MS = 500
 """After the controller called a replica ineligible, it is not proposed again for this long."""
+
+NOBODY = IsrState.of(())
 
 BrokerEpochs = tuple[tuple[int, int | None], ...]
 """Each proposed member with the broker epoch it is known in (KIP-903): -1 if that is not known,
@@ -102,58 +105,33 @@ class PartitionPort(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class HostedPartitionState:
     """Leadership, ISR and followers of one partition on this broker. Changed in place."""
 
-    __slots__ = (
-        "adding",
-        "broker_id",
-        "controller_epoch",
-        "epoch_start",
-        "followers",
-        "is_leader",
-        "isr",
-        "isr_changes_total",
-        "isr_rejections_total",
-        "lag_ms",
-        "leader",
-        "leader_epoch",
-        "own_from",
-        "partition_epoch",
-        "port",
-        "proven_epoch",
-        "removing",
-        "replicas",
-        "topic_id",
-        "tp",
-    )
-
-    def __init__(
-        self, tp: TopicPartition, broker_id: int, lag_ms: float, port: PartitionPort
-    ) -> None:
-        """`lag_ms` is replica.lag.time.max.ms."""
-        self.tp = tp
-        self.port = port
-        self.broker_id = broker_id
-        self.lag_ms = lag_ms
-        self.topic_id = ZERO_UUID
-        self.leader = NO_LEADER
-        self.is_leader = False
-        self.leader_epoch = NO_EPOCH
-        self.partition_epoch = 0
-        self.controller_epoch = 0
-        self.proven_epoch = -1
-        """the partition epoch in which no replica outside the ISR may be elected, by ZooKeeper"""
-        self.epoch_start: int | None = None
-        self.own_from: int | None = None
-        """where the records begin that this process appended as the leader, if they end the log"""
-        self.replicas: tuple[int, ...] = ()
-        self.adding: tuple[int, ...] = ()
-        self.removing: tuple[int, ...] = ()
-        self.isr = IsrState.of(())
-        self.followers: dict[int, Follower] = {}
-        self.isr_changes_total = 0
-        self.isr_rejections_total = 0
+    tp: TopicPartition
+    broker_id: int
+    lag_ms: float
+    """replica.lag.time.max.ms"""
+    port: PartitionPort
+    topic_id: bytes = ZERO_UUID
+    leader: int = NO_LEADER
+    is_leader: bool = False
+    leader_epoch: int = NO_EPOCH
+    partition_epoch: int = 0
+    controller_epoch: int = 0
+    proven_epoch: int = -1
+    """the partition epoch in which no replica outside the ISR may be elected, by ZooKeeper"""
+    epoch_start: int | None = None
+    own_from: int | None = None
+    """where the records begin that this process appended as the leader, if they end the log"""
+    replicas: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    isr: IsrState = NOBODY
+    followers: dict[int, Follower] = field(default_factory=dict)
+    isr_changes_total: int = 0
+    isr_rejections_total: int = 0
 
     # --- leadership -----------------------------------------------------------------------------
 
@@ -236,7 +214,7 @@ class HostedPartitionState:
         self.epoch_start = None
         self.proven_epoch = -1
         self.followers.clear()
-        self.isr = IsrState.of(())
+        self.isr = NOBODY
 
     def _take_assignment(self, update: LeadershipUpdate) -> None:
         self.controller_epoch = update.controller_epoch

@@ -90,22 +90,6 @@ class RecoveryHost(Protocol):
 class Recovering:
     """A partition that waits: for which replicas, and what is called then."""
 
-    __slots__ = (
-        "confirmed",
-        "deadline_ms",
-        "finish",
-        "isr",
-        "leader_epoch",
-        "log",
-        "may_lose",
-        "next_warning_ms",
-        "partition",
-        "pending_replicas",
-        "taken",
-        "truncated_by",
-        "truncated_by_epoch",
-    )
-
     def __init__(
         self,
         partition: Partition,
