@@ -316,8 +316,10 @@ class CoordinatorLog:
             self._unload(index)
             logger.debug(
                 "unloaded partition=%s leader_epoch=%d loaded=%s",
-                partition.tp, partition.leader_epoch, leadership.loaded,
-            )  # fmt: skip
+                partition.tp,
+                partition.leader_epoch,
+                leadership.loaded,
+            )
 
     async def _load_waiting(self) -> None:
         """Load the waiting partitions, one after the other. A loop root."""
@@ -371,8 +373,10 @@ class CoordinatorLog:
             return
         logger.error(
             "partition not served, trying again partition=%s-%d error=%s",
-            self.topic, leadership.index, error,
-        )  # fmt: skip
+            self.topic,
+            leadership.index,
+            error,
+        )
         leadership.reading = None
         self._unload(leadership.index)
         loop = asyncio.get_running_loop()
@@ -406,9 +410,12 @@ class CoordinatorLog:
         logger.log(
             logging.INFO if reading.records else logging.DEBUG,
             "loaded partition=%s-%d leader_epoch=%d records=%d took_ms=%.0f",
-            self.topic, leadership.index, leadership.epoch, reading.records,
+            self.topic,
+            leadership.index,
+            leadership.epoch,
+            reading.records,
             self._counts.last_load_ms,
-        )  # fmt: skip
+        )
 
     def _uncommitted(self, leadership: Leadership, end: int) -> bool:
         """Return whether records before `end` are uncommitted; then `_retry_load` is called later.

@@ -160,8 +160,9 @@ class TransactionMarkers:
         if done:
             logger.info(
                 "no marker for deleted partitions transactional_id=%s partitions=%s",
-                item.markers.transaction.transactional_id, ",".join(map(str, done)),
-            )  # fmt: skip
+                item.markers.transaction.transactional_id,
+                ",".join(map(str, done)),
+            )
             self._written(item.markers, done)
         left = [tp for tp in item.partitions if tp not in deleted]
         return _QueuedMarkers(item.markers, left) if left else None
@@ -209,9 +210,10 @@ class TransactionMarkers:
         if any(code in FENCED for code in codes.values()):
             logger.warning(
                 "markers given up transactional_id=%s coordinator_epoch=%d errors=%s",
-                item.markers.transaction.transactional_id, item.markers.shard.epoch,
+                item.markers.transaction.transactional_id,
+                item.markers.shard.epoch,
                 {str(tp): code.name for tp, code in codes.items() if code not in DONE},
-            )  # fmt: skip
+            )
             return []
         return [tp for tp, code in codes.items() if code not in DONE]
 

@@ -217,9 +217,12 @@ class AlterPartitionManager:
         # One line for all: after a restart there are as many changes as partitions.
         logger.info(
             "AlterPartition sent partitions=%d errors=%s unanswered=%d partition=%s isr=%s",
-            len(changes), errors or "none", len(sent),
-            changes[0].partition.tp, changes[0].partition.isr.committed,
-        )  # fmt: skip
+            len(changes),
+            errors or "none",
+            len(sent),
+            changes[0].partition.tp,
+            changes[0].partition.isr.committed,
+        )
         return clean and not sent
 
     def _responded(self, change: Change, item: AlterPartitionResponse.PartitionData) -> bool:

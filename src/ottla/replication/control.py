@@ -160,8 +160,11 @@ def _accepts(
         return True
     logger.warning(
         "%s refused controller=%d controller_epoch=%d ours=%d",
-        name, request.controller_id, request.controller_epoch, replicas.controller_epoch,
-    )  # fmt: skip
+        name,
+        request.controller_id,
+        request.controller_epoch,
+        replicas.controller_epoch,
+    )
     return False
 
 
@@ -207,9 +210,13 @@ async def apply_leader_and_isr(
         logger.info(
             "LeaderAndIsr received controller=%d controller_epoch=%d partitions=%d leaders=%d "
             "followers=%d bad=%d",
-            request.controller_id, request.controller_epoch, len(errors),
-            applied.led, applied.followed, sum(code != 0 for code in errors.values()),
-        )  # fmt: skip
+            request.controller_id,
+            request.controller_epoch,
+            len(errors),
+            applied.led,
+            applied.followed,
+            sum(code != 0 for code in errors.values()),
+        )
         return _respond(request, version, errors, ErrorCode.NONE)
 
 
@@ -477,8 +484,10 @@ def _lead(
                 "unclean election partition=%s leader_epoch=%d offset=%d: what only others had "
                 "from this offset on "
                 "is lost",
-                partition.tp, partition.leader_epoch, log.log_end_offset,
-            )  # fmt: skip
+                partition.tp,
+                partition.leader_epoch,
+                log.log_end_offset,
+            )
     if partition.is_leader:
         applied.state_changes.became_leader(partition, log, *before)
         applied.expected.append(partition)

@@ -153,8 +153,12 @@ class DamagedReplicas:
             logger.warning(
                 "damaged replica refused partition=%s unreadable=%s leader=%d isr=%s "
                 "leader_epoch=%d",
-                tp, _text(log), update.leader, list(update.isr), update.leader_epoch,
-            )  # fmt: skip
+                tp,
+                _text(log),
+                update.leader,
+                list(update.isr),
+                update.leader_epoch,
+            )
         known.refused = decision is DamageDecision.REFUSE
         self._wake.set()
         return decision
@@ -170,8 +174,10 @@ class DamagedReplicas:
         assert log is not None
         logger.warning(
             "damaged log set aside partition=%s unreadable=%s high_watermark=%d: copying it anew",
-            tp, _text(log), log.high_watermark,
-        )  # fmt: skip
+            tp,
+            _text(log),
+            log.high_watermark,
+        )
         del self._known[tp]
         self._corrupt_reads += log.corrupt_reads
         self._logs.set_aside(tp)
@@ -279,8 +285,9 @@ class DamagedReplicas:
             raise log.fail(error, "removal of the mark of damage") from error
         logger.warning(
             "damaged records were deleted partition=%s log_start_offset=%d",
-            log.tp, log.log_start_offset,
-        )  # fmt: skip
+            log.tp,
+            log.log_start_offset,
+        )
         if log.damaged is not None:
             self.found(log)  # more of it was found meanwhile
         return True
@@ -293,8 +300,9 @@ class DamagedReplicas:
         logger.error(
             "damaged log goes on leading partition=%s unreadable=%s: no other replica is in sync; "
             "all other offsets are served, no replica can be copied from it beyond that place",
-            log.tp, _text(log),
-        )  # fmt: skip
+            log.tp,
+            _text(log),
+        )
 
     def _delete_what_was_copied(self) -> None:
         logs = self._logs
@@ -308,8 +316,9 @@ class DamagedReplicas:
                 self.rebuilt_total += 1
                 logger.warning(
                     "damaged log deleted partition=%s folder=%s: all of it has been copied anew",
-                    tp, folder,
-                )  # fmt: skip
+                    tp,
+                    folder,
+                )
                 logs.leaving.discard(tp, folder)
 
     def statistics(self) -> dict[str, int]:

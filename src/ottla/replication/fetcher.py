@@ -535,10 +535,14 @@ class LeaderFetcher:
         # At the log end only an epoch without records is removed.
         level = logging.INFO if offset < log.log_end_offset else logging.DEBUG
         logger.log(
-            level, "truncate partition=%s to_offset=%d log_end_offset=%d high_watermark=%d "
-                   "reason=%s",
-            state.tp, offset, log.log_end_offset, log.high_watermark, reason,
-        )  # fmt: skip
+            level,
+            "truncate partition=%s to_offset=%d log_end_offset=%d high_watermark=%d reason=%s",
+            state.tp,
+            offset,
+            log.log_end_offset,
+            log.high_watermark,
+            reason,
+        )
         self._report_loss(state, offset)
         log.truncate_to(offset)
 
@@ -555,16 +559,24 @@ class LeaderFetcher:
             logger.warning(
                 "truncated records may have been acknowledged partition=%s offsets=%d..%d "
                 "leader=%d leader_epoch=%d: the leader does not have them",
-                state.tp, doubtful, end - 1, self.leader, state.leader_epoch,
-            )  # fmt: skip
+                state.tp,
+                doubtful,
+                end - 1,
+                self.leader,
+                state.leader_epoch,
+            )
         if first < log.high_watermark:
             self.records_lost_total += log.high_watermark - first
             logger.warning(
                 "lost records partition=%s offsets=%d..%d leader=%d leader_epoch=%d: they were "
                 "committed, "
                 "the leader does not have them",
-                state.tp, first, log.high_watermark - 1, self.leader, state.leader_epoch,
-            )  # fmt: skip
+                state.tp,
+                first,
+                log.high_watermark - 1,
+                self.leader,
+                state.leader_epoch,
+            )
 
     def _on_partition_errors(self, states: list[PartitionFetchState], code: ErrorCode) -> None:
         """Delay partitions with an error; a fenced one waits for the next LeaderAndIsr.
@@ -578,8 +590,11 @@ class LeaderFetcher:
         self.errors_total += len(states)
         logger.info(
             "fetch refused leader=%d error=%s partitions=%d partition=%s",
-            self.leader, code.name, len(states), states[0].tp,
-        )  # fmt: skip
+            self.leader,
+            code.name,
+            len(states),
+            states[0].tp,
+        )
         for state in states:
             if code is ErrorCode.FENCED_LEADER_EPOCH:
                 # This state is still the current one: LeaderAndIsr is on its way.
@@ -609,8 +624,13 @@ class LeaderFetcher:
             logger.warning(
                 "offset out of range partition=%s offset=%d leader_offsets=%d..%d action=%s "
                 "to_offset=%d",
-                state.tp, state.offset, start, end, what, offset,
-            )  # fmt: skip
+                state.tp,
+                state.offset,
+                start,
+                end,
+                what,
+                offset,
+            )
             if what is Restart.TRUNCATE:
                 self._truncate(state, offset, "the leader ends there")
             elif what is Restart.START_OVER:

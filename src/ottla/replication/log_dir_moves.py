@@ -153,8 +153,11 @@ class LogDirMoves:
         elif tp not in self._moves or self._moves[tp].partition is not partition:
             logger.info(
                 "log dir move continues partition=%s to_dir=%s offset=%d log_end_offset=%d",
-                tp, future.parent_dir, future.log_end_offset, log.log_end_offset,
-            )  # fmt: skip
+                tp,
+                future.parent_dir,
+                future.log_end_offset,
+                log.log_end_offset,
+            )
             self._add(partition, future)
 
     def give_up(self, partition: Partition) -> None:

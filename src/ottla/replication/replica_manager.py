@@ -267,12 +267,16 @@ class ReplicaManager:
         rack, listener = reader
         now_ms = self.now_ms()
         near = [
-            Candidate(f.broker_id, self._cluster.rack(f.broker_id, listener), f.log_end_offset,
-                      now_ms - f.last_caught_up_ms)
+            Candidate(
+                f.broker_id,
+                self._cluster.rack(f.broker_id, listener),
+                f.log_end_offset,
+                now_ms - f.last_caught_up_ms,
+            )
             for f in partition.followers.values()
             if f.broker_id in partition.isr.committed
             and f.log_start_offset <= offset <= f.log_end_offset
-        ]  # fmt: skip
+        ]
         return nearest(rack, self._cluster.rack(self.broker_id, listener), near)
 
     def is_unclean(self, tp: TopicPartition) -> bool:

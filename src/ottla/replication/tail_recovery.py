@@ -242,8 +242,10 @@ class TailRecovery:
                 logger.warning(
                     "log end recovered from other replicas partition=%s records=%d "
                     "log_end_offset=%d",
-                    tp, one.taken, one.log.log_end_offset,
-                )  # fmt: skip
+                    tp,
+                    one.taken,
+                    one.log.log_end_offset,
+                )
             try:
                 one.finish()
             except Exception:  # the others go on
@@ -258,8 +260,10 @@ class TailRecovery:
                 "leads although not all replicas were compared partition=%s brokers=%s "
                 "log_end_offset=%d: records that only these brokers have will be lost; unclean "
                 "leader election is allowed for this topic",
-                tp, missing, end,
-            )  # fmt: skip
+                tp,
+                missing,
+                end,
+            )
             return True
         if now_ms >= one.next_warning_ms:
             one.next_warning_ms = now_ms + self._host.lag_ms
@@ -268,8 +272,10 @@ class TailRecovery:
                 "acknowledged "
                 "records, and brokers %s did not respond. Start them, or accept the loss with "
                 "unclean.leader.election.enable=true",
-                tp, end, missing,
-            )  # fmt: skip
+                tp,
+                end,
+                missing,
+            )
         return False
 
     # --- one broker -----------------------------------------------------------------------------
@@ -452,8 +458,12 @@ class TailRecovery:
         logger.warning(
             "truncated before leading partition=%s to_offset=%d log_end_offset=%d: the log of "
             "broker %d has a later leader epoch than %d",
-            one.partition.tp, point.offset, log.log_end_offset, broker, latest,
-        )  # fmt: skip
+            one.partition.tp,
+            point.offset,
+            log.log_end_offset,
+            broker,
+            latest,
+        )
         self.truncated_total += max(0, log.log_end_offset - point.offset)
         log.truncate_to(point.offset)
         return (log.log_end_offset, log.latest_epoch) != before
