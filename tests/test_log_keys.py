@@ -42,7 +42,10 @@ KEYS = {
     "peer": "address", "listener": "a name", "listeners": "", "endpoint": "", "endpoints": "",
     "host": "", "port": "", "server": "of ZooKeeper", "session": "id of a ZooKeeper session",
     # coordinators
-    "group": "id", "generation": "", "protocol": "", "transactional_id": "", "producer_id": "",
+    "group": "id", "generation": "", "old_generation": "", "member": "id",
+    "members": "ids, or a number", "removed": "ids of members",
+    "instance": "id of a static member", "current": "id of the member that has it now",
+    "protocol": "", "transactional_id": "", "producer_id": "",
     "kind": "of a record's key", "records": "a number", "loaded": "whether it was",
     # settings
     "key": "", "keys": "", "entity": "type/name", "overrides": "", "configs": "", "quota": "",
@@ -61,10 +64,8 @@ KEYS = {
 
 LOGGERS = {"log", "_log", "logger", "_logger"}
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
-EFFECTS = {"info", "warning", "error", "LogLine"}
-# A file without any of these has no log call and no effect; it is not parsed.
-CALLS = rf"\b({'|'.join(LOGGERS)})\s*\.\s*({'|'.join(LEVELS)})\s*\("
-SAYS = re.compile(rf"{CALLS}|\b({'|'.join(EFFECTS)})\s*\(|\bLogLine\b")
+# A file without any of these has no log call; it is not parsed.
+SAYS = re.compile(rf"\b({'|'.join(LOGGERS)})\s*\.\s*({'|'.join(LEVELS)})\s*\(")
 KEY = re.compile(r"(?:^|[\s(])([a-zA-Z_][\w.]*)=(?=[%{])")
 
 
@@ -78,13 +79,10 @@ def literal(node):
 
 
 def written(path):
-    """Yield (line number, text) of each log call, and of each log line that is an effect."""
+    """Yield (line number, text) of each log call."""
     if not SAYS.search(text_of(path)):
         return
-    makes_effects = any(isinstance(n, ast.Name) and n.id == "LogLine" for n in nodes(path))
     for node in nodes(path):
-        if makes_effects and isinstance(node, ast.Assign) and literal(node.value):
-            yield node.lineno, literal(node.value)  # for an effect of the next line
         if not isinstance(node, ast.Call):
             continue
         made = node.func
@@ -92,7 +90,7 @@ def written(path):
             isinstance(made, ast.Attribute)
             and made.attr in LEVELS
             and ast.unparse(made.value).split(".")[-1] in LOGGERS
-        ) or (isinstance(made, ast.Name) and made.id in EFFECTS)
+        )
         for argument in node.args[:3] if wanted else ():
             text = literal(argument)
             if text is not None:

@@ -27,10 +27,9 @@ TABLES = {"model/config_keys.py"}
 
 WORLDLY = {
     "asyncio", "socket", "ssl", "threading", "time", "random", "os", "pathlib",
-    "kazoo", "pyspark", "subprocess", "datetime", "logging",
+    "kazoo", "pyspark", "subprocess", "datetime",
 }  # fmt: skip
-# A procedure of the controller may log: nothing that it does depends on it.
-LOG = ("controller/", "model/state_changes.py")
+# A decider may log: nothing that it decides depends on it.
 # Modules that call themselves pure and reach the world by an import: for a type, a name of a fault,
 # a date's text or the terminal's width.
 PURE_BUT_FOR_IMPORTS = {
@@ -202,8 +201,6 @@ def ways_out(decider: str) -> list[str]:
         here = todo.pop()
         imports = at_run_time(SOURCE / here)
         worldly = sorted({module.split(".")[0] for module in imports} & WORLDLY)
-        if here.startswith(LOG):
-            worldly = [module for module in worldly if module != "logging"]
         if worldly:
             found.append(f"{seen[here]} imports {', '.join(worldly)}")
         for module in sorted(imports):

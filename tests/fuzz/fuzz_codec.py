@@ -268,16 +268,21 @@ class FileTarget(Target):
         elif kind == 3:
             checkpoints.decode_meta_properties(raw)
         elif kind == 6:
-            transaction_records.TransactionRecordReader.decode(b"\0\0\0\1t", raw)
+            key = transaction_records.transaction_key("t")
+            load_records(transaction_records.TransactionRecordReader({}), key, raw)
         else:
             key = group_records.group_key("g")
             if kind == 5:
                 key = group_records.offset_key("g", TopicPartition("t", 0))
-            batch = records.build_batch([records.Record(timestamp=0, key=key, value=raw)])
-            replay = group_records.GroupRecordReader()
-            header = records.parse_batch_header(batch)
-            list(replay.read_batch(header, records.iter_records(batch)))
-            list(replay.build({}, NOW_MS))
+            reader = group_records.GroupRecordReader(lambda _: None, NOW_MS)
+            load_records(reader, key, raw)
+
+
+def load_records(reader, key, raw):
+    batch = records.build_batch([records.Record(timestamp=0, key=key, value=raw)])
+    header = records.parse_batch_header(batch)
+    list(reader.load_batch(header, records.iter_records(batch)))
+    list(reader.finish())
 
 
 KEY_SET = 7

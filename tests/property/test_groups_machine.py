@@ -11,26 +11,9 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.coordinators.group import GroupState
-from ottla.coordinators.group_events import (
-    GroupSettings,
-    GroupUnloaded,
-    HeartbeatReceived,
-    Join,
-    JoinRequested,
-    JoinResult,
-    LeaveRequested,
-    LeavingMember,
-    OffsetCommitRequested,
-    RecordsStored,
-    Reply,
-    StoreGroup,
-    Sync,
-    SyncRequested,
-    SyncResult,
-    TimerExpired,
-)
-from ottla.coordinators.groups import Groups
-from ottla.coordinators.timers import CancelTimer, Now, SetTimer, Timers
+from ottla.coordinators.groups import Groups, GroupSettings
+from ottla.coordinators.requests import Join, JoinResult, LeavingMember, Sync, SyncResult
+from ottla.coordinators.timers import Now, Timers
 from ottla.model.errors import ErrorCode
 
 GROUP = "g"
@@ -43,18 +26,23 @@ INSTANCES = st.sampled_from([None, None, "i", "j"])
 
 
 class Request:
-    def __init__(self):
+    def __init__(self, machine):
+        self.machine = machine
         self.answers = []
+
+    def on_result(self, result):
+        self.machine.answered(self, result)
 
 
 class GroupMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.settings = GroupSettings(initial_rebalance_delay_ms=3_000, max_size=4)
-        self.groups = Groups(self.settings)
+        self.groups = Groups(self.settings, self)
         self.timers = Timers()
+        self.set_timer, self.cancel_timer = self.timers.set, self.timers.cancel
         self.now = Now(0.0, 1_700_000_000_000)
-        self.requests = {}
+        self.requests = []
         self.held = []
         self.stored = {}
         self.made_for = {}
@@ -63,35 +51,14 @@ class GroupMachine(RuleBasedStateMachine):
         self.ids = ["nobody"]
         self.life = 0
 
-    # --- carrying out -----------------------------------------------------------------------
+    # --- the port -----------------------------------------------------------------------------
 
-    def handle(self, event):
-        self.carry_out(self.groups.handle(event, self.now))
+    def store(self, pending):
+        self.held.append((self.life, pending))
 
-    def respond(self, request):
-        """Pass in a request that never waits; return its result."""
-        result, effects = self.groups.respond(request, self.now)
-        self.carry_out(effects)
-        return result
-
-    def carry_out(self, effects):
-        for effect in effects:
-            match effect:
-                case Reply(request_id, result):
-                    self.answered(self.requests[request_id], result)
-                case StoreGroup():
-                    self.held.append((self.life, effect))
-                case SetTimer(key, due_ms):
-                    self.timers.set(key, due_ms)
-                case CancelTimer(key):
-                    self.timers.cancel(key)
-
-    def ask(self, event_of):
-        """Pass in a request; `event_of` makes its event from its number."""
-        number = len(self.requests) + 1
-        request = self.requests[number] = Request()
-        self.handle(event_of(number))
-        return request.answers[0] if request.answers else None
+    def ask(self):
+        self.requests.append(Request(self))
+        return self.requests[-1]
 
     def answered(self, request, result):
         request.answers.append(result)
@@ -123,7 +90,7 @@ class GroupMachine(RuleBasedStateMachine):
             GROUP, member_id, instance, "c", "/h", session_ms, rebalance_ms, "consumer", protocols,
             str(self.fresh), id_required, bool(self.fresh % 2),
         )  # fmt: skip
-        self.ask(lambda number: JoinRequested(number, join))
+        self.groups.join(join, self.ask(), self.now)
         self.ids.append(f"{instance or 'c'}-{self.fresh}")
 
     def who(self, data):
@@ -167,7 +134,7 @@ class GroupMachine(RuleBasedStateMachine):
             mark = f"{self.life}/{group.generation}/{len(self.requests)}".encode()
             assignment = {m: mark + m.encode() for m in group.members}
         sync = Sync(GROUP, self.generation(offset), member, None, None, None, assignment)
-        self.ask(lambda number: SyncRequested(number, sync))
+        self.groups.sync(sync, self.ask(), self.now)
 
     @initialize(count=st.integers(0, 3), instance=INSTANCES)
     def some_come(self, count, instance):
@@ -196,7 +163,7 @@ class GroupMachine(RuleBasedStateMachine):
     def heartbeat(self, data, offset):
         member = self.who(data)
         generation = self.generation(offset)
-        code = self.respond(HeartbeatReceived(GROUP, generation, member, None))
+        code = self.groups.heartbeat(GROUP, generation, member, None, self.now)
         if code is ErrorCode.NONE:
             assert member in self.known().members
 
@@ -204,7 +171,7 @@ class GroupMachine(RuleBasedStateMachine):
     def leave(self, data, instance):
         member = self.who(data)
         leaving = (LeavingMember(member, instance, None),)
-        result = self.respond(LeaveRequested(GROUP, leaving))
+        result = self.groups.leave(GROUP, leaving, self.now)
         if result.members == (ErrorCode.NONE,):
             assert member not in self.known().members
             assert member not in self.known().pending_members
@@ -213,7 +180,7 @@ class GroupMachine(RuleBasedStateMachine):
     def commit(self, data):
         member = self.who(data)
         generation = self.generation(0)
-        code = self.respond(OffsetCommitRequested(GROUP, generation, member, None))
+        code = self.groups.check_commit(GROUP, generation, member, None, self.now)
         if code is ErrorCode.NONE:
             assert self.known() is not None
             assert member in self.known().members
@@ -226,11 +193,11 @@ class GroupMachine(RuleBasedStateMachine):
         self.write(error)
 
     def write(self, error=ErrorCode.NONE):
-        life, store = self.held.pop(0)
+        life, pending = self.held.pop(0)
         if error is ErrorCode.NONE and life == self.life:
-            values = self.stored.setdefault((life, store.generation), set())
-            values.update(store.assignment.values())
-        self.handle(RecordsStored(store.token, error))
+            values = self.stored.setdefault((life, pending.generation), set())
+            values.update(pending.assignment.values())
+        self.groups.stored(pending, error, self.now)
 
     def write_all(self):
         while self.held:
@@ -245,7 +212,7 @@ class GroupMachine(RuleBasedStateMachine):
             while (key := self.timers.pop(self.now.mono_ms)) is not None:
                 expired += 1
                 assert expired < 10_000, "timers expire without end"
-                self.handle(TimerExpired(key))
+                self.groups.expire(key, self.now)
         self._go_to(end)
 
     def _go_to(self, mono_ms):
@@ -254,11 +221,9 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.known() is not None)
     @rule()
     def leadership_is_lost(self):
-        self.handle(GroupUnloaded(GROUP))
+        self.groups.unload(self.known(), self.now)
         self.life += 1
-        assert all(r.answers for r in self.requests.values()), (
-            "somebody still waits for the old coordinator"
-        )
+        assert all(r.answers for r in self.requests), "somebody still waits for the old coordinator"
 
     # --- laws -------------------------------------------------------------------------------
 
@@ -266,7 +231,7 @@ class GroupMachine(RuleBasedStateMachine):
     def facts_agree(self):
         group = self.known()
         if group is None:
-            assert not [r for r in self.requests.values() if not r.answers]
+            assert not [r for r in self.requests if not r.answers]
             return
         assert (group.leader in group.members) if group.members else group.leader is None
         assert set(group.static_members.values()) <= set(group.members)
@@ -279,9 +244,9 @@ class GroupMachine(RuleBasedStateMachine):
         if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             dynamic = set(group.members) - set(group.static_members.values())
             assert len(dynamic) <= self.settings.max_size
-        waiting = {n for n, r in self.requests.items() if not r.answers}
+        waiting = {r for r in self.requests if not r.answers}
         members = group.members.values()
-        slots = {n for m in members for n in (m.join_request, m.sync_request) if n is not None}
+        slots = {r for m in members for r in (m.join_request, m.sync_request) if r is not None}
         assert waiting == slots, "somebody waits whom nobody remembers"
         if group.state is GroupState.EMPTY:
             assert not group.members
@@ -298,8 +263,8 @@ class GroupMachine(RuleBasedStateMachine):
         self.write_all()
         group = self.known()
         assert group is None or not group.members
-        assert all(len(r.answers) == 1 for r in self.requests.values())
-        assert not self.groups._pending_stores
+        assert all(len(r.answers) == 1 for r in self.requests)
+        assert not self.held
 
 
 TestGroups = GroupMachine.TestCase

@@ -48,17 +48,6 @@ HOST = SimpleNamespace(
 """The rules of the test end the waits, not a timer."""
 
 
-class MarkerAppend(DelayedAppend):
-    """The append of a transaction's marker; `then` gets the code."""
-
-    def __init__(self, then):
-        super().__init__()
-        self.then = then
-
-    def completed(self, code):
-        self.then(code)
-
-
 class Log:
     """Stands for the CoordinatorLog of the coordinator."""
 
@@ -77,7 +66,10 @@ class Log:
     def end(self):
         return sum(parse_batch_header(b).count for b in self.batches)
 
-    def append(self, _index, records, append, *, producer=NO_PRODUCER, acks=-1, **_more):
+    def append(
+        self, _index, records, completed, *, settled=None, producer=NO_PRODUCER, acks=-1, **_more
+    ):
+        append = DelayedAppend(completed, settled, HOST)
         if self.refuses:
             append.complete(E.NOT_ENOUGH_REPLICAS)
             return
@@ -109,22 +101,23 @@ class Log:
             base_offset=at,
         )
         self.batches.append(batch)
-        append = MarkerAppend(then)
+        append = DelayedAppend(lambda code, _: then(code), None, HOST)
         append.base_offset = at
         self.wait(append, at)
 
     def wait(self, append, at):
-        append.wait(HOST, self, SimpleNamespace(last_offset=at), 0)
+        append.wait(self, SimpleNamespace(last_offset=at), 0)
 
     def await_high_watermark(self, _offset, append):
         self.waiting.append(append)
 
     def read(self):
-        replay, found = GroupRecordReader(), {}
+        found = {}
+        reader = GroupRecordReader(lambda group: found.update({group.group_id: group}), 0)
         for batch in self.batches:
-            for _ in replay.read_batch(parse_batch_header(batch), iter_records(batch)):
+            for _ in reader.load_batch(parse_batch_header(batch), iter_records(batch)):
                 pass
-        for _ in replay.build(found, 0):
+        for _ in reader.finish():
             pass
         if GROUP not in found:
             return {}

@@ -8,36 +8,15 @@ is shut out for a transaction that it has ended; every question is answered once
 is left pending.
 """
 
-from collections import deque
-
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from ottla.coordinators.requests import InitProducerId, InitResult, ProducerIdAndEpoch
 from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction import ENDING, TransactionState
-from ottla.coordinators.transaction_events import (
-    AddPartitionsRequested,
-    AllocateProducerId,
-    EndTransactionRequested,
-    ExpirationCheckDue,
-    InitProducerIdRequested,
-    InitResult,
-    MarkersWritten,
-    PartitionLoaded,
-    PartitionResigned,
-    ProducerIdAndEpoch,
-    RecordsStored,
-    Reply,
-    RetryDue,
-    RetryLater,
-    SendMarkers,
-    StoreTombstones,
-    StoreTransaction,
-    TimeoutCheckDue,
-)
 from ottla.coordinators.transaction_records import read_transaction, transaction_value
-from ottla.coordinators.transactions import FENCING, Transactions
+from ottla.coordinators.transactions import FENCING, PendingTombstones, Transactions
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import NO_PRODUCER_EPOCH
@@ -51,21 +30,25 @@ E, S = ErrorCode, TransactionState
 
 
 class Request:
-    def __init__(self, what, producer=None, partitions=()):
+    def __init__(self, machine, what, producer=None, partitions=()):
+        self.machine = machine
         self.what, self.producer, self.partitions = what, producer, partitions
         self.answers = []
+
+    def on_result(self, result):
+        self.machine.answered(self, result)
 
 
 class TransactionMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
-        self.decider = Transactions(900_000, EXPIRATION_MS)
+        self.decider = Transactions(900_000, EXPIRATION_MS, self)
         self.now = START_MS
         self.shard = self.decider.start_loading(0, 0)
         self.record = None  # the last value in the log, None for a tombstone or nothing
         self.held, self.sends, self.retries = [], [], []
         self.open = False  # whether any producer has asked for more since the last end it heard of
-        self.requests = {}
+        self.requests = []
         self.producers = []  # all that were ever given an id and epoch
         self.next_id = 0
         self.life = 0
@@ -77,28 +60,18 @@ class TransactionMachine(RuleBasedStateMachine):
     def at(self):
         return Now(float(self.now - START_MS), self.now)
 
-    # --- carrying out -----------------------------------------------------------------------
+    # --- the port -----------------------------------------------------------------------------
 
-    def handle(self, event):
-        effects = deque(self.decider.handle(event, self.at))
-        while effects:
-            match effects.popleft():
-                case Reply(request_id, result):
-                    self.answered(self.requests[request_id], result)
-                case AllocateProducerId(request):
-                    self.next_id += 1
-                    again = request._replace(new_producer_id=self.next_id)
-                    effects.extend(self.decider.handle(again, self.at))
-                case StoreTransaction() | StoreTombstones() as store:
-                    pending = self.decider.pending_stores[store.token]
-                    self.held.append((pending.shard, store))
-                    reason = getattr(pending, "reason", None)
-                    assert reason not in FENCING or self.open, "fenced for what it has ended"
-                case SendMarkers() as send:
-                    start_ms = self.decider.pending_markers[send.token].completion.start_ms
-                    self.sends.append((send, start_ms))
-                case RetryLater() as retry:
-                    self.retries.append(retry)
+    def store(self, pending):
+        self.held.append(pending)
+        reason = getattr(pending, "reason", None)
+        assert reason not in FENCING or self.open, "fenced for what it has ended"
+
+    def send_markers(self, markers):
+        self.sends.append(markers)
+
+    def retry_later(self, pending):
+        self.retries.append(pending)
 
     def answered(self, request, result):
         request.answers.append(result)
@@ -124,9 +97,8 @@ class TransactionMachine(RuleBasedStateMachine):
             self.open = False
 
     def ask(self, what, producer=None, partitions=frozenset()):
-        request = Request(what, producer, partitions)
-        self.requests[len(self.requests) + 1] = request
-        return len(self.requests)
+        self.requests.append(Request(self, what, producer, partitions))
+        return self.requests[-1]
 
     # --- requests ---------------------------------------------------------------------------
 
@@ -139,25 +111,28 @@ class TransactionMachine(RuleBasedStateMachine):
         self.init(data.draw(st.sampled_from([None, *self.producers])))
 
     def init(self, expected):
-        self.handle(InitProducerIdRequested(self.ask("init"), 0, ID, TIMEOUT_MS, expected))
+        init = InitProducerId(ID, TIMEOUT_MS, expected, self.ask("init"))
+        if not self.decider.init_producer_id(0, init, None, self.at):
+            self.next_id += 1
+            assert self.decider.init_producer_id(0, init, self.next_id, self.at)
 
     @precondition(lambda self: self.producers)
     @rule(data=st.data(), partitions=st.sets(st.sampled_from(PARTITIONS), min_size=1))
     def add(self, data, partitions):
         producer = data.draw(st.sampled_from(self.producers[-3:]))
-        number = self.ask("add", producer, frozenset(partitions))
+        request = self.ask("add", producer, frozenset(partitions))
         self.open = True
         self.now += 1  # `marks` knows transactions of one producer apart by when they began
-        self.handle(AddPartitionsRequested(number, 0, ID, producer, partitions))
-        self.check_fenced(self.requests[number])
+        self.decider.add_partitions(0, ID, producer, partitions, request, self.at)
+        self.check_fenced(request)
 
     @precondition(lambda self: self.producers)
     @rule(data=st.data(), committed=st.booleans())
     def end(self, data, committed):
         producer = data.draw(st.sampled_from(self.producers[-3:]))
-        number = self.ask("commit" if committed else "abort", producer)
-        self.handle(EndTransactionRequested(number, 0, ID, producer, committed))
-        self.check_fenced(self.requests[number])
+        request = self.ask("commit" if committed else "abort", producer)
+        self.decider.end(0, ID, producer, request, self.at, committed=committed)
+        self.check_fenced(request)
 
     def check_fenced(self, request):
         it = self.shard.transactions.get(ID)
@@ -168,12 +143,12 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule(wait_ms=st.sampled_from([1, 1_000, TIMEOUT_MS, TIMEOUT_MS + 1]))
     def time_goes_by(self, wait_ms):
         self.now += wait_ms
-        self.handle(TimeoutCheckDue())
+        self.decider.abort_timed_out(self.at)
 
     @rule()
     def nobody_comes_for_long(self):
         self.now += EXPIRATION_MS
-        self.handle(ExpirationCheckDue(self.now))
+        self.decider.expire(self.now)
 
     # --- the log and the partitions -----------------------------------------------------------
 
@@ -181,52 +156,55 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule(how=st.sampled_from(["ok", "ok", "ok", "refused", "in doubt"]))
     def append_ends(self, how):
         """In doubt: the record is in the log, but whoever wrote it is told that it may not be."""
-        shard, store = self.held.pop(0)
-        if how != "refused" and not shard.resigned:
-            removed = isinstance(store, StoreTombstones)
-            self.record = None if removed else transaction_value(store.to)
+        pending = self.held.pop(0)
+        resigned = pending.shard.resigned
+        if how != "refused" and not resigned:
+            removed = isinstance(pending, PendingTombstones)
+            self.record = None if removed else transaction_value(pending.to)
         error = E.NONE if how == "ok" else E.COORDINATOR_NOT_AVAILABLE
-        if shard.resigned:
+        if resigned:
             error = E.NOT_COORDINATOR
-        self.handle(RecordsStored(store.token, error, how == "in doubt"))
+        self.decider.stored(pending, error, self.at, in_doubt=how == "in doubt")
 
     @precondition(lambda self: self.sends)
     @rule(data=st.data())
     def marker_arrives(self, data):
         """Also one of a coordinator that is no more: the partition knows the higher epochs."""
-        send, start_ms = data.draw(st.sampled_from(self.sends))
-        self.mark(send, start_ms, data.draw(st.sampled_from(sorted(send.partitions))))
+        markers = data.draw(st.sampled_from(self.sends))
+        self.mark(markers, data.draw(st.sampled_from(sorted(markers.partitions))))
 
-    def mark(self, send, start_ms, tp):
-        key = (tp, send.producer_id)
-        epochs = (send.producer_epoch, send.coordinator_epoch)
+    def mark(self, markers, tp):
+        to = markers.completion
+        key = (tp, to.producer_id)
+        epochs = (to.epoch, markers.shard.epoch)
         known = self.highest.get(key, (-1, -1))
         if epochs[0] >= known[0] and epochs[1] >= known[1]:
             self.highest[key] = epochs
-            marks = self.marks.setdefault((send.producer_id, start_ms), {})
-            assert marks.setdefault(tp, send.committed) is send.committed, "commit and abort"
-        self.handle(MarkersWritten(send.token, [tp]))
+            marks = self.marks.setdefault((to.producer_id, to.start_ms), {})
+            committed = markers.committed
+            assert marks.setdefault(tp, committed) is committed, "commit and abort"
+        self.decider.markers_written(markers, [tp])
 
     @precondition(lambda self: self.retries)
     @rule()
     def try_again(self):
-        self.handle(RetryDue(self.retries.pop(0).token))
+        self.decider.retry(self.retries.pop(0))
 
     @rule()
     def coordination_moves(self):
-        self.handle(PartitionResigned(0))
+        self.decider.resign(0)
         held, self.held = self.held, []
-        for _, store in held:
-            self.handle(RecordsStored(store.token, E.NOT_COORDINATOR, True))
+        for pending in held:
+            self.decider.stored(pending, E.NOT_COORDINATOR, self.at, in_doubt=True)
         while self.retries:
             self.try_again()
-        assert not self.decider.pending_stores
-        assert not self.decider.pending_markers
+        assert not self.held
+        assert not any(markers.needed for markers in self.sends)
         self.life += 1
         self.shard = self.decider.start_loading(0, self.life)
         if self.record is not None:
             self.shard.transactions[ID] = read_transaction(ID, self.record)
-        self.handle(PartitionLoaded(0, self.life))
+        self.decider.loaded(0, self.at)
 
     @rule()
     def all_goes_well(self):
@@ -237,12 +215,12 @@ class TransactionMachine(RuleBasedStateMachine):
                     self.try_again()
                 while self.held:
                     self.append_ends("ok")
-            for send, start_ms in self.current_sends():
-                for tp in sorted(send.partitions):
-                    self.mark(send, start_ms, tp)
+            for markers in self.current_sends():
+                for tp in sorted(markers.partitions):
+                    self.mark(markers, tp)
 
     def current_sends(self):
-        return [s for s in self.sends if s[0].coordinator_epoch == self.life]
+        return [m for m in self.sends if m.shard.epoch == self.life]
 
     # --- laws -------------------------------------------------------------------------------
 
@@ -274,15 +252,15 @@ class TransactionMachine(RuleBasedStateMachine):
             while self.held:
                 self.append_ends("ok")
             sends, self.sends = self.sends, []
-            for send, _ in sends:
-                self.handle(MarkersWritten(send.token, send.partitions))
+            for markers in sends:
+                self.decider.markers_written(markers, markers.partitions)
             while self.retries:
                 self.try_again()
-        assert all(len(t.answers) == 1 for t in self.requests.values()), "somebody waits for ever"
+        assert all(len(t.answers) == 1 for t in self.requests), "somebody waits for ever"
         it = self.shard.transactions.get(ID)
         assert it is None or it.pending is None
         assert it is None or it.state not in ENDING
-        assert {type(a) for t in self.requests.values() for a in t.answers} <= {
+        assert {type(a) for t in self.requests for a in t.answers} <= {
             InitResult,
             ErrorCode,
         }

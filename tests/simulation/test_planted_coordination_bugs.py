@@ -6,11 +6,10 @@ One rule is broken at a time, and a few seeds have to tell of it in the words of
 from dataclasses import replace
 
 import pytest
-from msgspec import structs
 
-from ottla.coordinators import group_coordinator
 from ottla.coordinators.coordinator_log import CoordinatorLog
 from ottla.coordinators.group import Group
+from ottla.coordinators.group_records import GroupRecordReader
 from ottla.coordinators.groups import Groups
 from ottla.coordinators.offsets import GroupOffsets
 from ottla.coordinators.transaction_markers import TransactionMarkers
@@ -30,7 +29,8 @@ def markers_go_to_one_partition_only(patch):
     def one(self, what):
         first, *others = sorted(what.partitions)
         self._written(what, others)
-        send(self, structs.replace(what, partitions=frozenset({first})))
+        what.partitions = frozenset({first})
+        send(self, what)
 
     patch.setattr(TransactionMarkers, "send", one)
 
@@ -69,23 +69,23 @@ def nobody_is_fenced(patch):
 
 
 def nobody_ends_what_timed_out(patch):
-    patch.setattr(Transactions, "_abort_timed_out", lambda *_: None)
+    patch.setattr(Transactions, "abort_timed_out", lambda *_: None)
 
 
 def a_new_coordinator_knows_nothing(patch):
-    patch.setattr(group_coordinator._GroupLoader, "load_batch", lambda *_: iter(()))
+    patch.setattr(GroupRecordReader, "load_batch", lambda *_: iter(()))
 
 
 def commits_of_any_generation_count(patch):
-    validate = Groups._offset_commit
+    check = Groups.check_commit
 
-    def validated(self, event, now):
-        error = validate(self, event, now)
+    def checked(self, *args, **more):
+        error = check(self, *args, **more)
         if error in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
             return ErrorCode.NONE
         return error
 
-    patch.setattr(Groups, "_offset_commit", validated)
+    patch.setattr(Groups, "check_commit", checked)
 
 
 def offsets_are_acknowledged_by_the_leader_alone(patch):

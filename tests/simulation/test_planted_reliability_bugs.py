@@ -112,12 +112,13 @@ def c6_a_flush_writes_into_whatever_folder_has_the_name(patch):
 
 def d_after_an_append_in_doubt_the_state_before_counts(patch):
     """F36."""
-    stored = Transactions._records_stored
+    stored = Transactions.stored
 
-    def forgets(self, event, now):
-        stored(self, event._replace(in_doubt=False), now)
+    def forgets(self, pending, error, now, *, in_doubt):
+        del in_doubt
+        stored(self, pending, error, now, in_doubt=False)
 
-    patch.setattr(Transactions, "_records_stored", forgets)
+    patch.setattr(Transactions, "stored", forgets)
 
 
 def f20_nobody_checks_what_is_read_from_a_disk(patch):

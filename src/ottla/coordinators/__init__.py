@@ -1,7 +1,7 @@
 """Coordinators of consumer groups and transactions; their state is kept in internal topics.
 
-Each has a decider, which takes events and returns effects, both plain values (`group_events`,
-`transaction_events`), and a shell, which has the log, the clock and the event loop.
+Each has a decider, with a method for each event, and a shell, which has the log, the clock and the
+event loop. The shell is the decider's port. `requests` has what comes in and goes out, as values.
 
 `groups` decides (members, generations, states), `offsets` holds what a group has committed,
 `group_records` encodes both as records of `__consumer_offsets`. `coordinator_log` appends to such a

@@ -8,7 +8,7 @@ Generic: it knows partitions, records and leadership, not what they mean. Invari
 - loading begins on election and stops on resignation; each election makes a new `Leadership`, so
   that unfinished work of an older one has no effect
 - an append is one token (`DelayedAppend`), which completes once: when the batch is committed as
-  `acks` asks, has failed, or is in doubt; one that `settles_late` gets the outcome after a timeout
+  `acks` asks, has failed, or is in doubt
 - the state of a partition is removed, in slices, before the same partition is loaded again
 - loading goes in slices of a few milliseconds; workers wait for disks and decompress large batches
 
@@ -20,7 +20,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -31,7 +31,7 @@ from ottla.log.validate import COORDINATOR
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
 from ottla.model.protocol import ACKS_ALL, NO_PRODUCER_ID
-from ottla.model.time_slices import TimeSlice
+from ottla.model.time_slices import TimeSlice, end_tasks
 from ottla.replication.delayed_produce import ProduceHost, code_at_timeout
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
@@ -71,6 +71,10 @@ class StateListener(Protocol):
 
     def start_loading(self, index: int) -> StateLoader:
         """Return a loader for the records of a partition. Kafka: `onElection`."""
+        ...
+
+    def on_loaded(self, index: int) -> None:
+        """Go on with what was loaded: the partition is served now, and can be appended to."""
         ...
 
     def on_resigned(self, index: int) -> None:
@@ -130,6 +134,19 @@ class _Counts(msgspec.Struct):
     last_load_ms: float = 0.0
 
 
+APPEND_ERRORS = {
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""The client's error for a failed append, without those of a partition that is not the client's."""
+
 COMMITTED = frozenset({ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 """Codes of a batch that is committed: every reader of the log finds it, whatever the client gets.
 
@@ -137,52 +154,49 @@ With NOT_ENOUGH_REPLICAS_AFTER_APPEND it is on fewer replicas than min.insync.re
 """
 
 
+Outcome = Callable[[ErrorCode, int], None]
+"""Called with how an append ended and the base offset of its batch, -1 if nothing was written.
+
+An error with an offset means that the batch is in doubt, unless the code is in `COMMITTED`: it is
+in this broker's log and will be committed if this broker stays leader.
+"""
+
+
 class DelayedAppend:
     """One append, from its call to its outcome: a token of the purgatory and of its partition.
 
-    A subclass holds what the outcome is needed for, and overrides `completed`. It keeps
-    `base_offset`, which is -1 if nothing was written. An error with an offset means that the batch
-    is in doubt, unless the code is in `COMMITTED`: it is in this broker's log and will be committed
-    if this broker stays leader. Kafka: the `responseCallback` of `appendForGroup`.
+    `completed` is called once: committed as `acks` asks, failed, or in doubt. `settled` is called
+    once before it, or after it where the time was over first: with the outcome. Kafka: the
+    `responseCallback` of `appendForGroup`.
     """
 
-    __slots__ = ("_code", "_host", "_timed_out", "base_offset", "done")
+    __slots__ = ("_code", "_completed", "_host", "_settled", "_timed_out", "base_offset", "done")
 
-    settles_late: ClassVar[bool] = False
-    """Whether `settled` is called after a timeout, when the outcome is known."""
-
-    def __init__(self) -> None:
-        self.done = False
-        self.base_offset = -1
-        self._host: ProduceHost | None = None
+    def __init__(self, completed: Outcome, settled: Outcome | None, host: ProduceHost) -> None:
+        self._completed = completed
+        self._settled = settled
+        self._host = host
         self._code: ErrorCode | None = None
         self._timed_out = False
-
-    def completed(self, code: ErrorCode) -> None:
-        """Handle the result: committed as `acks` asks, failed, or in doubt. Called once."""
-        raise NotImplementedError
-
-    def settled(self, code: ErrorCode) -> None:
-        """Handle the outcome of an append that had timed out. Called once at most."""
+        self.base_offset = -1
+        self.done = False
 
     def complete(self, code: ErrorCode) -> None:
         """End the wait."""
         self.done = True
-        if self._timed_out:
-            self.settled(code)
-        else:
-            self.completed(code)
+        if self._settled is not None:
+            self._settled(code, self.base_offset)
+        if not self._timed_out:
+            self._completed(code, self.base_offset)
 
-    def wait(self, host: ProduceHost, partition: Partition, info: AppendInfo, wait_ms: int) -> None:
+    def wait(self, partition: Partition, info: AppendInfo, wait_ms: int) -> None:
         """Wait until the in-sync replicas have the batch, for at most this long."""
-        self._host = host
         partition.await_high_watermark(info.last_offset + 1, self)
-        host.purgatory.park(self, wait_ms)
+        self._host.purgatory.park(self, wait_ms)
 
     def partition_done(self, slot: int, code: ErrorCode) -> None:
         del slot
         if not self.done and self._code is None:
-            assert self._host is not None
             self._code = code
             self._host.purgatory.enqueue(self)
 
@@ -193,15 +207,12 @@ class DelayedAppend:
     def expire(self) -> None:
         if self._code is not None:
             self.complete(self._code)
-            return
-        assert self._host is not None
-        code = code_at_timeout(self._host)
-        if not self.settles_late:
-            self.complete(code)
-            return
-        # It keeps waiting for the high watermark of its partition, without a time limit.
-        self._timed_out = True
-        self.completed(code)
+        elif self._settled is None:
+            self.complete(code_at_timeout(self._host))
+        else:
+            # It keeps waiting for the high watermark of its partition, without a time limit.
+            self._timed_out = True
+            self._completed(code_at_timeout(self._host), self.base_offset)
 
     def fail(self, reason: str) -> None:
         del reason
@@ -305,8 +316,10 @@ class CoordinatorLog:
             self._unload(index)
             logger.debug(
                 "unloaded partition=%s leader_epoch=%d loaded=%s",
-                partition.tp, partition.leader_epoch, leadership.loaded,
-            )  # fmt: skip
+                partition.tp,
+                partition.leader_epoch,
+                leadership.loaded,
+            )
 
     async def _load_waiting(self) -> None:
         """Load the waiting partitions, one after the other. A loop root."""
@@ -360,8 +373,10 @@ class CoordinatorLog:
             return
         logger.error(
             "partition not served, trying again partition=%s-%d error=%s",
-            self.topic, leadership.index, error,
-        )  # fmt: skip
+            self.topic,
+            leadership.index,
+            error,
+        )
         leadership.reading = None
         self._unload(leadership.index)
         loop = asyncio.get_running_loop()
@@ -388,15 +403,19 @@ class CoordinatorLog:
                 if leadership.ended:
                     return
         leadership.loaded, leadership.reading = True, None
+        self._listener.on_loaded(leadership.index)
         self._counts.loaded += 1
         self._counts.records += reading.records
         self._counts.last_load_ms = (clock.monotonic() - reading.started_s) * 1000
         logger.log(
             logging.INFO if reading.records else logging.DEBUG,
             "loaded partition=%s-%d leader_epoch=%d records=%d took_ms=%.0f",
-            self.topic, leadership.index, leadership.epoch, reading.records,
+            self.topic,
+            leadership.index,
+            leadership.epoch,
+            reading.records,
             self._counts.last_load_ms,
-        )  # fmt: skip
+        )
 
     def _uncommitted(self, leadership: Leadership, end: int) -> bool:
         """Return whether records before `end` are uncommitted; then `_retry_load` is called later.
@@ -471,19 +490,21 @@ class CoordinatorLog:
         self,
         index: int,
         records: Sequence[Record],
-        append: DelayedAppend,
+        completed: Outcome,
         *,
+        settled: Outcome | None = None,
         producer: Producer = NO_PRODUCER,
         acks: int | None = None,
         timeout_ms: int | None = None,
         guard: object = TRUSTED,
     ) -> None:
-        """Append records as one batch; `append` completes at once, or when they are committed.
+        """Append records as one batch; `completed` is called at once, or when they are committed.
 
-        After `timeout_ms` it completes with REQUEST_TIMED_OUT. Records of a transaction need the
-        `guard` with which their partition was verified.
+        After `timeout_ms` it is called with REQUEST_TIMED_OUT; `settled` waits for the outcome.
+        Records of a transaction need the `guard` with which their partition was verified.
         """
         replicas, settings = self._replicas, self._settings
+        append = DelayedAppend(completed, settled, replicas)
         acks = settings.acks if acks is None else acks
         error = self.check_status(index)
         if error is not ErrorCode.NONE:
@@ -512,17 +533,14 @@ class CoordinatorLog:
         if acks != ACKS_ALL or log is None or log.high_watermark > info.last_offset:
             append.complete(ErrorCode.NONE)
             return
-        append.wait(replicas, partition, info, timeout_ms or settings.timeout_ms)
+        append.wait(partition, info, timeout_ms or settings.timeout_ms)
 
     # --- shutdown ---------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Stop serving and loading. All state in memory is in the log too."""
         self._closed = True
-        tasks = [task for task in (self._loader, self._unloader) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(self._loader, self._unloader)
 
     def statistics(self) -> dict[str, object]:
         return {

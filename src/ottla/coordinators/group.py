@@ -2,24 +2,34 @@
 
 A decider. Invariants: the state changes only as `GROUP_TRANSITIONS` has it; the leader is a member,
 if there is any; each group instance id belongs to one member. A request that waits for its response
-is known by its number, in its member's `join_request` or `sync_request`. Kafka: `GroupMetadata`,
-`MemberMetadata` and `GroupState`.
+is in its member's `join_request` or `sync_request`. Kafka: `GroupMetadata`, `MemberMetadata` and
+`GroupState`, and the validation in `GroupCoordinator`.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
 
-from ottla.coordinators.group_memory import GroupMemory, member_bytes, text_bytes
+from ottla.coordinators.group_memory import GroupMemory, Protocols, member_bytes, text_bytes
 from ottla.coordinators.offsets import GroupOffsets
+from ottla.coordinators.requests import (
+    NO_MEMBER,
+    AwaitsResult,
+    Join,
+    JoinResult,
+    MemberSummary,
+    SyncResult,
+)
 from ottla.coordinators.timers import Now
-from ottla.model.effects import LogLine, warning
-from ottla.model.errors import OttlaError, WireError
+from ottla.model.errors import ErrorCode, OttlaError, WireError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import NO_TIMESTAMP
 from ottla.model.transitions import TransitionTable, check_transition, is_legal
 from ottla.wire.codec import decode_oldest
 from ottla.wire.messages.groups import ConsumerProtocolSubscription
+
+logger = logging.getLogger(__name__)
 
 
 class GroupState(Enum):
@@ -61,67 +71,35 @@ def check_group_transition(group_id: str, before: GroupState, after: GroupState)
 CONSUMER = "consumer"
 """The protocol type of consumers, the only one whose metadata a coordinator reads."""
 
-CLASSIC = "classic"
-"""The group type, the only one in ZooKeeper mode."""
-
-Protocols = Sequence[tuple[str, bytes]]
-"""(name, metadata) of each assignor a member offers, the preferred one first."""
-
-
 MAX_SUBSCRIBED = 100_000
 """Topics of all members together that are decoded at once (20 ms); of more, none is known."""
 
 
+@dataclass(slots=True, eq=False)
 class Member:
-    """One member. `join_request`, `sync_request`: the numbers of requests that wait, or None.
+    """One member. `join_request`, `sync_request`: the requests of it that wait, or None.
 
     Its session ends at `session_due_ms` of the monotonic clock. `session_timer_ms` is when its
     timer expires, None without one: at or before that time, so that heartbeats set no timer.
     """
 
-    __slots__ = (
-        "assignment",
-        "client_host",
-        "client_id",
-        "instance_id",
-        "is_new",
-        "join_request",
-        "member_id",
-        "owner",
-        "protocols",
-        "rebalance_timeout_ms",
-        "session_due_ms",
-        "session_timeout_ms",
-        "session_timer_ms",
-        "sync_request",
-    )
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    owner: str = ""
+    is_new: bool = False
+    join_request: AwaitsResult[JoinResult] | None = None
+    sync_request: AwaitsResult[SyncResult] | None = None
+    session_due_ms: float = 0.0
+    session_timer_ms: float | None = None
 
-    def __init__(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        client_id: str,
-        client_host: str,
-        rebalance_timeout_ms: int,
-        session_timeout_ms: int,
-        protocols: Protocols,
-        assignment: bytes = b"",
-        owner: str = "",
-    ) -> None:
-        self.member_id = member_id
-        self.instance_id = instance_id
-        self.client_id = client_id
-        self.client_host = client_host
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.session_timeout_ms = session_timeout_ms
-        self.protocols = tuple(protocols)
-        self.assignment = assignment
-        self.owner = owner
-        self.is_new = False
-        self.join_request: int | None = None
-        self.sync_request: int | None = None
-        self.session_due_ms = 0.0
-        self.session_timer_ms: float | None = None
+    def __post_init__(self) -> None:
+        self.protocols = tuple(self.protocols)
 
     @property
     def size(self) -> int:
@@ -141,20 +119,15 @@ class Member:
                 return metadata
         raise KeyError(f"{self.member_id} does not offer {protocol}")
 
+    def reply_sync(self, result: SyncResult) -> None:
+        """Respond to the SyncGroup that waits, if one does."""
+        request, self.sync_request = self.sync_request, None
+        if request is not None:
+            request.on_result(result)
+
     def vote(self, candidates: set[str]) -> str:
         """Return the member's preferred assignor of those that all members support."""
         return next(name for name, _ in self.protocols if name in candidates)
-
-
-class MemberSummary(NamedTuple):
-    """A member as DescribeGroups shows it."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    metadata: bytes
-    assignment: bytes
 
 
 class Group:
@@ -230,7 +203,9 @@ class Group:
 
     # --- members ----------------------------------------------------------------------------------
 
-    def add(self, member: Member, protocol_type: str, join_request: int | None) -> None:
+    def add(
+        self, member: Member, protocol_type: str, join_request: AwaitsResult[JoinResult] | None
+    ) -> None:
         """Add a member; `join_request` is its JoinGroup that waits, None if it was loaded."""
         if member.instance_id is not None:
             assert member.instance_id not in self.static_members
@@ -251,7 +226,7 @@ class Group:
         protocols: Protocols,
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
-        join_request: int | None,
+        join_request: AwaitsResult[JoinResult] | None,
     ) -> None:
         """Replace the protocols and timeouts of a member that joins again."""
         self._count(member, -1)
@@ -292,6 +267,64 @@ class Group:
         new = self.state is GroupState.EMPTY and self.generation == 0
         return new and not (self.members or self.pending_members or self.offsets.any)
 
+    def accepts(self, join: Join, max_size: int) -> bool:
+        """Return whether there is room for this member: group.max.size (KIP-389), and memory."""
+        member_id = join.member_id
+        if not self.has_room(join.owner, member_id, join.client_id, join.protocols):
+            return False
+        if self.state in (GroupState.EMPTY, GroupState.DEAD):
+            return True
+        member = self.members.get(member_id)
+        if self.state is GroupState.PREPARING_REBALANCE:
+            # Those that wait are counted, not the members: a group that is too large for a lowered
+            # setting loses the members that rejoin last.
+            awaits_join = member is not None and member.join_request is not None
+            return awaits_join or self.awaiting_join < max_size
+        return member is not None or len(self.members) < max_size
+
+    def validate_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Check that this is a member, and that its instance id is not another's now."""
+        if instance_id is not None:
+            owner = self.static_members.get(instance_id)
+            if owner is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if owner != member_id:
+                logger.info(
+                    "static member fenced group=%s instance=%s member=%s current=%s",
+                    self.group_id,
+                    instance_id,
+                    member_id,
+                    owner,
+                )
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def validate_generation(
+        self, generation: int, member_id: str, instance_id: str | None
+    ) -> ErrorCode:
+        """Check that this is a member and knows the generation."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        error = self.validate_member(member_id, instance_id)
+        if error is ErrorCode.NONE and generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        return error
+
+    def validate_commit(
+        self, generation: int, member_id: str, instance_id: str | None, *, transactional: bool
+    ) -> ErrorCode:
+        """Check that offsets may be committed by this member, or without one."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation < 0 and self.state is GroupState.EMPTY:
+            return ErrorCode.NONE  # a consumer that assigns itself, or an administrator
+        if generation >= 0 or member_id != NO_MEMBER or instance_id is not None:
+            return self.validate_generation(generation, member_id, instance_id)
+        # Old transactional producers know neither member nor generation.
+        if transactional or self.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        return ErrorCode.UNKNOWN_MEMBER_ID
+
     def _joined_or_gave_up(self, member_id: str) -> None:
         if member_id in self.pending_members:
             del self.pending_members[member_id]
@@ -319,7 +352,9 @@ class Group:
         for name in {name for name, _ in member.protocols}:
             self._supported[name] = self._supported.get(name, 0) + change
 
-    def set_join_request(self, member: Member, join_request: int | None) -> None:
+    def set_join_request(
+        self, member: Member, join_request: AwaitsResult[JoinResult] | None
+    ) -> None:
         """Note the JoinGroup of a member that waits, None for none."""
         self.awaiting_join += (join_request is not None) - (member.join_request is not None)
         member.join_request = join_request
@@ -414,14 +449,15 @@ class Group:
             topics.update(subscription.topics)
         self.subscribed_topics = frozenset(topics)
 
-    def subscription_warning(self) -> LogLine | None:
-        """Return a warning if the subscription of a member could not be decoded."""
-        if self.subscription_error is None:
-            return None
-        return warning(
-            f"subscription not understood group={self.group_id} protocol={self.protocol} "
-            f"error={self.subscription_error}"
-        )
+    def log_subscription_error(self) -> None:
+        """Log that the subscription of a member could not be decoded, if that is so."""
+        if self.subscription_error is not None:
+            logger.warning(
+                "subscription not understood group=%s protocol=%s error=%s",
+                self.group_id,
+                self.protocol,
+                self.subscription_error,
+            )
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Return whether a member is, or may be, subscribed to a topic."""
@@ -429,12 +465,28 @@ class Group:
 
     # --- descriptions ---------------------------------------------------------------------------
 
-    def member_metadata(self) -> tuple[tuple[str, str | None, bytes], ...]:
-        """Return (member id, instance id, metadata) of each member, for the leader to assign."""
-        assert self.protocol is not None
-        return tuple(
-            (m.member_id, m.instance_id, m.metadata(self.protocol)) for m in self.members.values()
+    def join_result(self, member: Member, *, as_leader: bool) -> JoinResult:
+        """Return the response to a member of the current generation."""
+        members: tuple[tuple[str, str | None, bytes], ...] = ()
+        if as_leader:
+            assert self.protocol is not None
+            members = tuple(
+                (m.member_id, m.instance_id, m.metadata(self.protocol))
+                for m in self.members.values()
+            )
+        return JoinResult(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol,
+            self.leader or "",
+            members=members,
         )
+
+    def sync_result(self, member: Member) -> SyncResult:
+        """Return the member's assignment."""
+        return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
 
     def summaries(self) -> list[MemberSummary]:
         """Return the members as DescribeGroups shows them: metadata only while stable."""

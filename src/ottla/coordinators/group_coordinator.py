@@ -1,177 +1,65 @@
 """The group coordinator: the shell around groups, with their log, their timers and the event loop.
 
-Invariants: a request reaches a group only if its partition is led and loaded here; one timer of the
-event loop for all deadlines; effects are carried out in the order in which the decider returned
-them. It knows which requests wait behind the decider's numbers, and when timers are due. Kafka:
-`GroupCoordinatorAdapter`, `GroupCoordinator.validateGroupStatus`, and the appends and the cleaning
-of `GroupMetadataManager`.
+Invariants: a request reaches a group only if its partition is led and loaded here. It is the port
+of `groups`. Kafka: `GroupCoordinatorAdapter`, `GroupCoordinator.validateGroupStatus`, and the
+appends and the cleaning of `GroupMetadataManager`.
 """
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import partial
 
 from ottla.coordinators.coordinator_log import (
+    APPEND_ERRORS,
     COMMITTED,
     NO_PRODUCER,
     AppendSettings,
     CoordinatorLog,
-    DelayedAppend,
     Producer,
 )
-from ottla.coordinators.group import CLASSIC, CONSUMER, Group, GroupState
-from ottla.coordinators.group_events import (
-    Effect,
-    Event,
-    GroupDeleted,
-    GroupLoaded,
-    GroupSettings,
-    GroupUnloaded,
-    HeartbeatReceived,
-    Join,
-    JoinRequested,
-    JoinResult,
-    LeaveRequested,
-    LeaveResult,
-    LeavingMember,
-    OffsetCommitRequested,
-    RecordsStored,
-    Reply,
-    StoreGroup,
-    Sync,
-    SyncRequested,
-    SyncResult,
-    TimerExpired,
-    TimerKey,
-)
+from ottla.coordinators.group import CONSUMER, Group, GroupState
 from ottla.coordinators.group_memory import text_bytes
 from ottla.coordinators.group_records import GroupRecordReader, group_key, offset_key, offset_value
-from ottla.coordinators.groups import Groups
+from ottla.coordinators.groups import Groups, GroupSettings, PendingStore, TimerKey
+from ottla.coordinators.loop_timers import LoopTimers, now_of
 from ottla.coordinators.offsets import Commit
-from ottla.coordinators.results import (
-    COMMIT_ERRORS,
-    STORE_ERRORS,
+from ottla.coordinators.requests import (
+    CLASSIC,
     AwaitsResult,
     FetchedOffset,
     GroupDescription,
     GroupOverview,
+    Join,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
     PartitionErrors,
+    Sync,
+    SyncResult,
 )
-from ottla.coordinators.timers import CancelTimer, Now, SetTimer, Timers
+from ottla.coordinators.timers import Now
 from ottla.log.producers import TRUSTED
 from ottla.model.config import BrokerConfig
-from ottla.model.effects import LogLine
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
 from ottla.model.ports import World
 from ottla.model.retention_clock import RetentionClock
-from ottla.model.time_slices import InTimeSlices, wait_at_most
+from ottla.model.time_slices import InTimeSlices, end_tasks, wait_at_most
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.wire.batch_header import BatchHeader
 from ottla.wire.records import Record
 
 logger = logging.getLogger(__name__)
 
-MAX_EXPIRED_PER_TURN = 256
-"""Timers that expire in one turn of the event loop."""
+STORE_ERRORS = APPEND_ERRORS | {ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS}
+"""The client's error for a group whose record was not written."""
 
-TIMER_ROUNDING_MS = 0.1
-"""A timer that is due within this has expired: the event loop cannot tell the difference."""
-
-
-class _GroupAppend(DelayedAppend):
-    """The append of a group's record: its outcome is an event for the decider."""
-
-    __slots__ = ("_coordinator", "_store")
-
-    def __init__(self, coordinator: "GroupCoordinator", store: StoreGroup) -> None:
-        super().__init__()
-        self._coordinator = coordinator
-        self._store = store
-
-    def completed(self, code: ErrorCode) -> None:
-        store = self._store
-        if code is not ErrorCode.NONE:
-            logger.info("group not stored group=%s error=%s", store.group_id, code.name)
-        self._coordinator.on_group_stored(store.token, STORE_ERRORS.get(code, code))
-
-
-class _OffsetsAppend(DelayedAppend):
-    """The append of a commit's offsets, which must be known even if the client's time is over."""
-
-    __slots__ = ("_coordinator", "_request", "_results", "commits", "group", "producer")
-
-    settles_late = True
-
-    def __init__(
-        self,
-        coordinator: "GroupCoordinator",
-        group: Group,
-        commits: Mapping[TopicPartition, Commit],
-        producer: Producer,
-        results: dict[TopicPartition, ErrorCode],
-        request: AwaitsResult[PartitionErrors],
-    ) -> None:
-        super().__init__()
-        self._coordinator = coordinator
-        self.group = group
-        self.commits = commits
-        self.producer = producer
-        self._results = results
-        self._request = request
-
-    def completed(self, code: ErrorCode) -> None:
-        if self.base_offset < 0 or code in COMMITTED:
-            self.settled(code)
-        error = GroupCoordinator.as_commit_error(code)
-        self._results.update(dict.fromkeys(self.commits, error))
-        self._request.on_result(self._results)
-
-    def settled(self, code: ErrorCode) -> None:
-        self._coordinator.on_offsets_stored(self, code)
-
-
-class _TombstonesAppend(DelayedAppend):
-    """The append of tombstones, of which nothing waits for the outcome."""
-
-    __slots__ = ("_group_id",)
-
-    def __init__(self, group_id: str) -> None:
-        super().__init__()
-        self._group_id = group_id
-
-    def completed(self, code: ErrorCode) -> None:
-        if code is not ErrorCode.NONE:
-            logger.warning("tombstones not written group=%s error=%s", self._group_id, code.name)
-
-
-class _GroupLoader:
-    """Loads the groups of one partition."""
-
-    def __init__(self, coordinator: "GroupCoordinator") -> None:
-        self._coordinator = coordinator
-        self._records = GroupRecordReader()
-
-    def load_batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
-        return _logged(self._records.read_batch(header, records))
-
-    def finish(self) -> Iterator[None]:
-        found: dict[str, Group] = {}
-        coordinator = self._coordinator
-        yield from _logged(self._records.build(found, coordinator.now().wall_ms))
-        for group in found.values():
-            coordinator.on_group_loaded(group)
-            yield
-
-
-def _logged(steps: Iterator[LogLine | None]) -> Iterator[None]:
-    """Write the warnings of a reader to the log."""
-    for log in steps:
-        if log is not None:
-            logger.log(log.level, "%s", log.text)
-        yield
+COMMIT_ERRORS = APPEND_ERRORS | {
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+"""The client's error for offsets that were not written."""
 
 
 class GroupCoordinator:
@@ -197,7 +85,8 @@ class GroupCoordinator:
                 max_session_timeout_ms=number("group.max.session.timeout.ms"),
                 initial_rebalance_delay_ms=number("group.initial.rebalance.delay.ms"),
                 max_size=number("group.max.size"),
-            )
+            ),
+            self,
         )
         self.log = CoordinatorLog(
             world,
@@ -213,13 +102,7 @@ class GroupCoordinator:
         )
         self._producers: dict[int, dict[str, None]] = {}
         """producer id -> groups with offsets in its open transaction"""
-        self._effects: deque[Effect] = deque()
-        self._running = False
-        self._waiting: dict[int, AwaitsResult[Any]] = {}
-        self._last_request = 0
-        self._timers: Timers[TimerKey] = Timers()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_ms = 0.0
+        self._timers = LoopTimers(world.clock, self.groups.expire)
         self._closed = False
         self._cleaner: asyncio.Task[None] | None = None
         self._deleted: list[TopicPartition] = []
@@ -237,29 +120,27 @@ class GroupCoordinator:
     async def close(self) -> None:
         """Stop serving. The next leaders of the partitions load the groups."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._cleaner is not None:
-            self._cleaner.cancel()
-            await asyncio.gather(self._cleaner, return_exceptions=True)
-            self._cleaner = None
+        self._timers.close()
+        await end_tasks(self._cleaner)
         await self.log.close()
 
-    def now(self) -> Now:
-        return Now(self._clock.monotonic() * 1000, self._clock.wall_ms())
+    def _now(self) -> Now:
+        return now_of(self._clock)
 
     # --- StateListener of the CoordinatorLog ------------------------------------------------------
 
-    def start_loading(self, index: int) -> _GroupLoader:
+    def start_loading(self, index: int) -> GroupRecordReader:
         del index
-        return _GroupLoader(self)
+        return GroupRecordReader(self._group_loaded, self._clock.wall_ms())
 
-    def on_group_loaded(self, group: Group) -> None:
+    def _group_loaded(self, group: Group) -> None:
         """Serve a group that was read from the log."""
         for producer_id in group.offsets.in_transactions:
             self._producers.setdefault(producer_id, {})[group.group_id] = None
-        self._handle(GroupLoaded(group))
+        self.groups.load(group, self._now())
+
+    def on_loaded(self, index: int) -> None:
+        """Nothing is left to do: each group is served when it was read."""
 
     def on_resigned(self, index: int) -> None:
         """Nothing yet: no request reaches the groups any more; `remove_state` removes them."""
@@ -271,93 +152,31 @@ class GroupCoordinator:
             if partition_for(group.group_id) in indexes and group.state is not GroupState.DEAD:
                 for producer_id in group.offsets.in_transactions:
                     self._forget_producer(producer_id, group.group_id)
-                self._handle(GroupUnloaded(group.group_id))
+                self.groups.unload(group, self._now())
             yield
 
-    # --- effects ----------------------------------------------------------------------------------
+    # --- the port of the groups -------------------------------------------------------------------
 
-    def _handle(self, event: Event) -> None:
-        """Pass an event to the decider and carry out the effects."""
-        effects = self.groups.handle(event, self.now())
-        if effects:
-            self._run(effects)
+    def set_timer(self, key: TimerKey, due_ms: float) -> None:
+        self._timers.set(key, due_ms)
 
-    def _run(self, effects: Iterable[Effect]) -> None:
-        """Carry out effects in their order; those that follow from one come after all before."""
-        if self._running:
-            self._effects.extend(effects)
-        else:
-            self._carry_out_all(effects)
-            self._schedule_timer()
+    def cancel_timer(self, key: TimerKey) -> None:
+        self._timers.cancel(key)
 
-    def _carry_out_all(self, effects: Iterable[Effect]) -> None:
-        self._effects.extend(effects)
-        self._running = True
-        try:
-            while self._effects:
-                self._carry_out(self._effects.popleft())
-        finally:
-            self._running = False
+    def store(self, pending: PendingStore) -> None:
+        group_id = pending.group.group_id
+        record = Record(
+            timestamp=self._clock.wall_ms(), key=group_key(group_id), value=pending.value
+        )
+        self.log.append(
+            self.log.partition_for(group_id), [record], partial(self._group_stored, pending)
+        )
 
-    def _carry_out(self, effect: Effect) -> None:
-        match effect:
-            case Reply():
-                self._waiting.pop(effect.request_id).on_result(effect.result)
-            case SetTimer():
-                self._timers.set(effect.key, effect.due_ms)
-            case CancelTimer():
-                self._timers.cancel(effect.key)
-            case StoreGroup():
-                self._write(effect)
-            case LogLine(level, text, values):
-                logger.log(level, text, *values)
-
-    def _number(self, request: AwaitsResult[Any]) -> int:
-        """Return the number by which the decider knows a new request."""
-        self._last_request += 1
-        self._waiting[self._last_request] = request
-        return self._last_request
-
-    def _write(self, store: StoreGroup) -> None:
-        group_id = store.group_id
-        record = Record(timestamp=self._clock.wall_ms(), key=group_key(group_id), value=store.value)
-        self.log.append(self.log.partition_for(group_id), [record], _GroupAppend(self, store))
-
-    def on_group_stored(self, token: int, error: ErrorCode) -> None:
-        """Pass the outcome of a group's append to the decider."""
-        self._handle(RecordsStored(token, error))
-
-    # --- timers -----------------------------------------------------------------------------------
-
-    def _schedule_timer(self) -> None:
-        due_ms = self._timers.next_ms
-        if due_ms is None or self._closed:
-            return
-        if self._timer is not None:
-            if self._timer_at_ms <= due_ms:
-                return
-            self._timer.cancel()
-        self._timer_at_ms = due_ms
-        delay_s = max(0.0, due_ms / 1000 - self._clock.monotonic())
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
-
-    def _on_timer(self) -> None:
-        """Let timers expire that are due. A loop root."""
-        self._timer = None
-        now = self.now()
-        if 0 < self._timer_at_ms - now.mono_ms < TIMER_ROUNDING_MS:
-            # The deadline is kept in milliseconds, the loop's clock counts seconds: rounded, it can
-            # be just before the deadline, and the delay that is left too small to move it.
-            now = now._replace(mono_ms=self._timer_at_ms)
-        try:
-            for _ in range(MAX_EXPIRED_PER_TURN):
-                key = self._timers.pop(now.mono_ms)
-                if key is None:
-                    break
-                self._carry_out_all(self.groups.handle(TimerExpired(key), now))
-        except Exception:
-            logger.exception("a group's timer failed")
-        self._schedule_timer()
+    def _group_stored(self, pending: PendingStore, code: ErrorCode, base_offset: int) -> None:
+        del base_offset
+        if code is not ErrorCode.NONE:
+            logger.info("group not stored group=%s error=%s", pending.group.group_id, code.name)
+        self.groups.stored(pending, STORE_ERRORS.get(code, code), self._now())
 
     # --- membership -------------------------------------------------------------------------------
 
@@ -373,7 +192,7 @@ class GroupCoordinator:
         if error is not ErrorCode.NONE:
             request.on_result(JoinResult(error, join.member_id))
             return
-        self._handle(JoinRequested(self._number(request), join))
+        self.groups.join(join, request, self._now())
 
     def sync(self, sync: Sync, request: AwaitsResult[SyncResult]) -> None:
         """Ask for an assignment; the result is there when the leader's is in the log."""
@@ -384,7 +203,7 @@ class GroupCoordinator:
         if error is not ErrorCode.NONE:
             request.on_result(SyncResult(error))
             return
-        self._handle(SyncRequested(self._number(request), sync))
+        self.groups.sync(sync, request, self._now())
 
     def heartbeat(
         self, group_id: str, generation: int, member_id: str, instance_id: str | None
@@ -394,20 +213,13 @@ class GroupCoordinator:
             return ErrorCode.NONE  # its member is being loaded; no reason to join again
         if error is not ErrorCode.NONE:
             return error
-        event = HeartbeatReceived(group_id, generation, member_id, instance_id)
-        error, effects = self.groups.respond(event, self.now())
-        if effects:
-            self._run(effects)
-        return error
+        return self.groups.heartbeat(group_id, generation, member_id, instance_id, self._now())
 
     def leave(self, group_id: str, members: Iterable[LeavingMember]) -> LeaveResult:
         error = self.validate_group_status(group_id)
         if error is not ErrorCode.NONE:
             return LeaveResult(error)
-        event = LeaveRequested(group_id, tuple(members))
-        result, effects = self.groups.respond(event, self.now())
-        self._run(effects)
-        return result
+        return self.groups.leave(group_id, members, self._now())
 
     # --- offsets ----------------------------------------------------------------------------------
 
@@ -432,11 +244,14 @@ class GroupCoordinator:
         # Older clients commit for the group without a name.
         error = self.validate_group_status(group_id, may_be_empty=not transactional)
         if error is ErrorCode.NONE:
-            event = OffsetCommitRequested(
-                group_id, generation, member_id, instance_id, transactional
+            error = self.groups.check_commit(
+                group_id,
+                generation,
+                member_id,
+                instance_id,
+                self._now(),
+                transactional=transactional,
             )
-            error, effects = self.groups.respond(event, self.now())
-            self._run(effects)
         if error is not ErrorCode.NONE:
             request.on_result(dict.fromkeys(commits, error))
             return
@@ -462,28 +277,41 @@ class GroupCoordinator:
         self.log.append(
             self.log.partition_for(group_id),
             records,
-            _OffsetsAppend(self, group, kept, producer, results, request),
+            partial(self._respond_to_commit, kept, results, request),
+            settled=partial(self._offsets_stored, group, kept, producer),
             producer=producer,
             guard=guard,
         )
 
     @staticmethod
-    def as_commit_error(failure: ErrorCode) -> ErrorCode:
-        """Return the client's error for offsets that could not be written."""
-        return COMMIT_ERRORS.get(failure, failure)
+    def _respond_to_commit(
+        commits: Mapping[TopicPartition, Commit],
+        results: dict[TopicPartition, ErrorCode],
+        request: AwaitsResult[PartitionErrors],
+        code: ErrorCode,
+        base_offset: int,
+    ) -> None:
+        del base_offset
+        request.on_result(results | dict.fromkeys(commits, COMMIT_ERRORS.get(code, code)))
 
-    def on_offsets_stored(self, append: _OffsetsAppend, code: ErrorCode) -> None:
+    def _offsets_stored(
+        self,
+        group: Group,
+        commits: Mapping[TopicPartition, Commit],
+        producer: Producer,
+        code: ErrorCode,
+        base_offset: int,
+    ) -> None:
         """Keep a commit's offsets if they are committed in the log, else forget them."""
-        group, commits, producer = append.group, append.commits, append.producer
         if group.state is GroupState.DEAD:
             return  # the next coordinator loads them from the log
         offsets, producer_id = group.offsets, producer.producer_id
         if code in COMMITTED:
             self._commits += len(commits)
             if producer.transactional:
-                offsets.appended_in_transaction(producer_id, commits, append.base_offset)
+                offsets.appended_in_transaction(producer_id, commits, base_offset)
             else:
-                offsets.appended(commits, append.base_offset)
+                offsets.appended(commits, base_offset)
         elif producer.transactional:
             offsets.failed_in_transaction(producer_id, commits)
             if producer_id not in offsets.in_transactions:
@@ -613,7 +441,7 @@ class GroupCoordinator:
         for producer_id in group.offsets.in_transactions:
             self._forget_producer(producer_id, group_id)
         removed = group.offsets.remove(list(group.offsets.committed))
-        self._handle(GroupDeleted(group_id))
+        self.groups.delete(group, self._now())
         self._write_tombstones(group, removed)
         logger.info("group deleted group=%s offsets=%d", group_id, len(removed))
         return ErrorCode.NONE
@@ -653,7 +481,7 @@ class GroupCoordinator:
         removed = group.offsets.remove(partitions)
         empty = group.state is GroupState.EMPTY and not group.pending_members
         if empty and not group.offsets.any:
-            self._handle(GroupDeleted(group.group_id))
+            self.groups.delete(group, self._now())
             logger.info("group removed group=%s generation=%d", group.group_id, group.generation)
         self._write_tombstones(group, removed)
 
@@ -666,8 +494,18 @@ class GroupCoordinator:
         if not records:
             return
         # With acks=0: if they are lost, the next coordinator removes the offsets again.
-        append = _TombstonesAppend(group_id)
-        self.log.append(self.log.partition_for(group_id), records, append, acks=0)
+        self.log.append(
+            self.log.partition_for(group_id),
+            records,
+            partial(self._tombstones_stored, group_id),
+            acks=0,
+        )
+
+    @staticmethod
+    def _tombstones_stored(group_id: str, code: ErrorCode, base_offset: int) -> None:
+        del base_offset
+        if code is not ErrorCode.NONE:
+            logger.warning("tombstones not written group=%s error=%s", group_id, code.name)
 
     def statistics(self) -> dict[str, object]:
         states = dict.fromkeys((s.value for s in GroupState if s is not GroupState.DEAD), 0)

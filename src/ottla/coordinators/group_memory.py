@@ -23,6 +23,7 @@ MOST_TEXT_BYTES = 256 << 20
 is made by a client, and offsets are committed without metadata only."""
 
 Protocols = Sequence[tuple[str, bytes]]
+"""(name, metadata) of each assignor a member offers, the preferred one first."""
 
 
 def text_bytes(length: int) -> int:

@@ -5,12 +5,12 @@ cannot be decoded is skipped with a warning, since it may be of a later version.
 functions of `GroupMetadataManager` and its `doLoadGroupsAndOffsets`.
 """
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ottla.coordinators.group import Group, GroupState, Member
 from ottla.coordinators.offsets import AppendedCommit, Commit
-from ottla.model.effects import LogLine, warning
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.wire.batch_header import BatchHeader
@@ -22,6 +22,8 @@ from ottla.wire.messages.groups import (
     OffsetCommitValue,
 )
 from ottla.wire.records import COMMIT, Record, parse_control_record
+
+logger = logging.getLogger(__name__)
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
@@ -137,18 +139,17 @@ class GroupRecordReader:
     """Reads the records of a partition in log order; values are decoded once, at the end.
 
     Until then a key is kept as its bytes: of a million commits of one partition only the last is
-    decoded. The iterators yield a warning where there is one, None otherwise; other tasks may run
-    after each.
+    decoded. In the end `loaded` is called with each group. Other tasks may run after each step.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, loaded: Callable[[Group], None], wall_ms: int) -> None:
+        self._loaded = loaded
+        self._wall_ms = wall_ms
         self._offsets: dict[bytes, _Raw] = {}
         self._in_transactions: dict[int, dict[bytes, _Raw]] = {}
         self._groups: dict[bytes, bytes] = {}
 
-    def read_batch(
-        self, header: BatchHeader, records: Iterator[Record]
-    ) -> Iterator[LogLine | None]:
+    def load_batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
         """Read one batch in steps."""
         if header.is_control:
             self._end_transaction(header, records)
@@ -159,7 +160,7 @@ class GroupRecordReader:
         first = None
         for n, record in enumerate(records, 1):
             if n % RECORDS_IN_A_STEP == 0:
-                yield None
+                yield
             if first is None:
                 first = record.offset
             key = record.key or b""
@@ -176,7 +177,9 @@ class GroupRecordReader:
                 else:
                     self._groups[key[2:]] = record.value
             else:
-                yield warning(f"unknown key in a group's log kind={kind} offset={record.offset}")
+                logger.warning(
+                    "unknown key in a group's log kind=%d offset=%d", kind, record.offset
+                )
 
     def _end_transaction(self, header: BatchHeader, records: Iterator[Record]) -> None:
         if not header.count:
@@ -189,56 +192,50 @@ class GroupRecordReader:
                 if known is None or known.base_offset < raw.base_offset:
                     self._offsets[key] = raw
 
-    def build(self, found: dict[str, Group], wall_ms: int) -> Iterator[LogLine | None]:
-        """Put the groups with their offsets into `found`, in steps."""
+    def finish(self) -> Iterator[None]:
+        """Decode what was read, and pass on the groups with their offsets, in steps."""
+        found: dict[str, Group] = {}
         for key, raw in self._groups.items():
             try:
                 name = decode_versioned(GroupMetadataKey, _prefixed(GROUP_KEY_VERSION, key)).group
-                group = found[name] = read_group(name, raw, wall_ms)
+                group = found[name] = read_group(name, raw, self._wall_ms)
+                group.log_subscription_error()
             except (OttlaError, AssertionError) as error:
-                yield warning(f"group not understood key={key!r} error={error}")
-                continue
-            yield group.subscription_warning()
+                logger.warning("group not understood key=%r error=%s", key, error)
+            yield
         for key, raw_offset in self._offsets.items():
-            decoded = _read_offset(key, raw_offset)
-            if isinstance(decoded, LogLine):
-                yield decoded
-                continue
-            name, tp, commit = decoded
-            _group(found, name, wall_ms).offsets.keep(tp, commit)
-            yield None
+            read = self._read_offset(found, key, raw_offset)
+            if read is not None:
+                group, tp, commit = read
+                group.offsets.keep(tp, commit)
+            yield
         for producer_id, waiting in self._in_transactions.items():
             for key, raw_offset in waiting.items():
-                decoded = _read_offset(key, raw_offset)
-                if isinstance(decoded, LogLine):
-                    yield decoded
-                    continue
-                name, tp, commit = decoded
-                offsets = _group(found, name, wall_ms).offsets
-                offsets.restore_in_transaction(producer_id, tp, commit)
-                yield None
+                read = self._read_offset(found, key, raw_offset)
+                if read is not None:
+                    group, tp, commit = read
+                    group.offsets.restore_in_transaction(producer_id, tp, commit)
+                yield
+        for group in found.values():
+            self._loaded(group)
+            yield
 
-
-def _group(found: dict[str, Group], name: str, wall_ms: int) -> Group:
-    """Return a group; one without a record of its own, which has only offsets, is created."""
-    group = found.get(name)
-    if group is None:
-        group = found[name] = Group(name, wall_ms)
-    return group
+    def _read_offset(
+        self, found: dict[str, Group], key: bytes, raw: _Raw
+    ) -> tuple[Group, TopicPartition, AppendedCommit] | None:
+        """Return an offset and its group, which is made if it has no record of its own."""
+        try:
+            named = decode_versioned(OffsetCommitKey, _prefixed(OFFSET_KEY_VERSION, key))
+            commit = read_commit(raw.value)
+        except OttlaError as error:
+            logger.warning("offset not understood key=%r error=%s", key, error)
+            return None
+        group = found.get(named.group)
+        if group is None:
+            group = found[named.group] = Group(named.group, self._wall_ms)
+        tp = TopicPartition(named.topic, named.partition)
+        return group, tp, AppendedCommit(commit, raw.base_offset)
 
 
 def _prefixed(version: int, key: bytes) -> bytes:
     return version.to_bytes(2, "big") + key
-
-
-def _read_offset(key: bytes, raw: _Raw) -> tuple[str, TopicPartition, AppendedCommit] | LogLine:
-    try:
-        named = decode_versioned(OffsetCommitKey, _prefixed(OFFSET_KEY_VERSION, key))
-        commit = read_commit(raw.value)
-    except OttlaError as error:
-        return warning(f"offset not understood key={key!r} error={error}")
-    return (
-        named.group,
-        TopicPartition(named.topic, named.partition),
-        AppendedCommit(commit, raw.base_offset),
-    )

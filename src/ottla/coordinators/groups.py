@@ -1,154 +1,169 @@
 """Groups: joins, generations, heartbeats and departures of all groups on this broker.
 
-A decider: events go in through `handle`, with the time, and effects come out, in the order in which
-they are to be carried out; both are values (`group_events`). Requests that never wait go in through
-`respond`, which returns their result beside the effects. Invariants:
-- every JoinGroup and SyncGroup gets exactly one `Reply`, at once or later
+A decider: a method for each event, with the time as an argument; it acts through its port
+(`GroupPort`, which is `GroupCoordinator`) and the requests that wait. Invariants:
+- every JoinGroup and SyncGroup gets exactly one result, at once or later
 - a generation has one leader; assignments are sent only in the generation they were made for, and
   only when they are committed in the log
 - each member that has to send something has a timer
+- to write a record is the last act of a method: the record may be committed before the call returns
 
 Kafka: `GroupCoordinator` (KIP-62, KIP-134, KIP-345, KIP-389, KIP-394, KIP-800, KIP-814). The
 protocol of KIP-848 does not exist in ZooKeeper mode.
 """
 
-from collections.abc import Mapping
-from typing import overload
+import logging
+from collections.abc import Iterable, Mapping
+from enum import Enum, IntEnum, auto
+from typing import NamedTuple, Protocol
+
+import msgspec
 
 from ottla.coordinators.group import Group, GroupState, Member
-from ottla.coordinators.group_effects import GroupEffects, PendingStore
-from ottla.coordinators.group_events import (
-    MIN_POSTPONED_JOIN_MS,
-    NEW_MEMBER_JOIN_TIMEOUT_MS,
+from ottla.coordinators.group_memory import GroupMemory, Protocols, text_bytes
+from ottla.coordinators.group_records import group_value
+from ottla.coordinators.requests import (
     NO_MEMBER,
-    Effect,
-    Event,
-    GroupDeleted,
-    GroupLoaded,
-    GroupSettings,
-    GroupTimer,
-    GroupUnloaded,
-    HeartbeatReceived,
+    AwaitsResult,
     Join,
-    JoinRequested,
     JoinResult,
-    LeaveRequested,
     LeaveResult,
     LeavingMember,
-    OffsetCommitRequested,
-    RecordsStored,
-    StaticMemberReplacement,
-    StoreGroup,
-    StoreReason,
-    SyncRequested,
+    Sync,
     SyncResult,
-    TimerExpired,
-    TimerKey,
-    join_result,
-    sync_result,
-)
-from ottla.coordinators.group_memory import GroupMemory, text_bytes
-from ottla.coordinators.group_records import group_value
-from ottla.coordinators.group_validation import (
-    accepts_joining_member,
-    validate_generation,
-    validate_member,
-    validate_offset_commit,
 )
 from ottla.coordinators.timers import Now
 from ottla.model.errors import ErrorCode
 
+logger = logging.getLogger(__name__)
+
 S = GroupState
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+"""How long a first JoinGroup may wait: its sender has no id yet, so it cannot heartbeat."""
+
+MIN_POSTPONED_JOIN_MS = 100
+"""A rebalance that no member joins is tried again no sooner, whatever timeouts clients ask for."""
+
+
+class GroupSettings(msgspec.Struct, frozen=True):
+    """The group.* settings of server.properties; times in milliseconds."""
+
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    initial_rebalance_delay_ms: int = 3_000
+    max_size: int = 2**31 - 1
+
+
+class GroupTimer(IntEnum):
+    """What a timer of a group is for."""
+
+    JOIN = auto()
+    """the end of a rebalance's first phase"""
+    SYNC = auto()
+    """until then each member of a generation has to ask for its assignment"""
+    HEARTBEAT = auto()
+    """the end of a member's session"""
+    PENDING_MEMBER = auto()
+    """until then a member id that was given out has to join"""
+
+
+class TimerKey(NamedTuple):
+    """Which timer; `member_id` is NO_MEMBER for those of a whole group."""
+
+    kind: GroupTimer
+    group_id: str
+    member_id: str = NO_MEMBER
+
+
+class StaticMemberReplacement(NamedTuple):
+    """A static member that came back with a new id: how to respond, and what to restore."""
+
+    request: AwaitsResult[JoinResult]
+    instance_id: str
+    old_id: str
+    new_id: str
+    old_leader: str | None
+    old_protocols: Protocols
+    old_rebalance_timeout_ms: int
+    old_session_timeout_ms: int
+    supports_skipping_assignment: bool
+
+
+class StoreReason(Enum):
+    """Why a group's record is written, and so what follows when it is committed."""
+
+    ASSIGNMENT = auto()
+    EMPTY_GENERATION = auto()
+    STATIC_MEMBER = auto()
+
+
+class PendingStore(NamedTuple):
+    """A group's record that is being written. `assignment` is what it gives to each member."""
+
+    group: Group
+    generation: int
+    value: bytes
+    reason: StoreReason
+    assignment: Mapping[str, bytes]
+    replacement: StaticMemberReplacement | None = None
+
+
+class GroupPort(Protocol):
+    """What the decider acts through. `GroupCoordinator` implements it."""
+
+    def set_timer(self, key: TimerKey, due_ms: float) -> None:
+        """Call `Groups.expire` at `due_ms` of the monotonic clock, and not when set before."""
+        ...
+
+    def cancel_timer(self, key: TimerKey) -> None:
+        """Do not let a timer expire."""
+        ...
+
+    def store(self, pending: PendingStore) -> None:
+        """Write the record; `Groups.stored` follows, maybe before this returns."""
+        ...
 
 
 class Groups:
     """All groups of this broker's partitions, by id."""
 
-    def __init__(self, settings: GroupSettings) -> None:
+    def __init__(self, settings: GroupSettings, port: GroupPort) -> None:
         self.settings = settings
         self.groups: dict[str, Group] = {}
-        self._pending_stores: dict[int, PendingStore] = {}
-        self._last_token = 0
-        self._effects = GroupEffects()
         self.memory = GroupMemory()
-
-    def handle(self, event: Event, now: Now) -> list[Effect]:
-        """Take in an event; return what is to be done, in order."""
-        match event:
-            case JoinRequested():
-                self._join(event.join, event.request_id, now)
-            case SyncRequested():
-                self._sync(event, now)
-            case TimerExpired(key):
-                self._on_timer(key, now)
-            case RecordsStored(token, error):
-                self._records_stored(token, error, now)
-            case GroupLoaded(group):
-                self._on_group_loaded(group, now)
-            case GroupUnloaded(group_id):
-                self._on_group_unloaded(self.groups[group_id], now)
-            case GroupDeleted(group_id):
-                self._on_group_deleted(self.groups[group_id], now)
-        return self._effects.take()
-
-    @overload
-    def respond(
-        self, request: HeartbeatReceived | OffsetCommitRequested, now: Now
-    ) -> tuple[ErrorCode, list[Effect]]: ...
-    @overload
-    def respond(self, request: LeaveRequested, now: Now) -> tuple[LeaveResult, list[Effect]]: ...
-    def respond(
-        self, request: HeartbeatReceived | OffsetCommitRequested | LeaveRequested, now: Now
-    ) -> tuple[ErrorCode | LeaveResult, list[Effect]]:
-        """Take in a request that never waits; return its result, and what is to be done."""
-        result: ErrorCode | LeaveResult
-        match request:
-            case HeartbeatReceived():
-                result = self._heartbeat(request, now)
-            case OffsetCommitRequested():
-                result = self._offset_commit(request, now)
-            case LeaveRequested():
-                result = self._leave(request, now)
-        return result, self._effects.take()
+        self._port = port
 
     # --- JoinGroup --------------------------------------------------------------------------------
 
-    def _join(self, join: Join, request_id: int, now: Now) -> None:
+    def join(self, join: Join, request: AwaitsResult[JoinResult], now: Now) -> None:
         """Respond now, or when the rebalance ends that the member takes part in."""
         settings = self.settings
         timeout_ms = join.session_timeout_ms
         if not settings.min_session_timeout_ms <= timeout_ms <= settings.max_session_timeout_ms:
-            self._effects.reply_join_error(
-                request_id, ErrorCode.INVALID_SESSION_TIMEOUT, join.member_id
-            )
+            request.on_result(JoinResult(ErrorCode.INVALID_SESSION_TIMEOUT, join.member_id))
             return
         group = self.groups.get(join.group_id)
         is_new = join.member_id == NO_MEMBER
         if group is None:
             if not is_new:
-                self._effects.reply_join_error(
-                    request_id, ErrorCode.UNKNOWN_MEMBER_ID, join.member_id
-                )
+                request.on_result(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
                 return
             if not self.memory.has_room_for_texts(text_bytes(len(join.group_id))):
-                self._effects.reply_join_error(request_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
+                request.on_result(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
                 return
             group = self.groups[join.group_id] = Group(join.group_id, now.wall_ms, self.memory)
-        if not accepts_joining_member(group, join, settings.max_size):
+        if not group.accepts(join, settings.max_size):
             self._remove(group, join.member_id)
-            self._effects.reply_join_error(request_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
+            request.on_result(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
         elif group.state is S.DEAD:
-            self._effects.reply_join_error(
-                request_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, join.member_id
-            )
+            request.on_result(JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, join.member_id))
         elif not group.supports_protocols(join.protocol_type, join.protocols):
-            self._effects.reply_join_error(
-                request_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, join.member_id
-            )
+            request.on_result(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, join.member_id))
         elif is_new:
-            self._join_new_member(group, join, request_id, now)
+            self._join_new_member(group, join, request, now)
         else:
-            self._join_current_member(group, join, request_id, now)
+            self._join_current_member(group, join, request, now)
         self._maybe_complete_join(group, now)
 
     def _forget_pending(self, group_id: str, member_id: str, now: Now) -> None:
@@ -157,41 +172,44 @@ class Groups:
             self._remove(group, member_id)
             self._maybe_complete_join(group, now)
             if group.is_unused:
-                self._on_group_deleted(group, now)
+                self.delete(group, now)
 
-    def _join_new_member(self, group: Group, join: Join, request_id: int, now: Now) -> None:
+    def _join_new_member(
+        self, group: Group, join: Join, request: AwaitsResult[JoinResult], now: Now
+    ) -> None:
         name = join.client_id if join.instance_id is None else join.instance_id
         member_id = f"{name}-{join.member_id_suffix}"
         if join.instance_id is not None:
             old_id = group.static_members.get(join.instance_id)
             if old_id is not None:
-                self._replace_static_member(group, join, old_id, member_id, request_id, now)
+                self._replace_static_member(group, join, old_id, member_id, request, now)
                 return
         elif join.requires_known_member_id:
             group.pending_members[member_id] = None
             for oldest in self.memory.give(join.owner, group.group_id, member_id):
                 self._forget_pending(*oldest, now)
-            self._effects.set_timer(
+            self._set_timer(
                 GroupTimer.PENDING_MEMBER, group, now, join.session_timeout_ms, member_id
             )
-            self._effects.reply_join_error(request_id, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+            request.on_result(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return
-        self._add_member(group, join, member_id, request_id, now)
+        self._add_member(group, join, member_id, request, now)
 
-    def _join_current_member(self, group: Group, join: Join, request_id: int, now: Now) -> None:
+    def _join_current_member(
+        self, group: Group, join: Join, request: AwaitsResult[JoinResult], now: Now
+    ) -> None:
         member_id = join.member_id
         if member_id in group.pending_members and join.instance_id is None:
-            self._add_member(group, join, member_id, request_id, now)
+            self._add_member(group, join, member_id, request, now)
             return
-        error = validate_member(group, member_id, join.instance_id)
-        self._effects.fenced(error, group, member_id, join.instance_id)
+        error = group.validate_member(member_id, join.instance_id)
         if error is not ErrorCode.NONE:
-            self._effects.reply_join_error(request_id, error, member_id)
+            request.on_result(JoinResult(error, member_id))
             return
         member = group.members[member_id]
         same = member.protocols == tuple(join.protocols)
         if group.state is S.EMPTY:
-            self._effects.reply_join_error(request_id, ErrorCode.UNKNOWN_MEMBER_ID, member_id)
+            request.on_result(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
         elif same and (
             group.state is S.COMPLETING_REBALANCE
             # A leader that rejoins has seen a change of topics: that needs a rebalance.
@@ -199,24 +217,24 @@ class Groups:
         ):
             # The first response may have been lost. It belongs to the current generation.
             leads = group.state is S.COMPLETING_REBALANCE and group.leader == member_id
-            self._effects.reply(request_id, join_result(group, member, as_leader=leads))
+            request.on_result(group.join_result(member, as_leader=leads))
         else:
             if member.join_request is not None:
                 # Its client has sent another one since, on another connection.
-                self._effects.reply_join_error(
-                    member.join_request, ErrorCode.REBALANCE_IN_PROGRESS, member_id
+                member.join_request.on_result(
+                    JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member_id)
                 )
             group.update(
                 member,
                 join.protocols,
                 join.rebalance_timeout_ms,
                 join.session_timeout_ms,
-                request_id,
+                request,
             )
             self._prepare_rebalance(group, now, f"{member_id} joins again: {join.reason}")
 
     def _add_member(
-        self, group: Group, join: Join, member_id: str, request_id: int, now: Now
+        self, group: Group, join: Join, member_id: str, request: AwaitsResult[JoinResult], now: Now
     ) -> None:
         member = Member(
             member_id,
@@ -232,28 +250,32 @@ class Groups:
         if group.state is S.PREPARING_REBALANCE and group.generation == 0:
             group.new_member_added = True
         if member_id in group.pending_members:
-            self._effects.cancel_timer(GroupTimer.PENDING_MEMBER, group, member_id)
-        group.add(member, join.protocol_type, request_id)
-        self._effects.set_heartbeat_timer(group, member, now, NEW_MEMBER_JOIN_TIMEOUT_MS)
+            self._cancel_timer(GroupTimer.PENDING_MEMBER, group, member_id)
+        group.add(member, join.protocol_type, request)
+        self._set_heartbeat_timer(group, member, now, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._prepare_rebalance(group, now, f"{member_id} joins: {join.reason}")
 
     # --- static members (KIP-345) -----------------------------------------------------------------
 
     def _replace_static_member(
-        self, group: Group, join: Join, old_id: str, new_id: str, request_id: int, now: Now
+        self,
+        group: Group,
+        join: Join,
+        old_id: str,
+        new_id: str,
+        request: AwaitsResult[JoinResult],
+        now: Now,
     ) -> None:
         """Give a static member that comes back its new id, without a rebalance if possible."""
         assert join.instance_id is not None
         old_leader = group.leader
         member = self._rename_member(group, join.instance_id, old_id, new_id)
         if member.join_request is not None:
-            self._effects.reply_join_error(
-                member.join_request, ErrorCode.FENCED_INSTANCE_ID, old_id
-            )
+            member.join_request.on_result(JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
             group.set_join_request(member, None)
-        self._effects.reply_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
+        member.reply_sync(SyncResult(ErrorCode.FENCED_INSTANCE_ID))
         replacement = StaticMemberReplacement(
-            request_id,
+            request,
             join.instance_id,
             old_id,
             new_id,
@@ -268,9 +290,9 @@ class Groups:
             join.protocols,
             join.rebalance_timeout_ms,
             join.session_timeout_ms,
-            request_id,
+            request,
         )
-        self._effects.set_heartbeat_timer(group, member, now)
+        self._set_heartbeat_timer(group, member, now)
         if group.state is S.STABLE and group.select_protocol() == group.protocol:
             assignment = {m.member_id: m.assignment for m in group.members.values()}
             self._store(group, StoreReason.STATIC_MEMBER, assignment, replacement)
@@ -280,23 +302,22 @@ class Groups:
 
     def _rename_member(self, group: Group, instance_id: str, old_id: str, new_id: str) -> Member:
         """Replace the id of a static member. The caller sets its heartbeat timer."""
-        self._effects.cancel_timer(GroupTimer.HEARTBEAT, group, old_id)
+        self._cancel_timer(GroupTimer.HEARTBEAT, group, old_id)
         member = group.replace_static_member(instance_id, old_id, new_id)
         member.session_timer_ms = None
         return member
 
-    def _static_member_stored(
-        self, group: Group, store: StoreGroup, error: ErrorCode, now: Now
-    ) -> None:
-        replacement = store.replacement
+    def _static_member_stored(self, pending: PendingStore, error: ErrorCode, now: Now) -> None:
+        group, replacement = pending.group, pending.replacement
         assert replacement is not None
+        request = replacement.request
         member = group.members.get(replacement.new_id)
-        if member is None or member.join_request != replacement.request_id:
+        if member is None or member.join_request is not request:
             return  # answered meanwhile: fenced, removed, or part of a rebalance
-        if group.state is not S.STABLE or group.generation != store.generation:
+        if group.state is not S.STABLE or group.generation != pending.generation:
             return  # the rebalance that has begun responds
         if error is not ErrorCode.NONE:
-            self._effects.warn(f"static member not stored group={group} error={error.name}")
+            logger.warning("static member not stored group=%s error=%s", group, error.name)
             group.update(
                 member,
                 replacement.old_protocols,
@@ -307,7 +328,7 @@ class Groups:
             self._rename_member(
                 group, replacement.instance_id, replacement.new_id, replacement.old_id
             )
-            self._effects.set_heartbeat_timer(group, member, now)
+            self._set_heartbeat_timer(group, member, now)
             result = JoinResult(
                 error,
                 NO_MEMBER,
@@ -316,20 +337,20 @@ class Groups:
                 group.protocol,
                 replacement.old_leader or "",
             )
-            self._effects.reply(replacement.request_id, result)
+            request.on_result(result)
             return
         group.set_join_request(member, None)
         leads = group.leader == replacement.new_id
         if replacement.supports_skipping_assignment:
-            result = join_result(group, member, as_leader=leads)
+            result = group.join_result(member, as_leader=leads)
             result = result._replace(skip_assignment=leads)
         else:
             # An older client that leads would assign again, without need. With its old id as the
             # leader it does not.
-            result = join_result(group, member, as_leader=False)
+            result = group.join_result(member, as_leader=False)
             result = result._replace(leader=replacement.old_leader or "")
-        self._effects.reply(replacement.request_id, result)
-        self._effects.set_heartbeat_timer(group, member, now)
+        request.on_result(result)
+        self._set_heartbeat_timer(group, member, now)
 
     # --- rebalance --------------------------------------------------------------------------------
 
@@ -344,18 +365,20 @@ class Groups:
         self._stop_sync_timer(group)
         was_empty = group.state is S.EMPTY
         group.transition_to(S.PREPARING_REBALANCE, now)
-        self._effects.info(
-            f"rebalance begins group={group.group_id} old_generation={group.generation} "
-            f"reason={reason}"
+        logger.info(
+            "rebalance begins group=%s old_generation=%d reason=%s",
+            group.group_id,
+            group.generation,
+            reason,
         )
         if was_empty:
             delay_ms = self.settings.initial_rebalance_delay_ms
             group.initial_delay_ms = delay_ms
             group.initial_remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-            self._effects.set_timer(GroupTimer.JOIN, group, now, delay_ms)
+            self._set_timer(GroupTimer.JOIN, group, now, delay_ms)
         else:
             group.initial_delay_ms = None
-            self._effects.set_timer(GroupTimer.JOIN, group, now, group.rebalance_timeout_ms)
+            self._set_timer(GroupTimer.JOIN, group, now, group.rebalance_timeout_ms)
             self._maybe_complete_join(group, now)
 
     def _on_join_timeout(self, group: Group, now: Now) -> None:
@@ -368,7 +391,7 @@ class Groups:
             delay_ms = min(self.settings.initial_rebalance_delay_ms, group.initial_remaining_ms)
             group.initial_remaining_ms = max(group.initial_remaining_ms - waited_ms, 0)
             group.initial_delay_ms = delay_ms
-            self._effects.set_timer(GroupTimer.JOIN, group, now, delay_ms)
+            self._set_timer(GroupTimer.JOIN, group, now, delay_ms)
             return
         self._complete_join(group, now)
 
@@ -390,62 +413,63 @@ class Groups:
             self._remove(group, member.member_id)
         if late:
             removed = [m.member_id for m in late]
-            self._effects.info(f"members did not rejoin group={group.group_id} removed={removed}")
+            logger.info("members did not rejoin group=%s removed=%s", group.group_id, removed)
         if group.members and not self._elect_leader(group):
             # Static members only, and none has joined: wait until their sessions expire.
             group.initial_delay_ms = None
             wait_ms = max(group.rebalance_timeout_ms, MIN_POSTPONED_JOIN_MS)
-            self._effects.set_timer(GroupTimer.JOIN, group, now, wait_ms)
+            self._set_timer(GroupTimer.JOIN, group, now, wait_ms)
             return
-        self._effects.cancel_timer(GroupTimer.JOIN, group)
+        self._cancel_timer(GroupTimer.JOIN, group)
         group.initial_delay_ms = None
         group.new_member_added = False
         group.init_next_generation(now)
-        self._effects.log(group.subscription_warning())
+        group.log_subscription_error()
         if not group.members:
-            self._effects.info(
-                f"group is empty group={group.group_id} generation={group.generation}"
-            )
+            logger.info("group is empty group=%s generation=%d", group.group_id, group.generation)
             self._store(group, StoreReason.EMPTY_GENERATION, {})
             return
-        self._effects.info(
-            f"generation begins group={group.group_id} generation={group.generation} "
-            f"members={len(group.members)} protocol={group.protocol} leader={group.leader}"
+        logger.info(
+            "generation begins group=%s generation=%d members=%d protocol=%s leader=%s",
+            group.group_id,
+            group.generation,
+            len(group.members),
+            group.protocol,
+            group.leader,
         )
         for member in group.members.values():
             if member.join_request is not None:
                 leads = group.leader == member.member_id
-                result = join_result(group, member, as_leader=leads)
-                self._effects.reply(member.join_request, result)
+                member.join_request.on_result(group.join_result(member, as_leader=leads))
                 group.set_join_request(member, None)
-            self._effects.set_heartbeat_timer(group, member, now)
+            self._set_heartbeat_timer(group, member, now)
             member.is_new = False
             group.pending_sync[member.member_id] = None
-        self._effects.set_timer(GroupTimer.SYNC, group, now, group.rebalance_timeout_ms)
+        self._set_timer(GroupTimer.SYNC, group, now, group.rebalance_timeout_ms)
 
     def _elect_leader(self, group: Group) -> bool:
         """Make a member that has joined the leader; False if none has."""
         old_leader = group.leader
         elected = group.elect_joined_leader()
         if group.leader != old_leader:
-            self._effects.info(
-                f"group leader did not rejoin group={group.group_id} leader={old_leader} "
-                f"new={group.leader}"
+            logger.info(
+                "group leader did not rejoin group=%s leader=%s new=%s",
+                group.group_id,
+                old_leader,
+                group.leader,
             )
         return elected
 
     # --- SyncGroup --------------------------------------------------------------------------------
 
-    def _sync(self, event: SyncRequested, now: Now) -> None:
+    def sync(self, sync: Sync, request: AwaitsResult[SyncResult], now: Now) -> None:
         """Respond when the leader's assignment is committed in the log."""
-        request_id, sync = event
         group = self.groups.get(sync.group_id)
         if group is None:
-            self._effects.reply(request_id, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+            request.on_result(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
             return
         member_id = sync.member_id
-        error = validate_generation(group, sync.generation, member_id, sync.instance_id)
-        self._effects.fenced(error, group, member_id, sync.instance_id)
+        error = group.validate_generation(sync.generation, member_id, sync.instance_id)
         if error is ErrorCode.NONE:
             if sync.protocol_type not in (None, group.protocol_type) or sync.protocol not in (
                 None,
@@ -457,24 +481,24 @@ class Groups:
             elif group.state is S.PREPARING_REBALANCE:
                 error = ErrorCode.REBALANCE_IN_PROGRESS
         if error is not ErrorCode.NONE:
-            self._effects.reply(request_id, SyncResult(error))
+            request.on_result(SyncResult(error))
             return
         member = group.members[member_id]
         group.pending_sync.pop(member_id, None)
         if not group.pending_sync:
             self._stop_sync_timer(group)
         if group.state is S.STABLE:
-            self._effects.reply(request_id, sync_result(group, member))
-            self._effects.set_heartbeat_timer(group, member, now)
+            request.on_result(group.sync_result(member))
+            self._set_heartbeat_timer(group, member, now)
             return
-        self._effects.reply_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
-        member.sync_request = request_id
+        member.reply_sync(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+        member.sync_request = request
         if group.leader == member_id:
             everyone = {m: sync.assignment.get(m, b"") for m in group.members}
             missing = [m for m in group.members if m not in sync.assignment]
             if missing:
-                self._effects.warn(
-                    f"members without assignment group={group.group_id} members={missing}"
+                logger.warning(
+                    "members without assignment group=%s members=%s", group.group_id, missing
                 )
             if not group.has_room_for(member.owner, everyone):
                 self._assignment_failed(group, ErrorCode.UNKNOWN_SERVER_ERROR, now)
@@ -486,10 +510,8 @@ class Groups:
         for member in group.members.values():
             if member.sync_request is not None:
                 ok = error is ErrorCode.NONE
-                self._effects.reply_sync(
-                    member, sync_result(group, member) if ok else SyncResult(error)
-                )
-                self._effects.set_heartbeat_timer(group, member, now)
+                member.reply_sync(group.sync_result(member) if ok else SyncResult(error))
+                self._set_heartbeat_timer(group, member, now)
 
     def _store(
         self,
@@ -498,33 +520,26 @@ class Groups:
         assignment: Mapping[str, bytes],
         replacement: StaticMemberReplacement | None = None,
     ) -> None:
-        self._last_token += 1
-        store = StoreGroup(
-            self._last_token,
-            group.group_id,
-            group.generation,
-            group_value(group, assignment),
-            reason,
-            assignment,
-            replacement,
+        value = group_value(group, assignment)
+        self._port.store(
+            PendingStore(group, group.generation, value, reason, assignment, replacement)
         )
-        self._pending_stores[store.token] = PendingStore(store, group)
-        self._effects.store(store)
 
-    def _records_stored(self, token: int, error: ErrorCode, now: Now) -> None:
-        store, group = self._pending_stores.pop(token)
-        if store.reason is StoreReason.STATIC_MEMBER:
-            self._static_member_stored(group, store, error, now)
-        elif store.reason is StoreReason.EMPTY_GENERATION:
+    def stored(self, pending: PendingStore, error: ErrorCode, now: Now) -> None:
+        """Go on: the record is committed in the log, or not; `error` is for clients."""
+        group = pending.group
+        if pending.reason is StoreReason.STATIC_MEMBER:
+            self._static_member_stored(pending, error, now)
+        elif pending.reason is StoreReason.EMPTY_GENERATION:
             if error is not ErrorCode.NONE:
                 # The next coordinator loads the generation before; its sessions will expire.
-                self._effects.warn(f"empty group not stored group={group} error={error.name}")
-        elif group.state is S.COMPLETING_REBALANCE and group.generation == store.generation:
+                logger.warning("empty group not stored group=%s error=%s", group, error.name)
+        elif group.state is S.COMPLETING_REBALANCE and group.generation == pending.generation:
             if error is not ErrorCode.NONE:
                 self._assignment_failed(group, error, now)
             else:
                 for member in group.members.values():
-                    group.assign(member, store.assignment[member.member_id])
+                    group.assign(member, pending.assignment[member.member_id])
                 group.transition_to(S.STABLE, now)
                 self._reply_all_syncs(group, ErrorCode.NONE, now)
 
@@ -536,7 +551,7 @@ class Groups:
 
     def _stop_sync_timer(self, group: Group) -> None:
         group.pending_sync.clear()
-        self._effects.cancel_timer(GroupTimer.SYNC, group)
+        self._cancel_timer(GroupTimer.SYNC, group)
 
     def _on_sync_timeout(self, group: Group, now: Now) -> None:
         """Remove the members of a generation that have not asked for their assignment."""
@@ -545,21 +560,22 @@ class Groups:
         late = list(group.pending_sync)
         for member_id in late:
             self._remove(group, member_id)
-        self._effects.info(f"members did not sync group={group.group_id} removed={late}")
+        logger.info("members did not sync group=%s removed=%s", group.group_id, late)
         self._prepare_rebalance(group, now, f"{late} did not sync")
 
     # --- Heartbeat and LeaveGroup -----------------------------------------------------------------
 
-    def _heartbeat(self, event: HeartbeatReceived, now: Now) -> ErrorCode:
+    def heartbeat(
+        self, group_id: str, generation: int, member_id: str, instance_id: str | None, now: Now
+    ) -> ErrorCode:
         """Extend the member's session; the error says whether it has to join again."""
-        group = self.groups.get(event.group_id)
+        group = self.groups.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        error = validate_generation(group, event.generation, event.member_id, event.instance_id)
+        error = group.validate_generation(generation, member_id, instance_id)
         if error is not ErrorCode.NONE:
-            self._effects.fenced(error, group, event.member_id, event.instance_id)
             return error
-        self._effects.set_heartbeat_timer(group, group.members[event.member_id], now)
+        self._set_heartbeat_timer(group, group.members[member_id], now)
         if group.state is S.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
@@ -570,11 +586,11 @@ class Groups:
             return
         member.session_timer_ms = None
         if now.mono_ms < member.session_due_ms:
-            self._effects.extend_heartbeat_timer(group, member)
+            self._extend_heartbeat_timer(group, member)
             return
         if member.awaits_response:
             return
-        self._effects.info(f"session over group={group.group_id} member={member_id}")
+        logger.info("session over group=%s member=%s", group.group_id, member_id)
         self._remove_member(group, member, now, f"session of {member_id} is over")
 
     def _on_pending_member_timeout(self, group: Group, member_id: str, now: Now) -> None:
@@ -584,8 +600,8 @@ class Groups:
     def _remove_member(self, group: Group, member: Member, now: Now, reason: str) -> None:
         """Remove a member, respond to its waiting requests, and rebalance the others."""
         if member.join_request is not None:
-            self._effects.reply_join_error(member.join_request, ErrorCode.UNKNOWN_MEMBER_ID)
-        self._effects.reply_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+            member.join_request.on_result(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID))
+        member.reply_sync(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
         self._remove(group, member.member_id)
         if group.state in (S.STABLE, S.COMPLETING_REBALANCE):
             self._prepare_rebalance(group, now, reason)
@@ -595,18 +611,18 @@ class Groups:
     def _remove(self, group: Group, member_id: str) -> None:
         """Remove a member, or an id that never joined, and its timer."""
         if member_id in group.pending_members:
-            self._effects.cancel_timer(GroupTimer.PENDING_MEMBER, group, member_id)
+            self._cancel_timer(GroupTimer.PENDING_MEMBER, group, member_id)
         if group.remove(member_id) is not None:
-            self._effects.cancel_timer(GroupTimer.HEARTBEAT, group, member_id)
+            self._cancel_timer(GroupTimer.HEARTBEAT, group, member_id)
 
-    def _leave(self, event: LeaveRequested, now: Now) -> LeaveResult:
-        group = self.groups.get(event.group_id)
+    def leave(self, group_id: str, members: Iterable[LeavingMember], now: Now) -> LeaveResult:
+        group = self.groups.get(group_id)
         if group is None:
-            return LeaveResult(ErrorCode.NONE, (ErrorCode.UNKNOWN_MEMBER_ID,) * len(event.members))
+            return LeaveResult(ErrorCode.NONE, tuple(ErrorCode.UNKNOWN_MEMBER_ID for _ in members))
         if group.state is S.DEAD:
             return LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return LeaveResult(
-            ErrorCode.NONE, tuple(self._leave_one(group, member, now) for member in event.members)
+            ErrorCode.NONE, tuple(self._leave_one(group, member, now) for member in members)
         )
 
     def _leave_one(self, group: Group, leaving: LeavingMember, now: Now) -> ErrorCode:
@@ -622,39 +638,47 @@ class Groups:
             self._maybe_complete_join(group, now)
             return ErrorCode.NONE
         else:
-            error = validate_member(group, member_id, instance_id)
-            self._effects.fenced(error, group, member_id, instance_id)
+            error = group.validate_member(member_id, instance_id)
             if error is not ErrorCode.NONE:
                 return error
-        self._effects.info(
-            f"member leaves group={group.group_id} member={member_id} reason={reason}"
-        )
+        logger.info("member leaves group=%s member=%s reason=%s", group.group_id, member_id, reason)
         self._remove_member(group, group.members[member_id], now, f"{member_id} leaves: {reason}")
         return ErrorCode.NONE
 
     # --- offset commits ---------------------------------------------------------------------------
 
-    def _offset_commit(self, event: OffsetCommitRequested, now: Now) -> ErrorCode:
-        """Whether offsets may be committed; with NONE the group exists, created if need be."""
-        group = self.groups.get(event.group_id)
+    def check_commit(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        now: Now,
+        *,
+        transactional: bool = False,
+    ) -> ErrorCode:
+        """Return whether offsets may be committed; with NONE the group exists, made if need be."""
+        group = self.groups.get(group_id)
         if group is None:
-            if event.generation >= 0 and not event.transactional:
+            if generation >= 0 and not transactional:
                 return ErrorCode.ILLEGAL_GENERATION
-            if not self.memory.has_room_for_texts(text_bytes(len(event.group_id))):
+            if not self.memory.has_room_for_texts(text_bytes(len(group_id))):
                 return ErrorCode.GROUP_MAX_SIZE_REACHED
-            group = self.groups[event.group_id] = Group(event.group_id, now.wall_ms, self.memory)
-        error = validate_offset_commit(group, event)
-        self._effects.fenced(error, group, event.member_id, event.instance_id)
-        if error is ErrorCode.NONE and not event.transactional and group.state is not S.EMPTY:
+            group = self.groups[group_id] = Group(group_id, now.wall_ms, self.memory)
+        error = group.validate_commit(
+            generation, member_id, instance_id, transactional=transactional
+        )
+        if error is ErrorCode.NONE and not transactional and group.state is not S.EMPTY:
             if group.state is S.COMPLETING_REBALANCE:
                 # It knows the new generation, so it will learn that it has to sync first.
                 return ErrorCode.REBALANCE_IN_PROGRESS
-            self._effects.set_heartbeat_timer(group, group.members[event.member_id], now)
+            self._set_heartbeat_timer(group, group.members[member_id], now)
         return error
 
     # --- groups come and go -----------------------------------------------------------------------
 
-    def _on_group_loaded(self, group: Group, now: Now) -> None:
+    def load(self, group: Group, now: Now) -> None:
+        """Coordinate a group from now on that was read from the log."""
         assert group.state in (S.EMPTY, S.STABLE)
         self.groups[group.group_id] = group
         group.count_in(self.memory)
@@ -662,24 +686,25 @@ class Groups:
             reason = f"more than group.max.size={self.settings.max_size}"
             self._prepare_rebalance(group, now, reason)
         for member in group.members.values():
-            self._effects.set_heartbeat_timer(group, member, now)
+            self._set_heartbeat_timer(group, member, now)
 
-    def _on_group_unloaded(self, group: Group, now: Now) -> None:
-        """Respond to waiting requests with NOT_COORDINATOR, and remove the group from memory."""
+    def unload(self, group: Group, now: Now) -> None:
+        """Leave a group to another broker: NOT_COORDINATOR is the result of all that waits."""
         del self.groups[group.group_id]
         group.count_in(None)
         group.transition_to(S.DEAD, now)
         for member in group.members.values():
             if member.join_request is not None:
-                self._effects.reply_join_error(
-                    member.join_request, ErrorCode.NOT_COORDINATOR, member.member_id
+                member.join_request.on_result(
+                    JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id)
                 )
                 group.set_join_request(member, None)
-            self._effects.reply_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
-            self._effects.cancel_timer(GroupTimer.HEARTBEAT, group, member.member_id)
+            member.reply_sync(SyncResult(ErrorCode.NOT_COORDINATOR))
+            self._cancel_timer(GroupTimer.HEARTBEAT, group, member.member_id)
         self._cancel_group_timers(group)
 
-    def _on_group_deleted(self, group: Group, now: Now) -> None:
+    def delete(self, group: Group, now: Now) -> None:
+        """Remove a group for good; it is empty."""
         group.transition_to(S.DEAD, now)
         del self.groups[group.group_id]
         group.count_in(None)
@@ -687,13 +712,41 @@ class Groups:
 
     # --- timers -----------------------------------------------------------------------------------
 
+    def _set_timer(
+        self, kind: GroupTimer, group: Group, now: Now, wait_ms: float, member_id: str = NO_MEMBER
+    ) -> None:
+        self._port.set_timer(TimerKey(kind, group.group_id, member_id), now.mono_ms + wait_ms)
+
+    def _cancel_timer(self, kind: GroupTimer, group: Group, member_id: str = NO_MEMBER) -> None:
+        self._port.cancel_timer(TimerKey(kind, group.group_id, member_id))
+
+    def _set_heartbeat_timer(
+        self, group: Group, member: Member, now: Now, wait_ms: float | None = None
+    ) -> None:
+        """Let a member's session expire after its session timeout, or `wait_ms`.
+
+        A timer that expires earlier stays: `_extend_heartbeat_timer` moves it when it expires.
+        """
+        if wait_ms is None:
+            wait_ms = member.session_timeout_ms
+        due_ms = member.session_due_ms = now.mono_ms + wait_ms
+        if member.session_timer_ms is None or due_ms < member.session_timer_ms:
+            self._extend_heartbeat_timer(group, member)
+
+    def _extend_heartbeat_timer(self, group: Group, member: Member) -> None:
+        """Let the member's timer expire when its session does."""
+        due_ms = member.session_timer_ms = member.session_due_ms
+        key = TimerKey(GroupTimer.HEARTBEAT, group.group_id, member.member_id)
+        self._port.set_timer(key, due_ms)
+
     def _cancel_group_timers(self, group: Group) -> None:
         self._stop_sync_timer(group)
-        self._effects.cancel_timer(GroupTimer.JOIN, group)
+        self._cancel_timer(GroupTimer.JOIN, group)
         for member_id in group.pending_members:
-            self._effects.cancel_timer(GroupTimer.PENDING_MEMBER, group, member_id)
+            self._cancel_timer(GroupTimer.PENDING_MEMBER, group, member_id)
 
-    def _on_timer(self, key: TimerKey, now: Now) -> None:
+    def expire(self, key: TimerKey, now: Now) -> None:
+        """Go on: a timer has expired."""
         group = self.groups.get(key.group_id)
         if group is None:
             return

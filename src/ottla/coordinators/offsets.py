@@ -7,6 +7,7 @@ of a transaction becomes visible with the commit marker, or never. Kafka: the of
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla.coordinators.group_memory import GroupMemory, text_bytes
@@ -34,30 +35,26 @@ Pending = dict[TopicPartition, tuple[Commit, ...]]
 """Commits that are being appended, in their order; rarely more than one of a partition."""
 
 
+@dataclass(slots=True, eq=False)
 class TransactionOffsets:
     """The offsets of one open transaction: those in the log, and those being appended."""
 
-    __slots__ = ("appended", "pending")
-
-    def __init__(self) -> None:
-        self.appended: dict[TopicPartition, AppendedCommit] = {}
-        self.pending: Pending = {}
+    appended: dict[TopicPartition, AppendedCommit] = field(default_factory=dict)
+    pending: Pending = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
 class GroupOffsets:
     """The offsets of one group."""
 
-    __slots__ = ("committed", "in_transactions", "memory", "pending", "text_bytes")
-
-    def __init__(self) -> None:
-        self.committed: dict[TopicPartition, AppendedCommit] = {}
-        self.pending: Pending = {}
-        self.in_transactions: dict[int, TransactionOffsets] = {}
-        """by producer id"""
-        self.text_bytes = 0
-        """of the metadata of what is committed"""
-        self.memory: GroupMemory | None = None
-        """where that counts, while the group is served"""
+    committed: dict[TopicPartition, AppendedCommit] = field(default_factory=dict)
+    pending: Pending = field(default_factory=dict)
+    in_transactions: dict[int, TransactionOffsets] = field(default_factory=dict)
+    """by producer id"""
+    text_bytes: int = 0
+    """of the metadata of what is committed"""
+    memory: GroupMemory | None = None
+    """where that counts, while the group is served"""
 
     def __len__(self) -> int:
         return len(self.committed)

@@ -8,6 +8,7 @@ heartbeat does, does not change the heap. Kafka: the timing wheel under `Delayed
 
 import heapq
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -20,25 +21,12 @@ class Now(NamedTuple):
     wall_ms: int
 
 
-class SetTimer(NamedTuple, Generic[Key]):
-    """Effect: let the timer expire at `due_ms` of the monotonic clock, and not when set before."""
-
-    key: Key
-    due_ms: float
-
-
-class CancelTimer(NamedTuple, Generic[Key]):
-    """Effect: do not let the timer expire."""
-
-    key: Key
-
-
+@dataclass(slots=True, eq=False)
 class _Timer:
-    __slots__ = ("due_ms", "queued_ms")
-
-    def __init__(self) -> None:
-        self.due_ms: float | None = None  # None: cancelled
-        self.queued_ms: float | None = None  # its place in the heap
+    due_ms: float | None = None
+    """None: cancelled"""
+    queued_ms: float | None = None
+    """its place in the heap"""
 
 
 MOST_CANCELLED = 64

@@ -1,59 +1,37 @@
 """The transaction coordinator: the shell around transactions, with their log, markers and clock.
 
-Invariants: a request reaches a transactional id only if its partition is led and loaded here;
-effects are carried out in the order in which the decider returned them. It knows which requests
-wait behind the decider's numbers. Kafka: `TransactionCoordinator`, and the log part of
+Invariants: a request reaches a transactional id only if its partition is led and loaded here. It is
+the port of `transactions`. Kafka: `TransactionCoordinator`, and the log part of
 `TransactionStateManager`.
 """
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import Protocol
 
-from ottla.coordinators.coordinator_log import AppendSettings, CoordinatorLog, DelayedAppend
-from ottla.coordinators.results import AwaitsResult
+from ottla.coordinators.coordinator_log import APPEND_ERRORS, AppendSettings, CoordinatorLog
+from ottla.coordinators.loop_timers import now_of
+from ottla.coordinators.requests import AwaitsResult, InitProducerId, InitResult, ProducerIdAndEpoch
 from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction import Transaction, TransactionState
-from ottla.coordinators.transaction_events import (
-    AddPartitionsRequested,
-    AllocateProducerId,
-    Effect,
-    EndTransactionRequested,
-    Event,
-    ExpirationCheckDue,
-    InitProducerIdRequested,
-    InitResult,
-    MarkersWritten,
-    PartitionLoaded,
-    PartitionResigned,
-    ProducerIdAndEpoch,
-    RecordsStored,
-    Reply,
-    RetryDue,
-    RetryLater,
-    SendMarkers,
-    StoreTombstones,
-    StoreTransaction,
-    TimeoutCheckDue,
-)
-from ottla.coordinators.transaction_markers import DeletedOf, Leaders, TransactionMarkers
+from ottla.coordinators.transaction_channels import Leaders
+from ottla.coordinators.transaction_markers import DeletedOf, TransactionMarkers
 from ottla.coordinators.transaction_records import (
     TransactionRecordReader,
     transaction_key,
     transaction_value,
 )
-from ottla.coordinators.transactions import Shard, Transactions
+from ottla.coordinators.transactions import Markers, Pending, PendingTombstones, Transactions
 from ottla.model.config import BrokerConfig
-from ottla.model.effects import LogLine
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TRANSACTION_STATE_TOPIC, TopicPartition
 from ottla.model.ports import World
 from ottla.model.retention_clock import RetentionClock
+from ottla.model.time_slices import end_tasks
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.security.client import ClientSecurity
-from ottla.wire.batch_header import BatchHeader
 from ottla.wire.records import Record
 
 logger = logging.getLogger(__name__)
@@ -66,17 +44,8 @@ MAX_RETRY_S = 1.6
 IN_DOUBT_TIMEOUT_MS = 5_000
 """Each further attempt of a write in doubt waits at least this long for the in-sync replicas."""
 
-_ERRORS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-"""The client's error for a failed append, without those of a partition that is not the client's."""
+STORE_ERRORS = APPEND_ERRORS | {ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+"""The client's error for a transaction whose record was not written."""
 
 
 class ProducerIdSource(Protocol):
@@ -85,66 +54,6 @@ class ProducerIdSource(Protocol):
     def take(self) -> int | None: ...
 
     async def next(self) -> int: ...
-
-
-class _TransactionAppend(DelayedAppend):
-    """The append of a transaction's record: its outcome is an event for the decider."""
-
-    __slots__ = ("_coordinator", "_store")
-
-    def __init__(self, coordinator: "TransactionCoordinator", store: StoreTransaction) -> None:
-        super().__init__()
-        self._coordinator = coordinator
-        self._store = store
-
-    def completed(self, code: ErrorCode) -> None:
-        store, error = self._store, _ERRORS.get(code, code)
-        if error is not ErrorCode.NONE:
-            logger.info(
-                "transaction not stored transactional_id=%s state=%s error=%s offset=%d "
-                "attempts=%d",
-                store.transactional_id, store.to.state.label, code.name, self.base_offset,
-                store.attempts + 1,
-            )  # fmt: skip
-        self._coordinator.on_stored(store.token, error, self.base_offset)
-
-
-class _TombstonesAppend(DelayedAppend):
-    """The append of tombstones for expired transactional ids."""
-
-    __slots__ = ("_coordinator", "_token")
-
-    def __init__(self, coordinator: "TransactionCoordinator", token: int) -> None:
-        super().__init__()
-        self._coordinator = coordinator
-        self._token = token
-
-    def completed(self, code: ErrorCode) -> None:
-        self._coordinator.on_stored(self._token, code, self.base_offset)
-
-
-class _TransactionLoader:
-    """Loads the transactional ids of one partition."""
-
-    def __init__(self, coordinator: "TransactionCoordinator", shard: Shard) -> None:
-        self._coordinator = coordinator
-        self._shard = shard
-        self._records = TransactionRecordReader()
-
-    def load_batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
-        return self._records.read_batch(header, records)
-
-    def finish(self) -> Iterator[None]:
-        known = self._shard.transactions
-        for key, raw in self._records.found.items():
-            decoded = self._records.decode(key, raw)
-            if isinstance(decoded, LogLine):
-                logger.log(decoded.level, "%s", decoded.text)
-            else:
-                known[decoded.transactional_id] = decoded
-            yield
-        # In the next turn: only then is the partition served, so that it can be appended to.
-        asyncio.get_running_loop().call_soon(self._coordinator.on_loaded, self._shard)
 
 
 class TransactionCoordinator:
@@ -174,7 +83,7 @@ class TransactionCoordinator:
             "transaction.remove.expired.transaction.cleanup.interval.ms"
         )
         self.transactions = Transactions(
-            number("transaction.max.timeout.ms"), number("transactional.id.expiration.ms")
+            number("transaction.max.timeout.ms"), number("transactional.id.expiration.ms"), self
         )
         self.log = CoordinatorLog(
             world,
@@ -188,17 +97,12 @@ class TransactionCoordinator:
             world,
             config,
             leaders,
-            self._markers_written,
-            self.transactions.awaits_markers,
+            self.transactions.markers_written,
             deleted_of,
             security,
         )
         self._loops: list[asyncio.Task[None]] = []
         self._initializing: dict[asyncio.Task[None], None] = {}
-        self._effects: deque[Effect] = deque()
-        self._running = False
-        self._waiting: dict[int, AwaitsResult[Any]] = {}
-        self._last_request = 0
         self._closed = False
 
     # --- life -------------------------------------------------------------------------------------
@@ -216,11 +120,7 @@ class TransactionCoordinator:
     async def close(self) -> None:
         """Stop serving. The next leaders of the partitions load the transactions and go on."""
         self._closed = True
-        tasks = [*self._loops, *self._initializing]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._loops = []
+        await end_tasks(*self._loops, *self._initializing)
         await self.markers.close()
         await self.log.close()
 
@@ -234,107 +134,80 @@ class TransactionCoordinator:
                 logger.exception("checking transactions failed")
 
     def _abort_timed_out(self) -> None:
-        self._handle(TimeoutCheckDue())
+        self.transactions.abort_timed_out(self._now())
 
     def _expire(self) -> None:
-        self._handle(ExpirationCheckDue(self._ages.now_ms()))
+        self.transactions.expire(self._ages.now_ms())
 
     def _now(self) -> Now:
-        return Now(self._clock.monotonic() * 1000, self._clock.wall_ms())
+        return now_of(self._clock)
 
     # --- StateListener of the CoordinatorLog ------------------------------------------------------
 
-    def start_loading(self, index: int) -> _TransactionLoader:
+    def start_loading(self, index: int) -> TransactionRecordReader:
         partition = self._replicas.hosted(TRANSACTION_STATE_TOPIC, index)
-        return _TransactionLoader(
-            self, self.transactions.start_loading(index, partition.leader_epoch)
-        )
+        shard = self.transactions.start_loading(index, partition.leader_epoch)
+        return TransactionRecordReader(shard.transactions)
 
-    def on_loaded(self, shard: Shard) -> None:
+    def on_loaded(self, index: int) -> None:
         """Go on with the transactions of a partition that has just been read."""
         if not self._closed:
-            self._handle(PartitionLoaded(shard.partition, shard.epoch))
+            self.transactions.loaded(index, self._now())
 
     def on_resigned(self, index: int) -> None:
-        self._handle(PartitionResigned(index))
+        self.transactions.resign(index)
 
     def remove_state(self, indexes: Collection[int]) -> Iterator[None]:
         """Nothing is left to do: the transactions were removed with their shard."""
         del indexes
         return iter(())
 
-    # --- effects ----------------------------------------------------------------------------------
+    # --- the port of the transactions -------------------------------------------------------------
 
-    def _handle(self, event: Event) -> None:
-        """Pass an event to the decider and carry out the effects.
-
-        They are carried out in their order; those that follow from one come after all before.
-        """
-        self._effects.extend(self.transactions.handle(event, self._now()))
-        if self._running:
-            return
-        self._running = True
-        try:
-            while self._effects:
-                self._carry_out(self._effects.popleft())
-        finally:
-            self._running = False
-
-    def _carry_out(self, effect: Effect) -> None:
-        match effect:
-            case Reply(request_id, result):
-                self._waiting.pop(request_id).on_result(result)
-            case AllocateProducerId(request):
-                self._allocate_producer_id(request)
-            case StoreTransaction():
-                self._write(effect)
-            case StoreTombstones():
-                self._write_tombstones(effect)
-            case RetryLater(token, attempts):
-                delay_s = RETRY_S * 2 ** (min(attempts, 8) - 1)
-                loop = asyncio.get_running_loop()
-                loop.call_later(min(delay_s, MAX_RETRY_S), self._retry, token)
-            case SendMarkers():
-                self.markers.send(effect)
-            case LogLine(level, text, values):
-                logger.log(level, text, *values)
-
-    def _number(self, request: AwaitsResult[Any]) -> int:
-        """Return the number by which the decider knows a new request."""
-        self._last_request += 1
-        self._waiting[self._last_request] = request
-        return self._last_request
-
-    def _write(self, store: StoreTransaction) -> None:
-        record = Record(
-            timestamp=self._clock.wall_ms(),
-            key=transaction_key(store.transactional_id),
-            value=transaction_value(store.to),
-        )
-        # For as long as the transaction may last: our response COORDINATOR_NOT_AVAILABLE would
-        # leave open whether a decision that is in the log already becomes committed.
-        timeout_ms = max(store.to.timeout_ms, IN_DOUBT_TIMEOUT_MS if store.in_doubt else 1)
-        append = _TransactionAppend(self, store)
-        self.log.append(store.partition, [record], append, timeout_ms=timeout_ms)
-
-    def _write_tombstones(self, store: StoreTombstones) -> None:
+    def store(self, pending: Pending) -> None:
         timestamp = self._clock.wall_ms()
-        records = [
-            Record(timestamp=timestamp, key=transaction_key(name))
-            for name in store.transactional_ids
-        ]
-        self.log.append(store.partition, records, _TombstonesAppend(self, store.token))
+        timeout_ms = None
+        if isinstance(pending, PendingTombstones):
+            records = [
+                Record(timestamp=timestamp, key=transaction_key(t.transactional_id))
+                for t in pending.transactions
+            ]
+        else:
+            to = pending.to
+            key = transaction_key(pending.transaction.transactional_id)
+            records = [Record(timestamp=timestamp, key=key, value=transaction_value(to))]
+            # For as long as the transaction may last: our response COORDINATOR_NOT_AVAILABLE would
+            # leave open whether a decision that is in the log already becomes committed.
+            timeout_ms = max(to.timeout_ms, IN_DOUBT_TIMEOUT_MS if pending.in_doubt else 1)
+        self.log.append(
+            pending.shard.partition, records, partial(self._stored, pending), timeout_ms=timeout_ms
+        )
 
-    def on_stored(self, token: int, error: ErrorCode, base_offset: int) -> None:
-        """Pass the outcome of an append to the decider; with an offset an error is in doubt."""
-        self._handle(RecordsStored(token, error, in_doubt=base_offset >= 0))
+    def _stored(self, pending: Pending, code: ErrorCode, base_offset: int) -> None:
+        """Pass on the outcome of an append; with an offset an error is in doubt."""
+        if code is not ErrorCode.NONE and not isinstance(pending, PendingTombstones):
+            logger.info(
+                "transaction not stored transactional_id=%s state=%s error=%s offset=%d "
+                "attempts=%d",
+                pending.transaction.transactional_id,
+                pending.to.state.label,
+                code.name,
+                base_offset,
+                pending.attempts + 1,
+            )
+        error = STORE_ERRORS.get(code, code)
+        self.transactions.stored(pending, error, self._now(), in_doubt=base_offset >= 0)
 
-    def _retry(self, token: int) -> None:
+    def retry_later(self, pending: Pending) -> None:
+        delay_s = min(RETRY_S * 2 ** (min(pending.attempts, 8) - 1), MAX_RETRY_S)
+        asyncio.get_running_loop().call_later(delay_s, self._retry, pending)
+
+    def _retry(self, pending: Pending) -> None:
         if not self._closed:
-            self._handle(RetryDue(token))
+            self.transactions.retry(pending)
 
-    def _markers_written(self, send: SendMarkers, partitions: Iterable[TopicPartition]) -> None:
-        self._handle(MarkersWritten(send.token, tuple(partitions)))
+    def send_markers(self, markers: Markers) -> None:
+        self.markers.send(markers)
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -356,32 +229,31 @@ class TransactionCoordinator:
         if transactional_id and not self.transactions.allows_timeout(timeout_ms):
             request.on_result(InitResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
             return
-        self._init(
-            InitProducerIdRequested(
-                self._number(request), -1, transactional_id, timeout_ms, expected
-            )
-        )
+        init = InitProducerId(transactional_id, timeout_ms, expected, request)
+        if not self._init(init):
+            self._init_with_new_id(init)
 
-    def _init(self, request: InitProducerIdRequested) -> None:
-        error, partition = self._validate(request.transactional_id)
-        if error is not ErrorCode.NONE:
-            self._waiting.pop(request.request_id).on_result(InitResult(error))
-            return
-        self._handle(request._replace(partition=partition))
+    def _init(self, init: InitProducerId, new_id: int | None = None) -> bool:
+        """Return whether there is, or will be, a result; False if a new producer id is needed."""
+        error, partition = self._validate(init.transactional_id)
+        if error is ErrorCode.NONE:
+            return self.transactions.init_producer_id(partition, init, new_id, self._now())
+        init.request.on_result(InitResult(error))
+        return True
 
-    def _allocate_producer_id(self, request: InitProducerIdRequested) -> None:
+    def _init_with_new_id(self, init: InitProducerId) -> None:
         producer_id = self._producer_ids.take()
         if producer_id is not None:
-            self._init(request._replace(new_producer_id=producer_id))
+            self._init(init, producer_id)
             return
 
         async def wait() -> None:
             try:
                 found = await self._producer_ids.next()
             except OttlaError as error:
-                self._waiting.pop(request.request_id).on_result(InitResult(error.code))
+                init.request.on_result(InitResult(error.code))
             else:
-                self._init(request._replace(new_producer_id=found))
+                self._init(init, found)
 
         task = asyncio.get_running_loop().create_task(wait(), name="init-producer-id")
         self._initializing[task] = None
@@ -399,10 +271,8 @@ class TransactionCoordinator:
         if error is not ErrorCode.NONE:
             request.on_result(error)
             return
-        self._handle(
-            AddPartitionsRequested(
-                self._number(request), partition, transactional_id, producer, partitions
-            )
+        self.transactions.add_partitions(
+            partition, transactional_id, producer, partitions, request, self._now()
         )
 
     def verify_partitions(
@@ -415,8 +285,9 @@ class TransactionCoordinator:
         error, partition = self._validate(transactional_id)
         if error is not ErrorCode.NONE:
             return dict.fromkeys(partitions, error)
-        shard = self.transactions.shards[partition]
-        return self.transactions.verify_partitions(shard, transactional_id, producer, partitions)
+        return self.transactions.verify_partitions(
+            partition, transactional_id, producer, partitions
+        )
 
     def end(
         self,
@@ -431,10 +302,8 @@ class TransactionCoordinator:
         if error is not ErrorCode.NONE:
             request.on_result(error)
             return
-        self._handle(
-            EndTransactionRequested(
-                self._number(request), partition, transactional_id, producer, committed
-            )
+        self.transactions.end(
+            partition, transactional_id, producer, request, self._now(), committed=committed
         )
 
     # --- queries ----------------------------------------------------------------------------------

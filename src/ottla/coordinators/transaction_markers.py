@@ -9,15 +9,15 @@ Kafka: `TransactionMarkerChannelManager` and `TransactionMarkerRequestCompletion
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Protocol
+from typing import NamedTuple
 
-from ottla.coordinators.transaction_channels import Channel
-from ottla.coordinators.transaction_events import SendMarkers
-from ottla.model.cluster import Endpoint
+from ottla.coordinators.transaction_channels import Leaders, TransactionChannels
+from ottla.coordinators.transactions import Markers
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import NO_LEADER, TopicPartition
 from ottla.model.ports import World
+from ottla.model.time_slices import end_tasks
 from ottla.security.client import ClientSecurity
 from ottla.wire.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
@@ -47,58 +47,33 @@ DeletedOf = Callable[[Collection[TopicPartition]], Awaitable[Collection[TopicPar
 """Returns which partitions are deleted or being deleted, from ZooKeeper; may raise OttlaError."""
 
 
-class PartitionLeader(Protocol):
-    """A partition as the metadata cache knows it."""
-
-    @property
-    def leader(self) -> int: ...
-
-
-class Leaders(Protocol):
-    """The leaders of partitions: the broker's metadata cache."""
-
-    def partition(self, topic: str, partition: int) -> PartitionLeader | None: ...
-
-    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None: ...
-
-
-class _QueuedMarkers:
+class _QueuedMarkers(NamedTuple):
     """The partitions of one transaction that one broker leads."""
 
-    __slots__ = ("partitions", "send")
-
-    def __init__(self, send: SendMarkers, partitions: list[TopicPartition]) -> None:
-        self.send = send
-        self.partitions = partitions
+    markers: Markers
+    partitions: list[TopicPartition]
 
 
 class TransactionMarkers:
-    """The queues. `written` is called with the partitions that have their marker.
-
-    `is_current` tells whether a `SendMarkers`, by its token, still has to be carried out.
-    """
+    """The queues. `written` is called with the partitions that have their marker."""
 
     def __init__(
         self,
         world: World,
         config: BrokerConfig,
         leaders: Leaders,
-        written: Callable[[SendMarkers, Iterable[TopicPartition]], None],
-        is_current: Callable[[int], bool],
+        written: Callable[[Markers, Collection[TopicPartition]], None],
         deleted_of: DeletedOf,
         security: ClientSecurity | None = None,
     ) -> None:
-        self._security = security
-        self._world = world
-        self._config = config
+        self._channels = TransactionChannels(
+            world, config, leaders, "transaction-markers", self._deliver, security
+        )
         self._leaders = leaders
         self._written = written
-        self._is_current = is_current
         self._deleted_of = deleted_of
         self._version = 1 if config.protocol_level >= FLEXIBLE_LEVEL else 0
         self._queues: dict[int, list[_QueuedMarkers]] = {}
-        self._channels: dict[int, Channel] = {}
-        self._senders: dict[int, asyncio.Task[None]] = {}
         self._without_leader: list[_QueuedMarkers] = []
         self._unknown: list[_QueuedMarkers] = []
         """Partitions that are not in the metadata cache, until ZooKeeper is asked about them."""
@@ -109,12 +84,12 @@ class TransactionMarkers:
         self.sent_total = 0
         self.retried_total = 0
 
-    def send(self, send: SendMarkers) -> None:
+    def send(self, markers: Markers) -> None:
         """Have markers written to every partition of a transaction."""
-        self._route(send, send.partitions)
+        self._route(markers, markers.partitions)
         self._start()
 
-    def _route(self, send: SendMarkers, partitions: Iterable[TopicPartition]) -> None:
+    def _route(self, markers: Markers, partitions: Iterable[TopicPartition]) -> None:
         by_leader: dict[int, list[TopicPartition]] = {}
         unknown = []
         for tp in sorted(partitions):
@@ -124,15 +99,15 @@ class TransactionMarkers:
             else:
                 by_leader.setdefault(found.leader, []).append(tp)
         for leader, led in by_leader.items():
-            item = _QueuedMarkers(send, led)
+            item = _QueuedMarkers(markers, led)
             if leader == NO_LEADER:
                 self._retry_later([item])
             else:
                 self._queues.setdefault(leader, []).append(item)
         if unknown and asyncio.get_running_loop().time() < self._next_check_s:
-            self._retry_later([_QueuedMarkers(send, unknown)])
+            self._retry_later([_QueuedMarkers(markers, unknown)])
         elif unknown:
-            self._unknown.append(_QueuedMarkers(send, unknown))
+            self._unknown.append(_QueuedMarkers(markers, unknown))
 
     def _retry_later(self, items: list[_QueuedMarkers]) -> None:
         """Look up the leaders of these again after a while."""
@@ -143,13 +118,11 @@ class TransactionMarkers:
     def _start(self) -> None:
         if self._closed:
             return
-        loop = asyncio.get_running_loop()
         for broker_id, queue in self._queues.items():
-            if queue and broker_id not in self._senders:
-                work = self._deliver(broker_id)
-                task = loop.create_task(work, name=f"markers-{broker_id}")
-                self._senders[broker_id] = task
+            if queue:
+                self._channels.start(broker_id)
         if self._unknown and self._check is None:
+            loop = asyncio.get_running_loop()
             self._check = loop.create_task(self._check_unknown(), name="markers-unknown")
 
     async def _check_unknown(self) -> None:
@@ -161,7 +134,7 @@ class TransactionMarkers:
         """
         try:
             while self._unknown:
-                items = [i for i in self._unknown if self._is_current(i.send.token)]
+                items = [i for i in self._unknown if i.markers.needed]
                 self._unknown = []
                 if not items:
                     break
@@ -187,18 +160,17 @@ class TransactionMarkers:
         if done:
             logger.info(
                 "no marker for deleted partitions transactional_id=%s partitions=%s",
-                item.send.transactional_id, ",".join(map(str, done)),
-            )  # fmt: skip
-            self._written(item.send, done)
+                item.markers.transaction.transactional_id,
+                ",".join(map(str, done)),
+            )
+            self._written(item.markers, done)
         left = [tp for tp in item.partitions if tp not in deleted]
-        return _QueuedMarkers(item.send, left) if left else None
+        return _QueuedMarkers(item.markers, left) if left else None
 
     async def _deliver(self, broker_id: int) -> None:
         """Send what is queued for one broker until nothing is. A loop root."""
         try:
-            while items := [
-                i for i in self._queues.pop(broker_id, ()) if self._is_current(i.send.token)
-            ]:
+            while items := [i for i in self._queues.pop(broker_id, ()) if i.markers.needed]:
                 try:
                     again = await self._request(broker_id, items)
                 except OttlaError as error:
@@ -211,26 +183,20 @@ class TransactionMarkers:
                     self.retried_total += len(again)
                     self._retry_later(again)
         finally:
-            self._senders.pop(broker_id, None)
+            self._channels.ended(broker_id)
         self._start()
 
     async def _request(self, broker_id: int, items: list[_QueuedMarkers]) -> list[_QueuedMarkers]:
         """Send one request; return what has to be sent again."""
-        channel = self._channels.get(broker_id)
-        if channel is None:
-            channel = self._channels[broker_id] = Channel(
-                self._world, self._config, "transaction-markers", self._security
-            )
-        endpoint = self._leaders.endpoint(broker_id, self._config.inter_broker_listener)
         request = WriteTxnMarkersRequest(markers=[_marker(item) for item in items])
         self.sent_total += len(items)
-        response = await channel.send(endpoint, request, self._version)
+        response = await self._channels.send(broker_id, request, self._version)
         found = _errors(response)
         again = []
         for item in items:
-            left = self._handle_response(item, found.get(item.send.producer_id, {}))
+            left = self._handle_response(item, found.get(item.markers.completion.producer_id, {}))
             if left:
-                again.append(_QueuedMarkers(item.send, left))
+                again.append(_QueuedMarkers(item.markers, left))
         return again
 
     def _handle_response(
@@ -240,13 +206,14 @@ class TransactionMarkers:
         codes = {tp: errors.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR) for tp in item.partitions}
         done = [tp for tp, code in codes.items() if code in DONE]
         if done:
-            self._written(item.send, done)
+            self._written(item.markers, done)
         if any(code in FENCED for code in codes.values()):
             logger.warning(
                 "markers given up transactional_id=%s coordinator_epoch=%d errors=%s",
-                item.send.transactional_id, item.send.coordinator_epoch,
+                item.markers.transaction.transactional_id,
+                item.markers.shard.epoch,
                 {str(tp): code.name for tp, code in codes.items() if code not in DONE},
-            )  # fmt: skip
+            )
             return []
         return [tp for tp, code in codes.items() if code not in DONE]
 
@@ -255,8 +222,8 @@ class TransactionMarkers:
         self._timer = None
         without_leader, self._without_leader = self._without_leader, []
         for item in without_leader:
-            if self._is_current(item.send.token):
-                self._route(item.send, item.partitions)
+            if item.markers.needed:
+                self._route(item.markers, item.partitions)
         self._start()
 
     @property
@@ -271,26 +238,22 @@ class TransactionMarkers:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        tasks = [*self._senders.values(), *([self._check] if self._check else ())]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for channel in self._channels.values():
-            channel.close()
+        await end_tasks(self._check)
+        await self._channels.close()
 
 
 def _marker(item: _QueuedMarkers) -> WriteTxnMarkersRequest.WritableTxnMarker:
-    send = item.send
+    markers = item.markers
     by_topic: dict[str, list[int]] = {}
     for topic, index in item.partitions:
         by_topic.setdefault(topic, []).append(index)
     one = WriteTxnMarkersRequest.WritableTxnMarkerTopic
     return WriteTxnMarkersRequest.WritableTxnMarker(
-        producer_id=send.producer_id,
-        producer_epoch=send.producer_epoch,
-        transaction_result=send.committed,
+        producer_id=markers.completion.producer_id,
+        producer_epoch=markers.completion.epoch,
+        transaction_result=markers.committed,
         topics=[one(name=t, partition_indexes=indexes) for t, indexes in by_topic.items()],
-        coordinator_epoch=send.coordinator_epoch,
+        coordinator_epoch=markers.shard.epoch,
     )
 
 

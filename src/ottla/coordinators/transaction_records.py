@@ -6,16 +6,18 @@ producer id and epoch are not in the log (KIP-360 knows them only while the coor
 Kafka: `TransactionLog`.
 """
 
+import logging
 from collections.abc import Iterator
 
 from ottla.coordinators.transaction import Transaction, TransactionState, Transition
-from ottla.model.effects import LogLine, warning
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.wire.batch_header import BatchHeader
 from ottla.wire.codec import decode_versioned, encode_versioned
 from ottla.wire.messages.transactions import TransactionLogKey, TransactionLogValue
 from ottla.wire.records import Record
+
+logger = logging.getLogger(__name__)
 
 KEY_VERSION = 0
 VALUE_VERSION = 0
@@ -71,14 +73,16 @@ RECORDS_IN_A_STEP = 64
 class TransactionRecordReader:
     """Reads the records of a partition in log order; values are decoded once, at the end.
 
-    Of a thousand records of an id only the last is decoded.
+    Of a thousand records of an id only the last is decoded, and put into `found`. Other tasks may
+    run after each step.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, found: dict[str, Transaction]) -> None:
+        self._found = found
         self._values: dict[bytes, bytes] = {}
 
-    def read_batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
-        """Read one batch in steps; other tasks may run after each."""
+    def load_batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
+        """Read one batch in steps."""
         if header.is_control:
             return
         for n, record in enumerate(records, 1):
@@ -90,16 +94,12 @@ class TransactionRecordReader:
             else:
                 self._values[key] = record.value
 
-    @staticmethod
-    def decode(key: bytes, raw: bytes) -> Transaction | LogLine:
-        """Decode one record; return a warning if that cannot be done."""
-        try:
-            name = decode_versioned(TransactionLogKey, key).transactional_id
-            return read_transaction(name, raw)
-        except (OttlaError, ValueError) as error:
-            return warning(f"transaction not understood key={key!r} error={error}")
-
-    @property
-    def found(self) -> dict[bytes, bytes]:
-        """The last value of every key that has one."""
-        return self._values
+    def finish(self) -> Iterator[None]:
+        """Decode what was read, in steps."""
+        for key, raw in self._values.items():
+            try:
+                name = decode_versioned(TransactionLogKey, key).transactional_id
+                self._found[name] = read_transaction(name, raw)
+            except (OttlaError, ValueError) as error:
+                logger.warning("transaction not understood key=%r error=%s", key, error)
+            yield

@@ -7,16 +7,13 @@ without the network; for each transactional id at most one verification waits, t
 newest epoch. Kafka: `AddPartitionsToTxnManager`.
 """
 
-import asyncio
 import logging
 from collections.abc import Collection
 from typing import NamedTuple
 
-from ottla.coordinators.results import AwaitsVerification, PartitionErrors
-from ottla.coordinators.transaction_channels import Channel
+from ottla.coordinators.requests import AwaitsVerification, PartitionErrors, ProducerIdAndEpoch
+from ottla.coordinators.transaction_channels import Leaders, TransactionChannels
 from ottla.coordinators.transaction_coordinator import TransactionCoordinator
-from ottla.coordinators.transaction_events import ProducerIdAndEpoch
-from ottla.coordinators.transaction_markers import Leaders
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import NO_LEADER, TopicPartition
@@ -73,15 +70,14 @@ class TransactionVerifier:
         coordinator: TransactionCoordinator,
         security: ClientSecurity | None = None,
     ) -> None:
-        self._security = security
-        self._world = world
+        self._channels = TransactionChannels(
+            world, config, leaders, "transaction-verifier", self._send_queued, security
+        )
         self._config = config
         self._leaders = leaders
         self._coordinator = coordinator
         self._can_verify = config.protocol_level >= FIRST_LEVEL
         self._queues: dict[int, dict[str, _Verification]] = {}
-        self._channels: dict[int, Channel] = {}
-        self._senders: dict[int, asyncio.Task[None]] = {}
 
     @property
     def enabled(self) -> bool:
@@ -130,11 +126,7 @@ class TransactionVerifier:
             error = ErrorCode.INVALID_PRODUCER_EPOCH if fenced else ErrorCode.NETWORK_EXCEPTION
             older.fail(error)
         queue[verification.transactional_id] = verification
-        if broker_id not in self._senders:
-            task = asyncio.get_running_loop().create_task(
-                self._send_queued(broker_id), name=f"verify-{broker_id}"
-            )
-            self._senders[broker_id] = task
+        self._channels.start(broker_id)
         return True
 
     async def _send_queued(self, broker_id: int) -> None:
@@ -152,19 +144,13 @@ class TransactionVerifier:
                     for verification in verifications.values():
                         verification.fail(ErrorCode.NETWORK_EXCEPTION)
         finally:
-            del self._senders[broker_id]
+            self._channels.ended(broker_id)
 
     async def _request(self, broker_id: int, verifications: dict[str, _Verification]) -> None:
-        channel = self._channels.get(broker_id)
-        if channel is None:
-            channel = self._channels[broker_id] = Channel(
-                self._world, self._config, "transaction-verifier", self._security
-            )
-        endpoint = self._leaders.endpoint(broker_id, self._config.inter_broker_listener)
         request = AddPartitionsToTxnRequest(
             transactions=[_transaction(verification) for verification in verifications.values()]
         )
-        response = await channel.send(endpoint, request, VERSION)
+        response = await self._channels.send(broker_id, request, VERSION)
         if response.error_code != ErrorCode.NONE:
             code = ErrorCode(response.error_code)
             if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
@@ -184,12 +170,7 @@ class TransactionVerifier:
 
     async def close(self) -> None:
         """Stop sending."""
-        senders = list(self._senders.values())
-        for task in senders:
-            task.cancel()
-        await asyncio.gather(*senders, return_exceptions=True)
-        for channel in self._channels.values():
-            channel.close()
+        await self._channels.close()
 
 
 def _transaction(

@@ -1,8 +1,8 @@
 """Transactions: who may begin, join and end one, decided for all transactional ids of a broker.
 
-A decider: events go in through `handle`, with the time (`Now`: how long a transaction is open is
-measured by the monotonic clock), and effects come out, in the order in which they are to be carried
-out; both are values (`transaction_events`). Invariants:
+A decider: a method for each event, with the time as an argument (`Now`: how long a transaction is
+open is measured by the monotonic clock); it acts through its port (`TransactionPort`, which is
+`TransactionCoordinator`) and the requests that wait. Invariants:
 - while a record of an id is being written no request changes that id (CONCURRENT_TRANSACTIONS)
 - a write in doubt (in the leader's log, not known to be committed) stays pending: it is repeated
   until it is known to be committed. So memory never differs from the log where nothing is pending;
@@ -10,15 +10,18 @@ out; both are values (`transaction_events`). Invariants:
 - a decision to commit or abort is final once it is in the log: the next coordinator sends the
   markers again, with its own, higher coordinator epoch
 - unfinished work of an older leadership (`Shard`) has no effect any more
+- to write a record is the last thing done to an id: it may be committed before the call returns
 
 Kafka: `TransactionCoordinator`, and the cache of `TransactionStateManager`.
 """
 
-import itertools
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from typing import Any, Protocol
 
+from ottla.coordinators.requests import AwaitsResult, InitProducerId, InitResult, ProducerIdAndEpoch
 from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction import (
     ENDING,
@@ -28,32 +31,11 @@ from ottla.coordinators.transaction import (
     Transition,
     is_exhausted,
 )
-from ottla.coordinators.transaction_events import (
-    AddPartitionsRequested,
-    AllocateProducerId,
-    Effect,
-    EndTransactionRequested,
-    Event,
-    ExpirationCheckDue,
-    InitProducerIdRequested,
-    InitResult,
-    MarkersWritten,
-    PartitionLoaded,
-    PartitionResigned,
-    ProducerIdAndEpoch,
-    RecordsStored,
-    Reply,
-    RetryDue,
-    RetryLater,
-    SendMarkers,
-    StoreTombstones,
-    StoreTransaction,
-    TimeoutCheckDue,
-)
-from ottla.model.effects import info
 from ottla.model.errors import ErrorCode, ProducerFencedError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import NO_PRODUCER_EPOCH
+
+logger = logging.getLogger(__name__)
 
 TOMBSTONES_PER_BATCH = 200
 
@@ -102,20 +84,23 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingStore:
-    """A record that is written, or waits for another attempt. No `request_id`: no response."""
+    """A record that is written, or waits for another attempt. No `request`: no response.
+
+    `in_doubt`: an earlier attempt may be in the log. `attempts` counts the earlier ones.
+    """
 
     shard: Shard
     transaction: Transaction
     to: Transition
     reason: StoreReason
-    request_id: int | None = None
+    request: AwaitsResult[Any] | None = None
     in_doubt: bool = False
     attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingTombstones:
-    """Tombstones that are being written, or wait for another attempt."""
+    """Tombstones of ids that are being written, or wait for another attempt."""
 
     shard: Shard
     transactions: tuple[Transaction, ...]
@@ -123,91 +108,95 @@ class PendingTombstones:
     attempts: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PendingMarkers:
-    """A transaction whose partitions do not have their markers yet, and what follows."""
+Pending = PendingStore | PendingTombstones
+
+
+@dataclass(slots=True, eq=False)
+class Markers:
+    """The markers that end a transaction, one for each of `partitions`, and what follows.
+
+    They carry the producer id and epoch of `completion`, and the epoch of the shard.
+    """
 
     shard: Shard
     transaction: Transaction
     completion: Transition
+    partitions: frozenset[TopicPartition]
+    written: bool = False
+    """whether every partition has its marker"""
+
+    @property
+    def committed(self) -> bool:
+        return self.completion.state is S.COMPLETE_COMMIT
+
+    @property
+    def needed(self) -> bool:
+        """Whether they still have to be sent: this broker coordinates the transaction."""
+        return not (self.written or self.shard.resigned)
+
+
+class TransactionPort(Protocol):
+    """What the decider acts through. `TransactionCoordinator` implements it."""
+
+    def store(self, pending: Pending) -> None:
+        """Write records; `Transactions.stored` follows, maybe before this returns."""
+        ...
+
+    def retry_later(self, pending: Pending) -> None:
+        """Call `Transactions.retry` after a backoff, which grows with `pending.attempts`."""
+        ...
+
+    def send_markers(self, markers: Markers) -> None:
+        """Have them written; `Transactions.markers_written` follows, once or more often."""
+        ...
 
 
 class Transactions:
     """All transactional ids whose partition of `__transaction_state` this broker leads."""
 
-    def __init__(self, max_timeout_ms: int, id_expiration_ms: int) -> None:
+    def __init__(self, max_timeout_ms: int, id_expiration_ms: int, port: TransactionPort) -> None:
         self.shards: dict[int, Shard] = {}
         self.timed_out_total = 0
         self.expired_total = 0
-        self.pending_stores: dict[int, PendingStore | PendingTombstones] = {}
-        self.pending_markers: dict[int, PendingMarkers] = {}
         self._max_timeout_ms = max_timeout_ms
         self._id_expiration_ms = id_expiration_ms
-        self._tokens = itertools.count(1)
-        self._effects: list[Effect] = []
-
-    def handle(self, event: Event, now: Now) -> list[Effect]:
-        """Take in an event; return what is to be done, in order.
-
-        The partition of a request must be one of `shards`.
-        """
-        match event:
-            case InitProducerIdRequested():
-                self._init_producer_id(event, now)
-            case AddPartitionsRequested():
-                self._add_partitions(event, now)
-            case EndTransactionRequested():
-                self._end(event, now)
-            case RecordsStored():
-                self._records_stored(event, now)
-            case RetryDue(token):
-                self._retry(token)
-            case MarkersWritten(token, partitions):
-                self._markers_written(token, partitions)
-            case PartitionLoaded(partition, epoch):
-                self._on_loaded(partition, epoch, now)
-            case PartitionResigned(partition):
-                self._on_resigned(partition)
-            case TimeoutCheckDue():
-                self._abort_timed_out(now)
-            case ExpirationCheckDue(wall_ms):
-                self._expire(wall_ms)
-        effects, self._effects = self._effects, []
-        return effects
+        self._port = port
 
     def __iter__(self) -> Iterator[Transaction]:
         for shard in self.shards.values():
             yield from shard.transactions.values()
 
-    def _reply(self, request_id: int | None, reason: StoreReason, error: ErrorCode) -> None:
-        if request_id is None:
+    @staticmethod
+    def _respond(pending: PendingStore, error: ErrorCode) -> None:
+        request, to = pending.request, pending.to
+        if request is None:
             return
-        if reason is StoreReason.FENCE:
+        if pending.reason is StoreReason.FENCE:
             # The producer has to ask again: then the old transaction is over, and its epoch rises.
             if error is ErrorCode.NONE:
                 error = ErrorCode.CONCURRENT_TRANSACTIONS
-            self._effects.append(Reply(request_id, InitResult(error)))
-        elif reason is StoreReason.INIT:
-            self._effects.append(Reply(request_id, InitResult(error)))
+            request.on_result(InitResult(error))
+        elif pending.reason is not StoreReason.INIT:
+            request.on_result(error)
+        elif error is ErrorCode.NONE:
+            request.on_result(InitResult(error, to.producer_id, to.epoch))
         else:
-            self._effects.append(Reply(request_id, error))
+            request.on_result(InitResult(error))
 
     # --- leadership -------------------------------------------------------------------------------
 
     def start_loading(self, partition: int, epoch: int) -> Shard:
-        """Return an empty shard for a partition that is being read; `PartitionLoaded` follows."""
+        """Return an empty shard for a partition that is being read; `loaded` follows."""
         shard = self.shards[partition] = Shard(partition, epoch)
         return shard
 
-    def _on_loaded(self, partition: int, epoch: int, now: Now) -> None:
+    def loaded(self, partition: int, now: Now) -> None:
         """Finish what the last coordinator had decided but not finished.
 
         An open transaction gets its whole timeout again: only the other broker's wall clock knows
         when it began, and one that is wrong must not abort what began a second ago.
         """
-        shard = self.shards.get(partition)
-        if shard is None or shard.epoch != epoch:
-            return
+        shard = self.shards[partition]
         shard.id_bytes = sum(map(id_bytes, shard.transactions))
         for transaction in list(shard.transactions.values()):
             if transaction.state in ENDING and transaction.pending is None:
@@ -215,13 +204,11 @@ class Transactions:
             elif transaction.state is S.ONGOING:
                 transaction.start_mono_ms = now.mono_ms
 
-    def _on_resigned(self, partition: int) -> None:
+    def resign(self, partition: int) -> None:
         """Remove a partition's ids: another broker coordinates them now."""
         shard = self.shards.pop(partition, None)
         if shard is not None:
             shard.resigned = True
-            markers = self.pending_markers
-            self.pending_markers = {t: m for t, m in markers.items() if m.shard is not shard}
 
     # --- InitProducerId ---------------------------------------------------------------------------
 
@@ -229,50 +216,48 @@ class Transactions:
         """Return whether a producer may ask for this transaction.timeout.ms."""
         return 0 < timeout_ms <= self._max_timeout_ms
 
-    def _init_producer_id(self, request: InitProducerIdRequested, now: Now) -> None:
-        """Give a producer its id and epoch, and fence the one that had them before."""
-        shard, expected = self.shards[request.partition], request.expected
-        new_id, request_id = request.new_producer_id, request.request_id
-        transaction = shard.transactions.get(request.transactional_id)
+    def init_producer_id(
+        self, partition: int, init: InitProducerId, new_id: int | None, now: Now
+    ) -> bool:
+        """Give a producer its id and epoch, and fence the one that had them before.
+
+        False, and nothing done, if that takes a producer id which nobody had, and `new_id` is None.
+        """
+        shard, (name, timeout_ms, expected, request) = self.shards[partition], init
+        transaction = shard.transactions.get(name)
         if transaction is None:
             if new_id is None:
-                self._effects.append(AllocateProducerId(request))
-                return
-            more = id_bytes(request.transactional_id)
+                return False
+            more = id_bytes(name)
             if sum(s.id_bytes for s in self.shards.values()) + more > MOST_ID_BYTES:
-                self._effects.append(Reply(request_id, InitResult(ErrorCode.POLICY_VIOLATION)))
-                return
-            transaction = Transaction(request.transactional_id, new_id, update_ms=now.wall_ms)
-            shard.transactions[request.transactional_id] = transaction
+                request.on_result(InitResult(ErrorCode.POLICY_VIOLATION))
+                return True
+            transaction = Transaction(name, new_id, update_ms=now.wall_ms)
+            shard.transactions[name] = transaction
             shard.id_bytes += more
         error = self._validate_init(transaction, expected)
         if error is not ErrorCode.NONE:
-            self._effects.append(Reply(request_id, InitResult(error)))
+            request.on_result(InitResult(error))
         elif transaction.state is S.ONGOING:
-            self._fence(shard, transaction, StoreReason.FENCE, request_id, now)
+            self._fence(shard, transaction, StoreReason.FENCE, request, now)
         elif transaction.exhausted and (expected is None or expected.epoch == transaction.epoch):
             if new_id is None:
-                self._effects.append(AllocateProducerId(request))
-                return
+                return False
             to = transaction.prepare_next_producer_id(
-                new_id, request.timeout_ms, now.wall_ms, keep_last_epoch=expected is not None
+                new_id, timeout_ms, now.wall_ms, keep_last_epoch=expected is not None
             )
-            self._store(PendingStore(shard, transaction, to, StoreReason.INIT, request_id))
+            self._port.store(PendingStore(shard, transaction, to, StoreReason.INIT, request))
         else:
             try:
                 to = transaction.prepare_next_epoch(
-                    request.timeout_ms, None if expected is None else expected.epoch, now.wall_ms
+                    timeout_ms, None if expected is None else expected.epoch, now.wall_ms
                 )
             except ProducerFencedError as fenced:
-                self._effects.append(
-                    info(
-                        f"producer fenced transactional_id={request.transactional_id} "
-                        f"reason={fenced}"
-                    )
-                )
-                self._effects.append(Reply(request_id, InitResult(ErrorCode.PRODUCER_FENCED)))
+                logger.info("producer fenced transactional_id=%s reason=%s", name, fenced)
+                request.on_result(InitResult(ErrorCode.PRODUCER_FENCED))
             else:
-                self._store(PendingStore(shard, transaction, to, StoreReason.INIT, request_id))
+                self._port.store(PendingStore(shard, transaction, to, StoreReason.INIT, request))
+        return True
 
     @staticmethod
     def _validate_init(transaction: Transaction, expected: ProducerIdAndEpoch | None) -> ErrorCode:
@@ -293,10 +278,21 @@ class Transactions:
 
     # --- partitions -------------------------------------------------------------------------------
 
-    def _add_partitions(self, request: AddPartitionsRequested, now: Now) -> None:
-        """Make partitions part of the transaction, which begins with the first of them."""
-        shard, partitions = self.shards[request.partition], request.partitions
-        transaction, error = self._find(shard, request.transactional_id, request.producer)
+    def add_partitions(
+        self,
+        partition: int,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        request: AwaitsResult[ErrorCode],
+        now: Now,
+    ) -> None:
+        """Make partitions part of the transaction, which begins with the first of them.
+
+        `partition` is the one of `__transaction_state` that the id belongs to.
+        """
+        shard = self.shards[partition]
+        transaction, error = self._find(shard, transactional_id, producer)
         if transaction is not None and error is ErrorCode.NONE:
             if transaction.pending is not None or transaction.state in ENDING:
                 error = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -304,15 +300,13 @@ class Transactions:
                 partitions
             ):
                 to = transaction.prepare_add_partitions(partitions, now)
-                self._store(
-                    PendingStore(shard, transaction, to, StoreReason.ADD, request.request_id)
-                )
+                self._port.store(PendingStore(shard, transaction, to, StoreReason.ADD, request))
                 return
-        self._reply(request.request_id, StoreReason.ADD, error)
+        request.on_result(error)
 
     def verify_partitions(
         self,
-        shard: Shard,
+        partition: int,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
         partitions: Iterable[TopicPartition],
@@ -321,7 +315,7 @@ class Transactions:
 
         A record that is being written does not matter: the partition's log checks once more.
         """
-        transaction, error = self._find(shard, transactional_id, producer)
+        transaction, error = self._find(self.shards[partition], transactional_id, producer)
         if transaction is not None and error is ErrorCode.NONE and transaction.state in ENDING:
             error = ErrorCode.CONCURRENT_TRANSACTIONS
         if transaction is None or error is not ErrorCode.NONE:
@@ -345,22 +339,29 @@ class Transactions:
 
     # --- end of a transaction ---------------------------------------------------------------------
 
-    def _end(self, request: EndTransactionRequested, now: Now) -> None:
+    def end(
+        self,
+        partition: int,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        request: AwaitsResult[ErrorCode],
+        now: Now,
+        *,
+        committed: bool,
+    ) -> None:
         """Commit or abort; the response is sent when the decision is in the log."""
-        shard, committed = self.shards[request.partition], request.committed
-        transaction, error = self._find(shard, request.transactional_id, request.producer)
+        shard = self.shards[partition]
+        transaction, error = self._find(shard, transactional_id, producer)
         if transaction is not None and error is ErrorCode.NONE:
             if transaction.pending is not None:
                 error = ErrorCode.CONCURRENT_TRANSACTIONS
             elif transaction.state is S.ONGOING:
                 to = transaction.prepare_end(committed=committed, now_ms=now.wall_ms)
-                self._store(
-                    PendingStore(shard, transaction, to, StoreReason.END, request.request_id)
-                )
+                self._port.store(PendingStore(shard, transaction, to, StoreReason.END, request))
                 return
             else:
                 error = self._validate_repeated_end(transaction, committed=committed)
-        self._reply(request.request_id, StoreReason.END, error)
+        request.on_result(error)
 
     @staticmethod
     def _validate_repeated_end(transaction: Transaction, *, committed: bool) -> ErrorCode:
@@ -376,7 +377,7 @@ class Transactions:
         shard: Shard,
         transaction: Transaction,
         reason: StoreReason,
-        request_id: int | None,
+        request: AwaitsResult[InitResult] | None,
         now: Now,
     ) -> None:
         """Abort the open transaction with a new epoch, higher than that of its producer."""
@@ -384,9 +385,9 @@ class Transactions:
         transaction.pending = None
         transaction.epoch, transaction.last_epoch = fenced.epoch, NO_PRODUCER_EPOCH
         to = transaction.prepare_end(committed=False, now_ms=now.wall_ms)
-        self._store(PendingStore(shard, transaction, to, reason, request_id))
+        self._port.store(PendingStore(shard, transaction, to, reason, request))
 
-    def _abort_timed_out(self, now: Now) -> None:
+    def abort_timed_out(self, now: Now) -> None:
         """Abort transactions that are open for longer than their producer allowed."""
         for shard in self.shards.values():
             for transaction in shard.transactions.values():
@@ -396,129 +397,85 @@ class Transactions:
                     and now.mono_ms - transaction.start_mono_ms > transaction.timeout_ms
                 ):
                     self.timed_out_total += 1
-                    self._effects.append(
-                        info(
-                            "transaction timed out "
-                            f"transactional_id={transaction.transactional_id} "
-                            f"producer_id={transaction.producer_id} "
-                            f"producer_epoch={transaction.epoch} "
-                            f"timeout_ms={transaction.timeout_ms}"
-                        )
+                    logger.info(
+                        "transaction timed out transactional_id=%s producer_id=%d "
+                        "producer_epoch=%d timeout_ms=%d",
+                        transaction.transactional_id,
+                        transaction.producer_id,
+                        transaction.epoch,
+                        transaction.timeout_ms,
                     )
                     self._fence(shard, transaction, StoreReason.TIMEOUT, None, now)
 
     # --- records ----------------------------------------------------------------------------------
 
-    def _store(self, pending: PendingStore) -> None:
-        token = next(self._tokens)
-        self.pending_stores[token] = pending
-        self._write(token, pending)
-
-    def _write(self, token: int, pending: PendingStore | PendingTombstones) -> None:
-        partition = pending.shard.partition
-        if isinstance(pending, PendingTombstones):
-            ids = tuple(t.transactional_id for t in pending.transactions)
-            self._effects.append(StoreTombstones(token, partition, ids))
-        else:
-            transactional_id = pending.transaction.transactional_id
-            self._effects.append(
-                StoreTransaction(
-                    token, partition, transactional_id, pending.to, pending.in_doubt,
-                    pending.attempts,
-                )
-            )  # fmt: skip
-
-    def _retry(self, token: int) -> None:
+    def retry(self, pending: Pending) -> None:
         """Write again, unless another broker coordinates the id by now."""
-        pending = self.pending_stores[token]
-        if pending.shard.resigned:
-            del self.pending_stores[token]
-        else:
-            self._write(token, pending)
+        if not pending.shard.resigned:
+            self._port.store(pending)
 
-    def _records_stored(self, event: RecordsStored, now: Now) -> None:
-        pending = self.pending_stores.pop(event.token)
+    def stored(self, pending: Pending, error: ErrorCode, now: Now, *, in_doubt: bool) -> None:
+        """Go on: records are committed in the log, or not; `error` is for clients.
+
+        `in_doubt`: there is an error, but they were written and may still become committed.
+        """
+        in_doubt = in_doubt or pending.in_doubt
         if isinstance(pending, PendingTombstones):
-            self._tombstones_stored(pending, event)
+            self._tombstones_stored(pending, error, in_doubt=in_doubt)
             return
-        shard, transaction, reason = pending.shard, pending.transaction, pending.reason
-        error, request_id = event.error, pending.request_id
+        shard, transaction = pending.shard, pending.transaction
         if shard.resigned:
-            if error is ErrorCode.NONE:
-                error = ErrorCode.NOT_COORDINATOR
-            self._reply(request_id, reason, error)
-            return
-        if error is not ErrorCode.NONE:
-            self._reply(request_id, reason, error)
-            in_doubt = event.in_doubt or pending.in_doubt
-            if in_doubt or reason is StoreReason.COMPLETE:
+            failed = error is not ErrorCode.NONE
+            self._respond(pending, error if failed else ErrorCode.NOT_COORDINATOR)
+        elif error is not ErrorCode.NONE:
+            self._respond(pending, error)
+            if in_doubt or pending.reason is StoreReason.COMPLETE:
                 # In doubt: the client may ask again, and has to wait until the log is known.
                 # Complete: the markers are written; there is no other way to go on.
-                self._retry_later(event.token, replace(pending, request_id=None), in_doubt)
+                self._retry_later(replace(pending, request=None), in_doubt=in_doubt)
                 return
             transaction.pending = None
-            if reason in FENCING:
+            if pending.reason in FENCING:
                 transaction.fence_failed = True
-            return
-        transaction.complete(pending.to)
-        if reason is StoreReason.INIT:
-            if request_id is not None:
-                result = InitResult(ErrorCode.NONE, pending.to.producer_id, pending.to.epoch)
-                self._effects.append(Reply(request_id, result))
-            return
-        self._reply(request_id, reason, ErrorCode.NONE)
-        if pending.to.state in ENDING:
-            self._send_markers(shard, transaction, now)
+        else:
+            transaction.complete(pending.to)
+            self._respond(pending, ErrorCode.NONE)
+            if pending.to.state in ENDING:
+                self._send_markers(shard, transaction, now)
 
-    def _retry_later(
-        self, token: int, pending: PendingStore | PendingTombstones, in_doubt: bool
-    ) -> None:
+    def _retry_later(self, pending: Pending, *, in_doubt: bool) -> None:
         attempts = pending.attempts + 1
-        self.pending_stores[token] = replace(pending, in_doubt=in_doubt, attempts=attempts)
-        self._effects.append(RetryLater(token, attempts))
+        self._port.retry_later(replace(pending, in_doubt=in_doubt, attempts=attempts))
 
     # --- markers ----------------------------------------------------------------------------------
 
     def _send_markers(self, shard: Shard, transaction: Transaction, now: Now) -> None:
         completion = transaction.prepare_complete(now.wall_ms)
-        partitions = frozenset(transaction.partitions)
-        if not partitions:
-            self._store(PendingStore(shard, transaction, completion, StoreReason.COMPLETE))
-            return
-        token = next(self._tokens)
-        self.pending_markers[token] = PendingMarkers(shard, transaction, completion)
-        self._effects.append(
-            SendMarkers(
-                token,
-                transaction.transactional_id,
-                completion.producer_id,
-                completion.epoch,
-                shard.epoch,
-                completion.state is S.COMPLETE_COMMIT,
-                partitions,
+        markers = Markers(shard, transaction, completion, frozenset(transaction.partitions))
+        if markers.partitions:
+            self._port.send_markers(markers)
+        else:
+            self._complete(markers)
+
+    def markers_written(self, markers: Markers, partitions: Iterable[TopicPartition]) -> None:
+        """Note that these partitions have their marker, or are deleted."""
+        if markers.needed:
+            markers.transaction.partitions.difference_update(partitions)
+            if not markers.transaction.partitions:
+                self._complete(markers)
+
+    def _complete(self, markers: Markers) -> None:
+        markers.written = True
+        self._port.store(
+            PendingStore(
+                markers.shard, markers.transaction, markers.completion, StoreReason.COMPLETE
             )
         )
 
-    def awaits_markers(self, token: int) -> bool:
-        """Return whether markers still have to be sent: this broker coordinates the transaction."""
-        return token in self.pending_markers
-
-    def _markers_written(self, token: int, partitions: Iterable[TopicPartition]) -> None:
-        pending = self.pending_markers.get(token)
-        if pending is None:
-            return
-        transaction = pending.transaction
-        transaction.partitions.difference_update(partitions)
-        if not transaction.partitions:
-            del self.pending_markers[token]
-            self._store(
-                PendingStore(pending.shard, transaction, pending.completion, StoreReason.COMPLETE)
-            )
-
     # --- unused ids -------------------------------------------------------------------------------
 
-    def _expire(self, wall_ms: int) -> None:
-        """Remove ids without a transaction that were not used for too long."""
+    def expire(self, wall_ms: int) -> None:
+        """Remove ids without a transaction that were last used too long before `wall_ms`."""
         oldest_ms = wall_ms - self._id_expiration_ms
         for shard in self.shards.values():
             expired = [
@@ -531,20 +488,19 @@ class Transactions:
             self.expired_total += len(expired)
             for first in range(0, len(expired), TOMBSTONES_PER_BATCH):
                 batch = tuple(expired[first : first + TOMBSTONES_PER_BATCH])
-                token = next(self._tokens)
-                pending = self.pending_stores[token] = PendingTombstones(shard, batch)
-                self._write(token, pending)
+                self._port.store(PendingTombstones(shard, batch))
 
-    def _tombstones_stored(self, pending: PendingTombstones, event: RecordsStored) -> None:
+    def _tombstones_stored(
+        self, pending: PendingTombstones, error: ErrorCode, *, in_doubt: bool
+    ) -> None:
         shard = pending.shard
         if shard.resigned:
             return
-        in_doubt = event.in_doubt or pending.in_doubt
-        if event.error is not ErrorCode.NONE and in_doubt:
-            self._retry_later(event.token, pending, in_doubt)
+        if error is not ErrorCode.NONE and in_doubt:
+            self._retry_later(pending, in_doubt=in_doubt)
             return
         for transaction in pending.transactions:
-            if event.error is ErrorCode.NONE:
+            if error is ErrorCode.NONE:
                 if shard.transactions.pop(transaction.transactional_id, None) is not None:
                     shard.id_bytes -= id_bytes(transaction.transactional_id)
             else:

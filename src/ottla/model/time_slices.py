@@ -91,3 +91,11 @@ async def wait_at_most(event: asyncio.Event, seconds: float | None) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
+
+
+async def end_tasks(*tasks: asyncio.Task[None] | None) -> None:
+    """Cancel tasks and wait until they have ended; None stands for one that never began."""
+    begun = [task for task in tasks if task is not None]
+    for task in begun:
+        task.cancel()
+    await asyncio.gather(*begun, return_exceptions=True)

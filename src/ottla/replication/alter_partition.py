@@ -21,11 +21,11 @@ from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import Clock
-from ottla.model.time_slices import TimeSlice
+from ottla.model.time_slices import TimeSlice, end_tasks
 from ottla.net.peer import PeerConnection
 from ottla.replication.isr import IsrState
 from ottla.replication.partition import Partition
-from ottla.replication.partition_state import ProposeIsr
+from ottla.replication.partition_state import BrokerEpochs
 from ottla.wire.messages.cluster import ApiVersionsRequest
 from ottla.wire.messages.control import AlterPartitionRequest, AlterPartitionResponse
 
@@ -81,21 +81,24 @@ class AlterPartitionManager:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="alter-partition")
 
     async def close(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(self._task)
 
-    def submit(self, partition: Partition, proposed: ProposeIsr) -> None:
+    def submit(
+        self,
+        partition: Partition,
+        proposal: IsrState,
+        wanted: LeaderAndIsr,
+        broker_epochs: BrokerEpochs,
+    ) -> None:
         """Queue a change. Another one still open for that partition makes it not attempted."""
         open_one = self._queue.get(partition.tp)
         if open_one is not None and open_one.partition.isr is open_one.proposal:
-            partition.isr_change_rejected(proposed.proposal, ErrorCode.OPERATION_NOT_ATTEMPTED)
+            partition.isr_change_rejected(proposal, ErrorCode.OPERATION_NOT_ATTEMPTED)
             return
         # An open change that its partition gave up (a new leader epoch) makes way.
         ours = self._broker_epoch()
-        epochs = tuple((b, ours if e is None else e) for b, e in proposed.broker_epochs)
-        self._queue[partition.tp] = Change(partition, proposed.proposal, proposed.change, epochs)
+        epochs = tuple((b, ours if e is None else e) for b, e in broker_epochs)
+        self._queue[partition.tp] = Change(partition, proposal, wanted, epochs)
         self._wake.set()
 
     async def _run(self) -> None:
@@ -214,9 +217,12 @@ class AlterPartitionManager:
         # One line for all: after a restart there are as many changes as partitions.
         logger.info(
             "AlterPartition sent partitions=%d errors=%s unanswered=%d partition=%s isr=%s",
-            len(changes), errors or "none", len(sent),
-            changes[0].partition.tp, changes[0].partition.isr.committed,
-        )  # fmt: skip
+            len(changes),
+            errors or "none",
+            len(sent),
+            changes[0].partition.tp,
+            changes[0].partition.isr.committed,
+        )
         return clean and not sent
 
     def _responded(self, change: Change, item: AlterPartitionResponse.PartitionData) -> bool:

@@ -13,19 +13,21 @@ Kafka: `ReplicaManager.becomeLeaderOrFollower` and `stopReplicas`.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from ottla.log.log import Log
 from ottla.model.cluster import RECOVERING, LeadershipUpdate
 from ottla.model.errors import ErrorCode, OttlaError, OutOfDescriptorsError, StorageError
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition, uuid_to_text
 from ottla.model.protocol import EPOCH_DURING_DELETE
+from ottla.model.state_changes import leader_text, list_text, log_lines
+from ottla.model.state_changes import logger as state_change_logger
 from ottla.model.time_slices import TimeSlice
 from ottla.replication.damage import DamageDecision
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.state_change_log import StateChangeLog
 from ottla.wire.messages.control import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -34,6 +36,76 @@ from ottla.wire.messages.control import (
 )
 
 logger = logging.getLogger(__name__)
+
+
+class StateChangeLog:
+    """The lines of state-change.log for one request, until they are logged.
+
+    They are built only if the logger is enabled, and logged one time slice's worth at once. Kafka:
+    the log statements of `Partition.makeLeader`, `makeFollower` and of
+    `ReplicaManager.becomeLeaderOrFollower`.
+    """
+
+    def __init__(self, broker: int) -> None:
+        self._head = f"[Broker id={broker}] "
+        self._lines: list[str] | None = (
+            [] if state_change_logger.isEnabledFor(logging.INFO) else None
+        )
+
+    def handling(self, what: str, correlation_id: int, controller: int, partitions: int) -> None:
+        """Note the begin of a request's handling."""
+        if self._lines is not None:
+            self._lines.append(
+                f"{self._head}Handling {what} request correlationId {correlation_id} from "
+                f"controller {controller} for {partitions} partitions"
+            )
+
+    def finished(
+        self, took_s: float, correlation_id: int, controller: int, partitions: int
+    ) -> None:
+        """Note the end of a LeaderAndIsr."""
+        if self._lines is not None:
+            self._lines.append(
+                f"{self._head}Finished LeaderAndIsr request in {took_s * 1000:.0f}ms correlationId "
+                f"{correlation_id} from controller {controller} for {partitions} partitions"
+            )
+
+    def became_leader(
+        self, partition: Partition, log: Log, leader_before: int, epoch_before: int
+    ) -> None:
+        """Note that this broker leads a partition in a new epoch."""
+        if self._lines is None:
+            return
+        known = partition.topic_id != ZERO_UUID
+        topic_id = f"Some({uuid_to_text(partition.topic_id)})" if known else "None"
+        self._lines.append(
+            f"{self._head}Leader {partition.tp} with topic id {topic_id} starts at leader epoch "
+            f"{partition.leader_epoch} from offset {partition.epoch_start} with partition epoch "
+            f"{partition.partition_epoch}, high watermark {log.high_watermark}, ISR "
+            f"{list_text(partition.isr.committed)}, adding replicas {list_text(partition.adding)} "
+            f"and removing replicas {list_text(partition.removing)} . Previous leader "
+            f"{leader_text(leader_before)} and previous leader epoch was {epoch_before}."
+        )
+
+    def became_follower(
+        self, partition: Partition, log: Log, leader_before: int, epoch_before: int
+    ) -> None:
+        """Note that this broker follows in a new epoch."""
+        if self._lines is None:
+            return
+        self._lines.append(
+            f"{self._head}Follower {partition.tp} starts at leader epoch {partition.leader_epoch} "
+            f"from offset {log.log_end_offset} with partition epoch {partition.partition_epoch} "
+            f"and high watermark {log.high_watermark}. Current leader is {partition.leader}. "
+            f"Previous leader {leader_text(leader_before)} and previous leader epoch was "
+            f"{epoch_before}."
+        )
+
+    def flush(self) -> None:
+        """Log the lines noted so far."""
+        if self._lines:
+            log_lines(self._lines)
+            self._lines = []
 
 
 @dataclass(slots=True)
@@ -92,8 +164,11 @@ def _accepts(
         return True
     logger.warning(
         "%s refused controller=%d controller_epoch=%d ours=%d",
-        name, request.controller_id, request.controller_epoch, replicas.controller_epoch,
-    )  # fmt: skip
+        name,
+        request.controller_id,
+        request.controller_epoch,
+        replicas.controller_epoch,
+    )
     return False
 
 
@@ -139,16 +214,20 @@ async def apply_leader_and_isr(
         logger.info(
             "LeaderAndIsr received controller=%d controller_epoch=%d partitions=%d leaders=%d "
             "followers=%d bad=%d",
-            request.controller_id, request.controller_epoch, len(errors),
-            applied.led, applied.followed, sum(code != 0 for code in errors.values()),
-        )  # fmt: skip
+            request.controller_id,
+            request.controller_epoch,
+            len(errors),
+            applied.led,
+            applied.followed,
+            sum(code != 0 for code in errors.values()),
+        )
         return _respond(request, version, errors, ErrorCode.NONE)
 
 
 def _notify(replicas: ReplicaManager, applied: Applied) -> None:
     """Notify listeners and log the state changes of this time slice."""
     if applied.expected:
-        replicas.expect_followers(applied.expected)
+        replicas.fetches.expect_followers(applied.expected)
     replicas.leadership_changed(applied.leaders, applied.followers)
     applied.state_changes.flush()
     applied.led += len(applied.leaders)
@@ -187,36 +266,65 @@ def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied)
             "LeaderAndIsr partition refused partition=%s reason=not assigned to this broker", tp
         )
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    try:
-        replicas.offline.pop(tp, None)  # what a failed log dir took away does not come this far
-        if decision is DamageDecision.REBUILD:
-            replicas.damaged.set_aside(tp)
-        if replicas.logs.get(tp) is None and not update.is_new:
-            replicas.logs.mark_incomplete(tp)  # an empty disk in the place of a known one
-        if partition is None:
-            log = replicas.logs.get_or_create(tp, topic_id, update.is_new)
-            partition = Partition(tp, replicas)
-            partition.counts = replicas.topic_counts.of(tp.topic)
-            replicas.partitions[tp] = partition
-        else:
-            log = replicas.logs.get_or_create(tp, topic_id)
-        if topic_id == ZERO_UUID and known_id != ZERO_UUID:
-            topic_id = known_id
-            update = update._replace(topic_id=known_id)
-        if topic_id != ZERO_UUID:
-            replicas.topic_names[topic_id] = tp.topic
-        if log.topic_id != ZERO_UUID and not log.topic_id_durable:
-            applied.waiting.append((partition, log, update))
-            return ErrorCode.NONE
+    take_on = partial(_take_on, replicas, partition, update, known_id, decision, applied)
+    return _attempt(replicas, tp, "LeaderAndIsr", take_on)
+
+
+def _take_on(
+    replicas: ReplicaManager,
+    partition: Partition | None,
+    update: LeadershipUpdate,
+    known_id: bytes,
+    decision: DamageDecision,
+    applied: Applied,
+) -> None:
+    """Lead or follow in a new epoch, or once the topic id of the log is durable."""
+    tp, topic_id = update.tp, update.topic_id
+    replicas.offline.pop(tp, None)  # what a failed log dir took away does not come this far
+    if decision is DamageDecision.REBUILD:
+        replicas.damaged.set_aside(tp)
+    if replicas.logs.get(tp) is None and not update.is_new:
+        replicas.logs.mark_incomplete(tp)  # an empty disk in the place of a known one
+    if partition is None:
+        log = replicas.logs.get_or_create(tp, topic_id, update.is_new)
+        partition = Partition(tp, replicas)
+        partition.counts = replicas.topic_counts.of(tp.topic)
+        replicas.partitions[tp] = partition
+    else:
+        log = replicas.logs.get_or_create(tp, topic_id)
+    if topic_id == ZERO_UUID and known_id != ZERO_UUID:
+        topic_id = known_id
+        update = update._replace(topic_id=known_id)
+    if topic_id != ZERO_UUID:
+        replicas.topic_names[topic_id] = tp.topic
+    if log.topic_id != ZERO_UUID and not log.topic_id_durable:
+        applied.waiting.append((partition, log, update))
+    else:
         _transition(replicas, partition, log, update, applied)
-        replicas.moves.resume(partition)
+
+
+def _attempt(
+    replicas: ReplicaManager, tp: TopicPartition, what: str, step: Callable[[], None]
+) -> ErrorCode:
+    """Take a step for one partition; return the code for the controller.
+
+    The request's other partitions have no part in a failure.
+    """
+    try:
+        step()
     except StorageError as error:
-        return _storage_failed(replicas, tp, partition, error)
+        logger.error("%s failed partition=%s error=%s", what, tp, error)  # noqa: TRY400
+        partition = replicas.partitions.get(tp)
+        if partition is not None:
+            replicas.take_offline(partition)
+        else:
+            replicas.offline[tp] = None
+        return ErrorCode.KAFKA_STORAGE_ERROR
     except OttlaError as error:
-        logger.error("LeaderAndIsr failed partition=%s error=%s", tp, error)  # noqa: TRY400
+        logger.error("%s failed partition=%s error=%s", what, tp, error)  # noqa: TRY400
         return _code_for_controller(error)
-    except Exception:  # our bug: the request's other partitions have no part in it
-        logger.exception("LeaderAndIsr failed partition=%s", tp)
+    except Exception:  # our bug
+        logger.exception("%s failed partition=%s", what, tp)
         return ErrorCode.UNKNOWN_SERVER_ERROR
     return ErrorCode.NONE
 
@@ -233,17 +341,6 @@ def _is_unknown(replicas: ReplicaManager, update: LeadershipUpdate) -> bool:
         return False
     log = replicas.logs.get(tp)
     return log is not None and log.topic_id == ZERO_UUID and log.log_end_offset > 0
-
-
-def _storage_failed(
-    replicas: ReplicaManager, tp: TopicPartition, partition: Partition | None, error: StorageError
-) -> ErrorCode:
-    logger.error("LeaderAndIsr storage failed partition=%s error=%s", tp, error)
-    if partition is not None:
-        replicas.take_offline(partition)
-    else:
-        replicas.offline[tp] = None
-    return ErrorCode.KAFKA_STORAGE_ERROR
 
 
 async def _go_on_with_durable_ids(
@@ -264,19 +361,8 @@ async def _go_on_with_durable_ids(
         tp = update.tp
         if replicas.partitions.get(tp) is not partition:
             continue  # UpdateMetadata took it away meanwhile
-        try:
-            if log.failed is not None:
-                raise log.failed
-            _transition(replicas, partition, log, update, applied)
-            replicas.moves.resume(partition)
-        except StorageError as error:
-            errors[tp] = _storage_failed(replicas, tp, partition, error)
-        except OttlaError as error:
-            logger.error("LeaderAndIsr failed partition=%s error=%s", tp, error)  # noqa: TRY400
-            errors[tp] = _code_for_controller(error)
-        except Exception:  # our bug: the request's other partitions have no part in it
-            logger.exception("LeaderAndIsr failed partition=%s", tp)
-            errors[tp] = ErrorCode.UNKNOWN_SERVER_ERROR
+        step = partial(_transition, replicas, partition, log, update, applied)
+        errors[tp] = _attempt(replicas, tp, "LeaderAndIsr", step)
         if time_slice.over:
             _notify(replicas, applied)
             await time_slice.next()
@@ -340,8 +426,21 @@ def _transition(
     update: LeadershipUpdate,
     applied: Applied,
 ) -> None:
+    if log.failed is not None:
+        raise log.failed
     replicas.recovery.cancel(partition.tp)
     partition.stopped = False
+    _lead_or_follow(replicas, partition, log, update, applied)
+    replicas.moves.resume(partition)
+
+
+def _lead_or_follow(
+    replicas: ReplicaManager,
+    partition: Partition,
+    log: Log,
+    update: LeadershipUpdate,
+    applied: Applied,
+) -> None:
     if update.leader == replicas.broker_id:
         # The fetcher goes first: nothing may be appended as follower to a log that we lead.
         replicas.fetchers.remove((partition.tp,))
@@ -389,8 +488,10 @@ def _lead(
                 "unclean election partition=%s leader_epoch=%d offset=%d: what only others had "
                 "from this offset on "
                 "is lost",
-                partition.tp, partition.leader_epoch, log.log_end_offset,
-            )  # fmt: skip
+                partition.tp,
+                partition.leader_epoch,
+                log.log_end_offset,
+            )
     if partition.is_leader:
         applied.state_changes.became_leader(partition, log, *before)
         applied.expected.append(partition)
@@ -516,19 +617,7 @@ def _stop(
     if not delete:
         return ErrorCode.NONE
     logger.info("delete replica partition=%s leader_epoch=%d", tp, epoch)
-    try:
-        replicas.logs.delete_stray_folder(tp)
-    except StorageError as error:
-        replicas.offline[tp] = None
-        logger.error("delete failed partition=%s error=%s", tp, error)  # noqa: TRY400
-        return ErrorCode.KAFKA_STORAGE_ERROR
-    except OttlaError as error:
-        logger.error("delete failed partition=%s error=%s", tp, error)  # noqa: TRY400
-        return _code_for_controller(error)
-    except Exception:  # our bug: the request's other partitions have no part in it
-        logger.exception("delete failed partition=%s", tp)
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-    return ErrorCode.NONE
+    return _attempt(replicas, tp, "delete", partial(replicas.logs.delete_stray_folder, tp))
 
 
 def _code_for_controller(error: OttlaError) -> ErrorCode:

@@ -23,6 +23,7 @@ leader serves the damaged bytes, and followers stop before them.
 import asyncio
 import logging
 from collections.abc import Callable, Container
+from dataclasses import dataclass
 from typing import Protocol
 
 from ottla.log import damage as ranges
@@ -32,7 +33,7 @@ from ottla.model.cluster import LeadershipUpdate
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
-from ottla.model.time_slices import wait_at_most
+from ottla.model.time_slices import end_tasks, wait_at_most
 from ottla.replication.damage import DamageDecision, decide
 from ottla.replication.partition import Partition
 
@@ -59,17 +60,15 @@ class DamagedHost(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class Damaged:
     """A damaged replica: which step it has reached."""
 
-    __slots__ = ("due_s", "logged", "pause_s", "refused", "written")
-
-    def __init__(self) -> None:
-        self.refused = False
-        self.due_s = 0.0
-        self.pause_s = FIRST_PAUSE_S
-        self.logged: tuple[ranges.Range, ...] | None = None
-        self.written: tuple[tuple[ranges.Range, ...], int] | None = None
+    refused: bool = False
+    due_s: float = 0.0
+    pause_s: float = FIRST_PAUSE_S
+    logged: tuple[ranges.Range, ...] | None = None
+    written: tuple[tuple[ranges.Range, ...], int] | None = None
 
 
 class DamagedReplicas:
@@ -110,10 +109,7 @@ class DamagedReplicas:
 
     async def close(self) -> None:
         self._closed = True
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(self._task)
 
     # --- what is asked --------------------------------------------------------------------------
 
@@ -156,8 +152,12 @@ class DamagedReplicas:
             logger.warning(
                 "damaged replica refused partition=%s unreadable=%s leader=%d isr=%s "
                 "leader_epoch=%d",
-                tp, _text(log), update.leader, list(update.isr), update.leader_epoch,
-            )  # fmt: skip
+                tp,
+                _text(log),
+                update.leader,
+                list(update.isr),
+                update.leader_epoch,
+            )
         known.refused = decision is DamageDecision.REFUSE
         self._wake.set()
         return decision
@@ -173,8 +173,10 @@ class DamagedReplicas:
         assert log is not None
         logger.warning(
             "damaged log set aside partition=%s unreadable=%s high_watermark=%d: copying it anew",
-            tp, _text(log), log.high_watermark,
-        )  # fmt: skip
+            tp,
+            _text(log),
+            log.high_watermark,
+        )
         del self._known[tp]
         self._corrupt_reads += log.corrupt_reads
         self._logs.set_aside(tp)
@@ -282,8 +284,9 @@ class DamagedReplicas:
             raise log.fail(error, "removal of the mark of damage") from error
         logger.warning(
             "damaged records were deleted partition=%s log_start_offset=%d",
-            log.tp, log.log_start_offset,
-        )  # fmt: skip
+            log.tp,
+            log.log_start_offset,
+        )
         if log.damaged is not None:
             self.found(log)  # more of it was found meanwhile
         return True
@@ -296,8 +299,9 @@ class DamagedReplicas:
         logger.error(
             "damaged log goes on leading partition=%s unreadable=%s: no other replica is in sync; "
             "all other offsets are served, no replica can be copied from it beyond that place",
-            log.tp, _text(log),
-        )  # fmt: skip
+            log.tp,
+            _text(log),
+        )
 
     def _delete_what_was_copied(self) -> None:
         logs = self._logs
@@ -311,8 +315,9 @@ class DamagedReplicas:
                 self.rebuilt_total += 1
                 logger.warning(
                     "damaged log deleted partition=%s folder=%s: all of it has been copied anew",
-                    tp, folder,
-                )  # fmt: skip
+                    tp,
+                    folder,
+                )
                 logs.leaving.discard(tp, folder)
 
     def statistics(self) -> dict[str, int]:

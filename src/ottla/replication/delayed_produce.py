@@ -11,6 +11,7 @@ Kafka: `DelayedProduce` and `ProducePartitionStatus`.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.log.log import AppendInfo
@@ -42,30 +43,19 @@ def code_at_timeout(host: ProduceHost) -> ErrorCode:
     return ErrorCode.REQUEST_TIMED_OUT if host.may_propose else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+@dataclass(slots=True, eq=False)
 class PartitionResult:
     """What became of one partition's batch. `waits` until its records are replicated."""
 
-    __slots__ = (
-        "code",
-        "index",
-        "info",
-        "message",
-        "record_errors",
-        "topic",
-        "unverified",
-        "waits",
-    )
-
-    def __init__(self, topic: str, index: int) -> None:
-        self.topic = topic
-        self.index = index
-        self.code: ErrorCode = ErrorCode.NONE
-        self.message: str | None = None
-        self.record_errors: Sequence[tuple[int, str]] = ()
-        self.info: AppendInfo | None = None
-        self.waits = False
-        self.unverified = False
-        """whether the transaction coordinator did not confirm the partition: no log was asked"""
+    topic: str
+    index: int
+    code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    record_errors: Sequence[tuple[int, str]] = ()
+    info: AppendInfo | None = None
+    waits: bool = False
+    unverified: bool = False
+    """whether the transaction coordinator did not confirm the partition: no log was asked"""
 
     def failed(
         self,

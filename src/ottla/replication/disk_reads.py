@@ -13,6 +13,7 @@ from ottla.log.results import NotInMemoryError, Prefetchable, TimestampOffset
 from ottla.log.time_search import Search
 from ottla.model.ports import Workers
 from ottla.model.steps import Driven
+from ottla.model.time_slices import end_tasks
 
 
 class DiskReads:
@@ -61,7 +62,4 @@ class DiskReads:
             del self._under_way[place.file, place.position]
 
     async def close(self) -> None:
-        tasks = list(self._under_way.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*self._under_way.values())

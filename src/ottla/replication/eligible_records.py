@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.model.time_slices import end_tasks
 from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -54,10 +55,7 @@ class EligibleRecords:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="eligible-records")
 
     async def close(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(self._task)
 
     def want(self, partition: Partition) -> None:
         """Have the ISR of this partition epoch proven; asked for with each append until it is."""

@@ -18,6 +18,7 @@ Kafka: `FetchSession`, `FetchSessionCache` and `FetchManager` (KIP-227, KIP-516)
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from ottla.model.errors import ErrorCode
@@ -44,42 +45,24 @@ class Source(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class FetchEntry:
     """One partition of a fetch: what is asked, and what was sent last."""
 
-    __slots__ = (
-        "denied",
-        "fetch_offset",
-        "index",
-        "last_fetched_epoch",
-        "leader_epoch",
-        "log_start_offset",
-        "max_bytes",
-        "sent_high_watermark",
-        "sent_log_start",
-        "session",
-        "source",
-        "topic",
-        "topic_id",
-    )
-
-    def __init__(
-        self, session: "FetchSession", topic: str | None, topic_id: bytes, index: int
-    ) -> None:
-        self.session = session
-        self.topic = topic
-        self.topic_id = topic_id
-        self.index = index
-        self.source: Source | None = None
-        self.denied = False
-        """whether the fetcher may not read the topic"""
-        self.fetch_offset = -1
-        self.log_start_offset = -1
-        self.max_bytes = -1
-        self.leader_epoch = -1
-        self.last_fetched_epoch = -1
-        self.sent_high_watermark = -1
-        self.sent_log_start = -1
+    session: "FetchSession"
+    topic: str | None
+    topic_id: bytes
+    index: int
+    source: Source | None = None
+    denied: bool = False
+    """whether the fetcher may not read the topic"""
+    fetch_offset: int = -1
+    log_start_offset: int = -1
+    max_bytes: int = -1
+    leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    sent_high_watermark: int = -1
+    sent_log_start: int = -1
 
     @property
     def key(self) -> EntryKey:

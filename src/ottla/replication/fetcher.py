@@ -27,7 +27,6 @@ from typing import Protocol
 
 from ottla.model.cluster import Endpoint
 from ottla.model.errors import (
-    ConnectionLostError,
     ErrorCode,
     NotLeaderError,
     OttlaError,
@@ -37,24 +36,23 @@ from ottla.model.errors import (
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.protocol import EARLIEST, LATEST, UNDEFINED
-from ottla.model.time_slices import TimeSlice, wait_at_most
+from ottla.model.time_slices import TimeSlice, end_tasks, wait_at_most
 from ottla.net.peer import PeerConnection
 from ottla.replication.inter_broker import (
     LEAST_WAIT_MS,
+    MOST_AT_ONCE,
+    BrokerConnection,
     FetcherSettings,
+    OffsetResults,
     fetch_version,
     list_offsets_version,
+    offset_or_raise,
+    query_offsets,
 )
 from ottla.replication.leader_session import (
     FIRST_VERSION_WITH_REPLICA_STATE,
     FetchPosition,
     LeaderSession,
-)
-from ottla.replication.offset_queries import (
-    MOST_AT_ONCE,
-    OffsetResults,
-    offset_or_raise,
-    query_offsets,
 )
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import ReplicationQuota
@@ -88,7 +86,7 @@ SETTLING_S = 0.1
 
 A LeaderAndIsr of thousands of partitions is applied in time slices. A fetch that is sent between
 two of them names the first ones only; while it waited for records, up to replica.fetch.wait.max.ms,
-the others were not fetched. A new leader expects its followers (`expected_followers`), but when a
+the others were not fetched. A new leader expects its followers (`ExpectedFollowers`), but when a
 broker starts again its leaders hear of nothing. Kafka adds all partitions of a request at once.
 """
 
@@ -172,9 +170,12 @@ class LeaderFetcher:
         self._delayed: list[tuple[float, int, PartitionFetchState]] = []
         self._sequence = itertools.count()
         self._wake = asyncio.Event()
+        name = f"broker-{settings.broker_id}-fetcher-{number}"
+        self._connection = BrokerConnection(
+            world, name, settings.connect_timeout_s, settings.security
+        )
         self._peer: PeerConnection | None = None
-        self._endpoint: Endpoint | None = None
-        """where `_peer` is connected to"""
+        """the one that was logged"""
         self._task: asyncio.Task[None] | None = None
         self._unverified: dict[TopicPartition, PartitionFetchState] = {}
         """partitions whose logs are still to be verified as complete (R18)"""
@@ -231,13 +232,8 @@ class LeaderFetcher:
             self._wake.set()
 
     async def close(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        if self._peer is not None:
-            self._peer.close()
-            self._peer = None
+        await end_tasks(self._task)
+        self._connection.close()
 
     # --- the loop -------------------------------------------------------------------------------
 
@@ -318,41 +314,21 @@ class LeaderFetcher:
         return min(longest_ms, max(LEAST_WAIT_MS, until_due_ms))
 
     async def _connected(self) -> PeerConnection:
-        """Return a connection to where the leader is now.
-
-        One to its former address may lead to a process whose place another has taken, and which
-        knows nothing of the newest leader epoch. Kafka: `addFetcherForPartitions` (endpoints).
-        """
-        endpoint, peer = self._host.endpoint(self.leader), self._peer
-        if peer is not None and not peer.closed:
-            if endpoint in (None, self._endpoint):
-                return peer
-            peer.close()
-        if endpoint is None:
-            raise ConnectionLostError(f"no address of broker {self.leader} is known")
-        self._peer = await PeerConnection.open(
-            self._world,
-            endpoint.host,
-            endpoint.port,
-            f"broker-{self._settings.broker_id}-fetcher-{self.number}",
-            timeout_s=self._settings.connect_timeout_s,
-            security=self._settings.security,
-        )
-        self._endpoint = endpoint
-        logger.info(
-            "fetcher connected leader=%d host=%s port=%d",
-            self.leader, endpoint.host, endpoint.port,
-        )  # fmt: skip
-        return self._peer
+        """Return a connection to where the leader is now."""
+        peer = await self._connection.peer(self._host.endpoint(self.leader))
+        if peer is not self._peer:
+            self._peer = peer
+            logger.info(
+                "fetcher connected leader=%d host=%s port=%d", self.leader, peer.host, peer.port
+            )
+        return peer
 
     def _request_failed(self, error: OttlaError | None) -> None:
         """Delay all partitions and close the session: the request got no response."""
         self.errors_total += 1
         if error is not None:
             logger.info("fetch failed leader=%d error=%s", self.leader, error)
-        if self._peer is not None:
-            self._peer.close()
-            self._peer = None
+        self._connection.close()
         self._session.start_over()
         for state in list(self.states.values()):
             self._back_off(state)
@@ -559,10 +535,14 @@ class LeaderFetcher:
         # At the log end only an epoch without records is removed.
         level = logging.INFO if offset < log.log_end_offset else logging.DEBUG
         logger.log(
-            level, "truncate partition=%s to_offset=%d log_end_offset=%d high_watermark=%d "
-                   "reason=%s",
-            state.tp, offset, log.log_end_offset, log.high_watermark, reason,
-        )  # fmt: skip
+            level,
+            "truncate partition=%s to_offset=%d log_end_offset=%d high_watermark=%d reason=%s",
+            state.tp,
+            offset,
+            log.log_end_offset,
+            log.high_watermark,
+            reason,
+        )
         self._report_loss(state, offset)
         log.truncate_to(offset)
 
@@ -579,16 +559,24 @@ class LeaderFetcher:
             logger.warning(
                 "truncated records may have been acknowledged partition=%s offsets=%d..%d "
                 "leader=%d leader_epoch=%d: the leader does not have them",
-                state.tp, doubtful, end - 1, self.leader, state.leader_epoch,
-            )  # fmt: skip
+                state.tp,
+                doubtful,
+                end - 1,
+                self.leader,
+                state.leader_epoch,
+            )
         if first < log.high_watermark:
             self.records_lost_total += log.high_watermark - first
             logger.warning(
                 "lost records partition=%s offsets=%d..%d leader=%d leader_epoch=%d: they were "
                 "committed, "
                 "the leader does not have them",
-                state.tp, first, log.high_watermark - 1, self.leader, state.leader_epoch,
-            )  # fmt: skip
+                state.tp,
+                first,
+                log.high_watermark - 1,
+                self.leader,
+                state.leader_epoch,
+            )
 
     def _on_partition_errors(self, states: list[PartitionFetchState], code: ErrorCode) -> None:
         """Delay partitions with an error; a fenced one waits for the next LeaderAndIsr.
@@ -602,8 +590,11 @@ class LeaderFetcher:
         self.errors_total += len(states)
         logger.info(
             "fetch refused leader=%d error=%s partitions=%d partition=%s",
-            self.leader, code.name, len(states), states[0].tp,
-        )  # fmt: skip
+            self.leader,
+            code.name,
+            len(states),
+            states[0].tp,
+        )
         for state in states:
             if code is ErrorCode.FENCED_LEADER_EPOCH:
                 # This state is still the current one: LeaderAndIsr is on its way.

@@ -15,7 +15,8 @@ Invariants:
 Kafka: `ReplicaManager.fetchMessages`/`readFromLog` and `DelayedFetch`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.log.log import Log
@@ -24,7 +25,7 @@ from ottla.log.segment import MOST_AT_ONCE
 from ottla.model.errors import ErrorCode, NotLeaderError, OffsetOutOfRangeError, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import Buffer
-from ottla.model.protocol import READ_COMMITTED, READ_UNCOMMITTED
+from ottla.model.protocol import READ_COMMITTED, READ_UNCOMMITTED, UNKNOWN_OFFSET
 from ottla.net.connection import Pending
 from ottla.replication.fetch_session import (
     FINAL_EPOCH,
@@ -33,6 +34,7 @@ from ottla.replication.fetch_session import (
     FetchSession,
     SessionCache,
 )
+from ottla.replication.isr import Follower
 from ottla.replication.partition import Partition
 from ottla.replication.purgatory import Purgatory
 from ottla.replication.throttle import ReplicationQuota
@@ -45,6 +47,12 @@ if TYPE_CHECKING:
 
 READ_LOG_END = 2
 """Isolation of followers and of the debugging consumer: all there is."""
+
+LONGEST_EXPECTED_MS = 1_000
+"""A follower that has not fetched by then has not got its LeaderAndIsr yet, or is down."""
+
+EXPEDITED_WAIT_MS = 20
+"""The fetches of followers that have partitions to ask for are parked only this long."""
 
 DISK_WAIT_MS = 5000.0
 """How long a fetch waits for a disk before it is read in the loop's own thread."""
@@ -76,10 +84,6 @@ class FetchHost(Protocol):
 
     def hosted(self, topic: str, index: int) -> Partition:
         """Return a partition on this broker, or raise what its absence means."""
-        ...
-
-    def wait_ms(self, replica_id: int, max_wait_ms: int) -> float:
-        """Return how long a fetch may be parked."""
         ...
 
     def read_from_disk(self, places: list[NotInMemoryError], then: Callable[[], None]) -> None:
@@ -118,33 +122,23 @@ class FetchParameters(NamedTuple):
         return self.replica_id >= 0 or self.version < 11
 
 
+@dataclass(slots=True, eq=False)
 class ReadResult:
     """The result of one attempt to serve a fetch. Kafka: `LogReadResult`."""
 
-    __slots__ = (
-        "from_files",
-        "last_size",
-        "not_in_memory",
-        "responses",
-        "size",
-        "throttled",
-        "urgent",
-    )
-
-    def __init__(self) -> None:
-        self.responses: list[Response] = []
-        self.size = 0
-        """bytes of records"""
-        self.last_size = 0
-        """bytes of records of the partition that was read last"""
-        self.throttled = 0
-        """bytes of records that count against the leader's throttle"""
-        self.from_files = 0
-        """bytes that were read from files, or would have been"""
-        self.not_in_memory: list[NotInMemoryError] = []
-        """what would have been read had it been in memory"""
-        self.urgent = False
-        """whether there is something to send that is not records"""
+    responses: list[Response] = field(default_factory=list)
+    size: int = 0
+    """bytes of records"""
+    last_size: int = 0
+    """bytes of records of the partition that was read last"""
+    throttled: int = 0
+    """bytes of records that count against the leader's throttle"""
+    from_files: int = 0
+    """bytes that were read from files, or would have been"""
+    not_in_memory: list[NotInMemoryError] = field(default_factory=list)
+    """what would have been read had it been in memory"""
+    urgent: bool = False
+    """whether there is something to send that is not records"""
 
 
 class DelayedFetch(Pending):
@@ -273,6 +267,63 @@ def _count_bytes_out(fetch: DelayedFetch) -> None:
                 source.counts.bytes_out += size
 
 
+class Led(Protocol):
+    """What there is to know of a partition."""
+
+    @property
+    def followers(self) -> dict[int, Follower]:
+        """Those of the present leader epoch; none where this broker does not lead."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Expected:
+    until_ms: float = 0.0
+    partitions: dict[Led, None] = field(default_factory=dict)
+
+
+class ExpectedFollowers:
+    """For each follower the partitions that a LeaderAndIsr has given it and it has not fetched yet.
+
+    It can name a new partition only in its next fetch, and what waits with acks=all waits for that;
+    so its fetches are parked briefly until it has asked for all of them, for `LONGEST_EXPECTED_MS`
+    after the last LeaderAndIsr at most. Kafka lets it wait for replica.fetch.wait.max.ms.
+    """
+
+    def __init__(self) -> None:
+        self._expected: dict[int, _Expected] = {}
+
+    def expect(self, partitions: Iterable[Led], now_ms: float) -> list[int]:
+        """Wait for the followers of partitions that are led in a new epoch; return their ids."""
+        found: dict[int, list[Led]] = {}
+        for partition in partitions:
+            for replica in partition.followers:
+                found.setdefault(replica, []).append(partition)
+        for replica, theirs in found.items():
+            expected = self._expected.get(replica)
+            if expected is None or now_ms >= expected.until_ms:
+                expected = self._expected[replica] = _Expected()
+            expected.until_ms = now_ms + LONGEST_EXPECTED_MS
+            expected.partitions.update(dict.fromkeys(theirs))
+        return sorted(found)
+
+    def awaits(self, replica: int, now_ms: float) -> bool:
+        """Return whether a follower has partitions left to ask for."""
+        expected = self._expected.get(replica)
+        if expected is None:
+            return False
+        partitions = expected.partitions
+        if now_ms < expected.until_ms:
+            while partitions:
+                partition = next(reversed(partitions))
+                follower = partition.followers.get(replica)
+                if follower is not None and follower.log_end_offset == UNKNOWN_OFFSET:
+                    return True
+                del partitions[partition]
+        del self._expected[replica]
+        return False
+
+
 class FetchPath:
     """Reads and parks fetches, and responds to them, of one broker."""
 
@@ -284,6 +335,7 @@ class FetchPath:
         """fetches of consumers so far, by version"""
         self.follower_requests: dict[int, int] = {}
         self._replicas_waiting: dict[int, dict[DelayedFetch, None]] = {}
+        self._expected = ExpectedFollowers()
 
     def start(self, fetch: DelayedFetch) -> bool:
         """Read; True if it may be answered now, False if it waits."""
@@ -316,21 +368,24 @@ class FetchPath:
         replica = parameters.replica_id
         if replica >= 0:
             self._replicas_waiting.setdefault(replica, {})[fetch] = None
-        wait_ms = self._host.wait_ms(replica, parameters.max_wait_ms)
+        wait_ms: float = parameters.max_wait_ms
+        if replica >= 0 and self._expected.awaits(replica, self._host.now_ms()):
+            wait_ms = min(wait_ms, EXPEDITED_WAIT_MS)
         if waits_for_disk:
             wait_ms = max(wait_ms, DISK_WAIT_MS)
         self.purgatory.park(fetch, wait_ms)
         return False
 
-    def expedite(self, replica_id: int) -> None:
-        """Complete a follower's parked fetches in this iteration of the loop, with data or without.
+    def expect_followers(self, partitions: Iterable[Partition]) -> None:
+        """Complete the parked fetches of all who follow these in a new epoch, with data or without.
 
-        It was just made a follower of partitions of ours, and can only fetch them after the
-        response to its current fetch.
+        In this iteration of the loop: a follower can only fetch them after the response to its
+        current fetch.
         """
-        for fetch in self._replicas_waiting.get(replica_id, ()):
-            fetch.expedited = True
-            fetch.reconsider()
+        for replica in self._expected.expect(partitions, self._host.now_ms()):
+            for fetch in self._replicas_waiting.get(replica, ()):
+                fetch.expedited = True
+                fetch.reconsider()
 
     def forget(self, fetch: DelayedFetch) -> None:
         """Forget a fetch that gets no response: its connection is gone."""

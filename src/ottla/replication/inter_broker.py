@@ -1,4 +1,4 @@
-"""What replicas speak among each other, and the settings of fetchers. Plain values.
+"""What brokers speak among each other: versions, settings, a connection, and ListOffsets.
 
 Replicas do not negotiate: versions follow from inter.broker.protocol.version (PROTOCOL 6.1), so
 that a rolling upgrade decides them.
@@ -6,10 +6,18 @@ that a rolling upgrade decides them.
 Kafka: `MetadataVersion`.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
+from ottla.model.cluster import Endpoint
 from ottla.model.config import BrokerConfig
+from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import World
+from ottla.net.peer import PeerConnection
 from ottla.security.client import ClientSecurity
+from ottla.wire.messages.records import ListOffsetsRequest
 
 Level = tuple[int, int]
 
@@ -86,3 +94,108 @@ class FetcherSettings(msgspec.Struct, frozen=True):
             connect_timeout_s=number("socket.connection.setup.timeout.ms") / 1000,
             security=security,
         )
+
+
+class BrokerConnection:
+    """A connection to one broker, opened when it is needed, and again where it has moved.
+
+    At most one caller waits for it at a time.
+    """
+
+    def __init__(
+        self, world: World, client_id: str, timeout_s: float, security: ClientSecurity | None
+    ) -> None:
+        self._world = world
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._security = security
+        self._peer: PeerConnection | None = None
+        self._endpoint: Endpoint | None = None
+
+    async def peer(self, endpoint: Endpoint | None) -> PeerConnection:
+        """Return an open connection to where the broker is now; None: that is not known.
+
+        One to its former address may lead to a process whose place another has taken, and which
+        knows nothing of the newest leader epoch. Kafka: `addFetcherForPartitions` (endpoints).
+        """
+        peer = self._peer
+        if peer is not None and not peer.closed and endpoint in (None, self._endpoint):
+            return peer
+        self.close()
+        if endpoint is None:
+            raise ConnectionLostError("no address of the broker is known")
+        self._peer = await PeerConnection.open(
+            self._world,
+            endpoint.host,
+            endpoint.port,
+            self._client_id,
+            timeout_s=self._timeout_s,
+            security=self._security,
+        )
+        self._endpoint = endpoint
+        return self._peer
+
+    def close(self) -> None:
+        if self._peer is not None:
+            self._peer.close()
+            self._peer = None
+
+
+# --- ListOffsets: where another replica's log begins or ends ------------------------------------
+# Replicas get log ends, consumers high watermarks: the replica id in the request decides. Kafka:
+# the offset queries of `RemoteLeaderEndPoint`.
+
+MOST_AT_ONCE = 500
+"""Partitions in one request, so that neither side works on it for long."""
+
+OffsetResults = dict[TopicPartition, tuple[ErrorCode, int]]
+"""What was answered: an error, or NONE and an offset."""
+
+
+async def query_offsets(
+    peer: PeerConnection,
+    version: int,
+    timeout_s: float,
+    replica_id: int,
+    wanted: Iterable[tuple[TopicPartition, int]],
+    timestamp: int,
+) -> OffsetResults:
+    """Ask for LATEST or EARLIEST of (partition, current leader epoch or -1) pairs.
+
+    `replica_id`: a broker's own id asks a leader, -2 (debugging replica) asks any replica.
+    A partition without a response is missing in the result; ConnectionLostError if none came.
+    """
+    topics: dict[str, ListOffsetsRequest.ListOffsetsTopic] = {}
+    for tp, leader_epoch in wanted:
+        topic = topics.get(tp.topic)
+        if topic is None:
+            topic = topics[tp.topic] = ListOffsetsRequest.ListOffsetsTopic(name=tp.topic)
+        topic.partitions.append(
+            ListOffsetsRequest.ListOffsetsPartition(
+                partition_index=tp.partition,
+                current_leader_epoch=leader_epoch,
+                timestamp=timestamp,
+            )
+        )
+    request = ListOffsetsRequest(replica_id=replica_id, topics=list(topics.values()))
+    response = await peer.send(request, version, timeout_s)
+    return {
+        TopicPartition(topic.name, item.partition_index): (
+            ErrorCode(item.error_code),
+            int(item.offset),
+        )
+        for topic in response.topics
+        for item in topic.partitions
+    }
+
+
+def offset_or_raise(results: OffsetResults, tp: TopicPartition) -> int:
+    """Return the offset of a partition; OttlaError with the code that came instead."""
+    if tp not in results:
+        raise OttlaError(f"{tp}: no offset in the response")
+    code, offset = results[tp]
+    if code:
+        raise OttlaError(f"{tp}: {code.name}", code)
+    if offset < 0:
+        raise OttlaError(f"{tp}: {offset} is no offset")
+    return offset

@@ -19,6 +19,7 @@ Kafka: `Partition` and `Replica` (KIP-497, KIP-841, KIP-903, KAFKA-15583).
 
 import enum
 from collections.abc import Container, Iterable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -29,32 +30,20 @@ NEVER = float("-inf")
 """The time of something that did not happen yet; zero would lie on a clock that starts at zero."""
 
 
+@dataclass(slots=True, eq=False)
 class Follower:
     """What a leader knows of one follower since the leader's epoch began. Changed in place."""
 
-    __slots__ = (
-        "broker_epoch",
-        "broker_id",
-        "last_caught_up_ms",
-        "last_fetch_leader_end_offset",
-        "last_fetch_ms",
-        "log_end_offset",
-        "log_start_offset",
-        "not_before_ms",
-        "sent_offset",
-    )
-
-    def __init__(self, broker_id: int) -> None:
-        self.broker_id = broker_id
-        self.broker_epoch = -1
-        self.log_start_offset = UNKNOWN_OFFSET
-        self.log_end_offset = UNKNOWN_OFFSET
-        self.last_fetch_leader_end_offset = UNKNOWN_OFFSET
-        self.last_fetch_ms = NEVER
-        self.last_caught_up_ms = NEVER
-        self.not_before_ms = NEVER
-        self.sent_offset = UNKNOWN_OFFSET
-        """where the records began that it was sent last"""
+    broker_id: int
+    broker_epoch: int = -1
+    log_start_offset: int = UNKNOWN_OFFSET
+    log_end_offset: int = UNKNOWN_OFFSET
+    last_fetch_leader_end_offset: int = UNKNOWN_OFFSET
+    last_fetch_ms: float = NEVER
+    last_caught_up_ms: float = NEVER
+    not_before_ms: float = NEVER
+    sent_offset: int = UNKNOWN_OFFSET
+    """where the records began that it was sent last"""
 
     def forget(self, *, in_isr: bool, now_ms: float) -> None:
         """Start over for a new leader epoch.

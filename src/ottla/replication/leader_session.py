@@ -11,6 +11,8 @@ It does no I/O. Invariants:
 Kafka: `FetchSessionHandler` (KIP-227, KIP-516).
 """
 
+from dataclasses import dataclass
+
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.replication.fetch_session import INITIAL_EPOCH, INVALID_SESSION_ID, next_epoch
@@ -21,30 +23,20 @@ LAST_VERSION_WITHOUT_IDS = 12
 FIRST_VERSION_WITH_REPLICA_STATE = 15
 
 
+@dataclass(slots=True, eq=False)
 class FetchPosition:
     """A partition's parameters in Fetch. The fetcher changes them, then calls `changed`.
 
     `sent_offset`: `offset` as it was in the last request that named the partition.
     """
 
-    __slots__ = (
-        "last_fetched_epoch",
-        "leader_epoch",
-        "log_start_offset",
-        "offset",
-        "sent_offset",
-        "topic_id",
-        "tp",
-    )
-
-    def __init__(self, tp: TopicPartition, topic_id: bytes, leader_epoch: int) -> None:
-        self.tp = tp
-        self.topic_id = topic_id
-        self.leader_epoch = leader_epoch
-        self.offset = 0
-        self.log_start_offset = 0
-        self.last_fetched_epoch = -1
-        self.sent_offset = -1
+    tp: TopicPartition
+    topic_id: bytes
+    leader_epoch: int
+    offset: int = 0
+    log_start_offset: int = 0
+    last_fetched_epoch: int = -1
+    sent_offset: int = -1
 
 
 class LeaderSession:

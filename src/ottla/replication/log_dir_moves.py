@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from ottla.log.log import Log
@@ -29,7 +30,7 @@ from ottla.log.results import NotInMemoryError
 from ottla.model.errors import ErrorCode, OttlaError, StorageError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
-from ottla.model.time_slices import wait_at_most
+from ottla.model.time_slices import end_tasks, wait_at_most
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import ReplicationQuota
 from ottla.replication.truncation import EpochEnd, Restart, restart_point, truncation_point
@@ -59,28 +60,18 @@ class MovesHost(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class Move:
     """A partition on its way: what its future log was matched with last."""
 
-    __slots__ = (
-        "announced",
-        "brought",
-        "leader_epoch",
-        "not_before_s",
-        "partition",
-        "source",
-        "truncations",
-    )
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.source: Log | None = None
-        self.leader_epoch = -1
-        self.truncations = -1
-        self.not_before_s = 0.0
-        self.announced = False
-        self.brought = False
-        """whether a worker has just read for us what comes next"""
+    partition: Partition
+    source: Log | None = None
+    leader_epoch: int = -1
+    truncations: int = -1
+    not_before_s: float = 0.0
+    announced: bool = False
+    brought: bool = False
+    """whether a worker has just read for us what comes next"""
 
 
 class LogDirMoves:
@@ -162,8 +153,11 @@ class LogDirMoves:
         elif tp not in self._moves or self._moves[tp].partition is not partition:
             logger.info(
                 "log dir move continues partition=%s to_dir=%s offset=%d log_end_offset=%d",
-                tp, future.parent_dir, future.log_end_offset, log.log_end_offset,
-            )  # fmt: skip
+                tp,
+                future.parent_dir,
+                future.log_end_offset,
+                log.log_end_offset,
+            )
             self._add(partition, future)
 
     def give_up(self, partition: Partition) -> None:
@@ -187,9 +181,7 @@ class LogDirMoves:
     async def close(self) -> None:
         self._closed = True
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(task)
 
     # --- the loop ---------------------------------------------------------------------------------
 

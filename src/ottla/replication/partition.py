@@ -1,12 +1,12 @@
 """One partition's replica on this broker: its log, its state, and who waits for it.
 
-The shell of `partition_state`: it reads the clock, performs the effects of each transition and
-keeps who waits. Everything here is synchronous: an append, the high-watermark move it causes and
-the marks on what waits are one step.
+The shell of `partition_state`, and its port: it reads the clock, does what was decided, and keeps
+what waits. Everything here is synchronous: an append, the high-watermark move it causes and the
+marks on what waits are one step.
 
 Invariants:
-- the effects of a transition are performed before anything else runs
-- whoever waits is either watched here or dirty in its session; every change of leadership, and
+- nothing else runs before all that a transition means is done
+- each waiting fetch is either watched here or dirty in its session; every change of leadership, and
   the end of the partition, releases all
 
 Why a leader that lost its ZooKeeper session may go on serving (faults F6, F7, F14): its high
@@ -19,7 +19,6 @@ still. While fenced, it proposes no ISR change (`Host.may_propose`).
 Kafka: `Partition`.
 """
 
-import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Container
@@ -28,29 +27,14 @@ from typing import Protocol
 from ottla.log.log import AppendInfo, Log
 from ottla.log.producers import TRUSTED
 from ottla.model.cluster import LeaderAndIsr, LeadershipUpdate
-from ottla.model.effects import LogLine
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import NO_EPOCH, TopicPartition
 from ottla.replication.fetch_session import FetchEntry
 from ottla.replication.isr import Follower, IsrState
-from ottla.replication.partition_state import (
-    AdvanceHighWatermark,
-    AdvanceLogStart,
-    Effects,
-    FailProduces,
-    HostedPartitionState,
-    LogFacts,
-    NotifyFollowers,
-    ProposeIsr,
-    ProveIsr,
-    StartEpoch,
-    WakeFetches,
-)
+from ottla.replication.partition_state import BrokerEpochs, HostedPartitionState
 from ottla.replication.topic_counts import TopicCounts
 from ottla.wire.batch_header import Header
 from ottla.wire.record_check import UNLIMITED, Effort
-
-logger = logging.getLogger(__name__)
 
 SWEEP_FROM = 256
 """From so many waiters on, those that are done are removed."""
@@ -86,7 +70,13 @@ class Host(Protocol):
 
     def now_ms(self) -> float: ...
 
-    def submit_isr_change(self, partition: "Partition", proposed: ProposeIsr) -> None:
+    def submit_isr_change(
+        self,
+        partition: "Partition",
+        proposal: IsrState,
+        change: LeaderAndIsr,
+        broker_epochs: BrokerEpochs,
+    ) -> None:
         """Have the controller asked; ends in `isr_change_accepted` or `isr_change_rejected`."""
         ...
 
@@ -101,7 +91,7 @@ class Partition:
     def __init__(self, tp: TopicPartition, host: Host) -> None:
         self.tp = tp
         self.host = host
-        self.state = HostedPartitionState(tp, host.broker_id, host.lag_ms)
+        self.state = HostedPartitionState(tp, host.broker_id, host.lag_ms, self)
         self.counts = TopicCounts()
         """of its topic, on this broker; the replica manager has one for all partitions of it"""
         self.log: Log | None = None
@@ -179,41 +169,38 @@ class Partition:
 
     def make_leader(self, update: LeadershipUpdate, log: Log) -> bool:
         """Lead from now on; True if this broker did not lead before."""
-        state = self.state
-        if state.is_outdated(update):
-            self._perform(state.skip(update, "leader"))
+        state, host = self.state, self.host
+        if state.outdates(update, "leader"):
             return False
         was_leader = state.is_leader
         self.log = log
-        host = self.host
-        self._perform(state.become_leader(update, facts_of(log), host.now_ms(), host.alive))
+        state.become_leader(update, log, host.now_ms(), host.alive)
         return not was_leader
 
     def await_leadership(self, update: LeadershipUpdate, log: Log) -> None:
         """Take note of an epoch that this broker will lead, but not yet (`tail_recovery`)."""
         self.log = log
-        self._perform(self.state.await_leadership(update))
+        self.state.await_leadership(update)
 
     def make_follower(self, update: LeadershipUpdate, log: Log) -> bool:
         """Follow from now on; True if the epoch is new, so that the fetcher must start over."""
         state = self.state
-        if state.is_outdated(update):
-            self._perform(state.skip(update, "follower"))
+        if state.outdates(update, "follower"):
             return False
         is_new = update.leader_epoch > state.leader_epoch
         self.log = log
-        self._perform(state.become_follower(update))
+        state.become_follower(update)
         return is_new
 
     def stop(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """Forget log and leadership: deleted, or its log directory failed."""
         self.log = None
         self.future = None
-        self._perform(self.state.stop(code))
+        self.state.stop(code)
 
     def release_waiting(self) -> None:
         """Have everything that waits tried again: the controller stops this replica."""
-        self._perform(self.state.release_waiting())
+        self.state.release_waiting()
 
     def assign_topic_id(self, topic_id: bytes) -> None:
         """Take an id that the controller names for a topic that had none, also into the log."""
@@ -226,34 +213,25 @@ class Partition:
         self.log = log
         self.future = None
 
-    # --- effects --------------------------------------------------------------------------------
+    # --- the port of the state ------------------------------------------------------------------
 
-    def _perform(self, effects: Effects) -> None:
-        """Perform the effects of a transition, in their order."""
-        log = self.log
-        for effect in effects:
-            if isinstance(effect, AdvanceHighWatermark):
-                self._advance_high_watermark(effect.offset)
-            elif isinstance(effect, LogLine):
-                logger.log(effect.level, effect.text, *effect.values)
-            elif isinstance(effect, WakeFetches):
-                self._wake_fetches()
-            elif isinstance(effect, FailProduces):
-                self._fail_produces(effect.code)
-            elif isinstance(effect, ProposeIsr):
-                self.host.submit_isr_change(self, effect)
-            elif isinstance(effect, ProveIsr):
-                self.host.prove_isr(self)
-            elif isinstance(effect, NotifyFollowers):
-                self._notify_followers()
-            elif isinstance(effect, StartEpoch):
-                assert log is not None
-                log.assign_epoch_start(effect.epoch, effect.offset)
-            elif isinstance(effect, AdvanceLogStart):
-                assert log is not None
-                log.maybe_increment_log_start_offset(effect.offset)
+    def start_epoch(self, epoch: int, offset: int) -> None:
+        assert self.log is not None
+        self.log.assign_epoch_start(epoch, offset)
 
-    def _advance_high_watermark(self, offset: int) -> None:
+    def advance_log_start(self, offset: int) -> None:
+        assert self.log is not None
+        self.log.maybe_increment_log_start_offset(offset)
+
+    def propose_isr(
+        self, proposal: IsrState, change: LeaderAndIsr, broker_epochs: BrokerEpochs
+    ) -> None:
+        self.host.submit_isr_change(self, proposal, change, broker_epochs)
+
+    def prove_isr(self) -> None:
+        self.host.prove_isr(self)
+
+    def advance_high_watermark(self, offset: int) -> None:
         log = self.log
         assert log is not None
         log.set_high_watermark(offset)
@@ -265,7 +243,7 @@ class Partition:
                 waiter.partition_done(slot, code)
         self.wake_consumers()
         # Followers get it with the next response; it completes no fetch (as in Kafka).
-        self._notify_followers()
+        self.notify_followers()
 
     # --- the leader's data path -----------------------------------------------------------------
 
@@ -317,8 +295,7 @@ class Partition:
         """Move a leader's high watermark as far as the rules allow."""
         log, host = self.log, self.host
         assert log is not None
-        now_ms = host.now_ms()
-        self._perform(self.state.high_watermark_effects(facts_of(log), now_ms, host.alive))
+        self.state.raise_high_watermark(log, host.now_ms(), host.alive)
 
     def observe_fetch(
         self, follower: Follower, entry: FetchEntry, now_ms: float, broker_epoch: int
@@ -326,17 +303,15 @@ class Partition:
         """Note how far a follower is; it may join the ISR, and the high watermark may move."""
         log, host = self.log, self.host
         assert log is not None
-        effects = self.state.fetched(
+        self.state.fetched(
             follower,
             (entry.fetch_offset, entry.log_start_offset),
             broker_epoch,
-            facts_of(log),
+            log,
             now_ms,
             host.alive,
             may_propose=host.may_propose,
         )
-        if effects:
-            self._perform(effects)
 
     def low_watermark(self) -> int:
         """Return the lowest log start among the live replicas (DeleteRecords waits for it).
@@ -353,7 +328,7 @@ class Partition:
         """Let the log begin at `offset`; followers get it with their next response."""
         assert self.log is not None
         if self.log.maybe_increment_log_start_offset(offset):
-            self._notify_followers()
+            self.notify_followers()
 
     # --- who waits ------------------------------------------------------------------------------
 
@@ -410,7 +385,7 @@ class Partition:
             if session.waiting is not None:
                 session.waiting.reconsider()
 
-    def _wake_fetches(self) -> None:
+    def wake_fetches(self) -> None:
         entries, self._at_end = self._at_end, {}
         for entry in entries:
             entry.source = None
@@ -419,12 +394,12 @@ class Partition:
                 entry.session.waiting.reconsider()
         self.wake_consumers()
 
-    def _fail_produces(self, code: ErrorCode) -> None:
+    def fail_produces(self, code: ErrorCode) -> None:
         waiters, self._waiters = self._waiters, deque()
         for _, waiter, slot in waiters:
             waiter.partition_done(slot, code)
 
-    def _notify_followers(self) -> None:
+    def notify_followers(self) -> None:
         """Have the next response to each follower that waits mention this partition."""
         for entry in self._at_end:
             entry.session.dirty[entry] = None
@@ -435,7 +410,7 @@ class Partition:
         """Propose to drop members that lag for too long; called every half lag period."""
         log, host = self.log, self.host
         if log is not None and self.state.is_leader and host.may_propose:
-            self._perform(self.state.shrink_isr(facts_of(log), host.now_ms()))
+            self.state.shrink_isr(log, host.now_ms())
 
     def isr_proven(self, partition_epoch: int) -> None:
         """Move the high watermark by the ISR of this epoch: none outside it may be elected."""
@@ -448,27 +423,20 @@ class Partition:
         """Take over `change`, which the controller wrote in response to `proposal`."""
         log, host = self.log, self.host
         if log is not None:
-            now_ms, facts = host.now_ms(), facts_of(log)
-            self._perform(
-                self.state.isr_change_accepted(proposal, change, facts, now_ms, host.alive)
-            )
+            self.state.isr_change_accepted(proposal, change, log, host.now_ms(), host.alive)
 
     def isr_change_rejected(self, proposal: IsrState, code: ErrorCode) -> bool:
         """Take a proposal as not written; True if it is to be sent again."""
         log, host = self.log, self.host
         if log is None:
             return False
-        again, effects = self.state.isr_change_rejected(
-            proposal, code, facts_of(log), host.now_ms(), host.alive
-        )
-        self._perform(effects)
-        return again
+        return self.state.isr_change_rejected(proposal, code, log, host.now_ms(), host.alive)
 
     @property
     def acknowledged_below(self) -> int:
         """The offset from which on no record of the log was acknowledged with acks=all."""
         assert self.log is not None
-        return self.state.acknowledged_below(facts_of(self.log))
+        return self.state.acknowledged_below(self.log)
 
     # --- the follower's data path ---------------------------------------------------------------
 
@@ -481,17 +449,7 @@ class Partition:
     def adopt(self, leader_high_watermark: int, leader_log_start: int) -> None:
         """Take over the leader's high watermark and log start, after the append (R11)."""
         log = self.local_log(leader_only=False)
-        self._perform(self.state.adopt(leader_high_watermark, leader_log_start, facts_of(log)))
+        self.state.adopt(leader_high_watermark, leader_log_start, log)
 
     def __repr__(self) -> str:
         return f"Partition({self.state!r})"
-
-
-def facts_of(log: Log) -> LogFacts:
-    """Return what the decisions need to know of a log."""
-    return LogFacts(
-        log.log_start_offset,
-        log.log_end_offset,
-        log.high_watermark,
-        log.config.min_insync_replicas,
-    )

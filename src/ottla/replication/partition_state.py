@@ -1,9 +1,9 @@
 """The state of one hosted partition: its leadership, its ISR, its followers. A decider.
 
 Time is an argument, in milliseconds of the monotonic clock. `alive` holds the ids of the brokers
-that the cluster takes for alive. What a transition means for the log, for those who wait, for the
-controller and for the broker's log file is returned as effects, to be performed in their order,
-before anything else runs.
+that the cluster takes for alive. The partition's log is an argument, too: what is read of it is in
+`LogView`. What a transition means for the log, for those who wait and for the controller goes
+through the port (`PartitionPort`, which is `Partition`), once the state here is complete.
 
 Invariants, by the numbers of RELIABILITY.md:
 - `leader_epoch` never goes back; `epoch_start` is set exactly while this broker leads (R1, R3)
@@ -20,11 +20,13 @@ Invariants, by the numbers of RELIABILITY.md:
 Kafka: `Partition` and `PartitionState` (`CommittedPartitionState`, `PendingPartitionChange`).
 """
 
-from collections.abc import Container, Sequence
-from typing import NamedTuple
+import logging
+from collections.abc import Container
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from ottla.model.cluster import LeaderAndIsr, LeadershipUpdate
-from ottla.model.effects import LogLevel, LogLine
+from ottla.model.config import TopicConfig
 from ottla.model.errors import (
     ErrorCode,
     FencedLeaderEpochError,
@@ -37,154 +39,121 @@ from ottla.model.protocol import ACKS_ALL
 from ottla.replication import isr as rules
 from ottla.replication.isr import AfterRejection, Follower, IsrState
 
+logger = logging.getLogger(__name__)
+
 INELIGIBLE_PAUSE_MS = 500
 """After the controller called a replica ineligible, it is not proposed again for this long."""
 
+NOBODY = IsrState.of(())
 
-class LogFacts(NamedTuple):
-    """What the decisions need to know of the log and its topic's settings."""
-
-    start: int
-    end: int
-    high_watermark: int
-    min_insync_replicas: int
+BrokerEpochs = tuple[tuple[int, int | None], ...]
+"""Each proposed member with the broker epoch it is known in (KIP-903): -1 if that is not known,
+None for this broker."""
 
 
-class AdvanceHighWatermark(NamedTuple):
-    """Effect: the high watermark becomes `offset`, higher than it was."""
+class LogView(Protocol):
+    """What the decisions read of the log and of its topic's settings. `Log` has it."""
 
-    offset: int
-
-
-class AdvanceLogStart(NamedTuple):
-    """Effect: the log starts at `offset`, higher than it did; the leader's does (R11)."""
-
-    offset: int
-
-
-class StartEpoch(NamedTuple):
-    """Effect: note in the leader epoch cache that `epoch` starts at `offset`."""
-
-    epoch: int
-    offset: int
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def config(self) -> TopicConfig: ...
 
 
-class ProposeIsr(NamedTuple):
-    """Effect: ask the controller (AlterPartition) to write `change`; `proposal` is then in flight.
+class PartitionPort(Protocol):
+    """What a decision acts through. `Partition` implements it."""
 
-    `broker_epochs` pairs each proposed member with the broker epoch it is known in (KIP-903), -1 if
-    that is not known, None for this broker.
-    """
+    def advance_high_watermark(self, offset: int) -> None:
+        """Move the log's high watermark to `offset`, higher than it was."""
+        ...
 
-    proposal: IsrState
-    change: LeaderAndIsr
-    broker_epochs: tuple[tuple[int, int | None], ...]
+    def advance_log_start(self, offset: int) -> None:
+        """Let the log start at `offset`, higher than it did; the leader's does (R11)."""
+        ...
 
+    def start_epoch(self, epoch: int, offset: int) -> None:
+        """Note in the leader epoch cache that `epoch` starts at `offset`."""
+        ...
 
-class ProveIsr(NamedTuple):
-    """Effect: have it proven that no replica outside the ISR may be elected (`eligible_records`).
+    def propose_isr(
+        self, proposal: IsrState, change: LeaderAndIsr, broker_epochs: BrokerEpochs
+    ) -> None:
+        """Ask the controller (AlterPartition) to write `change`; `proposal` is then in flight."""
+        ...
 
-    Ends in `Partition.isr_proven`, or is asked for again.
-    """
+    def prove_isr(self) -> None:
+        """Have it proven that no replica outside the ISR may be elected (`eligible_records`).
 
+        Ends in `Partition.isr_proven`, or is asked for again.
+        """
+        ...
 
-class WakeFetches(NamedTuple):
-    """Effect: every fetch that waits for this partition is tried again."""
+    def wake_fetches(self) -> None:
+        """Try every fetch again that waits for this partition."""
+        ...
 
+    def notify_followers(self) -> None:
+        """Mention this partition in the next response to each follower, also without records."""
+        ...
 
-class NotifyFollowers(NamedTuple):
-    """Effect: the next response to each follower mentions this partition, also without records."""
-
-
-class FailProduces(NamedTuple):
-    """Effect: produces that wait for the high watermark fail with `code`."""
-
-    code: ErrorCode
-
-
-Effect = (
-    AdvanceHighWatermark
-    | AdvanceLogStart
-    | StartEpoch
-    | ProposeIsr
-    | ProveIsr
-    | WakeFetches
-    | NotifyFollowers
-    | FailProduces
-    | LogLine
-)
-Effects = Sequence[Effect]
-
-NOTHING: Effects = ()
-PROVE_ISR: Effects = (ProveIsr(),)
-WAKE_FETCHES = WakeFetches()
-NOTIFY_FOLLOWERS = NotifyFollowers()
+    def fail_produces(self, code: ErrorCode) -> None:
+        """Fail the produces that wait for the high watermark."""
+        ...
 
 
+@dataclass(slots=True, eq=False)
 class HostedPartitionState:
     """Leadership, ISR and followers of one partition on this broker. Changed in place."""
 
-    __slots__ = (
-        "adding",
-        "broker_id",
-        "controller_epoch",
-        "epoch_start",
-        "followers",
-        "is_leader",
-        "isr",
-        "isr_changes_total",
-        "isr_rejections_total",
-        "lag_ms",
-        "leader",
-        "leader_epoch",
-        "own_from",
-        "partition_epoch",
-        "proven_epoch",
-        "removing",
-        "replicas",
-        "topic_id",
-        "tp",
-    )
-
-    def __init__(self, tp: TopicPartition, broker_id: int, lag_ms: float) -> None:
-        """`lag_ms` is replica.lag.time.max.ms."""
-        self.tp = tp
-        self.broker_id = broker_id
-        self.lag_ms = lag_ms
-        self.topic_id = ZERO_UUID
-        self.leader = NO_LEADER
-        self.is_leader = False
-        self.leader_epoch = NO_EPOCH
-        self.partition_epoch = 0
-        self.controller_epoch = 0
-        self.proven_epoch = -1
-        """the partition epoch in which no replica outside the ISR may be elected, by ZooKeeper"""
-        self.epoch_start: int | None = None
-        self.own_from: int | None = None
-        """where the records begin that this process appended as the leader, if they end the log"""
-        self.replicas: tuple[int, ...] = ()
-        self.adding: tuple[int, ...] = ()
-        self.removing: tuple[int, ...] = ()
-        self.isr = IsrState.of(())
-        self.followers: dict[int, Follower] = {}
-        self.isr_changes_total = 0
-        self.isr_rejections_total = 0
+    tp: TopicPartition
+    broker_id: int
+    lag_ms: float
+    """replica.lag.time.max.ms"""
+    port: PartitionPort
+    topic_id: bytes = ZERO_UUID
+    leader: int = NO_LEADER
+    is_leader: bool = False
+    leader_epoch: int = NO_EPOCH
+    partition_epoch: int = 0
+    controller_epoch: int = 0
+    proven_epoch: int = -1
+    """the partition epoch in which no replica outside the ISR may be elected, by ZooKeeper"""
+    epoch_start: int | None = None
+    own_from: int | None = None
+    """where the records begin that this process appended as the leader, if they end the log"""
+    replicas: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    isr: IsrState = NOBODY
+    followers: dict[int, Follower] = field(default_factory=dict)
+    isr_changes_total: int = 0
+    isr_rejections_total: int = 0
 
     # --- leadership -----------------------------------------------------------------------------
 
-    def is_outdated(self, update: LeadershipUpdate) -> bool:
-        """Return whether a state that the controller wrote later is known already."""
-        return update.partition_epoch < self.partition_epoch
+    def outdates(self, update: LeadershipUpdate, role: str) -> bool:
+        """Return whether a state that the controller wrote later is known already; log it.
 
-    def skip(self, update: LeadershipUpdate, role: str) -> Effects:
-        """Ignore an outdated update that would make this broker `role`."""
-        values = (role, self.tp, update.partition_epoch, self.partition_epoch)
-        text = "become %s skipped partition=%s partition_epoch=%d ours=%d"
-        return (LogLine(LogLevel.INFO, text, values),)
+        `role` is what the update would make of this broker.
+        """
+        if update.partition_epoch >= self.partition_epoch:
+            return False
+        logger.info(
+            "become %s skipped partition=%s partition_epoch=%d ours=%d",
+            role,
+            self.tp,
+            update.partition_epoch,
+            self.partition_epoch,
+        )
+        return True
 
     def become_leader(
-        self, update: LeadershipUpdate, log: LogFacts, now_ms: float, alive: Container[int]
-    ) -> Effects:
+        self, update: LeadershipUpdate, log: LogView, now_ms: float, alive: Container[int]
+    ) -> None:
         """Lead from now on. The update is not outdated."""
         begins = update.leader_epoch > self.leader_epoch or not self.is_leader
         self._take_assignment(update)
@@ -194,46 +163,50 @@ class HostedPartitionState:
                 self.followers[replica] = Follower(replica)
         for gone in [r for r in self.followers if r not in self.replicas]:
             del self.followers[gone]
-        effects: list[Effect] = []
+        self.leader = self.broker_id
+        self.is_leader = True
         if begins:
-            # Also an epoch without a record must be answerable, else a follower that comes from a
-            # later epoch than our last record could not find where to cut.
-            effects.append(StartEpoch(update.leader_epoch, log.end))
+            end = log.log_end_offset
             for follower in self.followers.values():
                 follower.forget(in_isr=follower.broker_id in update.isr, now_ms=now_ms)
             self.leader_epoch = update.leader_epoch
-            self.epoch_start = log.end
-            self.own_from = log.end if self.own_from is None else min(self.own_from, log.end)
-        self.leader = self.broker_id
-        self.is_leader = True
-        effects.append(WAKE_FETCHES)
-        effects += self.high_watermark_effects(log, now_ms, alive)
-        return effects
+            self.epoch_start = end
+            self.own_from = end if self.own_from is None else min(self.own_from, end)
+            # Also an epoch without a record must be answerable, else a follower that comes from a
+            # later epoch than our last record could not find where to cut.
+            self.port.start_epoch(update.leader_epoch, end)
+        self.port.wake_fetches()
+        self.raise_high_watermark(log, now_ms, alive)
 
-    def await_leadership(self, update: LeadershipUpdate) -> Effects:
+    def await_leadership(self, update: LeadershipUpdate) -> None:
         """Know the epoch that this broker will lead, but do not lead yet (R18, `tail_recovery`)."""
         self.leader_epoch = update.leader_epoch
         self._lead_no_more(self.broker_id)
         self._take_assignment(update)
-        return (WAKE_FETCHES, FailProduces(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self._release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def become_follower(self, update: LeadershipUpdate) -> Effects:
+    def become_follower(self, update: LeadershipUpdate) -> None:
         """Follow from now on. The update is not outdated."""
         self.leader_epoch = max(self.leader_epoch, update.leader_epoch)
         self._lead_no_more(update.leader)
         self._take_assignment(update)
-        return (WAKE_FETCHES, FailProduces(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self._release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def stop(self, code: ErrorCode) -> Effects:
+    def stop(self, code: ErrorCode) -> None:
         """Neither lead nor follow: the replica is deleted, or its log dir failed."""
         self._lead_no_more(NO_LEADER)
-        return (WAKE_FETCHES, FailProduces(code))
+        self._release(code)
 
-    def release_waiting(self) -> Effects:
+    def release_waiting(self) -> None:
         """Have everything that waits tried again: the controller stops this replica."""
         if self.is_leader:
-            return (WAKE_FETCHES,)
-        return (WAKE_FETCHES, FailProduces(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            self.port.wake_fetches()
+        else:
+            self._release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _release(self, code: ErrorCode) -> None:
+        self.port.wake_fetches()
+        self.port.fail_produces(code)
 
     def _lead_no_more(self, leader: int) -> None:
         self.is_leader = False
@@ -241,7 +214,7 @@ class HostedPartitionState:
         self.epoch_start = None
         self.proven_epoch = -1
         self.followers.clear()
-        self.isr = IsrState.of(())
+        self.isr = NOBODY
 
     def _take_assignment(self, update: LeadershipUpdate) -> None:
         self.controller_epoch = update.controller_epoch
@@ -314,21 +287,26 @@ class HostedPartitionState:
         """Whether an append alone cannot move the high watermark: another member must fetch."""
         return len(self.isr.maximal) != 1
 
-    def high_watermark_effects(
-        self, log: LogFacts, now_ms: float, alive: Container[int]
-    ) -> Effects:
+    def raise_high_watermark(self, log: LogView, now_ms: float, alive: Container[int]) -> None:
         """Move a leader's high watermark as far as R4, R7 and R13 allow."""
-        if self.is_under_min_isr(log.min_insync_replicas):
-            return NOTHING
+        if self.is_under_min_isr(log.config.min_insync_replicas):
+            return
         if self.proven_epoch != self.partition_epoch:
             members = self.isr.committed
             if not all(follower in members for follower in self.followers):
-                return PROVE_ISR
+                self.port.prove_isr()
+                return
             self.proven_epoch = self.partition_epoch
         offset = rules.high_watermark(
-            log.end, self.followers.values(), self.isr.maximal, now_ms, self.lag_ms, alive
+            log.log_end_offset,
+            self.followers.values(),
+            self.isr.maximal,
+            now_ms,
+            self.lag_ms,
+            alive,
         )
-        return (AdvanceHighWatermark(offset),) if offset > log.high_watermark else NOTHING
+        if offset > log.high_watermark:
+            self.port.advance_high_watermark(offset)
 
     def code_when_replicated(self, min_insync_replicas: int) -> ErrorCode:
         """Return how a produce with acks=all ends whose offset the high watermark has reached.
@@ -344,12 +322,12 @@ class HostedPartitionState:
         follower: Follower,
         position: tuple[int, int],
         broker_epoch: int,
-        log: LogFacts,
+        log: LogView,
         now_ms: float,
         alive: Container[int],
         *,
         may_propose: bool,
-    ) -> Effects:
+    ) -> None:
         """Note a follower's fetch; it may join the ISR, and the high watermark may move.
 
         `position` is the fetch offset and the follower's log start offset, `broker_epoch` the one
@@ -358,13 +336,11 @@ class HostedPartitionState:
         """
         if broker_epoch != follower.broker_epoch:
             self._check_registration(follower, now_ms, broker_epoch)
-        moved = follower.observe(*position, now_ms, log.end, broker_epoch)
-        effects: Effects = NOTHING
-        if follower.broker_id not in self.isr.maximal:
-            effects = self._expand(follower, log, now_ms, alive, may_propose)
+        moved = follower.observe(*position, now_ms, log.log_end_offset, broker_epoch)
+        if may_propose and follower.broker_id not in self.isr.maximal:
+            self._maybe_expand(follower, log.high_watermark, now_ms, alive)
         if moved:
-            return (*effects, *self.high_watermark_effects(log, now_ms, alive))
-        return effects
+            self.raise_high_watermark(log, now_ms, alive)
 
     def _check_registration(self, follower: Follower, now_ms: float, broker_epoch: int) -> None:
         """Refuse a former registration; a broker that lost power has less than it once fetched."""
@@ -394,56 +370,53 @@ class HostedPartitionState:
 
     # --- the ISR --------------------------------------------------------------------------------
 
-    def _expand(
-        self,
-        follower: Follower,
-        log: LogFacts,
-        now_ms: float,
-        alive: Container[int],
-        may_propose: bool,
-    ) -> Effects:
+    def _maybe_expand(
+        self, follower: Follower, high_watermark: int, now_ms: float, alive: Container[int]
+    ) -> None:
         """Propose a follower as a member, if it meets R5 and its broker is alive (R9)."""
         assert self.epoch_start is not None
         if not (
-            rules.may_join(follower, self.isr, log.high_watermark, self.epoch_start)
-            and may_propose
+            rules.may_join(follower, self.isr, high_watermark, self.epoch_start)
             and now_ms >= follower.not_before_ms
             and follower.broker_id in alive
         ):
-            return NOTHING
-        text = (
+            return
+        logger.debug(
             "expand isr partition=%s isr=%s adding=%d log_end_offset=%d high_watermark=%d "
-            "epoch_start_offset=%d"
+            "epoch_start_offset=%d",
+            self.tp,
+            self.isr.committed,
+            follower.broker_id,
+            follower.log_end_offset,
+            high_watermark,
+            self.epoch_start,
         )
-        values = (
-            self.tp, self.isr.committed, follower.broker_id, follower.log_end_offset,
-            log.high_watermark, self.epoch_start,
-        )  # fmt: skip
-        line = LogLine(LogLevel.DEBUG, text, values)
-        return (line, self._propose(self.isr.expand(follower.broker_id)))
+        self._propose(self.isr.expand(follower.broker_id))
 
-    def shrink_isr(self, log: LogFacts, now_ms: float) -> Effects:
+    def shrink_isr(self, log: LogView, now_ms: float) -> None:
         """Propose to drop the members that have lagged for too long; called by a leader."""
-        late = rules.out_of_sync(
-            self.isr, self.broker_id, self.followers, log.end, now_ms, self.lag_ms
-        )
+        end = log.log_end_offset
+        late = rules.out_of_sync(self.isr, self.broker_id, self.followers, end, now_ms, self.lag_ms)
         if not late:
-            return NOTHING
-        text = (
+            return
+        logger.info(
             "shrink isr partition=%s isr=%s removing=%s high_watermark=%d log_end_offset=%d "
-            "followers=%s"
+            "followers=%s",
+            self.tp,
+            self.isr.committed,
+            late,
+            log.high_watermark,
+            end,
+            [repr(self.followers[r]) for r in late if r in self.followers],
         )
-        known = [repr(self.followers[r]) for r in late if r in self.followers]
-        values = (self.tp, self.isr.committed, late, log.high_watermark, log.end, known)
-        line = LogLine(LogLevel.INFO, text, values)
-        return (line, self._propose(self.isr.shrink(late)))
+        self._propose(self.isr.shrink(late))
 
-    def _propose(self, proposal: IsrState) -> ProposeIsr:
+    def _propose(self, proposal: IsrState) -> None:
         self.isr = proposal
         members = proposal.proposed
         assert members is not None
         known = self.followers
-        return ProposeIsr(
+        self.port.propose_isr(
             proposal,
             LeaderAndIsr(
                 leader=self.broker_id,
@@ -461,81 +434,85 @@ class HostedPartitionState:
         self,
         proposal: IsrState,
         change: LeaderAndIsr,
-        log: LogFacts,
+        log: LogView,
         now_ms: float,
         alive: Container[int],
-    ) -> Effects:
+    ) -> None:
         """Take over `change`, which the controller wrote in response to `proposal` (R6)."""
         if self.isr is not proposal:
-            return NOTHING  # a new epoch began meanwhile; LeaderAndIsr said what was written
+            return  # a new epoch began meanwhile; LeaderAndIsr said what was written
         if (
             change.leader_epoch != self.leader_epoch
             or change.partition_epoch < self.partition_epoch
         ):
             self.isr_rejections_total += 1
-            return NOTHING
+            return
         self.isr = IsrState.of(change.isr)
         self.partition_epoch = change.partition_epoch
         self.isr_changes_total += 1
-        values = self.tp, self.isr.committed, self.partition_epoch
-        line = LogLine(LogLevel.DEBUG, "isr partition=%s isr=%s partition_epoch=%d", values)
-        return (line, *self._isr_settled(log, now_ms, alive))
+        logger.debug(
+            "isr partition=%s isr=%s partition_epoch=%d",
+            self.tp,
+            self.isr.committed,
+            self.partition_epoch,
+        )
+        self._isr_settled(log, now_ms, alive)
 
     def isr_change_rejected(
         self,
         proposal: IsrState,
         code: ErrorCode,
-        log: LogFacts,
+        log: LogView,
         now_ms: float,
         alive: Container[int],
-    ) -> tuple[bool, Effects]:
-        """Take `proposal` as not written; return whether to send it again, and effects (R6)."""
+    ) -> bool:
+        """Take `proposal` as not written; return whether to send it again (R6)."""
         if self.isr is not proposal:
-            return False, NOTHING
+            return False
         self.isr_rejections_total += 1
         then = rules.after_rejection(code)
-        text = "isr change rejected partition=%s error=%s action=%s"
-        line = LogLine(LogLevel.DEBUG, text, (self.tp, code.name, then.name))
+        logger.debug(
+            "isr change rejected partition=%s error=%s action=%s", self.tp, code.name, then.name
+        )
         if then is not AfterRejection.BACK:
-            return then is AfterRejection.RETRY, (line,)
+            return then is AfterRejection.RETRY
         self.isr = proposal.back()
         for replica in proposal.proposed or ():
             if replica not in proposal.committed and replica in self.followers:
                 self.followers[replica].not_before_ms = now_ms + INELIGIBLE_PAUSE_MS
-        return False, (line, *self._isr_settled(log, now_ms, alive))
+        self._isr_settled(log, now_ms, alive)
+        return False
 
-    def _isr_settled(self, log: LogFacts, now_ms: float, alive: Container[int]) -> Effects:
+    def _isr_settled(self, log: LogView, now_ms: float, alive: Container[int]) -> None:
         # A follower that is out of the ISR must be looked at with every fetch, so that it can join.
-        if not self.is_leader:
-            return (NOTIFY_FOLLOWERS,)
-        return (NOTIFY_FOLLOWERS, *self.high_watermark_effects(log, now_ms, alive))
+        self.port.notify_followers()
+        if self.is_leader:
+            self.raise_high_watermark(log, now_ms, alive)
 
-    def acknowledged_below(self, log: LogFacts) -> int:
+    def acknowledged_below(self, log: LogView) -> int:
         """Return the offset from which on none of the records was acknowledged with acks=all (F43).
 
         What this process appended as the leader was not, from its high watermark on. Of all else,
         what it copied as a follower and what an earlier process left, it cannot know: the leader
         may have counted this replica without its having the new high watermark.
         """
-        own = log.end if self.own_from is None else self.own_from
-        return min(log.end, max(own, log.high_watermark))
+        end = log.log_end_offset
+        own = end if self.own_from is None else self.own_from
+        return min(end, max(own, log.high_watermark))
 
     # --- the follower's data path ---------------------------------------------------------------
 
-    @staticmethod
-    def adopt(leader_high_watermark: int, leader_log_start: int, log: LogFacts) -> Effects:
+    def adopt(self, leader_high_watermark: int, leader_log_start: int, log: LogView) -> None:
         """Take over the leader's high watermark and log start, after the append (R11).
 
         A leader elected a moment ago may know a lower high watermark than we do. Ours stays: what
         was committed is committed, and a consumer that reads here never sees it go back.
         """
-        effects: Effects = NOTHING
-        offset = min(leader_high_watermark, log.end)
+        offset = min(leader_high_watermark, log.log_end_offset)
         if offset > log.high_watermark:
-            effects = (AdvanceHighWatermark(offset),)
-        if leader_log_start > log.start:
-            effects = (*effects, AdvanceLogStart(leader_log_start))
-        return effects
+            self.port.advance_high_watermark(offset)
+        if leader_log_start > log.log_start_offset:
+            self.port.advance_log_start(leader_log_start)
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader}"

@@ -14,11 +14,11 @@ Kafka: `ReplicaManager`.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator
 from typing import Protocol
 
 from ottla.log.manager import LogManager
-from ottla.model.cluster import Endpoint
+from ottla.model.cluster import Endpoint, LeaderAndIsr
 from ottla.model.config import LEAST_INTERVAL_S, BrokerConfig, TopicConfig
 from ottla.model.errors import (
     ErrorCode,
@@ -29,20 +29,20 @@ from ottla.model.errors import (
 )
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
-from ottla.model.time_slices import InTimeSlices
+from ottla.model.time_slices import InTimeSlices, end_tasks
 from ottla.net.peer import PeerConnection
 from ottla.replication.alter_partition import AlterPartitionManager
 from ottla.replication.damaged_replicas import DamagedReplicas
 from ottla.replication.disk_reads import DiskReads
 from ottla.replication.eligible_records import EligibleRecords, VoidEligible, no_records
-from ottla.replication.expected_followers import ExpectedFollowers
 from ottla.replication.fetch_session import SessionCache
 from ottla.replication.fetcher_manager import FetcherManager
 from ottla.replication.fetching import FetchPath, Reader
 from ottla.replication.inter_broker import FetcherSettings
+from ottla.replication.isr import IsrState
 from ottla.replication.log_dir_moves import LogDirMoves
 from ottla.replication.partition import Partition
-from ottla.replication.partition_state import ProposeIsr
+from ottla.replication.partition_state import BrokerEpochs
 from ottla.replication.purgatory import Purgatory
 from ottla.replication.replica_selector import RACK_AWARE, Candidate, nearest
 from ottla.replication.tail_recovery import TailRecovery
@@ -51,9 +51,6 @@ from ottla.replication.topic_counts import BrokerTopicCounts
 from ottla.security.client import ClientSecurity
 
 logger = logging.getLogger(__name__)
-
-EXPEDITED_WAIT_MS = 20
-"""The fetches of followers that have partitions to ask for are parked only this long."""
 
 MAX_SESSION_ID = 2**31 - 1
 
@@ -140,7 +137,6 @@ class ReplicaManager:
         self._listener = config.inter_broker_listener
         self.alive = LiveBrokers(cluster, self._listener)
         self._broker_epoch = broker_epoch
-        self._expected = ExpectedFollowers()
         self._started = False
         self._checkpointing = False
         self._loops: list[asyncio.Task[None]] = []
@@ -201,10 +197,7 @@ class ReplicaManager:
     async def shutdown(self) -> None:
         """Stop following and serving, write the high watermarks. The logs stay open."""
         self.shutting_down = True
-        for task in self._loops:
-            task.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
-        self._loops = []
+        await end_tasks(*self._loops)
         await self.damaged.close()
         await self.recovery.close()
         await self.moves.close()
@@ -244,8 +237,14 @@ class ReplicaManager:
     def endpoint(self, broker_id: int) -> Endpoint | None:
         return self._cluster.endpoint(broker_id, self._listener)
 
-    def submit_isr_change(self, partition: Partition, proposed: ProposeIsr) -> None:
-        self.alter.submit(partition, proposed)
+    def submit_isr_change(
+        self,
+        partition: Partition,
+        proposal: IsrState,
+        change: LeaderAndIsr,
+        broker_epochs: BrokerEpochs,
+    ) -> None:
+        self.alter.submit(partition, proposal, change, broker_epochs)
 
     def prove_isr(self, partition: Partition) -> None:
         self.eligible_records.want(partition)
@@ -258,12 +257,6 @@ class ReplicaManager:
         ):
             quota.throttle(topic, throttled_partitions(replicas, self.broker_id))
 
-    def wait_ms(self, replica_id: int, max_wait_ms: int) -> float:
-        """Return how long a fetch may be parked: briefly while its follower has more to ask for."""
-        if replica_id >= 0 and self._expected.awaits(replica_id, self.now_ms()):
-            return min(max_wait_ms, EXPEDITED_WAIT_MS)
-        return max_wait_ms
-
     def preferred_replica(self, partition: Partition, reader: Reader, offset: int) -> int | None:
         """Return the follower that a consumer had better read from (KIP-392), None to stay here.
 
@@ -274,12 +267,16 @@ class ReplicaManager:
         rack, listener = reader
         now_ms = self.now_ms()
         near = [
-            Candidate(f.broker_id, self._cluster.rack(f.broker_id, listener), f.log_end_offset,
-                      now_ms - f.last_caught_up_ms)
+            Candidate(
+                f.broker_id,
+                self._cluster.rack(f.broker_id, listener),
+                f.log_end_offset,
+                now_ms - f.last_caught_up_ms,
+            )
             for f in partition.followers.values()
             if f.broker_id in partition.isr.committed
             and f.log_start_offset <= offset <= f.log_end_offset
-        ]  # fmt: skip
+        ]
         return nearest(rack, self._cluster.rack(self.broker_id, listener), near)
 
     def is_unclean(self, tp: TopicPartition) -> bool:
@@ -297,11 +294,6 @@ class ReplicaManager:
     async def make_truncations_durable(self) -> None:
         """Wait until the truncations so far are durable; a worker sees to it."""
         await self.logs.make_truncations_durable(self.world.workers)
-
-    def expect_followers(self, partitions: Sequence[Partition]) -> None:
-        """Have the fetches of all who have these partitions to follow anew come round quickly."""
-        for replica in self._expected.expect(partitions, self.now_ms()):
-            self.fetches.expedite(replica)
 
     # --- lookups --------------------------------------------------------------------------------
 

@@ -41,19 +41,21 @@ from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, Stora
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
 from ottla.model.ports import World
 from ottla.model.protocol import DEBUGGING_CONSUMER, EARLIEST, FUTURE_LOCAL_REPLICA, LATEST
-from ottla.model.time_slices import InTimeSlices, TimeSlice, wait_at_most
+from ottla.model.time_slices import InTimeSlices, TimeSlice, end_tasks, wait_at_most
 from ottla.net.peer import PeerConnection
 from ottla.replication.inter_broker import (
     COMPLETE_LOG_QUERY,
+    BrokerConnection,
     FetcherSettings,
+    OffsetResults,
     fetch_version,
     list_offsets_version,
+    query_offsets,
 )
 from ottla.replication.leader_session import (
     FIRST_VERSION_WITH_REPLICA_STATE,
     LAST_VERSION_WITHOUT_IDS,
 )
-from ottla.replication.offset_queries import OffsetResults, query_offsets
 from ottla.replication.partition import Partition
 from ottla.replication.truncation import EpochEnd, truncation_point
 from ottla.wire.messages.records import FetchRequest, FetchResponse
@@ -87,22 +89,6 @@ class RecoveryHost(Protocol):
 
 class Recovering:
     """A partition that waits: for which replicas, and what is called then."""
-
-    __slots__ = (
-        "confirmed",
-        "deadline_ms",
-        "finish",
-        "isr",
-        "leader_epoch",
-        "log",
-        "may_lose",
-        "next_warning_ms",
-        "partition",
-        "pending_replicas",
-        "taken",
-        "truncated_by",
-        "truncated_by_epoch",
-    )
 
     def __init__(
         self,
@@ -162,7 +148,7 @@ class TailRecovery:
         self._settings = settings
         self._request_timeout_s = min(settings.request_timeout_s, MAX_REQUEST_S)
         self._pending: dict[TopicPartition, Recovering] = {}
-        self._peers: dict[int, PeerConnection] = {}
+        self._connections: dict[int, BrokerConnection] = {}
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self.asked_total = 0
@@ -198,17 +184,14 @@ class TailRecovery:
         self._pending.pop(tp, None)
 
     async def close(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(self._task)
         self._pending.clear()
-        self._close_peers()
+        self._close_connections()
 
-    def _close_peers(self) -> None:
-        for peer in self._peers.values():
-            peer.close()
-        self._peers.clear()
+    def _close_connections(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
 
     async def _run(self) -> None:
         while self._pending:
@@ -228,7 +211,7 @@ class TailRecovery:
             await self._finish_verified()
             if self._pending and not progress:
                 await self._pause()
-        self._close_peers()
+        self._close_connections()
 
     async def _pause(self) -> None:
         """Wait before the next queries: longer once all deadlines are over."""
@@ -239,9 +222,9 @@ class TailRecovery:
     def _unreachable(self, broker: int, error: ConnectionLostError) -> None:
         logger.debug("log ends not read broker=%d error=%s", broker, error)
         self._forget_truncations(broker)
-        peer = self._peers.pop(broker, None)
-        if peer is not None:
-            peer.close()
+        connection = self._connections.pop(broker, None)
+        if connection is not None:
+            connection.close()
 
     def _forget_truncations(self, broker: int) -> None:
         for one in self._pending.values():
@@ -259,8 +242,10 @@ class TailRecovery:
                 logger.warning(
                     "log end recovered from other replicas partition=%s records=%d "
                     "log_end_offset=%d",
-                    tp, one.taken, one.log.log_end_offset,
-                )  # fmt: skip
+                    tp,
+                    one.taken,
+                    one.log.log_end_offset,
+                )
             try:
                 one.finish()
             except Exception:  # the others go on
@@ -275,8 +260,10 @@ class TailRecovery:
                 "leads although not all replicas were compared partition=%s brokers=%s "
                 "log_end_offset=%d: records that only these brokers have will be lost; unclean "
                 "leader election is allowed for this topic",
-                tp, missing, end,
-            )  # fmt: skip
+                tp,
+                missing,
+                end,
+            )
             return True
         if now_ms >= one.next_warning_ms:
             one.next_warning_ms = now_ms + self._host.lag_ms
@@ -285,27 +272,25 @@ class TailRecovery:
                 "acknowledged "
                 "records, and brokers %s did not respond. Start them, or accept the loss with "
                 "unclean.leader.election.enable=true",
-                tp, end, missing,
-            )  # fmt: skip
+                tp,
+                end,
+                missing,
+            )
         return False
 
     # --- one broker -----------------------------------------------------------------------------
 
     async def _peer(self, broker: int) -> PeerConnection:
-        peer = self._peers.get(broker)
-        if peer is None or peer.closed:
-            endpoint = self._host.endpoint(broker)
-            if endpoint is None:
-                raise ConnectionLostError(f"no address of broker {broker} is known")
-            peer = self._peers[broker] = await PeerConnection.open(
+        connection = self._connections.get(broker)
+        if connection is None:
+            settings = self._settings
+            connection = self._connections[broker] = BrokerConnection(
                 self._world,
-                endpoint.host,
-                endpoint.port,
-                f"broker-{self._settings.broker_id}-recovery",
-                timeout_s=min(self._settings.connect_timeout_s, MAX_REQUEST_S),
-                security=self._settings.security,
+                f"broker-{settings.broker_id}-recovery",
+                min(settings.connect_timeout_s, MAX_REQUEST_S),
+                settings.security,
             )
-        return peer
+        return await connection.peer(self._host.endpoint(broker))
 
     async def _query_broker(self, broker: int) -> bool:
         """Query a broker for all partitions that wait for it; True if any made progress."""
@@ -473,8 +458,12 @@ class TailRecovery:
         logger.warning(
             "truncated before leading partition=%s to_offset=%d log_end_offset=%d: the log of "
             "broker %d has a later leader epoch than %d",
-            one.partition.tp, point.offset, log.log_end_offset, broker, latest,
-        )  # fmt: skip
+            one.partition.tp,
+            point.offset,
+            log.log_end_offset,
+            broker,
+            latest,
+        )
         self.truncated_total += max(0, log.log_end_offset - point.offset)
         log.truncate_to(point.offset)
         return (log.log_end_offset, log.epochs.latest) != before

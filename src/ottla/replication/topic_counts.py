@@ -6,6 +6,7 @@ is forgotten, what it counted stays in the totals. Kafka: `BrokerTopicStats` and
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ottla.model.errors import ErrorCode
 
@@ -27,41 +28,28 @@ EXPECTED_OF_FETCH = frozenset(
 """After these a fetch of a partition has not failed: leadership moves, clients ask too late."""
 
 
+@dataclass(slots=True, eq=False)
 class TopicCounts:
     """What one topic, or all of them together, has seen since it came here."""
 
-    __slots__ = (
-        "bytes_in",
-        "bytes_out",
-        "bytes_rejected",
-        "failed_fetches",
-        "failed_produces",
-        "fetches",
-        "messages_in",
-        "produces",
-        "replication_bytes_in",
-        "replication_bytes_out",
-    )
-
-    def __init__(self) -> None:
-        self.messages_in = 0
-        """records that clients and coordinators appended here"""
-        self.bytes_in = 0
-        """bytes of their batches"""
-        self.bytes_rejected = 0
-        """bytes of batches above `max.message.bytes`"""
-        self.bytes_out = 0
-        """bytes of batches sent to consumers"""
-        self.replication_bytes_in = 0
-        """bytes of batches copied from leaders"""
-        self.replication_bytes_out = 0
-        """bytes of batches sent to followers"""
-        self.produces = 0
-        """batches of produce requests, appended or refused"""
-        self.failed_produces = 0
-        self.fetches = 0
-        """reads of a partition for a fetch"""
-        self.failed_fetches = 0
+    messages_in: int = 0
+    """records that clients and coordinators appended here"""
+    bytes_in: int = 0
+    """bytes of their batches"""
+    bytes_rejected: int = 0
+    """bytes of batches above `max.message.bytes`"""
+    bytes_out: int = 0
+    """bytes of batches sent to consumers"""
+    replication_bytes_in: int = 0
+    """bytes of batches copied from leaders"""
+    replication_bytes_out: int = 0
+    """bytes of batches sent to followers"""
+    produces: int = 0
+    """batches of produce requests, appended or refused"""
+    failed_produces: int = 0
+    fetches: int = 0
+    """reads of a partition for a fetch"""
+    failed_fetches: int = 0
 
     def add(self, other: "TopicCounts") -> None:
         """Add another topic's counts to these."""

@@ -12,7 +12,7 @@ Kafka: `AbstractFetcherThread.getOffsetTruncationState` and the check in
 `Partition.readRecords` (KIP-101, KIP-279, KIP-595).
 """
 
-import enum
+from enum import StrEnum
 
 import msgspec
 
@@ -75,21 +75,21 @@ def truncation_point(
     return Truncation(min(own.end_offset, leader.end_offset, own_end_offset), complete=True)
 
 
-class Restart(enum.StrEnum):
+class Restart(StrEnum):
     """What a follower does whose offset is out of the leader's range."""
 
     TRUNCATE = "truncate"
-    """cut to the leader's end (an unclean election)"""
+    """to the leader's end: there was an unclean election"""
     START_OVER = "start over"
-    """drop all and begin at the leader's log start"""
+    """with an empty log, at the leader's log start"""
     RESUME = "resume"
-    """keep all and fetch on"""
+    """with all it has"""
 
 
 def restart_point(
     own_end_offset: int, leader_start_offset: int, leader_end_offset: int
 ) -> tuple[Restart, int]:
-    """Return what a follower does whose offset is out of range, and where it resumes."""
+    """Return how a follower restarts whose offset is out of the leader's range, and where."""
     if leader_end_offset < own_end_offset:
         return Restart.TRUNCATE, leader_end_offset
     if leader_start_offset > own_end_offset:

@@ -96,7 +96,7 @@ class InSyncRules:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Look at each move of a leader's high watermark meanwhile."""
-        name = "_advance_high_watermark"
+        name = "advance_high_watermark"
         advance = getattr(Partition, name)
 
         def looked_at(partition: Partition, offset: int) -> None:

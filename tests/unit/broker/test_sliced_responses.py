@@ -13,7 +13,12 @@ from ottla.broker.requests.routes import ROUTES
 from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, respond_in_steps
 from ottla.broker.tasks import Tasks
 from ottla.coordinators.offsets import Commit
-from ottla.coordinators.results import FetchedOffset, GroupDescription, GroupOverview, MemberSummary
+from ottla.coordinators.requests import (
+    FetchedOffset,
+    GroupDescription,
+    GroupOverview,
+    MemberSummary,
+)
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.net.connection import CloseConnection

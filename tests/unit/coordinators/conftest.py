@@ -1,28 +1,12 @@
-"""The decider of groups with a clock that the test moves, and effects carried out at once."""
+"""The decider of groups with a clock that the test moves, and a port that stores at once."""
 
 import itertools
-from collections import deque
 
 import pytest
 
-from ottla.coordinators.group_events import (
-    GroupSettings,
-    HeartbeatReceived,
-    Join,
-    JoinRequested,
-    LeaveRequested,
-    LeavingMember,
-    OffsetCommitRequested,
-    RecordsStored,
-    Reply,
-    StoreGroup,
-    Sync,
-    SyncRequested,
-    TimerExpired,
-)
-from ottla.coordinators.groups import Groups
-from ottla.coordinators.timers import CancelTimer, Now, SetTimer, Timers
-from ottla.model.effects import LogLine
+from ottla.coordinators.groups import Groups, GroupSettings
+from ottla.coordinators.requests import Join, LeavingMember, Sync
+from ottla.coordinators.timers import Now, Timers
 from ottla.model.errors import ErrorCode
 from ottla.wire.codec import encode_versioned
 from ottla.wire.messages.groups import ConsumerProtocolSubscription
@@ -45,6 +29,9 @@ class Request:
     def __init__(self):
         self.answers = []
 
+    def on_result(self, result):
+        self.answers.append(result)
+
     @property
     def waiting(self):
         return not self.answers
@@ -60,19 +47,18 @@ class Request:
 
 
 class Desk:
-    """The decider with a clock; records are stored at once unless `holding`."""
+    """The decider with a clock, and its port; records are stored at once unless `holding`."""
 
     def __init__(self, **settings):
         defaults = {"initial_rebalance_delay_ms": 3000}
-        self.groups = Groups(GroupSettings(**(defaults | settings)))
+        self.groups = Groups(GroupSettings(**(defaults | settings)), self)
         self.timers = Timers()
+        self.set_timer, self.cancel_timer = self.timers.set, self.timers.cancel
         self.now = Now(START_MS, START_WALL_MS)
         self.holding = False
         self.store_error = ErrorCode.NONE
         self.stores = []
         self.stored = []
-        self.requests = {}
-        self.lines = []
         self._suffixes = itertools.count(1)
 
     def group(self, name=GROUP):
@@ -81,51 +67,21 @@ class Desk:
     def state(self, name=GROUP):
         return self.group(name).state.value
 
-    # --- time, events and effects -----------------------------------------------------------
+    # --- records and time -------------------------------------------------------------------
 
-    def handle(self, event):
-        """Pass an event to the decider and carry out the effects."""
-        self._carry_out(self.groups.handle(event, self.now))
-
-    def respond(self, request):
-        """Pass in a request that never waits; return its result."""
-        result, effects = self.groups.respond(request, self.now)
-        self._carry_out(effects)
-        return result
-
-    def _carry_out(self, effects):
-        effects = deque(effects)
-        while effects:
-            match effects.popleft():
-                case Reply(request_id, result):
-                    self.requests[request_id].answers.append(result)
-                case SetTimer(key, due_ms):
-                    self.timers.set(key, due_ms)
-                case CancelTimer(key):
-                    self.timers.cancel(key)
-                case LogLine(_, text):
-                    self.lines.append(text)
-                case StoreGroup() as store if self.holding:
-                    self.stores.append(store)
-                case StoreGroup() as store:
-                    effects.extend(self._store(store, self.store_error))
-
-    def ask(self, event_of):
-        """Pass in a request; `event_of` makes its event from its number."""
-        request_id = len(self.requests) + 1
-        request = self.requests[request_id] = Request()
-        self.handle(event_of(request_id))
-        return request
-
-    def _store(self, store, error):
-        self.stored.append((store.reason.name, store.generation, error))
-        return self.groups.handle(RecordsStored(store.token, error), self.now)
+    def store(self, pending):
+        self.stores.append(pending)
+        if not self.holding:
+            self.release(self.store_error)
 
     def release(self, error=ErrorCode.NONE):
         """Let one record that was held be written, or not."""
-        store = self.stores.pop(0)
-        self.stored.append((store.reason.name, store.generation, error))
-        self.handle(RecordsStored(store.token, error))
+        pending = self.stores.pop(0)
+        self.stored.append((pending.reason.name, pending.generation, error))
+        self.groups.stored(pending, error, self.now)
+
+    def unload(self, name=GROUP):
+        self.groups.unload(self.group(name), self.now)
 
     def run(self, ms):
         """Let time pass, and every timer expire that is due meanwhile; return how many did."""
@@ -138,7 +94,7 @@ class Desk:
             while (key := self.timers.pop(self.now.mono_ms)) is not None:
                 expired += 1
                 assert expired < 1_000, "timers expire without end"
-                self.handle(TimerExpired(key))
+                self.groups.expire(key, self.now)
         self._go_to(end)
         return expired
 
@@ -155,7 +111,9 @@ class Desk:
             group, member_id, instance, "client", "/127.0.0.1", session_ms, rebalance_ms,
             protocol_type, tuple(protocols), str(next(self._suffixes)), id_required, may_skip,
         )  # fmt: skip
-        return self.ask(lambda number: JoinRequested(number, join))
+        request = Request()
+        self.groups.join(join, request, self.now)
+        return request
 
     def sync(
         self, member_id, generation=None, assignment=None, *, group=GROUP, instance=None,
@@ -166,23 +124,25 @@ class Desk:
         sync = Sync(
             group, generation, member_id, instance, protocol_type, protocol, assignment or {}
         )
-        return self.ask(lambda number: SyncRequested(number, sync))
+        request = Request()
+        self.groups.sync(sync, request, self.now)
+        return request
 
     def heartbeat(self, member_id, generation=None, *, group=GROUP, instance=None):
         if generation is None:
             generation = self.group(group).generation
-        return self.respond(HeartbeatReceived(group, generation, member_id, instance))
+        return self.groups.heartbeat(group, generation, member_id, instance, self.now)
 
     def leave(self, *members, group=GROUP):
         """Leave: a member id, or (member id, instance id)."""
         named = [m if isinstance(m, tuple) else (m, None) for m in members]
         leaving = tuple(LeavingMember(*m, "test") for m in named)
-        code, codes = self.respond(LeaveRequested(group, leaving))
+        code, codes = self.groups.leave(group, leaving, self.now)
         return code if code is not ErrorCode.NONE else list(codes)
 
     def commit(self, generation=-1, member_id="", instance=None, *, transactional=False):
-        return self.respond(
-            OffsetCommitRequested(GROUP, generation, member_id, instance, transactional)
+        return self.groups.check_commit(
+            GROUP, generation, member_id, instance, self.now, transactional=transactional
         )
 
     # --- shorthands -------------------------------------------------------------------------

@@ -9,13 +9,12 @@ from ottla.coordinators import coordinator_log
 from ottla.coordinators.coordinator_log import (
     AppendSettings,
     CoordinatorLog,
-    DelayedAppend,
     Producer,
 )
 from ottla.coordinators.group import Group, GroupState, Member
 from ottla.coordinators.group_coordinator import GroupCoordinator
-from ottla.coordinators.group_events import Sync
 from ottla.coordinators.group_records import group_key, group_value
+from ottla.coordinators.requests import Sync
 from ottla.log.results import AppendInfo, LogRead, NotInMemoryError
 from ottla.model.errors import CorruptRecordError, NotEnoughReplicasError, NotLeaderError
 from ottla.model.errors import ErrorCode as E
@@ -131,6 +130,7 @@ class Loader:
 class Listener:
     def __init__(self):
         self.keys = {}
+        self.loaded = []
         self.unloaded = []
         self.begun = 0
         self.finished = 0
@@ -138,6 +138,9 @@ class Listener:
     def start_loading(self, index):
         self.begun += 1
         return Loader(self, index)
+
+    def on_loaded(self, index):
+        self.loaded.append(index)
 
     def on_resigned(self, index):
         self.unloaded.append(index)
@@ -159,25 +162,6 @@ class Workers:
         self.ran.append(function)
         await asyncio.sleep(0)
         return function(*args)
-
-
-class RecordedAppend(DelayedAppend):
-    """Keeps what it is called with: (code, base offset)."""
-
-    def __init__(self):
-        super().__init__()
-        self.results = []
-        self.outcomes = []
-
-    def completed(self, code):
-        self.results.append((code, self.base_offset))
-
-    def settled(self, code):
-        self.outcomes.append((code, self.base_offset))
-
-
-class LateAppend(RecordedAppend):
-    settles_late = True
 
 
 class Rig:
@@ -207,10 +191,15 @@ class Rig:
             await asyncio.sleep(0)
         raise AssertionError(self.log.check_status(index))
 
-    def append(self, index=0, append=None, **more):
-        append = append or RecordedAppend()
-        self.log.append(index, [Record(key=b"k", value=b"v")], append, **more)
-        return append.results
+    def append(self, index=0, **more):
+        """Append a record; return the list of what `completed` is called with."""
+        results = []
+
+        def completed(code, base_offset):
+            results.append((code, base_offset))
+
+        self.log.append(index, [Record(key=b"k", value=b"v")], completed, **more)
+        return results
 
 
 def run(scenario):
@@ -231,6 +220,7 @@ def test_a_partition_is_served_when_all_of_it_has_been_read():
         assert seen == {E.COORDINATOR_LOAD_IN_PROGRESS}
         assert rig.listener.keys[0] == [b"k%d" % n for n in range(200)]
         assert rig.log.epoch(0) == 5
+        assert rig.listener.loaded == [0]
         assert not rig.log.loading
 
     run(scenario)
@@ -484,8 +474,8 @@ def test_an_append_in_doubt_gets_its_outcome_later(end):
         rig = Rig(partition, timeout_ms=10)
         rig.log.on_elected(partition)
         await rig.loaded()
-        append = LateAppend()
-        heard, later = rig.append(append=append), append.outcomes
+        later = []
+        heard = rig.append(settled=lambda code, base_offset: later.append((code, base_offset)))
         rig.clock.now_s += 1
         while not heard:
             await asyncio.sleep(0.01)

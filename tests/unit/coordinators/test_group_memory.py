@@ -1,17 +1,13 @@
 """What members and ids of members leave in memory is bounded, whatever their names are."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from ottla.coordinators import group_memory
-from ottla.coordinators.group_events import (
-    GroupSettings,
-    Join,
-    JoinRequested,
-    OffsetCommitRequested,
-    Reply,
-)
-from ottla.coordinators.groups import Groups
+from ottla.coordinators.groups import Groups, GroupSettings
 from ottla.coordinators.offsets import AppendedCommit, Commit
+from ottla.coordinators.requests import Join
 from ottla.coordinators.timers import Now
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
@@ -22,7 +18,8 @@ LONG = "\U0001f600" + "x" * 32_700
 
 @pytest.fixture
 def served():
-    return Groups(GroupSettings(6000, 1_800_000, 3000))
+    port = SimpleNamespace(set_timer=lambda *_: None, cancel_timer=lambda *_: None)
+    return Groups(GroupSettings(6000, 1_800_000, 3000), port)
 
 
 def join(
@@ -40,9 +37,9 @@ def join(
         group, member, None, client, "/h", 1_800_000, 1_800_000, "x", tuple(protocols),
         member_id_suffix=f"s{n}", requires_known_member_id=known_id, owner=owner,
     )  # fmt: skip
-    effects = served.handle(JoinRequested(n, request), NOW)
-    replies = [e.result for e in effects if isinstance(e, Reply) and e.request_id == n]
-    return replies[0] if replies else None
+    results = []
+    served.join(request, SimpleNamespace(on_result=results.append), NOW)
+    return results[0] if results else None
 
 
 def test_ids_that_nobody_uses_are_forgotten_the_oldest_first(served):
@@ -128,7 +125,7 @@ def test_names_of_groups_and_metadata_of_offsets_are_bounded(served):
     tp = TopicPartition("t", 0)
 
     def commit(group_id):
-        return served.respond(OffsetCommitRequested(group_id, -1, "", None, False), NOW)[0]
+        return served.check_commit(group_id, -1, "", None, NOW)
 
     results = [commit(f"{n:05}" + LONG) for n in range(3000)]
     assert ErrorCode.GROUP_MAX_SIZE_REACHED in results

@@ -1,13 +1,10 @@
-"""The one timer of the group coordinator: whatever the rounding, it expires and does not spin."""
+"""The one timer of the event loop: whatever the rounding, it expires and does not spin."""
 
-import asyncio
 import random
 from types import SimpleNamespace
 
-from ottla.coordinators import group_coordinator
-from ottla.coordinators.group_coordinator import GroupCoordinator
-from ottla.coordinators.group_events import GroupTimer, TimerKey
-from ottla.coordinators.timers import SetTimer
+from ottla.coordinators import loop_timers
+from ottla.coordinators.loop_timers import LoopTimers
 
 
 class Loop:
@@ -33,27 +30,10 @@ class Loop:
         callback()
 
 
-def ask_for(patch, loop):
-    """Have the coordinator find this loop; what other tests left to be collected finds none."""
-    found = SimpleNamespace(get_running_loop=lambda: loop, Event=asyncio.Event)
-    patch.setattr(group_coordinator, "asyncio", found)
-
-
-KEY = TimerKey(GroupTimer.JOIN, "g")
-
-
-def coordinator(loop, expired):
-    config = SimpleNamespace(
-        integer=lambda _name: 5_000, interval_s=lambda _name: 5.0, text=lambda _name: "3.9"
-    )
-    found = GroupCoordinator(SimpleNamespace(clock=loop), config, None, lambda: 1)
-
-    def handle(event, now):
-        expired.append((event.key, now))
-        return []
-
-    found.groups = SimpleNamespace(handle=handle)
-    return found
+def timers_on(patch, loop, expired):
+    """Return timers that find this loop; `expired` gets what expires."""
+    patch.setattr(loop_timers, "asyncio", SimpleNamespace(get_running_loop=lambda: loop))
+    return LoopTimers(loop, lambda key, now: expired.append((key, now)))
 
 
 def test_a_deadline_between_two_roundings_is_kept(monkeypatch):
@@ -65,11 +45,10 @@ def test_a_deadline_between_two_roundings_is_kept(monkeypatch):
     turns = 0
     for _ in range(5_000):
         loop = Loop(chance.uniform(0, 1_000))
-        ask_for(monkeypatch, loop)
         expired = []
-        groups = coordinator(loop, expired)
+        timers = timers_on(monkeypatch, loop, expired)
         due_ms = loop.monotonic() * 1000 + chance.choice([3_000, 45_000, chance.uniform(0, 10)])
-        groups._run([SetTimer(KEY, due_ms)])
+        timers.set("key", due_ms)
         while not expired and turns < 5_100:
             loop.turn()
             turns += 1
@@ -81,13 +60,12 @@ def test_a_deadline_between_two_roundings_is_kept(monkeypatch):
 def test_nothing_expires_early(monkeypatch):
     """A timer that comes too early, for whatever reason, waits for the rest."""
     loop = Loop(10.0)
-    ask_for(monkeypatch, loop)
     expired = []
-    groups = coordinator(loop, expired)
-    groups._run([SetTimer(KEY, 13_000.0)])
+    timers = timers_on(monkeypatch, loop, expired)
+    timers.set("key", 13_000.0)
     loop.next = (12.9, loop.next[1])
     loop.turn()
     assert not expired
     loop.turn()
-    assert [key for key, _ in expired] == [KEY]
+    assert [key for key, _ in expired] == ["key"]
     assert loop.now_s >= 12.9999

@@ -4,7 +4,6 @@ from struct import pack
 
 import pytest
 
-from ottla.coordinators.group_events import GroupLoaded, GroupUnloaded
 from ottla.model.errors import ErrorCode as E
 from ottla.wire.codec import encode_versioned
 from ottla.wire.messages.groups import ConsumerProtocolSubscription
@@ -317,11 +316,11 @@ def test_subscribed_topics_follow_the_generation(quick):
     assert quick.group().subscribed_topics == frozenset()
 
 
-def test_topics_of_an_unreadable_subscription_are_unknown(quick):
+def test_topics_of_an_unreadable_subscription_are_unknown(quick, caplog):
     quick.stable(protocols=[("range", b"\x00")])
     assert quick.group().subscribed_topics is None
     assert quick.group().is_subscribed_to("anything")
-    (line,) = [line for line in quick.lines if line.startswith("subscription not understood")]
+    (line,) = [line for line in caplog.messages if line.startswith("subscription")]
     assert line.startswith("subscription not understood group=g protocol=range error=")
 
 
@@ -369,7 +368,7 @@ def test_a_group_of_another_kind_subscribes_to_nothing_we_know(quick):
 def test_unloading_sends_everybody_to_the_new_coordinator(quick):
     leader, follower = quick.stable(2)
     waiting = quick.join(leader)
-    quick.handle(GroupUnloaded(GROUP))
+    quick.unload()
     assert waiting.error is E.NOT_COORDINATOR
     assert quick.groups.groups == {}
     quick.run(1_000_000)
@@ -381,7 +380,7 @@ def test_unloading_completes_requests_that_wait_for_an_assignment(quick):
     quick.run(0)
     waiting = quick.sync(second.result.member_id)
     assert waiting.waiting
-    quick.handle(GroupUnloaded(GROUP))
+    quick.unload()
     assert waiting.error is E.NOT_COORDINATOR
     assert first.error is E.NONE
 
@@ -391,6 +390,6 @@ def test_a_loaded_group_that_is_too_large_rebalances():
     ids = desk.stable(3)
     group = desk.group()
     other = Desk(max_size=2)
-    other.handle(GroupLoaded(group))
+    other.groups.load(group, other.now)
     assert other.state() == "PreparingRebalance"
     assert other.heartbeat(ids[0]) is E.REBALANCE_IN_PROGRESS

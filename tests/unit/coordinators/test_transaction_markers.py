@@ -4,15 +4,16 @@ Verification beside it: who is asked, and what producers are told of the respons
 """
 
 import asyncio
-import itertools
 from types import SimpleNamespace
 
 import pytest
 
-from ottla.coordinators import transaction_markers, transaction_verifier
-from ottla.coordinators.transaction_events import ProducerIdAndEpoch, SendMarkers
+from ottla.coordinators import transaction_channels, transaction_markers
+from ottla.coordinators.requests import ProducerIdAndEpoch
+from ottla.coordinators.transaction import Transaction, TransactionState, Transition
 from ottla.coordinators.transaction_markers import TransactionMarkers
 from ottla.coordinators.transaction_verifier import TransactionVerifier
+from ottla.coordinators.transactions import Markers, Shard
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConnectionLostError, ErrorCode
 from ottla.model.ids import TopicPartition
@@ -24,7 +25,6 @@ E = ErrorCode
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 CONFIG = BrokerConfig({"broker.id": "0", "zookeeper.connect": "z:1", "log.dirs": "/d"})
 ME = ProducerIdAndEpoch(7, 3)
-TOKENS = itertools.count(1)
 
 
 class Cluster:
@@ -52,8 +52,15 @@ class Cluster:
     def endpoint(self, broker_id, _listener):
         return broker_id
 
-    def channel(self, *_):
-        return SimpleNamespace(send=self.send, close=lambda: None)
+    def connection(self, *_):
+        """Return what stands for a `BrokerConnection`."""
+
+        async def peer(endpoint):
+            return SimpleNamespace(
+                send=lambda request, version, _: self.send(endpoint, request, version)
+            )
+
+        return SimpleNamespace(peer=peer, close=lambda: None)
 
     async def send(self, endpoint, request, _version):
         self.asked.append((endpoint, request))
@@ -89,7 +96,9 @@ class Cluster:
 
 
 def send_of(partitions=(A, B), committed=True):
-    return SendMarkers(next(TOKENS), "id", 7, 3, 5, committed, frozenset(partitions))
+    state = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
+    completion = Transition(state, 7, 3, 2, 60_000, frozenset(), 10, 20)
+    return Markers(Shard(0, 5), Transaction("id", 7, 3), completion, frozenset(partitions))
 
 
 @pytest.fixture
@@ -98,8 +107,8 @@ def run(monkeypatch):
     monkeypatch.setattr(transaction_markers, "RETRY_S", 0.001)
     monkeypatch.setattr(transaction_markers, "CHECK_S", 0.003)
 
-    def go(cluster, sends, enough, meanwhile=None, resigned=()):
-        monkeypatch.setattr(transaction_markers, "Channel", cluster.channel)
+    def go(cluster, sends, enough, meanwhile=None):
+        monkeypatch.setattr(transaction_channels, "BrokerConnection", cluster.connection)
         marked = []
 
         async def work():
@@ -108,7 +117,6 @@ def run(monkeypatch):
                 CONFIG,
                 cluster,
                 lambda send, tps: marked.extend((send, tp) for tp in tps),
-                lambda token: token not in resigned,
                 cluster.deleted_of,
             )
             for send in sends:
@@ -222,14 +230,14 @@ def test_while_zookeeper_cannot_tell_nothing_counts_as_deleted(run, failure):
 
 def test_a_resigned_coordinator_sends_no_markers(run):
     cluster = Cluster()
-    send, resigned = send_of(), set()
+    send = send_of()
 
     def lose(turn):
         if turn == 5:
-            resigned.add(send.token)
+            send.shard.resigned = True
             cluster.leaders |= {A: 1, B: 2}
 
-    assert run(cluster, [send], 2, lose, resigned) == []
+    assert run(cluster, [send], 2, lose) == []
     assert cluster.asked == []
 
 
@@ -244,13 +252,13 @@ def test_markers_of_a_fenced_coordinator_are_not_sent_again(run, code):
 def test_a_coordination_that_is_over_sends_nothing_again(run):
     cluster = Cluster(p0=1, p1=1)
     cluster.script = [E.NOT_LEADER_OR_FOLLOWER]
-    send, resigned = send_of(), set()
+    send = send_of()
 
     def lose(_turn):
         if cluster.asked:
-            resigned.add(send.token)
+            send.shard.resigned = True
 
-    assert run(cluster, [send], 2, lose, resigned) == []
+    assert run(cluster, [send], 2, lose) == []
     assert len(cluster.asked) == 1
 
 
@@ -299,7 +307,7 @@ class Asked(Cluster):
 
 def verify(monkeypatch, cluster, questions, codes=None):
     """Verify all at once; return the results in order."""
-    monkeypatch.setattr(transaction_verifier, "Channel", cluster.channel)
+    monkeypatch.setattr(transaction_channels, "BrokerConnection", cluster.connection)
 
     async def work():
         verifier = TransactionVerifier(None, CONFIG, cluster, Coordinator(codes or {}))

@@ -1,10 +1,9 @@
 """Transactions by example: what the coordinator decides, each case of Kafka's own tests of it."""
 
-from collections import deque
-
 import pytest
 
 from ottla.coordinators import transactions
+from ottla.coordinators.requests import InitProducerId, InitResult, ProducerIdAndEpoch
 from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction import (
     MAX_EPOCH,
@@ -13,28 +12,7 @@ from ottla.coordinators.transaction import (
     TransactionState,
     check_transaction_transition,
 )
-from ottla.coordinators.transaction_events import (
-    AddPartitionsRequested,
-    AllocateProducerId,
-    EndTransactionRequested,
-    ExpirationCheckDue,
-    InitProducerIdRequested,
-    InitResult,
-    MarkersWritten,
-    PartitionLoaded,
-    PartitionResigned,
-    ProducerIdAndEpoch,
-    RecordsStored,
-    Reply,
-    RetryDue,
-    RetryLater,
-    SendMarkers,
-    StoreTombstones,
-    StoreTransaction,
-    TimeoutCheckDue,
-)
-from ottla.coordinators.transactions import Transactions
-from ottla.model.effects import LogLine
+from ottla.coordinators.transactions import PendingStore, Transactions
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.transitions import IllegalTransitionError
@@ -47,11 +25,22 @@ NOW = 1_700_000_000_000
 JUMP_MS = 3_600_000
 
 
-class Bench:
-    """One shard; `log` says how writes end, None holds them."""
+class Request:
+    """A request that waits for its response. It may be answered once."""
 
     def __init__(self):
-        self.decider = Transactions(max_timeout_ms=900_000, id_expiration_ms=1_000)
+        self.answer = None
+
+    def on_result(self, result):
+        assert self.answer is None, "answered twice"
+        self.answer = result
+
+
+class Bench:
+    """The decider's port, and one shard; `log` says how writes end, None holds them."""
+
+    def __init__(self):
+        self.decider = Transactions(900_000, 1_000, self)
         self.shard = self.decider.start_loading(0, 7)
         self.log = E.NONE
         self.in_doubt = False
@@ -60,49 +49,36 @@ class Bench:
         self.sends = []
         self.retries = []
         self.written = []
-        self.answers = {}
-        self.lines = []
         self.now = NOW
         self.jumped_ms = 0
         self.next_id = 100
-        self.requests = 0
+        self.requests = []
 
-    def handle(self, event, at=None):
-        effects = deque(self.decider.handle(event, at or self.at))
-        while effects:
-            match effects.popleft():
-                case Reply(request_id, result):
-                    assert request_id not in self.answers, "answered twice"
-                    self.answers[request_id] = result
-                case AllocateProducerId(request):
-                    assert request.new_producer_id is None
-                    self.next_id += 1
-                    again = request._replace(new_producer_id=self.next_id)
-                    effects.extend(self.decider.handle(again, self.at))
-                case StoreTransaction() | StoreTombstones() as store:
-                    self.held.append(store)
-                    if self.log is not None:
-                        effects.extend(self.decider.handle(self.end_write(self.log), self.at))
-                case SendMarkers() as send:
-                    self.sends.append(send)
-                case RetryLater() as retry:
-                    self.retries.append(retry)
-                case LogLine(_, text):
-                    self.lines.append(text)
+    # --- the port ---------------------------------------------------------------------------
 
-    def end_write(self, error):
-        """Return the event that the oldest write ends with."""
-        store = self.held.pop(0)
-        if error is E.NONE and isinstance(store, StoreTransaction):
-            self.written.append(store.to.state)
-        return RecordsStored(store.token, error, self.in_doubt and error is not E.NONE)
+    def store(self, pending):
+        self.held.append(pending)
+        if self.log is not None:
+            self.write(self.log)
+
+    def retry_later(self, pending):
+        self.retries.append(pending)
+
+    def send_markers(self, markers):
+        self.sends.append(markers)
+
+    # --- what happens -----------------------------------------------------------------------
 
     def write(self, error=E.NONE):
         """End the oldest write."""
-        self.handle(self.end_write(error))
+        pending = self.held.pop(0)
+        if error is E.NONE and isinstance(pending, PendingStore):
+            self.written.append(pending.to.state)
+        in_doubt = self.in_doubt and error is not E.NONE
+        self.decider.stored(pending, error, self.at, in_doubt=in_doubt)
 
     def try_again(self):
-        self.handle(RetryDue(self.retries.pop().token))
+        self.decider.retry(self.retries.pop())
 
     @property
     def at(self):
@@ -112,46 +88,52 @@ class Bench:
     def it(self):
         return self.shard.transactions[ID]
 
-    def ask(self, event_of):
+    def ask(self):
+        request = Request()
+        self.requests.append(request)
+        return request
+
+    def init(self, expected=None, timeout_ms=60_000, name=ID):
         """Pass in a request; return the response, None if there is none yet."""
-        self.requests += 1
-        self.handle(event_of(self.requests))
-        return self.answer()
-
-    def answer(self):
-        """Return the response to the last request."""
-        return self.answers.get(self.requests)
-
-    def init(self, expected=None, timeout_ms=60_000):
-        return self.ask(lambda n: InitProducerIdRequested(n, 0, ID, timeout_ms, expected))
+        request = self.ask()
+        init = InitProducerId(name, timeout_ms, expected, request)
+        if not self.decider.init_producer_id(0, init, None, self.at):
+            self.next_id += 1
+            assert self.decider.init_producer_id(0, init, self.next_id, self.at)
+        return request.answer
 
     def me(self):
         return ProducerIdAndEpoch(self.it.producer_id, self.it.epoch)
 
     def add(self, *partitions, who=None):
-        who = who or self.me()
-        return self.ask(lambda n: AddPartitionsRequested(n, 0, ID, who, partitions))
+        request = self.ask()
+        self.decider.add_partitions(0, ID, who or self.me(), partitions, request, self.at)
+        return request.answer
 
     def end(self, committed=True, who=None):
-        who = who or self.me()
-        return self.ask(lambda n: EndTransactionRequested(n, 0, ID, who, committed))
+        request = self.ask()
+        self.decider.end(0, ID, who or self.me(), request, self.at, committed=committed)
+        return request.answer
+
+    def verify(self, *partitions, who=None):
+        return self.decider.verify_partitions(0, ID, who or self.me(), partitions)
 
     def mark(self):
         """Have all markers written."""
         sends, self.sends = self.sends, []
-        for send in sends:
-            self.handle(MarkersWritten(send.token, send.partitions))
+        for markers in sends:
+            self.decider.markers_written(markers, markers.partitions)
 
     def abort_timed_out(self, at=None):
         """Return how many transactions were aborted."""
         before = self.decider.timed_out_total
-        self.handle(TimeoutCheckDue(), at)
+        self.decider.abort_timed_out(at or self.at)
         return self.decider.timed_out_total - before
 
     def expire(self, wall_ms):
         """Return how many ids were to be removed."""
         before = self.decider.expired_total
-        self.handle(ExpirationCheckDue(wall_ms))
+        self.decider.expire(wall_ms)
         return self.decider.expired_total - before
 
 
@@ -183,9 +165,9 @@ def test_a_transaction_from_beginning_to_end(bench):
     assert bench.it.state is S.PREPARE_COMMIT
     (send,) = bench.sends
     assert (send.committed, send.partitions) == (True, {A, B})
-    bench.handle(MarkersWritten(send.token, [A]))
+    bench.decider.markers_written(send, [A])
     assert bench.it.state is S.PREPARE_COMMIT, "B has no marker yet"
-    bench.handle(MarkersWritten(send.token, [A, B]))
+    bench.decider.markers_written(send, [A, B])
     assert (bench.it.state, bench.it.partitions) == (S.COMPLETE_COMMIT, set())
     assert bench.written == [S.EMPTY, S.ONGOING, S.ONGOING, S.PREPARE_COMMIT, S.COMPLETE_COMMIT]
 
@@ -218,20 +200,19 @@ def test_while_markers_are_on_their_way_all_must_wait(bench, state):
     assert bench.add(B) is E.CONCURRENT_TRANSACTIONS
     assert bench.end(committed=state is S.PREPARE_COMMIT) is E.CONCURRENT_TRANSACTIONS
     assert bench.init() == InitResult(E.CONCURRENT_TRANSACTIONS)
-    found = bench.decider.verify_partitions(bench.shard, ID, bench.me(), [A])
-    assert found == {A: E.CONCURRENT_TRANSACTIONS}
+    assert bench.verify(A) == {A: E.CONCURRENT_TRANSACTIONS}
 
 
 def test_while_an_append_is_under_way_all_must_wait(bench):
     bench.init()
     bench.log = None
     assert bench.add(A) is None
-    added = bench.requests
+    added = bench.requests[-1]
     assert bench.add(B) is E.CONCURRENT_TRANSACTIONS
     assert bench.end() is E.CONCURRENT_TRANSACTIONS
     assert bench.init() == InitResult(E.CONCURRENT_TRANSACTIONS)
     bench.write()
-    assert bench.answers[added] is E.NONE
+    assert added.answer is E.NONE
     assert bench.it.partitions == {A}
 
 
@@ -247,8 +228,7 @@ def test_requests_of_another_producer(bench):
     for other in (older, newer):
         assert bench.add(A, who=other) is E.PRODUCER_FENCED
         assert bench.end(who=other) is E.PRODUCER_FENCED
-        found = bench.decider.verify_partitions(bench.shard, ID, other, [A])
-        assert found == {A: E.PRODUCER_FENCED}
+        assert bench.verify(A, who=other) == {A: E.PRODUCER_FENCED}
 
 
 def test_partitions_known_already_need_no_record(bench):
@@ -262,8 +242,7 @@ def test_partitions_known_already_need_no_record(bench):
 def test_verification_looks_at_what_is_in_the_log(bench):
     bench.init()
     bench.add(A)
-    found = bench.decider.verify_partitions(bench.shard, ID, bench.me(), [A, B])
-    assert found == {A: E.NONE, B: E.TRANSACTION_ABORTABLE}
+    assert bench.verify(A, B) == {A: E.NONE, B: E.TRANSACTION_ABORTABLE}
 
 
 def test_a_new_producer_first_aborts_what_the_old_one_left(bench):
@@ -273,7 +252,7 @@ def test_a_new_producer_first_aborts_what_the_old_one_left(bench):
     assert bench.init() == InitResult(E.CONCURRENT_TRANSACTIONS)
     (send,) = bench.sends
     assert not send.committed
-    assert send.producer_epoch == 1, (
+    assert send.completion.epoch == 1, (
         "the marker's epoch shuts the old producer out of the partition"
     )
     assert bench.end(who=old) is E.PRODUCER_FENCED
@@ -336,7 +315,7 @@ def test_the_last_epoch_is_for_fencing_alone(bench):
 
 
 def test_timeouts_must_be_allowed():
-    decider = Transactions(max_timeout_ms=900, id_expiration_ms=1)
+    decider = Transactions(max_timeout_ms=900, id_expiration_ms=1, port=None)
     assert [decider.allows_timeout(ms) for ms in (-1, 0, 1, 900, 901)] == [
         False,
         False,
@@ -357,7 +336,7 @@ def test_what_takes_too_long_is_aborted_once(bench):
     assert bench.abort_timed_out() == 0
     bench.mark()
     assert bench.it.state is S.COMPLETE_ABORT
-    assert len(bench.answers) == bench.requests
+    assert all(request.answer is not None for request in bench.requests)
 
 
 @pytest.mark.parametrize("by_ms", [JUMP_MS, -JUMP_MS])
@@ -382,7 +361,7 @@ def test_a_transaction_that_was_loaded_has_its_full_timeout_again(bench, by_ms):
     shard.transactions["o"] = Transaction(
         "o", 5, 0, 60_000, S.ONGOING, {A}, NOW - 50_000 + by_ms, NOW - 50_000 + by_ms
     )
-    bench.handle(PartitionLoaded(shard.partition, shard.epoch))
+    bench.decider.loaded(shard.partition, bench.at)
     bench.now += 60_000
     assert bench.abort_timed_out() == 0
     bench.now += 1
@@ -420,14 +399,10 @@ def test_an_append_in_doubt_is_written_again_until_the_log_is_known(bench):
         assert bench.init() == InitResult(E.CONCURRENT_TRANSACTIONS)
         assert bench.abort_timed_out(Now(1e9, NOW)) == 0
         (retry,) = bench.retries
-        pending = bench.decider.pending_stores[retry.token]
-        assert (pending.request_id, pending.in_doubt) == (None, True)
-        assert pending.attempts == retry.attempts == attempts
+        assert (retry.request, retry.in_doubt, retry.attempts) == (None, True, attempts)
         bench.try_again()
     bench.log = E.NONE
-    answers = len(bench.answers)
     bench.try_again()
-    assert len(bench.answers) == answers, "nobody is answered twice"
     assert (bench.it.state, bench.it.pending, bench.me()) == (S.ONGOING, None, me)
     assert bench.end(committed=False) is E.NONE
     bench.mark()
@@ -469,7 +444,7 @@ def test_a_fence_in_doubt_goes_on_to_the_abort(bench):
     bench.log = E.NONE
     bench.try_again()
     (send,) = bench.sends
-    assert (send.committed, send.producer_epoch) == (False, 1)
+    assert (send.committed, send.completion.epoch) == (False, 1)
 
 
 def test_a_tombstone_in_doubt_is_written_again(bench):
@@ -506,8 +481,8 @@ def test_the_next_coordinator_goes_on_with_what_was_decided(bench):
         shard.transactions[name] = one
     gone = Transaction("g", 6, 0, 60_000, S.PREPARE_COMMIT, set(), NOW, NOW)
     shard.transactions["g"] = gone
-    bench.handle(PartitionLoaded(shard.partition, shard.epoch))
-    found = {s.transactional_id: (s.committed, s.coordinator_epoch) for s in bench.sends}
+    bench.decider.loaded(shard.partition, bench.at)
+    found = {s.transaction.transactional_id: (s.committed, s.shard.epoch) for s in bench.sends}
     assert found == {"c": (True, 9), "a": (False, 9)}
     assert gone.state is S.COMPLETE_COMMIT, "without a partition there is nothing to wait for"
 
@@ -516,26 +491,28 @@ def test_an_older_leadership_changes_nothing_any_more(bench):
     bench.init()
     bench.log = None
     bench.add(A)
-    bench.handle(PartitionResigned(0))
+    bench.decider.resign(0)
     bench.write()
-    assert bench.answer() is E.NOT_COORDINATOR
+    assert bench.requests[-1].answer is E.NOT_COORDINATOR
     assert list(bench.decider) == []
     late = Bench()
     late.init()
     late.add(A, B)
     late.end()
     (send,) = late.sends
-    assert late.decider.awaits_markers(send.token)
-    late.handle(PartitionResigned(0))
-    assert not late.decider.awaits_markers(send.token)
-    assert late.decider.handle(MarkersWritten(send.token, [A, B]), late.at) == []
+    assert send.needed
+    late.decider.resign(0)
+    assert not send.needed
+    written = list(late.written)
+    late.decider.markers_written(send, [A, B])
+    assert late.written == written
     doubt = Bench()
     doubt.log, doubt.in_doubt = E.COORDINATOR_NOT_AVAILABLE, True
     doubt.init()
-    (retry,) = doubt.retries
-    doubt.handle(PartitionResigned(0))
-    assert doubt.decider.handle(RetryDue(retry.token), doubt.at) == []
-    assert doubt.decider.pending_stores == {}
+    doubt.decider.resign(0)
+    doubt.log = None
+    doubt.try_again()
+    assert doubt.held == []
 
 
 def test_many_unused_ids_are_removed_in_batches(bench):
@@ -544,8 +521,8 @@ def test_many_unused_ids_are_removed_in_batches(bench):
         bench.shard.transactions[name] = Transaction(name, 1, 0, 1, S.EMPTY, set(), -1, NOW)
     bench.log = None
     assert bench.expire(NOW + 1_000) == 450
-    assert [len(store.transactional_ids) for store in bench.held] == [200, 200, 50]
-    assert [name for store in bench.held for name in store.transactional_ids] == names
+    assert [len(pending.transactions) for pending in bench.held] == [200, 200, 50]
+    assert [t.transactional_id for p in bench.held for t in p.transactions] == names
     bench.write(E.COORDINATOR_NOT_AVAILABLE)
     bench.write()
     assert set(bench.shard.transactions) == {*names[:200], *names[400:]}
@@ -596,12 +573,12 @@ def test_what_ids_leave_is_bounded_however_long_they_are(monkeypatch):
     bench = Bench()
 
     def init(name):
-        return bench.ask(lambda n: InitProducerIdRequested(n, 0, name, 60_000, None)).error
+        return bench.init(name=name).error
 
     found = [init(f"{n}" * 1000) for n in range(10)] + [init("one more")]
     assert found == [E.NONE] * 10 + [E.POLICY_VIOLATION]
     assert init("0" * 1000) is E.NONE, "a known one goes on"
-    bench.handle(ExpirationCheckDue(NOW + JUMP_MS))
+    bench.decider.expire(NOW + JUMP_MS)
     assert bench.shard.transactions == {}
     assert bench.shard.id_bytes == 0
     assert init("one more") is E.NONE

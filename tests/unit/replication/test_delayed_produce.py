@@ -9,7 +9,6 @@ from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.replication import partition as partitions
 from ottla.replication.delayed_produce import DelayedProduce, PartitionResult
-from ottla.replication.partition_state import AdvanceHighWatermark, FailProduces
 
 
 class Purgatory:
@@ -47,7 +46,7 @@ def partition(host, min_insync_replicas=1):
 
 
 def reach(which, offset):
-    which._perform((AdvanceHighWatermark(offset),))
+    which.advance_high_watermark(offset)
 
 
 @pytest.fixture
@@ -113,7 +112,7 @@ def test_time_over(parked):
 
 def test_leadership_lost(parked):
     for one in parked.partitions:
-        one._perform((FailProduces(ErrorCode.NOT_LEADER_OR_FOLLOWER),))
+        one.fail_produces(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert parked.purgatory.queue == [parked.operation]
     parked.operation.attempt()
     assert parked.responded == [[ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2]

@@ -3,7 +3,8 @@
 import asyncio
 import types
 
-from ottla.replication.expected_followers import LONGEST_MS, ExpectedFollowers
+from ottla.replication.fetching import LONGEST_EXPECTED_MS as LONGEST_MS
+from ottla.replication.fetching import ExpectedFollowers
 from ottla.replication.isr import Follower
 
 

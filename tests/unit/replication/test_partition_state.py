@@ -1,4 +1,4 @@
-"""The decider of one partition, by the rules of RELIABILITY.md: plain values in, effects out."""
+"""The decider of one partition, by the rules of RELIABILITY.md, and what it asks of its port."""
 
 from types import SimpleNamespace
 
@@ -15,19 +15,7 @@ from ottla.model.errors import (
 from ottla.model.ids import TopicPartition
 from ottla.replication.isr import IsrState
 from ottla.replication.partition import Partition
-from ottla.replication.partition_state import (
-    INELIGIBLE_PAUSE_MS,
-    AdvanceHighWatermark,
-    AdvanceLogStart,
-    FailProduces,
-    HostedPartitionState,
-    LogFacts,
-    NotifyFollowers,
-    ProposeIsr,
-    ProveIsr,
-    StartEpoch,
-    WakeFetches,
-)
+from ottla.replication.partition_state import INELIGIBLE_PAUSE_MS, HostedPartitionState
 
 TP = TopicPartition("t", 0)
 TOPIC_ID = bytes(range(16))
@@ -49,31 +37,58 @@ def update(leader, epoch, *, isr=(1, 2, 3), replicas=(1, 2, 3), partition_epoch=
     )
 
 
-def facts(end, high_watermark=0, *, start=0, min_isr=1):
-    return LogFacts(start, end, high_watermark, min_isr)
+def log(end, high_watermark=0, *, start=0, min_isr=1):
+    return SimpleNamespace(
+        log_start_offset=start,
+        log_end_offset=end,
+        high_watermark=high_watermark,
+        config=SimpleNamespace(min_insync_replicas=min_isr),
+    )
 
 
-def of(kind, effects):
-    """Return the effects of one kind."""
-    return [e for e in effects if isinstance(e, kind)]
+class Port:
+    """Notes what was asked of it since the last look: (name, arguments ...)."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __getattr__(self, name):
+        return lambda *values: self.asked.append((name, *values))
+
+
+def asked(state, name=None):
+    """Return what was asked since the last look; with a name, the arguments of these calls only."""
+    found, state.port.asked = state.port.asked, []
+    return found if name is None else [values for what, *values in found if what == name]
+
+
+def proposed(state):
+    """Return the proposals since the last look: (proposal, change, broker epochs)."""
+    return asked(state, "propose_isr")
+
+
+def moved(state):
+    """Return where the high watermark went since the last look."""
+    return [offset for (offset,) in asked(state, "advance_high_watermark")]
 
 
 def broker(broker_id=1):
-    return HostedPartitionState(TP, broker_id, LAG_MS)
+    return HostedPartitionState(TP, broker_id, LAG_MS, Port())
 
 
 def leader(*, end=10, high_watermark=10, epoch=0, now_ms=0, isr=(1, 2, 3), replicas=(1, 2, 3)):
     """Return a state of broker 1 that leads from offset `end` on."""
     state = broker()
     state.become_leader(
-        update(1, epoch, isr=isr, replicas=replicas), facts(end, high_watermark), now_ms, ALL
+        update(1, epoch, isr=isr, replicas=replicas), log(end, high_watermark), now_ms, ALL
     )
+    asked(state)
     return state
 
 
 def fetch(state, follower, offset, log, *, now_ms=1, broker_epoch=20, alive=ALL, propose=True):
     known = state.follower(follower, state.leader_epoch)
-    return state.fetched(known, (offset, 0), broker_epoch, log, now_ms, alive, may_propose=propose)
+    state.fetched(known, (offset, 0), broker_epoch, log, now_ms, alive, may_propose=propose)
 
 
 # --- leadership ---------------------------------------------------------------------------------
@@ -81,10 +96,9 @@ def fetch(state, follower, offset, log, *, now_ms=1, broker_epoch=20, alive=ALL,
 
 def test_a_new_leader_starts_its_epoch_where_its_log_ends():
     state = broker()
-    effects = state.become_leader(update(1, 3), facts(7, 5), 0, ALL)
-    assert of(StartEpoch, effects) == [StartEpoch(3, 7)]
-    assert of(WakeFetches, effects)
-    assert not of(AdvanceHighWatermark, effects), "followers have to be heard in this epoch (R4)"
+    state.become_leader(update(1, 3), log(7, 5), 0, ALL)
+    # Followers have to be heard in this epoch before the high watermark moves (R4).
+    assert asked(state) == [("start_epoch", 3, 7), ("wake_fetches",)]
     assert (state.is_leader, state.leader, state.leader_epoch, state.epoch_start) == (True, 1, 3, 7)
     assert state.topic_id == TOPIC_ID
     assert sorted(state.followers) == [2, 3]
@@ -92,48 +106,51 @@ def test_a_new_leader_starts_its_epoch_where_its_log_ends():
 
 def test_a_leader_alone_commits_its_log_at_once():
     alone = update(1, 0, isr=[1], replicas=[1])
-    effects = broker().become_leader(alone, facts(7, 5), 0, ALL)
-    assert of(AdvanceHighWatermark, effects) == [AdvanceHighWatermark(7)]
+    state = broker()
+    state.become_leader(alone, log(7, 5), 0, ALL)
+    assert moved(state) == [7]
 
 
 def test_r13_a_leader_has_it_proven_that_none_outside_its_isr_may_be_elected():
     state = broker()
     lead = update(1, 0, isr=[1], replicas=[1, 2])
-    effects = state.become_leader(lead, facts(7, 5), 0, ALL)
-    assert of(ProveIsr, effects)
-    assert not of(AdvanceHighWatermark, effects)
+    state.become_leader(lead, log(7, 5), 0, ALL)
+    assert asked(state)[-1] == ("prove_isr",)
     state.proven_epoch = state.partition_epoch
-    assert state.high_watermark_effects(facts(7, 5), 0, ALL) == (AdvanceHighWatermark(7),)
-    effects = state.become_leader(lead, facts(8, 7), 0, ALL)
-    assert of(AdvanceHighWatermark, effects), "it was sent the same once more"
+    state.raise_high_watermark(log(7, 5), 0, ALL)
+    assert asked(state) == [("advance_high_watermark", 7)]
+    state.become_leader(lead, log(8, 7), 0, ALL)
+    assert moved(state) == [8], "it was sent the same once more"
     for change in (
         {"partition_epoch": 1},
         {"partition_epoch": 1, "replicas": [1, 3]},
     ):
         later = update(1, 0, **{"isr": [1], "replicas": [1, 2], **change})
-        assert of(ProveIsr, state.become_leader(later, facts(9, 8), 0, ALL))
+        state.become_leader(later, log(9, 8), 0, ALL)
+        assert asked(state, "prove_isr")
         state.proven_epoch = state.partition_epoch
     state.become_follower(update(2, 1, isr=[1, 2], replicas=[1, 2], partition_epoch=2))
     assert state.proven_epoch != state.partition_epoch
     whole = update(1, 2, isr=[1, 2], replicas=[1, 2], partition_epoch=3)
-    assert not of(ProveIsr, state.become_leader(whole, facts(9, 8), 0, ALL)), "none is outside"
+    state.become_leader(whole, log(9, 8), 0, ALL)
+    assert not asked(state, "prove_isr"), "none is outside"
 
 
 def test_r4_each_epoch_forgets_what_followers_had():
     """Kafka 3.9 keeps it when the same broker is elected again."""
     state = leader()
-    fetch(state, 2, 10, facts(10, 10))
-    state.become_leader(update(1, 1), facts(12, 10), 5, ALL)
+    fetch(state, 2, 10, log(10, 10))
+    state.become_leader(update(1, 1), log(12, 10), 5, ALL)
     assert state.followers[2].log_end_offset == -1
     assert state.epoch_start == 12
 
 
 def test_the_same_epoch_with_other_replicas_keeps_what_followers_had():
     state = leader()
-    fetch(state, 2, 10, facts(10, 10))
+    fetch(state, 2, 10, log(10, 10))
     later = update(1, 0, replicas=[1, 2, 4], isr=[1, 2], partition_epoch=1)
-    effects = state.become_leader(later, facts(12, 10), 5, ALL)
-    assert not of(StartEpoch, effects)
+    state.become_leader(later, log(12, 10), 5, ALL)
+    assert not asked(state, "start_epoch")
     assert state.epoch_start == 10
     assert state.followers[2].log_end_offset == 10
     assert sorted(state.followers) == [2, 4]
@@ -142,15 +159,17 @@ def test_the_same_epoch_with_other_replicas_keeps_what_followers_had():
 def test_an_update_older_than_what_is_known_is_outdated():
     """A higher leader epoch with an older partition epoch comes from a state already overtaken."""
     state = leader(epoch=1)
-    assert state.is_outdated(update(2, 9, partition_epoch=0))
-    assert not state.is_outdated(update(2, 9, partition_epoch=1))
+    assert state.outdates(update(2, 9, partition_epoch=0), "follower")
+    assert not state.outdates(update(2, 9, partition_epoch=1), "follower")
 
 
 def test_a_follower_has_no_isr_and_fails_the_waiters():
     state = leader()
-    effects = state.become_follower(update(2, 1))
-    assert of(FailProduces, effects) == [FailProduces(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
-    assert of(WakeFetches, effects)
+    state.become_follower(update(2, 1))
+    assert asked(state) == [
+        ("wake_fetches",),
+        ("fail_produces", ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ]
     assert (state.leader, state.is_leader, state.epoch_start) == (2, False, None)
     assert (state.followers, state.isr) == ({}, IsrState.of(()))
 
@@ -163,8 +182,8 @@ def test_the_leader_epoch_never_goes_back():
 
 def test_a_partition_that_stops_fails_the_waiters_with_its_reason():
     state = leader()
-    effects = state.stop(ErrorCode.KAFKA_STORAGE_ERROR)
-    assert of(FailProduces, effects) == [FailProduces(ErrorCode.KAFKA_STORAGE_ERROR)]
+    state.stop(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert asked(state, "fail_produces") == [[ErrorCode.KAFKA_STORAGE_ERROR]]
     assert not state.is_leader
     assert state.leader == -1
 
@@ -172,9 +191,12 @@ def test_a_partition_that_stops_fails_the_waiters_with_its_reason():
 def test_stop_replica_leaves_the_produces_of_a_leader_waiting():
     """It leads until LeaderAndIsr names another; a follower waits for no other replica."""
     state = leader()
-    assert not of(FailProduces, state.release_waiting())
+    state.release_waiting()
+    assert asked(state) == [("wake_fetches",)]
     state.become_follower(update(2, 1))
-    assert of(FailProduces, state.release_waiting())
+    asked(state)
+    state.release_waiting()
+    assert asked(state, "fail_produces")
 
 
 # --- checks -------------------------------------------------------------------------------------
@@ -229,46 +251,50 @@ def test_r13_acks_all_needs_min_insync_replicas():
 def test_r4_the_high_watermark_waits_for_the_last_member():
     state = leader()
     assert state.waits_for_followers
-    assert not of(AdvanceHighWatermark, fetch(state, 2, 12, facts(12, 10)))
-    effects = fetch(state, 3, 11, facts(12, 10))
-    assert effects == (AdvanceHighWatermark(11),)
-    assert not fetch(state, 3, 11, facts(12, 11)), "nothing new"
+    fetch(state, 2, 12, log(12, 10))
+    assert asked(state) == []
+    fetch(state, 3, 11, log(12, 10))
+    assert asked(state) == [("advance_high_watermark", 11)]
+    fetch(state, 3, 11, log(12, 11))
+    assert asked(state) == [], "nothing new"
 
 
 def test_r13_the_high_watermark_stands_still_below_min_insync_replicas():
     state = leader(isr=[1], replicas=[1, 2])
-    assert not state.high_watermark_effects(facts(12, 10, min_isr=2), 0, ())
-    assert state.high_watermark_effects(facts(12, 10), 0, ()) == (ProveIsr(),)
+    state.raise_high_watermark(log(12, 10, min_isr=2), 0, ())
+    assert asked(state) == []
+    state.raise_high_watermark(log(12, 10), 0, ())
+    assert asked(state) == [("prove_isr",)]
     state.proven_epoch = state.partition_epoch
-    assert state.high_watermark_effects(facts(12, 10), 0, ()) == (AdvanceHighWatermark(12),)
+    state.raise_high_watermark(log(12, 10), 0, ())
+    assert asked(state) == [("advance_high_watermark", 12)]
 
 
 def test_f43_a_leader_knows_what_it_did_not_acknowledge():
     state = broker()
-    assert state.acknowledged_below(facts(12, 3)) == 12, "an earlier process left it"
-    state.become_leader(update(1, 0), facts(7, 5), 0, ALL)
-    assert state.acknowledged_below(facts(12, 5)) == 7, "what it appended is its own"
-    assert state.acknowledged_below(facts(12, 10)) == 10
-    state.become_leader(update(1, 1, partition_epoch=1), facts(12, 10), 0, ALL)
+    assert state.acknowledged_below(log(12, 3)) == 12, "an earlier process left it"
+    state.become_leader(update(1, 0), log(7, 5), 0, ALL)
+    assert state.acknowledged_below(log(12, 5)) == 7, "what it appended is its own"
+    assert state.acknowledged_below(log(12, 10)) == 10
+    state.become_leader(update(1, 1, partition_epoch=1), log(12, 10), 0, ALL)
     state.become_follower(update(2, 2, partition_epoch=2))
-    assert state.acknowledged_below(facts(12, 10)) == 10, "in every epoch that it led"
-    assert state.acknowledged_below(facts(6, 6)) == 6, "never more than there is"
+    assert state.acknowledged_below(log(12, 10)) == 10, "in every epoch that it led"
+    assert state.acknowledged_below(log(6, 6)) == 6, "never more than there is"
 
 
 def test_r7_until_the_controller_agrees_a_leaving_member_counts():
     state = leader()
     for follower in (2, 3):
-        fetch(state, follower, 10, facts(10, 10))
-    effects = state.shrink_isr(facts(12, 10), LAG_MS + 2)
-    (proposed,) = of(ProposeIsr, effects)
-    assert proposed.change.isr == (1,)
+        fetch(state, follower, 10, log(10, 10))
+    state.shrink_isr(log(12, 10), LAG_MS + 2)
+    ((proposal, change, _),) = proposed(state)
+    assert change.isr == (1,)
     assert state.isr.maximal == (1, 2, 3)
-    assert not state.high_watermark_effects(facts(12, 10), LAG_MS + 2, ())
+    state.raise_high_watermark(log(12, 10), LAG_MS + 2, ())
+    assert asked(state) == []
     written = LeaderAndIsr(1, 0, (1,), 1)
-    effects = state.isr_change_accepted(proposed.proposal, written, facts(12, 10), 0, ())
-    assert of(ProveIsr, effects)
-    assert not of(AdvanceHighWatermark, effects)
-    assert of(NotifyFollowers, effects)
+    state.isr_change_accepted(proposal, written, log(12, 10), 0, ())
+    assert asked(state) == [("notify_followers",), ("prove_isr",)]
     assert (state.isr, state.partition_epoch) == (IsrState.of((1,)), 1)
 
 
@@ -277,9 +303,9 @@ def test_the_high_watermark_does_not_wait_for_a_dead_outsider(alive):
     """One outside the ISR that caught up is waited for, unless the cluster takes it for dead."""
     state = leader(isr=[1], replicas=[1, 2], end=0, high_watermark=0)
     state.proven_epoch = state.partition_epoch
-    fetch(state, 2, 1, facts(1, 1), alive=alive, propose=False)
-    found = state.high_watermark_effects(facts(2, 1), 2, alive)
-    assert found == (() if alive else (AdvanceHighWatermark(2),))
+    fetch(state, 2, 1, log(1, 1), alive=alive, propose=False)
+    state.raise_high_watermark(log(2, 1), 2, alive)
+    assert moved(state) == ([] if alive else [2])
 
 
 def test_how_a_produce_ends_when_its_offset_is_reached():
@@ -302,120 +328,135 @@ def test_how_a_produce_ends_when_its_offset_is_reached():
 )
 def test_r5_r9_conditions_to_join_the_isr(offset, alive, propose, joins):
     state = leader(isr=[1, 3])
-    proposed = of(ProposeIsr, fetch(state, 2, offset, facts(12, 10), alive=alive, propose=propose))
-    assert [p.change.isr for p in proposed] == ([(1, 3, 2)] if joins else [])
+    fetch(state, 2, offset, log(12, 10), alive=alive, propose=propose)
+    assert [change.isr for _, change, _ in proposed(state)] == ([(1, 3, 2)] if joins else [])
     assert state.isr.maximal == ((1, 3, 2) if joins else (1, 3))
 
 
 def test_r5_the_start_of_the_epoch_must_be_reached():
     state = leader(isr=[1, 3], end=15, high_watermark=10)
-    assert not of(ProposeIsr, fetch(state, 2, 14, facts(15, 10)))
-    assert of(ProposeIsr, fetch(state, 2, 15, facts(15, 10)))
+    fetch(state, 2, 14, log(15, 10))
+    assert not proposed(state)
+    fetch(state, 2, 15, log(15, 10))
+    assert proposed(state)
 
 
 def test_r8_members_are_proposed_with_the_broker_epochs_they_fetched_with():
     state = leader(isr=[1, 3])
-    (proposed,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10), broker_epoch=77))
-    assert proposed.broker_epochs == ((1, None), (3, -1), (2, 77))
-    assert proposed.change == LeaderAndIsr(1, 0, (1, 3, 2), 0)
+    fetch(state, 2, 10, log(10, 10), broker_epoch=77)
+    ((_, change, broker_epochs),) = proposed(state)
+    assert broker_epochs == ((1, None), (3, -1), (2, 77))
+    assert change == LeaderAndIsr(1, 0, (1, 3, 2), 0)
 
 
 def test_r8_a_former_registration_is_refused_and_a_later_one_starts_over():
     state = leader()
-    fetch(state, 2, 10, facts(12, 10), broker_epoch=20)
+    fetch(state, 2, 10, log(12, 10), broker_epoch=20)
     with pytest.raises(NotLeaderError):
-        fetch(state, 2, 12, facts(12, 10), broker_epoch=19)
+        fetch(state, 2, 12, log(12, 10), broker_epoch=19)
     assert state.followers[2].log_end_offset == 10
     before = state.followers[2].last_caught_up_ms
-    fetch(state, 2, 4, facts(12, 10), now_ms=500, broker_epoch=21)
+    fetch(state, 2, 4, log(12, 10), now_ms=500, broker_epoch=21)
     assert state.followers[2].log_end_offset == 4
     assert state.followers[2].last_caught_up_ms == 500 != before
 
 
+def joining(state):
+    """Let broker 2 catch up; return the proposal to take it into the ISR."""
+    fetch(state, 2, 10, log(10, 10))
+    ((proposal, _, _),) = proposed(state)
+    return proposal
+
+
 def test_r6_one_change_at_a_time():
     state = leader(isr=[1])
-    (first,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10)))
-    assert not of(ProposeIsr, fetch(state, 3, 10, facts(10, 10)))
-    assert not state.shrink_isr(facts(99, 10), 1e9)
-    assert state.isr is first.proposal
+    proposal = joining(state)
+    fetch(state, 3, 10, log(10, 10))
+    state.shrink_isr(log(99, 10), 1e9)
+    assert not proposed(state)
+    assert state.isr is proposal
 
 
 def test_r6_after_a_conflict_the_next_update_is_awaited():
     state = leader(isr=[1])
-    (proposed,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10)))
+    proposal = joining(state)
     for code, again in (
         (ErrorCode.INVALID_UPDATE_VERSION, False),
         (ErrorCode.UNKNOWN_SERVER_ERROR, True),
     ):
-        found, _ = state.isr_change_rejected(proposed.proposal, code, facts(10, 10), 5, ALL)
-        assert found is again
-        assert state.isr is proposed.proposal, "either may be in force (R7)"
+        assert state.isr_change_rejected(proposal, code, log(10, 10), 5, ALL) is again
+        assert state.isr is proposal, "either may be in force (R7)"
 
 
 def test_an_ineligible_replica_is_not_proposed_again_at_once():
     state = leader(isr=[1])
     state.proven_epoch = state.partition_epoch
-    (proposed,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10)))
-    again, effects = state.isr_change_rejected(
-        proposed.proposal, ErrorCode.INELIGIBLE_REPLICA, facts(12, 10), 5, ALL
-    )
-    assert not again
+    proposal = joining(state)
+    code = ErrorCode.INELIGIBLE_REPLICA
+    assert not state.isr_change_rejected(proposal, code, log(12, 10), 5, ALL)
     # It shuts down, and is alive for us as yet: producers do not wait for it.
-    assert of(AdvanceHighWatermark, effects) == [AdvanceHighWatermark(12)]
+    assert moved(state) == [12]
     assert state.isr == IsrState.of((1,))
-    assert not of(ProposeIsr, fetch(state, 2, 12, facts(12, 12), now_ms=4 + INELIGIBLE_PAUSE_MS))
-    assert of(ProposeIsr, fetch(state, 2, 12, facts(12, 12), now_ms=5 + INELIGIBLE_PAUSE_MS))
+    fetch(state, 2, 12, log(12, 12), now_ms=4 + INELIGIBLE_PAUSE_MS)
+    assert not proposed(state)
+    fetch(state, 2, 12, log(12, 12), now_ms=5 + INELIGIBLE_PAUSE_MS)
+    assert proposed(state)
 
 
 def test_a_response_to_a_proposal_of_a_former_epoch_changes_nothing():
     state = leader(isr=[1])
-    (proposed,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10)))
-    state.become_leader(update(1, 1, isr=[1]), facts(10, 10), 2, ALL)
+    proposal = joining(state)
+    state.become_leader(update(1, 1, isr=[1]), log(10, 10), 2, ALL)
     now = state.isr
+    asked(state)
     written = LeaderAndIsr(1, 0, (1, 2), 1)
-    assert not state.isr_change_accepted(proposed.proposal, written, facts(12, 10), 3, ALL)
+    state.isr_change_accepted(proposal, written, log(12, 10), 3, ALL)
     code = ErrorCode.INELIGIBLE_REPLICA
-    rejected = state.isr_change_rejected(proposed.proposal, code, facts(12, 10), 3, ALL)
-    assert rejected == (False, ())
+    assert not state.isr_change_rejected(proposal, code, log(12, 10), 3, ALL)
+    assert asked(state) == []
     assert state.isr is now
 
 
 def test_a_response_to_a_proposal_that_was_given_up_changes_nothing():
     """Also within one leader epoch: the response to a request that was sent twice may come late."""
     state = leader(isr=[1])
-    (proposed,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10)))
+    proposal = joining(state)
     code = ErrorCode.INELIGIBLE_REPLICA
-    state.isr_change_rejected(proposed.proposal, code, facts(10, 10), 5, ())
+    state.isr_change_rejected(proposal, code, log(10, 10), 5, ())
+    asked(state)
     written = LeaderAndIsr(1, 0, (1, 2), 1)
-    assert not state.isr_change_accepted(proposed.proposal, written, facts(12, 10), 6, ())
+    state.isr_change_accepted(proposal, written, log(12, 10), 6, ())
+    assert asked(state) == []
     assert state.isr == IsrState.of((1,))
 
 
 def test_a_written_state_of_another_epoch_is_not_taken_over():
     state = leader(isr=[1], epoch=4)
-    (proposed,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10)))
+    proposal = joining(state)
     written = LeaderAndIsr(1, 5, (1, 2), 6)
-    assert not state.isr_change_accepted(proposed.proposal, written, facts(12, 10), 3, ALL)
-    assert state.isr is proposed.proposal
+    state.isr_change_accepted(proposal, written, log(12, 10), 3, ALL)
+    assert asked(state) == []
+    assert state.isr is proposal
 
 
 def test_a_follower_with_nothing_to_hear_stays_in_the_isr():
     """Its fetches name the partition no more; that it fetches at all is what counts."""
     state = leader()
     for follower in (2, 3):
-        fetch(state, follower, 10, facts(10, 10))
+        fetch(state, follower, 10, log(10, 10))
     later = 5 * LAG_MS
     state.note_idle_fetches(2, later, 10)
     state.note_idle_fetches(3, later, 12)  # it had not all of that: no credit
-    (proposed,) = of(ProposeIsr, state.shrink_isr(facts(13, 10), later + 1))
-    assert proposed.change.isr == (1, 2)
+    state.shrink_isr(log(13, 10), later + 1)
+    ((_, change, _),) = proposed(state)
+    assert change.isr == (1, 2)
 
 
 def test_the_low_watermark_counts_live_replicas():
     state = leader()
     for follower, start in ((2, 4), (3, 2)):
         known = state.follower(follower, 0)
-        state.fetched(known, (10, start), 20, facts(10, 10), 1, ALL, may_propose=True)
+        state.fetched(known, (10, start), 20, log(10, 10), 1, ALL, may_propose=True)
     assert state.low_watermark(5, ALL) == 2
     assert state.low_watermark(5, (1, 2)) == 4
     assert state.low_watermark(1, ALL) == 1
@@ -425,22 +466,24 @@ def test_the_low_watermark_counts_live_replicas():
 
 
 @pytest.mark.parametrize(
-    ("leader_has", "effects"),
+    ("leader_has", "expected"),
     [
-        ((8, 0), (AdvanceHighWatermark(8),)),
-        ((12, 0), (AdvanceHighWatermark(10),)),  # never beyond what is in the log
-        ((4, 0), ()),  # a leader elected a moment ago may know less
-        ((9, 3), (AdvanceHighWatermark(9), AdvanceLogStart(3))),
-        ((5, 2), ()),
+        ((8, 0), [("advance_high_watermark", 8)]),
+        ((12, 0), [("advance_high_watermark", 10)]),  # never beyond what is in the log
+        ((4, 0), []),  # a leader elected a moment ago may know less
+        ((9, 3), [("advance_high_watermark", 9), ("advance_log_start", 3)]),
+        ((5, 2), []),
     ],
 )
-def test_r11_what_a_follower_takes_over(leader_has, effects):
+def test_r11_what_a_follower_takes_over(leader_has, expected):
     state = broker(2)
     state.become_follower(update(1, 0))
-    assert tuple(state.adopt(*leader_has, facts(10, 5, start=2))) == effects
+    asked(state)
+    state.adopt(*leader_has, log(10, 5, start=2))
+    assert asked(state) == expected
 
 
-def test_the_shell_performs_what_is_decided():
+def test_the_partition_does_what_is_decided():
     """One append by a leader without followers: the log's high watermark moves in that step."""
 
     class Log:

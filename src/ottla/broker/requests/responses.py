@@ -94,7 +94,7 @@ def error_response(
 class PendingResult(Pending, Generic[ResultT]):
     """The response to one request, when there is the result that it waits for.
 
-    It is all that a coordinator keeps of a request (`coordinators.results`).
+    It is all that a coordinator keeps of a request (`coordinators.requests`).
     """
 
     __slots__ = ("header",)
@@ -104,7 +104,13 @@ class PendingResult(Pending, Generic[ResultT]):
         self.header = header
 
     def on_result(self, result: ResultT) -> None:
-        self.complete(respond(self.header, self.response(result)))
+        try:
+            parts = respond(self.header, self.response(result))
+        except Exception:  # our bug: others that wait for the same event have no part in it
+            logger.exception("response failed api_key=%d", self.header.api_key)
+            self.fail("internal error")
+        else:
+            self.complete(parts)
 
     def response(self, result: ResultT) -> Message:
         """Return what the result means in this request's version."""

@@ -15,7 +15,7 @@ from ottla.broker.requests.error_bodies import code_only
 from ottla.broker.requests.groups.server import GroupsServer
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.responses import PendingResult, respond
-from ottla.coordinators.group_events import (
+from ottla.coordinators.requests import (
     NO_MEMBER,
     Join,
     JoinResult,

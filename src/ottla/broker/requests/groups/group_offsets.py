@@ -26,7 +26,7 @@ from ottla.broker.requests.portions import CHANGES_BY_PARTITION, in_portions, it
 from ottla.broker.requests.responses import PendingResult, by_topic, respond
 from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
 from ottla.coordinators.offsets import Commit
-from ottla.coordinators.results import FetchedOffset, PartitionErrors
+from ottla.coordinators.requests import FetchedOffset, PartitionErrors
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import NO_EPOCH, TopicPartition
 from ottla.model.protocol import NO_TIMESTAMP, UNKNOWN_OFFSET

@@ -31,7 +31,7 @@ from ottla.broker.requests.records.leader_hints import name_leader
 from ottla.broker.requests.records.server import RecordsServer
 from ottla.broker.requests.records.transactional_produce import UnverifiedError, Verified
 from ottla.broker.requests.responses import count_no_error, respond
-from ottla.coordinators.results import PartitionErrors
+from ottla.coordinators.requests import PartitionErrors
 from ottla.log.log import AppendInfo
 from ottla.log.producers import TRUSTED
 from ottla.log.validate import CLIENT, one_batch

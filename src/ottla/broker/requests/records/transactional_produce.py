@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from ottla.broker.requests.access import Asking
 from ottla.broker.requests.records.server import RecordsServer
-from ottla.coordinators.results import PartitionErrors
-from ottla.coordinators.transaction_events import ProducerIdAndEpoch
+from ottla.coordinators.requests import PartitionErrors, ProducerIdAndEpoch
 from ottla.log.producers import Guard
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition

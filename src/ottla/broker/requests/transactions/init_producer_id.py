@@ -8,7 +8,7 @@ from ottla.broker.requests.api import Api, Later, Response
 from ottla.broker.requests.error_bodies import code_only
 from ottla.broker.requests.responses import PendingResult, respond
 from ottla.broker.requests.transactions.server import ProducersServer
-from ottla.coordinators.transaction_events import InitResult, ProducerIdAndEpoch
+from ottla.coordinators.requests import InitResult, ProducerIdAndEpoch
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import Buffer
 from ottla.model.protocol import NO_PRODUCER_EPOCH, NO_PRODUCER_ID

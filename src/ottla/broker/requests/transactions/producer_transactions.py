@@ -21,8 +21,9 @@ from ottla.broker.requests.portions import CHANGES_BY_PARTITION, in_portions
 from ottla.broker.requests.responses import PendingResult, by_topic, respond
 from ottla.broker.requests.transactions.server import ProducerTransactionsServer
 from ottla.coordinators.coordinator_log import Producer
+from ottla.coordinators.group_coordinator import COMMIT_ERRORS
 from ottla.coordinators.offsets import Commit
-from ottla.coordinators.transaction_events import ProducerIdAndEpoch
+from ottla.coordinators.requests import ProducerIdAndEpoch
 from ottla.log.producers import TRUSTED
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TopicPartition
@@ -400,7 +401,7 @@ class PendingTxnOffsetCommit(PendingResult[Codes]):
     def on_verified(self, errors: Codes) -> None:
         failure = errors.get(self._partition)
         if failure is not None:
-            self._fail_all(self._server.groups.as_commit_error(failure))
+            self._fail_all(COMMIT_ERRORS.get(failure, failure))
         else:
             self._write()
 
