@@ -56,7 +56,7 @@ class View:
     reading: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def open(self) -> None:
-        topics = await self.store.get_topics(await self.store.get_all_topics_in_cluster())
+        topics = await self.store.topics.get_many(await self.store.topics.get_names())
         partitions = [
             TopicPartition(name, p)
             for name, info in topics.items()
@@ -180,7 +180,7 @@ async def _measure(cluster: Cluster) -> dict[str, float]:
     try:
         view = View(Store(session))
         await view.open()
-        controller = await view.store.get_controller_id()
+        controller = await view.store.election.get_controller_id()
         follower, leader = (b for b in range(3) if b != controller)
         await view.until(full)
         found = await shut_down(cluster, view, follower)
@@ -190,7 +190,7 @@ async def _measure(cluster: Cluster) -> dict[str, float]:
         _, found["kill_follower_s"] = await kill(cluster, view, follower)
         assert view.led_by(leader), f"broker {leader} leads nothing"
         found["kill_leader_s"], _ = await kill(cluster, view, leader)
-        controller = await view.store.get_controller_id()
+        controller = await view.store.election.get_controller_id()
         assert controller is not None
         assert view.led_by(controller), f"broker {controller} leads nothing"
         found["kill_controller_s"], _ = await kill(cluster, view, controller)

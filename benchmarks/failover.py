@@ -104,7 +104,7 @@ async def populate(store: Store, wanted: dict[TopicPartition, tuple[int, ...]], 
             ops.append(Create(znodes.state_path(tp), znodes.encode_state(state, epoch)))
     for start in range(0, len(ops), 20_000):
         some = [Write(op.path, op) for op in ops[start : start + 20_000]]
-        results = await store.write_all(some)
+        results = await store.zk.write_all(some)
         bad = [r for r in results.values() if isinstance(r, Exception)]
         assert not bad, bad[:3]
 
@@ -113,7 +113,7 @@ async def read_states(
     store: Store, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, tuple[LeaderIsrAndControllerEpoch, float]]:
     """Return each state and when it was last written (seconds since 1970, ZooKeeper's clock)."""
-    answers = await store.get_many([znodes.state_path(tp) for tp in partitions])
+    answers = await store.zk.get_many([znodes.state_path(tp) for tp in partitions])
     found = {}
     for tp, answer in zip(partitions, answers, strict=True):
         assert answer is not None, tp
@@ -307,7 +307,7 @@ def lag_figures(
 
 async def wait_controller(store: Store, broker: int, timeout_s: float = 60) -> None:
     deadline = time.monotonic() + timeout_s
-    while await store.get_controller_id() != broker:
+    while await store.election.get_controller_id() != broker:
         assert time.monotonic() < deadline, f"broker {broker} is not the controller"
         await asyncio.sleep(0.05)
 

@@ -299,7 +299,6 @@ KNOWN_DEAD = {
     "model/time_slices.py": {"run_in_time_slices"},
     "wire/apis.py": {"is_flexible"},
     "zookeeper/embedded.py": {"stop_pid"},
-    "zookeeper/registration.py": {"unregister_broker"},
     # The configuration of a topic without a broker, for tests.
     "model/config.py": {"default_topic_config"},
     # Found by their names in the table of faults.
@@ -308,11 +307,8 @@ KNOWN_DEAD = {
     "sim/world.py": {"simulate"},
     "zookeeper/memory.py": {"disconnect"},
     # What old administrators' tools and JVM brokers write into ZooKeeper; stories do the same.
-    "zookeeper/settings.py": {"propagate_isr_changes"},
-    "zookeeper/topics.py": {
-        "create_partition_reassignment", "create_preferred_replica_election",
-        "get_topic_partition_state",
-    },
+    "zookeeper/admin_requests.py": {"create_reassignment", "create_preferred_election"},
+    "zookeeper/states.py": {"get_one"},
     # One class for each of ZooKeeper's codes, found as subclasses.
     "zookeeper/errors.py": {"*"},
     # What users call from their own programs.

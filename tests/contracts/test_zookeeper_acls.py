@@ -44,7 +44,7 @@ class Side:
 
     async def start(self, z):
         self.store = Store(await z.session())
-        await self.cache.load(self.store)
+        await self.cache.load(self.store.acls)
         return self
 
     def may_read(self, host="10.0.0.1"):
@@ -59,22 +59,22 @@ class Side:
 def test_a_change_at_one_broker_is_obeyed_by_all_and_read_by_those_that_come(play):
     async def scenario(z):
         one, other = await Side().start(z), await Side().start(z)
-        await one.cache.change(one.store, ORDERS, becomes(lambda known: known | {MAY_READ}))
+        await one.cache.change(one.store.acls, ORDERS, becomes(lambda known: known | {MAY_READ}))
         assert one.may_read(), "the broker that changed it obeys at once"
         await other.until(True)
-        await other.cache.change(other.store, ORDERS, becomes(lambda known: known | {MAY_NOT}))
+        await other.cache.change(other.store.acls, ORDERS, becomes(lambda known: known | {MAY_NOT}))
         await one.until(False, "10.0.0.9")
         assert one.may_read()
-        await one.cache.change(one.store, PREFIX, becomes(lambda known: known | {MAY_READ}))
-        await one.cache.change(one.store, ORDERS, becomes(lambda known: frozenset()))
+        await one.cache.change(one.store.acls, PREFIX, becomes(lambda known: known | {MAY_READ}))
+        await one.cache.change(one.store.acls, ORDERS, becomes(lambda known: frozenset()))
         await other.until(True, "10.0.0.9")
-        assert (await one.store.get_acls(ORDERS)).version == UNKNOWN_VERSION, (
+        assert (await one.store.acls.get(ORDERS)).version == UNKNOWN_VERSION, (
             "the znode of none is gone"
         )
         late = await Side().start(z)
         assert sorted(late.authorizer.acls()) == sorted(one.authorizer.acls())
         assert late.may_read("10.0.0.9")
-        raw = await one.store.get_data_and_stat("/kafka-acl-extended/prefixed/Topic/ord")
+        raw = await one.store.zk.get_data_and_stat("/kafka-acl-extended/prefixed/Topic/ord")
         assert json.loads(raw[0]) == {
             "version": 1,
             "acls": [
@@ -99,10 +99,10 @@ def test_two_brokers_that_change_the_same_lose_neither_change(play):
 
         async def add(side, number):
             entry = Entry(f"User:u{number}", "*", WRITE, ALLOW)
-            await side.cache.change(side.store, ORDERS, becomes(lambda known: known | {entry}))
+            await side.cache.change(side.store.acls, ORDERS, becomes(lambda known: known | {entry}))
 
         await asyncio.gather(*(add(side, n) for n, side in enumerate(sides)))
-        found = await sides[0].store.get_acls(ORDERS)
+        found = await sides[0].store.acls.get(ORDERS)
         assert {e.principal for e in found.entries} == {"User:u0", "User:u1", "User:u2"}
         for side in sides:
             await side.tasks.close()
@@ -113,15 +113,15 @@ def test_two_brokers_that_change_the_same_lose_neither_change(play):
 def test_a_write_at_another_version_changes_nothing(play):
     async def scenario(z):
         store = Store(await z.session())
-        await store.create_acl_paths()
-        assert await store.set_acls(ORDERS, {MAY_READ}, UNKNOWN_VERSION)
-        assert not await store.set_acls(ORDERS, {MAY_NOT}, UNKNOWN_VERSION), "it is there already"
-        assert not await store.set_acls(ORDERS, {MAY_NOT}, 7)
-        assert not await store.set_acls(ORDERS, (), 7)
-        assert (await store.get_acls(ORDERS)) == (frozenset({MAY_READ}), 0)
-        assert await store.set_acls(ORDERS, {MAY_NOT}, 0)
-        assert await store.set_acls(ORDERS, (), 1)
-        assert await store.set_acls(ORDERS, (), UNKNOWN_VERSION), "nothing is left to delete"
+        await store.acls.create_paths()
+        assert await store.acls.set(ORDERS, {MAY_READ}, UNKNOWN_VERSION)
+        assert not await store.acls.set(ORDERS, {MAY_NOT}, UNKNOWN_VERSION), "it is there already"
+        assert not await store.acls.set(ORDERS, {MAY_NOT}, 7)
+        assert not await store.acls.set(ORDERS, (), 7)
+        assert (await store.acls.get(ORDERS)) == (frozenset({MAY_READ}), 0)
+        assert await store.acls.set(ORDERS, {MAY_NOT}, 0)
+        assert await store.acls.set(ORDERS, (), 1)
+        assert await store.acls.set(ORDERS, (), UNKNOWN_VERSION), "nothing is left to delete"
 
     play(scenario)
 
@@ -131,10 +131,10 @@ def test_what_cannot_be_read_ends_a_start_and_changes_nothing_later(play, caplog
 
     async def scenario(z):
         side = await Side().start(z)
-        await side.cache.change(side.store, ORDERS, becomes(lambda known: known | {MAY_READ}))
-        await side.store.write(Set("/kafka-acl/Topic/orders", b'{"version":1,"acls":'))
+        await side.cache.change(side.store.acls, ORDERS, becomes(lambda known: known | {MAY_READ}))
+        await side.store.zk.write(Set("/kafka-acl/Topic/orders", b'{"version":1,"acls":'))
         with caplog.at_level(logging.ERROR):
-            await side.store.create_acl_change_notification(ORDERS)
+            await side.store.acls.notify(ORDERS)
             async with asyncio.timeout(20):
                 while "malformed acls" not in caplog.text:
                     await asyncio.sleep(0.01)
@@ -142,11 +142,13 @@ def test_what_cannot_be_read_ends_a_start_and_changes_nothing_later(play, caplog
         with pytest.raises(MalformedZnodeError):
             await Side().start(z)
         with pytest.raises(OttlaError):
-            await side.cache.change(side.store, ORDERS, becomes(lambda known: known))
+            await side.cache.change(side.store.acls, ORDERS, becomes(lambda known: known))
         # A notification that says nothing hides none that follow.
-        await side.store.write(Create("/kafka-acl-changes/acl_changes_0000000998", b"nonsense"))
-        await side.store.write(Set("/kafka-acl/Topic/orders", b'{"version":1,"acls":[]}'))
-        await side.store.write(Create("/kafka-acl-changes/acl_changes_0000000999", b"TOPIC:orders"))
+        await side.store.zk.write(Create("/kafka-acl-changes/acl_changes_0000000998", b"nonsense"))
+        await side.store.zk.write(Set("/kafka-acl/Topic/orders", b'{"version":1,"acls":[]}'))
+        await side.store.zk.write(
+            Create("/kafka-acl-changes/acl_changes_0000000999", b"TOPIC:orders")
+        )
         await side.until(False)
         await side.tasks.close()
 
@@ -156,11 +158,11 @@ def test_what_cannot_be_read_ends_a_start_and_changes_nothing_later(play, caplog
 def test_the_patterns_of_both_kinds_are_told_apart(play):
     async def scenario(z):
         store = Store(await z.session())
-        await store.create_acl_paths()
+        await store.acls.create_paths()
         same_name = Pattern(TOPIC, "ord", LITERAL)
-        assert await store.set_acls(PREFIX, {MAY_READ}, UNKNOWN_VERSION)
-        assert await store.set_acls(same_name, {MAY_NOT}, UNKNOWN_VERSION)
-        found = await store.get_all_acls()
+        assert await store.acls.set(PREFIX, {MAY_READ}, UNKNOWN_VERSION)
+        assert await store.acls.set(same_name, {MAY_NOT}, UNKNOWN_VERSION)
+        found = await store.acls.get_all()
         assert found == {PREFIX: {MAY_READ}, same_name: {MAY_NOT}}
 
     play(scenario)

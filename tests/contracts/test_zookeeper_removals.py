@@ -20,14 +20,14 @@ def broker(broker_id=2):
 async def registered(store, broker_id=2, **stated):
     """Register a broker; return its registration."""
     info = broker(broker_id)
-    return replace(info, epoch=await store.register_broker(info, **stated))
+    return replace(info, epoch=await store.brokers.register(info, **stated))
 
 
 async def setting(z):
     """Return the controller's store, its fence, and the store of another broker."""
     store, other = Store(await z.session()), Store(await z.session())
-    await store.create_top_level_paths()
-    fence = (await store.register_controller_and_increment_controller_epoch(1))[1]
+    await store.cluster.create_top_level_paths()
+    fence = (await store.election.elect(1))[1]
     return store, fence, other
 
 
@@ -35,18 +35,20 @@ def test_a_registration_is_removed_and_the_reason_is_kept_until_the_next(play):
     async def scenario(z):
         store, fence, other = await setting(z)
         known = await registered(other, logs_whole=True, removable=True)
-        assert await store.remove_registration(known, WHY, 1, fence) is None
-        assert await store.get_broker(2) is None
-        (removal,) = (await store.get_removals()).values()
+        assert await store.fenced(fence).removals.remove_registration(known, WHY, 1) is None
+        assert await store.brokers.get(2) is None
+        (removal,) = (await store.removals.get_all()).values()
         assert (removal.broker_epoch, removal.by, removal.evidence) == (known.epoch, 1, WHY)
-        assert await other.get_removal(2) == removal
-        assert await other.get_removal(3) is None
-        assert await store.remove_registration(known, WHY, 1, fence) is None, "a lost reply"
-        assert await store.remove_registration(known, "other", 1, fence) is not None
+        assert await other.removals.get(2) == removal
+        assert await other.removals.get(3) is None
+        assert await store.fenced(fence).removals.remove_registration(known, WHY, 1) is None, (
+            "a lost reply"
+        )
+        assert await store.fenced(fence).removals.remove_registration(known, "other", 1) is not None
         again = await registered(other, logs_whole=True)
         assert again.epoch > known.epoch
-        assert await store.get_removals() == {}
-        assert await store.get_stated([again]) == ({2}, {2})
+        assert await store.removals.get_all() == {}
+        assert await store.brokers.get_stated([again]) == ({2}, {2})
 
     play(scenario)
 
@@ -55,10 +57,10 @@ def test_only_the_registration_that_was_asked_about_is_removed(play):
     async def scenario(z):
         store, fence, other = await setting(z)
         known = await registered(other, logs_whole=True, removable=True)
-        await other.unregister_broker(2)
+        await other.session.delete(broker_path(2))
         again = await registered(other, logs_whole=True, removable=True)
-        assert await store.remove_registration(known, WHY, 1, fence) is not None
-        assert await store.get_broker(2) == again
+        assert await store.fenced(fence).removals.remove_registration(known, WHY, 1) is not None
+        assert await store.brokers.get(2) == again
 
     play(scenario)
 
@@ -67,17 +69,18 @@ def test_one_that_registers_while_it_is_removed_stays(play, monkeypatch):
     async def scenario(z):
         store, fence, other = await setting(z)
         known = await registered(other, logs_whole=True, removable=True)
-        read = store._read
+        removals = store.fenced(fence).removals
+        read = removals._read
 
         async def registers_meanwhile(broker_id):
             found = await read(broker_id)
-            await other.unregister_broker(2)
+            await other.session.delete(broker_path(2))
             await registered(other, logs_whole=True, removable=True)
             return found
 
-        monkeypatch.setattr(store, "_read", registers_meanwhile)
-        assert await store.remove_registration(known, WHY, 1, fence) is not None
-        present = await store.get_broker(2)
+        monkeypatch.setattr(removals, "_read", registers_meanwhile)
+        assert await removals.remove_registration(known, WHY, 1) is not None
+        present = await store.brokers.get(2)
         assert present is not None
         assert present.epoch > known.epoch
 
@@ -90,11 +93,13 @@ def test_without_its_consent_a_broker_is_not_removed(play):
         for stated in ({"logs_whole": True}, {"logs_whole": True, "removable": True}):
             known = await registered(other, **stated)
             if "removable" in stated:
-                await other.withdraw_statement(2)  # it shuts down
-            assert await store.remove_registration(known, WHY, 1, fence) is not None
-            assert await store.remove_registration(known, WHY, 1, fence, any_broker=True)
-            assert await store.get_broker(2) == known
-            await other.unregister_broker(2)
+                await other.removals.withdraw_statement(2)  # it shuts down
+            assert await store.fenced(fence).removals.remove_registration(known, WHY, 1) is not None
+            assert await store.fenced(fence).removals.remove_registration(
+                known, WHY, 1, any_broker=True
+            )
+            assert await store.brokers.get(2) == known
+            await other.session.delete(broker_path(2))
 
     play(scenario)
 
@@ -103,8 +108,9 @@ def test_a_statement_is_withdrawn_only_by_the_session_that_registered(play):
     async def scenario(z):
         store, fence, other = await setting(z)
         known = await registered(other, logs_whole=True, removable=True)
-        await store.withdraw_statement(2)  # another process that was given this id by mistake
-        assert await store.remove_registration(known, WHY, 1, fence) is None
+        # another process that was given this id by mistake
+        await store.removals.withdraw_statement(2)
+        assert await store.fenced(fence).removals.remove_registration(known, WHY, 1) is None
 
     play(scenario)
 
@@ -113,10 +119,13 @@ def test_a_jvm_broker_is_removed_only_where_any_broker_is(play):
     async def scenario(z):
         store, fence, other = await setting(z)
         known = await registered(other)
-        assert await store.remove_registration(known, WHY, 1, fence) is not None
-        assert await store.get_broker(2) == known
-        assert await store.remove_registration(known, WHY, 1, fence, any_broker=True) is None
-        assert await store.get_broker(2) is None
+        assert await store.fenced(fence).removals.remove_registration(known, WHY, 1) is not None
+        assert await store.brokers.get(2) == known
+        assert (
+            await store.fenced(fence).removals.remove_registration(known, WHY, 1, any_broker=True)
+            is None
+        )
+        assert await store.brokers.get(2) is None
 
     play(scenario)
 
@@ -128,14 +137,21 @@ def test_listeners_that_were_changed_meanwhile_are_not_those_that_refused(play):
         store, fence, other = await setting(z)
         known = await registered(other)
         moved = replace(known, endpoints=(Endpoint("h", 9093),))
-        await other.update_broker_info(moved)
-        problem = await store.remove_registration(known, WHY, 1, fence, any_broker=True)
+        await other.brokers.update(moved)
+        problem = await store.fenced(fence).removals.remove_registration(
+            known, WHY, 1, any_broker=True
+        )
         assert problem == OTHER_ENDPOINTS
-        await store.write(Set(broker_path(2), b"no registration"))
-        problem = await store.remove_registration(moved, WHY, 1, fence, any_broker=True)
+        await store.zk.write(Set(broker_path(2), b"no registration"))
+        problem = await store.fenced(fence).removals.remove_registration(
+            moved, WHY, 1, any_broker=True
+        )
         assert problem == OTHER_ENDPOINTS, "what cannot be read cannot be compared"
-        await other.update_broker_info(moved)
-        assert await store.remove_registration(moved, WHY, 1, fence, any_broker=True) is None
+        await other.brokers.update(moved)
+        assert (
+            await store.fenced(fence).removals.remove_registration(moved, WHY, 1, any_broker=True)
+            is None
+        )
 
     play(scenario)
 
@@ -144,12 +160,12 @@ def test_r10_a_former_controller_removes_nobody(play):
     async def scenario(z):
         store, fence, other = await setting(z)
         known = await registered(other, logs_whole=True, removable=True)
-        await store.delete_controller()
-        await other.register_controller_and_increment_controller_epoch(3)
+        await store.election.resign()
+        await other.election.elect(3)
         with pytest.raises(ControllerMovedError):
-            await store.remove_registration(known, WHY, 1, fence)
-        assert await store.get_broker(2) == known
-        assert await store.get_removals() == {}
+            await store.fenced(fence).removals.remove_registration(known, WHY, 1)
+        assert await store.brokers.get(2) == known
+        assert await store.removals.get_all() == {}
 
     play(scenario)
 
@@ -158,11 +174,11 @@ def test_a_controller_is_removed_with_its_registration(play):
     async def scenario(z):
         store, _, other = await setting(z)
         known = await registered(store, 1, logs_whole=True, removable=True)
-        assert await other.remove_controller(known, WHY, 3) is None
-        assert await other.get_broker(1) is None
-        assert await other.get_controller_id() is None
-        assert (await other.get_removals())[1].by == 3
-        epoch, _ = await other.register_controller_and_increment_controller_epoch(3)
+        assert await other.removals.remove_controller(known, WHY, 3) is None
+        assert await other.brokers.get(1) is None
+        assert await other.election.get_controller_id() is None
+        assert (await other.removals.get_all())[1].by == 3
+        epoch, _ = await other.election.elect(3)
         assert epoch == 2
 
     play(scenario)
@@ -172,13 +188,15 @@ def test_a_controller_that_is_another_by_now_stays(play):
     async def scenario(z):
         store, _, other = await setting(z)
         known = await registered(other, 2, logs_whole=True, removable=True)
-        assert await other.remove_controller(known, WHY, 3) is not None, "1 holds /controller"
-        assert await other.get_controller_id() == 1
-        assert await other.get_broker(2) == known
+        assert await other.removals.remove_controller(known, WHY, 3) is not None, (
+            "1 holds /controller"
+        )
+        assert await other.election.get_controller_id() == 1
+        assert await other.brokers.get(2) == known
         old = await registered(store, 1, logs_whole=True, removable=True)
-        await store.delete_controller()
-        assert await other.remove_controller(old, WHY, 3) is not None
-        assert await other.get_broker(1) == old
+        await store.election.resign()
+        assert await other.removals.remove_controller(old, WHY, 3) is not None
+        assert await other.brokers.get(1) == old
 
     play(scenario)
 
@@ -188,8 +206,8 @@ def test_a_lost_reply_is_told_from_a_lost_request(play):
         store, fence, other = await setting(z)
         known = await registered(other, logs_whole=True, removable=True)
         lost = z.network.lose_reply_to(b"/brokers/ids/2", b"removal")
-        assert await store.remove_registration(known, WHY, 1, fence) is None
+        assert await store.fenced(fence).removals.remove_registration(known, WHY, 1) is None
         assert lost()
-        assert await store.get_broker(2) is None
+        assert await store.brokers.get(2) is None
 
     play(scenario)

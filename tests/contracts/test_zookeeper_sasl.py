@@ -80,9 +80,9 @@ def test_who_does_not_authenticate_is_not_served(server):
 def test_znodes_belong_to_who_creates_them(server):
     async def create(session):
         store = Store(session)
-        await store.create_top_level_paths()
-        await store.create_recursive("/config/users/u", b"secret")
-        await store.create_sequential("/config/changes/n_", b"")
+        await store.cluster.create_top_level_paths()
+        await store.zk.create_recursive("/config/users/u", b"secret")
+        await store.zk.create_sequential("/config/changes/n_", b"")
         await session.multi([Create("/controller", b"", ephemeral=True), Create("/plain", b"")])
         assert session.state is SessionState.CONNECTED
         lost = asyncio.Event()
@@ -91,7 +91,7 @@ def test_znodes_belong_to_who_creates_them(server):
         async with asyncio.timeout(20):
             await lost.wait()
             await session.wait_connected()
-        return await store.get_data_and_stat("/config/users/u")
+        return await store.zk.get_data_and_stat("/config/users/u")
 
     assert play(server, SECURE, create)[0] == b"secret", "a new connection authenticates as well"
 

@@ -62,7 +62,7 @@ class FalseBroker:
         await Server(world, "b9", PORT, self.dispatch).start()
         session = await Session.connect(world, "zk:2181", 6000, 5000)
         info = BrokerInfo(FALSE, (Endpoint("b9", PORT),))
-        await Store(session).register_broker(info, wait_ms=0)
+        await Store(session).brokers.register(info, wait_ms=0)
         await asyncio.Event().wait()
 
     def play(self, script, *, fitting):

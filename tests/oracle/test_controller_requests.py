@@ -91,7 +91,7 @@ class Listener:
 
     async def register(self) -> None:
         self.session = await self.rig.connect()
-        self.answers.epochs.append(await Store(self.session).register_broker(self.info))
+        self.answers.epochs.append(await Store(self.session).brokers.register(self.info))
 
     async def bounce(self) -> None:
         old, self.session = self.session, await self.rig.connect()
@@ -147,7 +147,7 @@ class Rig:
 
     async def run(self) -> dict[str, list[list[str]]]:
         self.store = Store(await self.connect())
-        while await self.store.get_controller_id() is None:
+        while await self.store.election.get_controller_id() is None:
             await asyncio.sleep(0.1)
         self.peer = await PeerConnection.open(
             self.world, self.host, self.port, "script", timeout_s=60
@@ -206,9 +206,9 @@ class Rig:
         await self.isr(0, 1, 1, 3, 2)
         await self.isr(1, 3, 3, 1, 2)
         await self.settle("2 catches up")
-        await store.create_preferred_replica_election([tp(0), tp(1)])
+        await store.admin_requests.create_preferred_election([tp(0), tp(1)])
         await self.settle("preferred election")
-        await store.create_partition_reassignment({tp(2): (1,)})
+        await store.admin_requests.create_reassignment({tp(2): (1,)})
         await self.settle("reassignment begins")
         await self.isr(2, 3, 3, 1)
         await self.settle("reassignment ends")
@@ -228,28 +228,28 @@ class Rig:
         await one.bounce()
         await self.settle("1 bounces")
         two.answers.failed_replicas = {tp(1)}
-        await Store(two.session).propagate_log_dir_event(2)
+        await Store(two.session).log_dir_events.notify(2)
         await self.settle("2 loses a folder")
-        await store.create_delete_topic_path("t")
+        await store.topics.request_deletion("t")
         await self.settle("deletion is asked, a replica is offline")
         two.answers.failed_replicas = set()
         await two.bounce()
         await self.settle("2 bounces, the topic goes")
-        self.steps["left"] = [await store.get_all_topics_in_cluster()]
+        self.steps["left"] = [await store.topics.get_names()]
 
     async def create(self, replicas: dict[int, tuple[int, ...]]) -> None:
-        await self.store.create_recursive("/config/topics/t", b'{"version":1,"config":{}}')
+        await self.store.zk.create_recursive("/config/topics/t", b'{"version":1,"config":{}}')
         assignment = {p: ReplicaAssignment(r) for p, r in replicas.items()}
-        await self.store.create_topic_assignment(TopicInfo("t", b"t" * 16, assignment))
+        await self.store.topics.create(TopicInfo("t", b"t" * 16, assignment))
 
     async def grow(self, replicas: dict[int, tuple[int, ...]]) -> None:
-        info = (await self.store.get_topics(["t"]))["t"]
+        info = (await self.store.topics.get_many(["t"]))["t"]
         added = {p: ReplicaAssignment(r) for p, r in replicas.items()}
         new = replace(info, assignment={**info.assignment, **added})
-        await self.store.set_topic_assignment("t", new)
+        await self.store.topics.set(new)
 
     async def isr(self, partition: int, leader: int, *isr: int) -> None:
-        known = (await self.store.get_topic_partition_state(tp(partition))).leader_and_isr
+        known = (await self.store.states.get_one(tp(partition))).leader_and_isr
         assert known.leader == leader
         request = AlterPartitionRequest(
             broker_id=leader,

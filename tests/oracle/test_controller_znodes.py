@@ -57,7 +57,7 @@ class Script:
         self.store = Store(session)
         try:
             await self._until(self._all_registered, "all registered")
-            controller = await self.store.get_controller_id()
+            controller = await self.store.election.get_controller_id()
             x, y = (b for b in self.cluster.ids if b != controller)
             self.role = {controller: "C", x: "X", y: "Y"}
             self.broker = {role: b for b, role in self.role.items()}
@@ -76,10 +76,10 @@ class Script:
         await self._start("X")
         await self._until(self._in_sync, "X back in sync")
         await self._note("X back")
-        await store.create_preferred_replica_election(PARTITIONS)
+        await store.admin_requests.create_preferred_election(PARTITIONS)
         await self._until(self._no_election, "preferred election done")
         await self._note("preferred elected")
-        await store.create_partition_reassignment({PARTITIONS[3]: self._ids("YC")})
+        await store.admin_requests.create_reassignment({PARTITIONS[3]: self._ids("YC")})
         await self._until(self._no_reassignment, "reassignment done")
         await self._note("reassigned")
         await asyncio.to_thread(self.cluster.terminate, self.broker["Y"])
@@ -92,12 +92,12 @@ class Script:
         await self._start("C")
         await self._until(self._in_sync, "C back in sync")
         await self._note("C back")
-        await store.create_delete_topic_path("t")
+        await store.topics.request_deletion("t")
         await self._until(self._no_topic, "deleted")
         self.seen["deleted"] = (
-            await store.get_children("/config/topics"),
-            await store.get_children("/admin/delete_topics"),
-            (await store.get_controller_epoch())[0],
+            await store.zk.get_children("/config/topics"),
+            await store.zk.get_children("/admin/delete_topics"),
+            (await store.election.get_epoch())[0],
         )
 
     async def _kill(self, role: str) -> None:
@@ -107,9 +107,9 @@ class Script:
         await self._until(lambda: self._forgotten(victim), f"{role} is forgotten")
 
     async def _forgotten(self, broker: int) -> bool:
-        if await self.store.path_exists(f"/brokers/ids/{broker}"):
+        if await self.store.zk.path_exists(f"/brokers/ids/{broker}"):
             return False
-        states = await self.store.get_topic_partition_states(PARTITIONS)
+        states = await self.store.states.get(PARTITIONS)
         return all(s.leader_and_isr.leader != broker for s in states.values())
 
     async def _start(self, role: str) -> None:
@@ -120,9 +120,9 @@ class Script:
         return tuple(self.broker[r] for r in roles)
 
     async def _create(self) -> None:
-        await self.store.create_recursive("/config/topics/t", b'{"version":1,"config":{}}')
+        await self.store.zk.create_recursive("/config/topics/t", b'{"version":1,"config":{}}')
         assignment = {p: ReplicaAssignment(self._ids(r)) for p, r in ASSIGNMENT.items()}
-        await self.store.create_topic_assignment(TopicInfo("t", b"t" * 16, assignment))
+        await self.store.topics.create(TopicInfo("t", b"t" * 16, assignment))
 
     # --- conditions -------------------------------------------------------------------------
 
@@ -133,12 +133,14 @@ class Script:
             await asyncio.sleep(0.1)
 
     async def _all_registered(self) -> bool:
-        there = [b.id for b in await self.store.get_all_brokers_in_cluster()]
-        return there == self.cluster.ids and await self.store.get_controller_id() is not None
+        there = [b.id for b in await self.store.brokers.get_all()]
+        return (
+            there == self.cluster.ids and await self.store.election.get_controller_id() is not None
+        )
 
     async def _in_sync(self) -> bool:
-        info = (await self.store.get_topics(["t"]))["t"]
-        states = await self.store.get_topic_partition_states(PARTITIONS)
+        info = (await self.store.topics.get_many(["t"]))["t"]
+        states = await self.store.states.get(PARTITIONS)
         return len(states) == len(PARTITIONS) and all(
             set(states[tp].leader_and_isr.isr) == set(info.assignment[tp.partition].replicas)
             and states[tp].leader_and_isr.leader >= 0
@@ -146,21 +148,21 @@ class Script:
         )
 
     async def _no_election(self) -> bool:
-        return not await self.store.path_exists("/admin/preferred_replica_election")
+        return not await self.store.zk.path_exists("/admin/preferred_replica_election")
 
     async def _no_reassignment(self) -> bool:
-        return not await self.store.reassign_partitions_in_progress()
+        return not await self.store.admin_requests.is_reassigning()
 
     async def _no_topic(self) -> bool:
-        return not await self.store.path_exists("/admin/delete_topics/t")
+        return not await self.store.zk.path_exists("/admin/delete_topics/t")
 
     # --- what is compared -------------------------------------------------------------------
 
     async def _states(self) -> dict[str, str]:
         """Describe every state znode, and how often the topic's own was written."""
-        found = await self.store.get_topic_partition_states(PARTITIONS)
-        info = (await self.store.get_topics(["t"]))["t"]
-        _, version = await self.store.get_data_and_version("/brokers/topics/t")
+        found = await self.store.states.get(PARTITIONS)
+        info = (await self.store.topics.get_many(["t"]))["t"]
+        _, version = await self.store.zk.get_data_and_version("/brokers/topics/t")
         described = {"topic": f"version={version}"}
         for tp, known in sorted(found.items()):
             s = known.leader_and_isr

@@ -41,8 +41,9 @@ def r17_a_removal_is_not_fenced(patch):
     """R10: any version of /controller_epoch will do."""
     remove = Removals.remove_registration
 
-    async def unfenced(self, broker, evidence, by, _fence, **more):
-        return await remove(self, broker, evidence, by, ANY_VERSION, **more)
+    async def unfenced(self, *args, **more):
+        self._zk.fence = ANY_VERSION
+        return await remove(self, *args, **more)
 
     patch.setattr(Removals, "remove_registration", unfenced)
 

@@ -101,7 +101,7 @@ class BrokerWorld:
 
     async def _controller(self, world: Any) -> None:
         session = await Session.connect(world, "zk:2181", 60_000, 5_000)
-        await Store(session).create_top_level_paths()
+        await Store(session).cluster.create_top_level_paths()
         data = znodes.encode_controller(CONTROLLER, 0)
         await session.create(znodes.CONTROLLER, data, ephemeral=True)
         await Server(world, "c", PORT, self._answer).start()

@@ -294,7 +294,7 @@ class Cluster:
         session = await self._connect()
         self.sessions[session.session_id] = "admin"
         self._admin = Store(session)
-        await self._admin.create_top_level_paths()
+        await self._admin.cluster.create_top_level_paths()
         self.lines.clear()
 
     _admin: Store | None = None
@@ -355,7 +355,7 @@ class Cluster:
     @staticmethod
     async def _register(stub: StubBroker) -> int:
         assert stub.store is not None
-        return await stub.store.register_broker(stub.info, wait_ms=0, logs_whole=stub.whole)
+        return await stub.store.brokers.register(stub.info, wait_ms=0, logs_whole=stub.whole)
 
     def _connector(self, controller: int) -> Callable[[Endpoint], Any]:
         async def connect(endpoint: Endpoint) -> StubPeer:
@@ -463,25 +463,25 @@ class Cluster:
     ) -> None:
         store = self.admin
         path = znodes.config_path("topics", name)
-        await store.create_recursive(path, znodes.encode_config(config))
+        await store.zk.create_recursive(path, znodes.encode_config(config))
         assignment = {p: ReplicaAssignment(r) for p, r in replicas.items()}
         topic_id = name.encode().ljust(16, b"\1")
-        await store.create_topic_assignment(TopicInfo(name, topic_id, assignment))
+        await store.topics.create(TopicInfo(name, topic_id, assignment))
 
     async def grow(self, name: str, added: dict[int, tuple[int, ...]]) -> None:
-        info = (await self.admin.get_topics([name]))[name]
+        info = (await self.admin.topics.get_many([name]))[name]
         assert info is not None
         assignment = {
             **info.assignment,
             **{p: ReplicaAssignment(r) for p, r in added.items()},
         }
-        await self.admin.set_topic_assignment(name, TopicInfo(name, info.topic_id, assignment))
+        await self.admin.topics.set(TopicInfo(name, info.topic_id, assignment))
 
     async def shrink(self, name: str, partitions: int) -> None:
-        info = (await self.admin.get_topics([name]))[name]
+        info = (await self.admin.topics.get_many([name]))[name]
         assert info is not None
         assignment = {p: a for p, a in info.assignment.items() if p < partitions}
-        await self.admin.set_topic_assignment(name, TopicInfo(name, info.topic_id, assignment))
+        await self.admin.topics.set(TopicInfo(name, info.topic_id, assignment))
 
     async def move_endpoint(self, broker_id: int, port: int) -> None:
         stub = self.brokers[broker_id]
@@ -529,7 +529,7 @@ class Cluster:
 
     async def usurp(self) -> None:
         """Another controller, seen by nobody yet, raises the epoch."""
-        found = await self.admin.get_controller_epoch()
+        found = await self.admin.election.get_epoch()
         assert found is not None
         data = znodes.encode_controller_epoch(found[0] + 1)
         await self.admin.session.multi([Set(znodes.CONTROLLER_EPOCH, data)])

@@ -153,11 +153,11 @@ class Story:
     async def do_void(self, cluster: Cluster, words: list[str]) -> None:
         """A leader voids the record of eligible replicas before it acknowledges without them."""
         tp = partition(words[0])
-        found = await cluster.admin.get_topic_partition_state(tp)
+        found = await cluster.admin.states.get_one(tp)
         assert found is not None
         state = found.leader_and_isr
         isr = frozenset(state.isr), state.partition_epoch
-        assert await cluster.admin.void_eligible({tp: isr}) == {tp}
+        assert await cluster.admin.eligible.void({tp: isr}) == {tp}
 
     async def do_ends(self, cluster: Cluster, words: list[str]) -> None:
         """Where a broker's log of a partition ends: `ends 2 t-0 5:100`, by epoch and offset."""
@@ -167,11 +167,11 @@ class Story:
 
     async def do_leaders(self, cluster: Cluster, words: list[str]) -> str:
         """Show leaders and ISRs as they are stored, in the manner of the documents' tables."""
-        info = (await cluster.admin.get_topics([words[0]]))[words[0]]
+        info = (await cluster.admin.topics.get_many([words[0]]))[words[0]]
         assert info is not None
         shown = []
         for number in sorted(info.assignment):
-            state = await cluster.admin.get_topic_partition_state(TopicPartition(words[0], number))
+            state = await cluster.admin.states.get_one(TopicPartition(words[0], number))
             assert state is not None
             led = state.leader_and_isr
             shown.append(f"{number}:{led.leader}/{ids(led.isr)}")
@@ -185,7 +185,7 @@ class Story:
         await cluster.grow(words[0], replicas(words[1:]))
 
     async def do_delete(self, cluster: Cluster, words: list[str]) -> None:
-        await cluster.admin.create_delete_topic_path(words[0])
+        await cluster.admin.topics.request_deletion(words[0])
 
     async def do_undeletable(self, cluster: Cluster, words: list[str]) -> None:
         cluster.brokers[int(words[0])].undeletable = {partition(w) for w in words[1:]}
@@ -195,21 +195,21 @@ class Story:
         stub = cluster.brokers[int(words[0])]
         stub.failed_replicas = {partition(w) for w in words[1:]}
         assert stub.store is not None
-        await stub.store.propagate_log_dir_event(stub.info.id)
+        await stub.store.log_dir_events.notify(stub.info.id)
 
     async def do_notify(self, cluster: Cluster, words: list[str]) -> None:
         """An old leader writes an ISR by itself and says so."""
         tp = partition(words[0])
         isr = tuple(map(int, words[1].split(",")))
-        state = await cluster.admin.get_topic_partition_state(tp)
+        state = await cluster.admin.states.get_one(tp)
         assert state is not None
 
         new = replace(state.leader_and_isr, isr=isr)
-        await cluster.admin.update_leader_and_isr({tp: new}, state.controller_epoch, -1)
-        await cluster.admin.propagate_isr_changes([tp])
+        await cluster.admin.states.update({tp: new}, state.controller_epoch)
+        await cluster.admin.isr_changes.notify([tp])
 
     async def do_prefer(self, cluster: Cluster, words: list[str]) -> None:
-        await cluster.admin.create_preferred_replica_election([partition(w) for w in words])
+        await cluster.admin.admin_requests.create_preferred_election([partition(w) for w in words])
 
     async def do_reassign(self, cluster: Cluster, words: list[str]) -> None:
         """Ask for reassignments as the old tool did: `t-0:4,5,6`."""
@@ -217,7 +217,7 @@ class Story:
         for word in words:
             tp, _, ids = word.partition(":")
             asked[partition(tp)] = tuple(map(int, ids.split(",")))
-        await cluster.admin.create_partition_reassignment(asked)
+        await cluster.admin.admin_requests.create_reassignment(asked)
 
     async def do_move(self, cluster: Cluster, words: list[str]) -> str:
         """Ask for reassignments as the API does: `t-0:4,5,6`, or `t-0:-` to cancel."""
@@ -242,7 +242,7 @@ class Story:
     async def do_config(self, cluster: Cluster, words: list[str]) -> None:
         """Change a topic's settings: `config t key=value`."""
         config = dict(w.split("=", 1) for w in words[1:])
-        await cluster.admin.set_or_create_entity_configs("topics", words[0], config)
+        await cluster.admin.configs.set("topics", words[0], config)
         if config.get("unclean.leader.election.enable") == "true":
             cluster.active.unclean_election_enabled(words[0])
 

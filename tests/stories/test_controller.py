@@ -16,8 +16,9 @@ from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment, TopicInfo
 from ottla.model.errors import ErrorCode, NotControllerError
 from ottla.wire.messages.control import AlterPartitionRequest, ControlledShutdownRequest
 from ottla.zookeeper import jute, znodes
+from ottla.zookeeper.access import Access
 from ottla.zookeeper.operations import Create, Delete, Set
-from ottla.zookeeper.store import Store
+from ottla.zookeeper.states import PartitionStates
 from ottla.zookeeper.watches import WatchEvent, WatchType
 
 T0 = partition("t-0")
@@ -28,7 +29,7 @@ def known(cluster, tp=T0):
 
 
 async def stored(cluster, tp=T0):
-    return (await cluster.admin.get_topic_partition_state(tp)).leader_and_isr
+    return (await cluster.admin.states.get_one(tp)).leader_and_isr
 
 
 async def topic(cluster, *replicas, name="t", **config):
@@ -47,19 +48,19 @@ def decisions(cluster):
 def test_a_state_that_changed_in_between_is_decided_again(monkeypatch):
     async def scene(cluster):
         await topic(cluster, (2, 3, 1), (2, 1, 3))
-        read = Store.get_topic_partition_states
+        read = PartitionStates.get
         disturbed = []
 
-        async def read_and_disturb(store, partitions, *rest):
-            found = await read(store, partitions, *rest)
-            if store is not cluster.admin and not disturbed:
+        async def read_and_disturb(states, partitions, *rest):
+            found = await read(states, partitions, *rest)
+            if states is not cluster.admin.states and not disturbed:
                 disturbed.append(True)
                 # The leader shrank its ISR at the same moment: 3 is no longer in sync.
                 new = LeaderAndIsr(2, 0, (2, 1), 0)
-                await cluster.admin.update_leader_and_isr({T0: new}, 1, -1)
+                await cluster.admin.states.update({T0: new}, 1)
             return found
 
-        monkeypatch.setattr(Store, "get_topic_partition_states", read_and_disturb)
+        monkeypatch.setattr(PartitionStates, "get", read_and_disturb)
         await cluster.kill(2)
         await cluster.settle()
         assert (await stored(cluster)).leader == 1
@@ -72,19 +73,19 @@ def test_a_state_that_changed_in_between_is_decided_again(monkeypatch):
 
 
 def test_a_watch_that_fires_before_its_answer_is_noted_is_set_again(monkeypatch):
-    watch_exists = Store.watch_exists
+    path_exists = Access.path_exists
     early = []
 
-    async def fires_at_once(self, path, callback):
+    async def fires_at_once(self, path, callback=None):
         # As when answer and event come in one piece: the event is handled first.
         if path != znodes.CONTROLLER or early:
-            return await watch_exists(self, path, callback)
+            return await path_exists(self, path, callback)
         early.append(path)
-        found = await self.path_exists(path)
+        found = await path_exists(self, path)
         callback(None)
         return found
 
-    monkeypatch.setattr(Store, "watch_exists", fires_at_once)
+    monkeypatch.setattr(Access, "path_exists", fires_at_once)
 
     async def scene(cluster):
         assert early
@@ -114,7 +115,7 @@ def test_a_controller_resigns_when_another_is_named():
     async def scene(cluster):
         await topic(cluster, (1, 2))
         first = cluster.active
-        epoch, version = await cluster.admin.get_controller_epoch()
+        epoch, version = await cluster.admin.election.get_epoch()
         await cluster.brokers[2].session.multi(
             [
                 Delete(znodes.CONTROLLER),
@@ -145,7 +146,7 @@ def test_nothing_of_a_term_outlives_it(how):
         lines = [t for t in asyncio.all_tasks() if t.get_name().startswith("controller-to-")]
         assert len(lines) == 2
         if how == "another is named":
-            epoch, version = await cluster.admin.get_controller_epoch()
+            epoch, version = await cluster.admin.election.get_epoch()
             await cluster.brokers[2].session.multi(
                 [
                     Delete(znodes.CONTROLLER),
@@ -175,7 +176,7 @@ def test_f45_a_broker_that_fell_behind_is_told_again_what_it_is_to_catch_up_with
 
     async def scene(cluster):
         await topic(cluster, (1, 2))
-        await cluster.admin.create_partition_reassignment({T0: (1, 3)})
+        await cluster.admin.admin_requests.create_reassignment({T0: (1, 3)})
         await cluster.settle()
         for _ in range(2):
             cluster.told[1].clear()
@@ -301,7 +302,7 @@ def test_an_election_whose_reply_is_lost_is_recognised():
             await asyncio.sleep(0.01)
         assert len(multis) == 2
         assert cluster.active.epoch == 1
-        assert await cluster.admin.get_controller_epoch() == (1, 1)
+        assert await cluster.admin.election.get_epoch() == (1, 1)
         await topic(cluster, (1,))
         assert known(cluster).leader == 1
 
@@ -311,9 +312,9 @@ def test_an_election_whose_reply_is_lost_is_recognised():
 def test_a_topic_without_an_id_gets_one():
     async def scene(cluster):
         info = TopicInfo("old", None, {0: ReplicaAssignment((2, 1))})
-        await cluster.admin.create_topic_assignment(info)
+        await cluster.admin.topics.create(info)
         await cluster.settle()
-        found = (await cluster.admin.get_topics(["old"]))["old"]
+        found = (await cluster.admin.topics.get_many(["old"]))["old"]
         assert found.topic_id is not None
         assert cluster.active.context.topic_id("old") == found.topic_id
         assert known(cluster, partition("old-0")).leader == 2
@@ -348,9 +349,7 @@ def test_unclean_elections_begin_when_they_are_allowed():
         assert known(cluster).leader == -1
         refused = await cluster.active.elect_leaders(ElectionKind.PREFERRED, [T0])
         assert refused[T0][0] == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-        await cluster.admin.set_or_create_entity_configs(
-            "topics", "t", {"unclean.leader.election.enable": "true"}
-        )
+        await cluster.admin.configs.set("topics", "t", {"unclean.leader.election.enable": "true"})
         cluster.active.unclean_election_enabled("t")
         await cluster.settle()
         assert known(cluster).leader == 1
@@ -382,8 +381,8 @@ def test_leadership_returns_when_too_much_of_it_is_elsewhere():
         await cluster.settle()
         for tp, state in list(cluster.active.context.leadership.items()):
             new = LeaderAndIsr(1, state.leader_and_isr.leader_epoch, (1, 2), -1)
-            await cluster.admin.update_leader_and_isr({tp: new}, 1, -1)
-        await cluster.admin.propagate_isr_changes(list(cluster.active.context.leadership))
+            await cluster.admin.states.update({tp: new}, 1)
+        await cluster.admin.isr_changes.notify(list(cluster.active.context.leadership))
         await cluster.settle()
         cluster.active._post(LeaderBalanceDue())
         await cluster.settle()
@@ -413,9 +412,9 @@ def test_a_broker_that_cannot_be_reached_is_told_in_order_once_it_can(monkeypatc
 def test_deletion_that_is_switched_off_only_removes_the_request():
     async def scene(cluster):
         await topic(cluster, (1,))
-        await cluster.admin.create_delete_topic_path("t")
+        await cluster.admin.topics.request_deletion("t")
         await cluster.settle()
-        assert await cluster.admin.get_topic_deletions() == []
+        assert await cluster.admin.topics.get_deletions() == []
         assert "t" in cluster.active.context.topics
 
     play(scene, 1, **{"delete.topic.enable": "false"})
@@ -464,11 +463,11 @@ def test_partitions_added_to_a_topic_on_its_way_out_are_undone():
         await topic(cluster, (1, 2))
         await cluster.kill(2)
         await cluster.settle()
-        await cluster.admin.create_delete_topic_path("t")
+        await cluster.admin.topics.request_deletion("t")
         await cluster.settle()
         await cluster.grow("t", {1: (1,)})
         await cluster.settle()
-        info = (await cluster.admin.get_topics(["t"]))["t"]
+        info = (await cluster.admin.topics.get_many(["t"]))["t"]
         assert list(info.assignment) == [0]
 
     play(scene, 1, 2)
@@ -505,7 +504,7 @@ def test_the_controller_epoch_outlives_all_brokers():
         for broker in (2, 1):
             await cluster.kill(broker)
             await cluster.settle()
-        epoch, _ = await cluster.admin.get_controller_epoch()
+        epoch, _ = await cluster.admin.election.get_epoch()
         assert epoch == 1
         await cluster._join(cluster.brokers[2])
         await cluster.settle()
@@ -518,7 +517,7 @@ def test_topic_ids_stay_with_their_topic_through_elections():
     async def scene(cluster):
         await topic(cluster, (1, 2))
         before = cluster.active.context.topic_id("t")
-        stored_id = (await cluster.admin.get_topics(["t"]))["t"].topic_id
+        stored_id = (await cluster.admin.topics.get_many(["t"]))["t"].topic_id
         assert before == stored_id
         for broker in (1, 2):
             await cluster.kill(broker)
@@ -528,9 +527,9 @@ def test_topic_ids_stay_with_their_topic_through_elections():
         await cluster._join(cluster.brokers[1])
         await cluster.settle()
         assert cluster.active.context.topic_id("t") == before
-        await cluster.admin.create_partition_reassignment({T0: (1,)})
+        await cluster.admin.admin_requests.create_reassignment({T0: (1,)})
         await cluster.settle()
-        assert (await cluster.admin.get_topics(["t"]))["t"].topic_id == before
+        assert (await cluster.admin.topics.get_many(["t"]))["t"].topic_id == before
 
     play(scene, 1, 2)
 
@@ -575,10 +574,10 @@ def test_a_target_with_a_broken_folder_takes_new_replicas():
         await topic(cluster, (3,), name="filler")
         await topic(cluster, (1,))
         cluster.brokers[3].failed_replicas = {filler}
-        await cluster.brokers[3].store.propagate_log_dir_event(3)
+        await cluster.brokers[3].store.log_dir_events.notify(3)
         await cluster.settle()
         assert known(cluster, filler).leader == -1
-        await cluster.admin.create_partition_reassignment({T0: (3,)})
+        await cluster.admin.admin_requests.create_reassignment({T0: (3,)})
         await cluster.settle()
         assert await cluster.ask_isr(T0, [1, 3]) == 0
         await cluster.settle()
@@ -596,11 +595,11 @@ def test_f20_the_last_replica_in_sync_leads_again_when_its_broker_takes_it_back(
         await cluster.kill(3)
         await cluster.settle()
         cluster.brokers[2].failed_replicas = {T0}
-        await cluster.brokers[2].store.propagate_log_dir_event(2)
+        await cluster.brokers[2].store.log_dir_events.notify(2)
         await cluster.settle()
         assert (known(cluster).leader, known(cluster).isr) == (-1, (2,))
         cluster.brokers[2].failed_replicas = set()
-        await cluster.brokers[2].store.propagate_log_dir_event(2)
+        await cluster.brokers[2].store.log_dir_events.notify(2)
         await cluster.settle()
         assert (known(cluster).leader, known(cluster).isr) == (2, (2,))
 
@@ -613,12 +612,12 @@ def test_f20_a_replica_that_a_reassignment_brings_back_is_online():
     async def scene(cluster):
         await topic(cluster, (2, 3))
         cluster.brokers[2].failed_replicas = {T0}
-        await cluster.brokers[2].store.propagate_log_dir_event(2)
+        await cluster.brokers[2].store.log_dir_events.notify(2)
         await cluster.settle()
         states = cluster.active.context.replica_states
         assert states[PartitionReplica(T0, 2)] is ReplicaState.OFFLINE
         cluster.brokers[2].failed_replicas = set()
-        await cluster.admin.create_partition_reassignment({T0: (1, 2, 3)})
+        await cluster.admin.admin_requests.create_reassignment({T0: (1, 2, 3)})
         await cluster.settle()
         assert states[PartitionReplica(T0, 2)] is ReplicaState.ONLINE
 
@@ -638,18 +637,18 @@ def test_each_request_of_an_old_controller_ends_its_term(what):
         old = cluster.active
         await cluster.usurp()
         if what == "delete":
-            await cluster.admin.create_delete_topic_path("t")
+            await cluster.admin.topics.request_deletion("t")
         elif what == "prefer":
-            await cluster.admin.create_preferred_replica_election([T0])
+            await cluster.admin.admin_requests.create_preferred_election([T0])
         else:
-            await cluster.admin.create_partition_reassignment({T0: (1, 3)})
+            await cluster.admin.admin_requests.create_reassignment({T0: (1, 3)})
         for _ in range(30):
             await cluster.settle()
             if old.epoch != 1 or not old.is_active:
                 break
             await asyncio.sleep(0.05)
         assert old.epoch != 1 or not old.is_active
-        state = await cluster.admin.get_topic_partition_state(T0)
+        state = await cluster.admin.states.get_one(T0)
         # What was done, was done by a controller elected since.
         assert state is None or state.leader_and_isr == before or state.controller_epoch > 2
 

@@ -54,11 +54,11 @@ WAITED_FOR = ("dead broker", "only dead brokers")
 async def before_and_after(cluster, ask):
     """Run `ask` on two partitions; return its result and whether t-0 is exactly as it was."""
     await topic(cluster, "t", (1, 2), (2, 1))
-    before = await cluster.admin.get_topics(["t"]), await states(cluster)
+    before = await cluster.admin.topics.get_many(["t"]), await states(cluster)
     cluster.lines.clear()
     result = await ask()
     await cluster.settle()
-    after = await cluster.admin.get_topics(["t"]), await states(cluster)
+    after = await cluster.admin.topics.get_many(["t"]), await states(cluster)
     stopped = [t for t in cluster.told[1] if t.api_key == 5]
     same = (
         before[0]["t"].assignment[0] == after[0]["t"].assignment[0]
@@ -69,7 +69,7 @@ async def before_and_after(cluster, ask):
 
 
 async def states(cluster):
-    return await cluster.admin.get_topic_partition_states([T0, T1])
+    return await cluster.admin.states.get([T0, T1])
 
 
 @pytest.mark.parametrize("case", TARGETS)
@@ -102,12 +102,12 @@ def test_a_dead_target_by_znode_is_waited_for(case):
 
     async def scene(cluster):
         await topic(cluster, "t", (1, 2))
-        await cluster.admin.create_partition_reassignment({T0: tuple(replicas)})
+        await cluster.admin.admin_requests.create_reassignment({T0: tuple(replicas)})
         await cluster.settle()
         assert cluster.active.context.assignment(T0).target == tuple(replicas)
-        state = await cluster.admin.get_topic_partition_state(T0)
+        state = await cluster.admin.states.get_one(T0)
         assert (state.leader_and_isr.leader, state.leader_and_isr.isr) == (1, (1, 2))
-        assert await cluster.admin.reassign_partitions_in_progress()
+        assert await cluster.admin.admin_requests.is_reassigning()
 
     play(scene, 1, 2, 3)
 
@@ -121,12 +121,12 @@ def test_an_invalid_target_by_znode(case, caplog):
     async def scene(cluster):
         plan = json.dumps({"version": 1, "partitions": [bad, GOOD]}).encode()
         _, same, good = await before_and_after(
-            cluster, lambda: cluster.admin.create_recursive(znodes.REASSIGN_PARTITIONS, plan)
+            cluster, lambda: cluster.admin.zk.create_recursive(znodes.REASSIGN_PARTITIONS, plan)
         )
         assert same
         assert good.target == (3, 1), "the rest is done"
         assert f"reassignment refused partition={where}" in caplog.text
-        left = await cluster.admin.get_partition_reassignment()
+        left = await cluster.admin.admin_requests.get_reassignment()
         assert left == {T1: (3, 1)}, "what is refused is taken off the list"
 
     play(scene, 1, 2, 3)
@@ -138,17 +138,17 @@ def test_dead_brokers_are_waited_for_by_znode_as_in_kafka(target):
 
     async def scene(cluster):
         await topic(cluster, "t", (1, 2), (2, 1))
-        await cluster.admin.create_partition_reassignment({T0: target})
+        await cluster.admin.admin_requests.create_reassignment({T0: target})
         await cluster.settle()
-        moving = (await cluster.admin.get_topics(["t"]))["t"].assignment[0]
+        moving = (await cluster.admin.topics.get_many(["t"]))["t"].assignment[0]
         assert moving.target == target
         assert moving.original == (1, 2)
         assert (await states(cluster))[T0].leader_and_isr.isr == (1, 2)
         answers = await cluster.active.alter_reassignments({T0: None})
         assert answers[T0][0] == ErrorCode.NONE
         await cluster.settle()
-        assert (await cluster.admin.get_topics(["t"]))["t"].assignment[0].replicas == (1, 2)
-        assert not await cluster.admin.path_exists(znodes.REASSIGN_PARTITIONS)
+        assert (await cluster.admin.topics.get_many(["t"]))["t"].assignment[0].replicas == (1, 2)
+        assert not await cluster.admin.zk.path_exists(znodes.REASSIGN_PARTITIONS)
 
     play(scene, 1, 2, 3)
 
@@ -178,14 +178,14 @@ def test_a_reassignment_znode_that_cannot_be_read_is_removed(data, caplog):
 
     async def scene(cluster):
         _, same, _ = await before_and_after(
-            cluster, lambda: cluster.admin.create_recursive(znodes.REASSIGN_PARTITIONS, data)
+            cluster, lambda: cluster.admin.zk.create_recursive(znodes.REASSIGN_PARTITIONS, data)
         )
         assert same
         assert "ignored path=/admin/reassign_partitions" in caplog.text
-        assert not await cluster.admin.path_exists(znodes.REASSIGN_PARTITIONS)
-        await cluster.admin.create_partition_reassignment({T1: (3, 1)})
+        assert not await cluster.admin.zk.path_exists(znodes.REASSIGN_PARTITIONS)
+        await cluster.admin.admin_requests.create_reassignment({T1: (3, 1)})
         await cluster.settle()
-        after = (await cluster.admin.get_topics(["t"]))["t"]
+        after = (await cluster.admin.topics.get_many(["t"]))["t"]
         assert after.assignment[1].target == (3, 1)
 
     play(scene, 1, 2, 3)
@@ -270,7 +270,7 @@ VALID = {
 async def tamper(cluster, path, data):
     session = cluster.admin.session
     if await session.exists(path) is None:
-        await cluster.admin.create_recursive(path, data)
+        await cluster.admin.zk.create_recursive(path, data)
     else:
         await session.set(path, data)
     await cluster.settle()
@@ -279,9 +279,7 @@ async def tamper(cluster, path, data):
 async def works(cluster, name):
     """Create a topic and see that it is led: there is a controller and it can write."""
     await topic(cluster, name, (1, 2, 3), (3, 2, 1))
-    found = await cluster.admin.get_topic_partition_states(
-        [TopicPartition(name, 0), TopicPartition(name, 1)]
-    )
+    found = await cluster.admin.states.get([TopicPartition(name, 0), TopicPartition(name, 1)])
     return len(found) == 2 and all(s.leader_and_isr.leader > 0 for s in found.values())
 
 
@@ -321,7 +319,7 @@ def test_tampered(path, caplog):
         async def read(cluster):
             nonlocal valid
             await topic(cluster, "t", (1, 2, 3), (2, 3, 1))
-            found = await cluster.admin.get_data_and_stat(path)
+            found = await cluster.admin.zk.get_data_and_stat(path)
             valid = found[0] if found else b""
 
         play(read, 1, 2, 3)
@@ -340,11 +338,11 @@ def test_no_producer_id_is_guessed():
         first = await cluster.active.allocate_producer_ids(request)
         assert (first.error_code, first.producer_id_start) == (0, 0)
         path = znodes.PRODUCER_ID_BLOCK
-        good = (await cluster.admin.get_data_and_stat(path))[0]
+        good = (await cluster.admin.zk.get_data_and_stat(path))[0]
         await tamper(cluster, path, b"{}")
         refused = await cluster.active.allocate_producer_ids(request)
         assert refused.error_code != 0
-        assert (await cluster.admin.get_data_and_stat(path))[0] == b"{}"
+        assert (await cluster.admin.zk.get_data_and_stat(path))[0] == b"{}"
         await tamper(cluster, path, good)
         second = await cluster.active.allocate_producer_ids(request)
         assert (second.error_code, second.producer_id_start) == (0, 1000)

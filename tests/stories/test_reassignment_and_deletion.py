@@ -90,8 +90,8 @@ async def gone(cluster, seen):
     await catch_up(cluster)
     admin = cluster.admin
     for path in (TOPIC, znodes.config_path("topics", "t"), "/admin/delete_topics/t"):
-        assert not await admin.path_exists(path), path
-    assert not await admin.reassign_partitions_in_progress()
+        assert not await admin.zk.path_exists(path), path
+    assert not await admin.admin_requests.is_reassigning()
     assert seen.kept == set(), "replicas that no broker was told to delete"
     assert not seen.wrong, seen.wrong
     context = cluster.active.context
@@ -99,7 +99,7 @@ async def gone(cluster, seen):
     assert not context.deleting
     await cluster.create_topic("t", {0: (3, 4)}, {})
     await cluster.settle()
-    state = (await admin.get_topic_partition_state(T0)).leader_and_isr
+    state = (await admin.states.get_one(T0)).leader_and_isr
     assert (state.leader, state.leader_epoch, state.isr) == (3, 0, (3, 4))
     assert seen.kept == {(3, 0), (4, 0)}
 
@@ -124,20 +124,20 @@ def play(scene):
 async def move(cluster, way):
     """Ask for the reassignment; return the response's code, or None by znode."""
     if way == "znode":
-        await cluster.admin.create_partition_reassignment({T0: TARGET})
+        await cluster.admin.admin_requests.create_reassignment({T0: TARGET})
         return None
     return (await cluster.active.alter_reassignments({T0: TARGET}))[T0][0]
 
 
 def moved_then_deleted(way, step):
     async def scene(cluster, seen):
-        deleting = seen.at_step(step, lambda: cluster.admin.create_delete_topic_path("t"))
+        deleting = seen.at_step(step, lambda: cluster.admin.topics.request_deletion("t"))
         await move(cluster, way)
         await catch_up(cluster)
         steps, within, seen.over = seen.steps, bool(deleting), True
         if not within:
             assert not cluster.active.context.reassigning
-            await cluster.admin.create_delete_topic_path("t")
+            await cluster.admin.topics.request_deletion("t")
         await gone(cluster, seen)
         return within, steps
 
@@ -161,7 +161,7 @@ def test_neither_has_more_steps():
 def deleted_then_moved(way, step):
     async def scene(cluster, seen):
         moving = seen.at_step(step, lambda: move(cluster, way))
-        await cluster.admin.create_delete_topic_path("t")
+        await cluster.admin.topics.request_deletion("t")
         await catch_up(cluster)
         steps, seen.over = seen.steps, True
         code = await (moving[0] if moving else move(cluster, way))
@@ -196,14 +196,14 @@ def test_f25_a_deletion_that_waits_for_a_broker_is_not_reassigned():
     async def scene(cluster, seen):
         await cluster.kill(2)
         await cluster.settle()
-        await cluster.admin.create_delete_topic_path("t")
+        await cluster.admin.topics.request_deletion("t")
         await cluster.settle()
-        assert await cluster.admin.path_exists(TOPIC)
+        assert await cluster.admin.zk.path_exists(TOPIC)
         for way in ("request", "znode", "request"):
             code = await move(cluster, way)
             await cluster.settle()
             assert code in (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            assert not await cluster.admin.reassign_partitions_in_progress()
+            assert not await cluster.admin.admin_requests.is_reassigning()
         await cluster._join(cluster.brokers[2])
         await gone(cluster, seen)
 

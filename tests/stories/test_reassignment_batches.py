@@ -102,7 +102,7 @@ async def catch_up(cluster, partitions):
 
 
 async def _move(cluster, targets):
-    await cluster.admin.create_partition_reassignment(targets)
+    await cluster.admin.admin_requests.create_reassignment(targets)
     await cluster.settle()
     await catch_up(cluster, [p for p in targets if p in cluster.active.context.reassigning])
     await cluster.settle()
@@ -181,7 +181,7 @@ def test_a_batch_takes_as_many_steps_as_one_partition():
 
 
 async def _assignments(cluster, topic="t"):
-    return (await cluster.admin.get_topics([topic]))[topic].assignment
+    return (await cluster.admin.topics.get_many([topic]))[topic].assignment
 
 
 @pytest.mark.timeout(60)
@@ -205,17 +205,17 @@ def test_a_partition_without_state_or_leader_stops_no_other():
 
 @pytest.mark.timeout(60)
 def test_a_topic_that_is_gone_stops_no_other(monkeypatch):
-    update = Topics.update_topic_assignment
+    update = Topics.update
 
-    async def gone(store, topic, *arguments):
+    async def gone(topics, topic, change):
         if topic == "u":
             raise NoNodeError(path=znodes.topic_path(topic))
-        await update(store, topic, *arguments)
+        await update(topics, topic, change)
 
     async def scene(cluster):
         await cluster.create_topic("u", {0: (1,)}, {})
         await cluster.settle()
-        monkeypatch.setattr(Topics, "update_topic_assignment", gone)
+        monkeypatch.setattr(Topics, "update", gone)
         answers = await cluster.active.alter_reassignments({tp(0, "u"): (2,), tp(2): (3, 2)})
         assert answers[tp(0, "u")][0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert answers[tp(2)][0] is ErrorCode.NONE

@@ -18,12 +18,12 @@ STEPS = 10
 
 
 async def _state(cluster):
-    state = await cluster.admin.get_topic_partition_state(T0)
+    state = await cluster.admin.states.get_one(T0)
     return state.leader_and_isr
 
 
 async def _moved(cluster):
-    info = (await cluster.admin.get_topics(["t"]))["t"]
+    info = (await cluster.admin.topics.get_many(["t"]))["t"]
     return info.assignment[0].replicas == TARGET and not info.assignment[0].being_reassigned
 
 
@@ -56,7 +56,7 @@ async def _scene(victim, step):
                 dying.append(asyncio.ensure_future(cluster.kill(victim)))
 
         cluster.count_writes(after)
-        await cluster.admin.create_partition_reassignment({T0: TARGET})
+        await cluster.admin.admin_requests.create_reassignment({T0: TARGET})
         await _catch_up(cluster)
         if dying:
             await dying[0]
@@ -66,7 +66,7 @@ async def _scene(victim, step):
         await cluster.settle()
         state = await _state(cluster)
         assert await _moved(cluster)
-        assert not await cluster.admin.reassign_partitions_in_progress()
+        assert not await cluster.admin.admin_requests.is_reassigning()
         assert set(state.isr) <= set(TARGET)
         assert state.leader in TARGET
         assert not cluster.active.context.reassigning

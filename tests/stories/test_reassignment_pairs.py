@@ -108,7 +108,7 @@ class Pair:
         settled = tuple(self.seen.settled)
         if way == ZNODE:
             try:
-                await self.cluster.admin.create_partition_reassignment({self.tp: target})
+                await self.cluster.admin.admin_requests.create_reassignment({self.tp: target})
             except NodeExistsError:
                 self.answers[number] = "refused"
                 return
@@ -188,11 +188,11 @@ class Pair:
         assert not seen.wrong, seen.wrong
         if self.in_order:
             assert tuple(seen.assigned) == self.wanted
-        state = (await cluster.admin.get_topic_partition_state(self.tp)).leader_and_isr
+        state = (await cluster.admin.states.get_one(self.tp)).leader_and_isr
         assert set(state.isr) == set(self.wanted)
         assert state.leader in self.wanted
         assert seen.told == set(self.wanted), "a replica was left behind"
-        assert not await cluster.admin.reassign_partitions_in_progress()
+        assert not await cluster.admin.admin_requests.is_reassigning()
         assert self.tp not in cluster.active.context.reassigning
 
 
@@ -281,7 +281,7 @@ def test_f24_a_refused_cancel_leaves_what_the_znode_asks_for():
                     cancelled.append(asyncio.ensure_future(asked))
 
             cluster.count_writes(written)
-            await cluster.admin.create_partition_reassignment({tp: (3, 2)})
+            await cluster.admin.admin_requests.create_reassignment({tp: (3, 2)})
             code, _ = (await cancelled[0])[tp]
             assert code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
             await cluster.settle()

@@ -34,7 +34,7 @@ WRITTEN = {
 
 
 async def found_id(cluster, name="t"):
-    data, _ = await cluster.admin.get_data_and_stat(f"/brokers/topics/{name}")
+    data, _ = await cluster.admin.zk.get_data_and_stat(f"/brokers/topics/{name}")
     return json.loads(data).get("topic_id")
 
 
@@ -84,7 +84,7 @@ def test_r15_without_a_note_the_disks_of_the_controller_are_asked():
         await led(cluster)
         for broker in (1, 2, 3):
             await cluster.kill(broker)
-        await cluster.admin.write(Delete(note_path("t")))
+        await cluster.admin.zk.write(Delete(note_path("t")))
         await cluster.admin.session.set("/brokers/topics/t", WRITTEN["version 1"].encode())
         cluster.topic_ids_on_disk = {"t": {ANOTHER}}
         await cluster.start(1)
@@ -96,11 +96,13 @@ def test_r15_without_a_note_the_disks_of_the_controller_are_asked():
 
 def test_a_topic_that_nobody_knows_an_id_of_gets_one_and_keeps_it():
     async def scene(cluster):
-        await cluster.admin.create_recursive("/brokers/topics/old", WRITTEN["version 1"].encode())
+        await cluster.admin.zk.create_recursive(
+            "/brokers/topics/old", WRITTEN["version 1"].encode()
+        )
         await cluster.settle()
         given = await found_id(cluster, "old")
         assert len(uuid_from_text(given)) == 16
-        assert not await cluster.admin.was_created_as("old", uuid_from_text(given))
+        assert not await cluster.admin.topic_ids.was_created_as("old", uuid_from_text(given))
         await cluster.admin.session.set("/brokers/topics/old", WRITTEN["version 2"].encode())
         await next_controller(cluster)
         assert await found_id(cluster, "old") == given
@@ -111,18 +113,18 @@ def test_a_topic_that_nobody_knows_an_id_of_gets_one_and_keeps_it():
 def test_a_topic_that_was_created_again_is_another_one():
     async def scene(cluster):
         await led(cluster)
-        assert await cluster.admin.was_created_as("t", ID)
+        assert await cluster.admin.topic_ids.was_created_as("t", ID)
         await cluster.grow("t", {1: (2, 1)})
         await cluster.settle()
-        assert await cluster.admin.was_created_as("t", ID)  # its znode was written since
-        await cluster.admin.delete_recursive("/brokers/topics/t")
+        assert await cluster.admin.topic_ids.was_created_as("t", ID)  # its znode was written since
+        await cluster.admin.zk.delete_recursive("/brokers/topics/t")
         await cluster.settle()
         data = WRITTEN["another id"].encode()
-        await cluster.admin.create_recursive("/brokers/topics/t", data)
+        await cluster.admin.zk.create_recursive("/brokers/topics/t", data)
         await cluster.settle()
         assert cluster.active._term.context.topic_id("t") == ANOTHER
-        assert await cluster.admin.was_created_as("t", ANOTHER)
-        assert not await cluster.admin.was_created_as("t", ID)
+        assert await cluster.admin.topic_ids.was_created_as("t", ANOTHER)
+        assert not await cluster.admin.topic_ids.was_created_as("t", ID)
 
     play(scene, 1, 2, 3)
 
@@ -135,12 +137,12 @@ def test_r15_an_id_that_was_written_over_another_is_not_the_topics_from_its_crea
         for broker in (1, 2, 3):
             await cluster.kill(broker)
         await cluster.admin.session.set("/brokers/topics/t", WRITTEN["another id"].encode())
-        assert not await cluster.admin.was_created_as("t", ANOTHER)
+        assert not await cluster.admin.topic_ids.was_created_as("t", ANOTHER)
         cluster.topic_ids_on_disk = {"t": {ANOTHER}}  # and an operator had it taken over
         await cluster.start(1)
         await cluster.settle()
         assert cluster.active._term.context.topic_id("t") == ANOTHER
-        assert not await cluster.admin.was_created_as("t", ANOTHER)
+        assert not await cluster.admin.topic_ids.was_created_as("t", ANOTHER)
 
     play(scene, 1, 2, 3)
 
@@ -151,7 +153,7 @@ def test_f41_a_note_that_cannot_be_read_is_written_anew():
         for nonsense in (b"", b"{", b'{"version":1,"topic_id":"x","czxid":1,"by_creation":true}'):
             await cluster.admin.session.set(note_path("t"), nonsense)
             await next_controller(cluster)
-            notes = await cluster.admin.get_topic_id_notes(["t"])
+            notes = await cluster.admin.topic_ids.get(["t"])
             assert notes["t"].topic_id == ID
             (dead,) = [b for b, s in cluster.brokers.items() if s.session is None]
             await cluster.start(dead)
@@ -163,9 +165,9 @@ def test_f41_a_note_that_cannot_be_read_is_written_anew():
 def test_a_deleted_topic_leaves_no_note():
     async def scene(cluster):
         await led(cluster)
-        assert await cluster.admin.path_exists(note_path("t"))
-        await cluster.admin.create_delete_topic_path("t")
+        assert await cluster.admin.zk.path_exists(note_path("t"))
+        await cluster.admin.topics.request_deletion("t")
         await cluster.settle()
-        assert not await cluster.admin.path_exists(note_path("t"))
+        assert not await cluster.admin.zk.path_exists(note_path("t"))
 
     play(scene, 1, 2, 3)

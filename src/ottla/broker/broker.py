@@ -268,7 +268,7 @@ class Broker:
         )
 
     async def _void_eligible(self, isrs: IsrsInEpochs) -> Collection[TopicPartition]:
-        return await self.services.store.void_eligible(isrs)
+        return await self.services.store.eligible.void(isrs)
 
     def _known_topic_ids(self) -> dict[str, set[bytes]]:
         """Return the ids of topics on our disks; of others, those that a controller sent us."""
@@ -405,7 +405,7 @@ class Broker:
 
     async def _propagate_log_dir_event(self, store: Store) -> None:
         try:
-            await store.propagate_log_dir_event(self.broker_id)
+            await store.log_dir_events.notify(self.broker_id)
         except SessionExpiredError as error:
             # With the next session the controller asks for everything, and hears of it then.
             logger.warning("log dir event not written error=%s", error)
@@ -422,9 +422,9 @@ class Broker:
         server = self.services
         server.enter(BrokerState.STARTING)
         store = await self.membership.connect()
-        await store.create_top_level_paths()
+        await store.cluster.create_top_level_paths()
         proposed = uuid_to_text(self.world.random.randbytes(16))
-        server.cluster_id = await store.create_or_get_cluster_id(proposed)
+        server.cluster_id = await store.cluster.create_or_get_id(proposed)
         logger.info("starting broker=%d cluster_id=%s", self.broker_id, server.cluster_id)
         await server.load(store)
         server.enter(BrokerState.RECOVERY)

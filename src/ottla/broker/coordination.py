@@ -88,7 +88,7 @@ class Coordination:
 
     async def start(self, store: "Store") -> None:
         """Learn how many partitions the internal topics have; before any request is served."""
-        for topic, info in (await store.get_topics(list(self._by_topic))).items():
+        for topic, info in (await store.topics.get_many(list(self._by_topic))).items():
             if info is not None:
                 self._counts[topic] = len(info.assignment)
         self.groups.start()
@@ -131,7 +131,7 @@ class Coordination:
     async def _ask_count(self, topic: str) -> None:
         """Read an internal topic's partitions: metadata may name them in several updates."""
         try:
-            info = await self._store().get_topic(topic)
+            info = await self._store().topics.get(topic)
             if info is not None:
                 self._counts[topic] = len(info.assignment)
         except OttlaError as error:
@@ -147,11 +147,11 @@ class Coordination:
         A deletion may wait long for a dead broker; no transaction is to wait for it.
         """
         store = self._store()
-        going = set(await store.get_topic_deletions() if self._deletes_topics else ())
+        going = set(await store.topics.get_deletions() if self._deletes_topics else ())
         names = sorted({tp.topic for tp in partitions} - going)
-        infos = await store.get_topics(names)
+        infos = await store.topics.get_many(names)
         # Malformed ones are not known either, but they exist.
-        going |= {n for n in names if infos[n] is None and not await store.topic_exists(n)}
+        going |= {n for n in names if infos[n] is None and not await store.topics.exists(n)}
         return {
             tp
             for tp in partitions

@@ -130,9 +130,9 @@ class TopicCreation:
             charge(len(assignment))
         topic_id = self._new_id()
         store = self._store()
-        await store.set_or_create_entity_configs("topics", topic.name, dict(topic.configs))
+        await store.configs.set("topics", topic.name, dict(topic.configs))
         try:
-            await store.create_topic_assignment(
+            await store.topics.create(
                 TopicInfo(
                     topic.name,
                     topic_id,
@@ -166,9 +166,9 @@ class TopicCreation:
         if problem is not None:
             raise InvalidTopicError(f"Topic name is invalid: {problem}")
         store = self._store()
-        if await store.is_topic_marked_for_deletion(name):
+        if await store.topics.is_deletion_requested(name):
             raise TopicExistsError(f"Topic '{name}' is marked for deletion.")
-        topics = await store.get_all_topics_in_cluster()
+        topics = await store.topics.get_names()
         if name in topics:
             raise TopicExistsError(f"Topic '{name}' already exists.")
         if "." in name or "_" in name:

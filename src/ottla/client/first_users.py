@@ -24,20 +24,20 @@ async def put_in_zookeeper(
 ) -> None:
     """Give a user a password for these mechanisms."""
     store, entity = Store(session), sanitize(name)
-    settings = await store.get_entity_configs(USERS, entity)
+    settings = await store.configs.get(USERS, entity)
     for mechanism in mechanisms:
         salt = secrets.token_bytes(SALT_BYTES)
         salted = mechanism.salted_password(password, salt, iterations)
         credential = credential_of(mechanism, salted, salt, iterations)
         settings[mechanism.sasl_name] = credential_text(credential)
-    await store.set_or_create_first_entity_configs(USERS, entity, settings)
-    await store.create_config_change_notification(f"{USERS}/{entity}")
+    await store.configs.set_first(USERS, entity, settings)
+    await store.configs.changes.notify(f"{USERS}/{entity}")
 
 
 async def remove_from_zookeeper(session: Session, name: str, mechanism: ScramMechanism) -> None:
     """Take a user's password of a mechanism away."""
     store, entity = Store(session), sanitize(name)
-    settings = await store.get_entity_configs(USERS, entity)
+    settings = await store.configs.get(USERS, entity)
     settings.pop(mechanism.sasl_name, None)
-    await store.set_or_create_first_entity_configs(USERS, entity, settings)
-    await store.create_config_change_notification(f"{USERS}/{entity}")
+    await store.configs.set_first(USERS, entity, settings)
+    await store.configs.changes.notify(f"{USERS}/{entity}")

@@ -161,19 +161,17 @@ class ClusterState:
     @recorded(result=False)
     async def read_states(self, partitions: Sequence[TopicPartition]) -> States:
         """Read states to decide from; those without a readable state are left out."""
-        return await self._term.store.get_topic_partition_states(partitions)
+        return await self._term.store.states.get(partitions)
 
     @recorded(result=False)
     async def read_all_states(self, partitions: Sequence[TopicPartition], zxids: Zxids) -> States:
         """Read the states that a new controller finds; add when they were written to `zxids`."""
-        return await self._term.store.get_topic_partition_states(
-            partitions, zxids.written, zxids.created
-        )
+        return await self._term.store.states.get(partitions, zxids.written, zxids.created)
 
     @recorded(result=False)
     async def create_states(self, states: States) -> Mapping[TopicPartition, OttlaError | None]:
         """Create partitions' first states; return the error, or None, of each."""
-        return await self._term.store.create_topic_partition_states(states, self._term.fence)
+        return await self._term.store.states.create(states)
 
     @recorded(result=False)
     async def update_states(
@@ -190,20 +188,18 @@ class ClusterState:
         decided once more.
         """
         term = self._term
-        return await term.store.update_leader_and_isr(
-            states, term.context.epoch, term.fence, newcomers, records
-        )
+        return await term.store.states.update(states, term.context.epoch, newcomers, records)
 
     @recorded()
     async def read_isrs(self, partitions: Sequence[TopicPartition]) -> Targets:
         """Read the ISR of each partition; those without a state are left out."""
-        states = await self._term.store.get_topic_partition_states(partitions)
+        states = await self._term.store.states.get(partitions)
         return {tp: state.leader_and_isr.isr for tp, state in states.items()}
 
     @recorded()
     async def read_changed_states(self, partitions: Sequence[TopicPartition]) -> States:
         """Read states that leaders wrote by themselves."""
-        return await self._term.store.get_topic_partition_states(partitions)
+        return await self._term.store.states.get(partitions)
 
     # --- brokers ----------------------------------------------------------------------------
 
@@ -221,19 +217,19 @@ class ClusterState:
     async def read_brokers(self) -> list[BrokerInfo]:
         """Read all registrations, with a watch on their coming and going."""
         watch = self._term.watcher(happened.BrokersChanged())
-        return await self._term.store.get_all_brokers_in_cluster(watch)
+        return await self._term.store.brokers.get_all(watch)
 
     @recorded()
     async def read_broker(self, broker: int) -> BrokerInfo | None:
         """Read a registration; None if it is gone."""
-        return await self._term.store.get_broker(broker)
+        return await self._term.store.brokers.get(broker)
 
     @recorded(result=False)
     async def watch_registrations(self, brokers: Iterable[int]) -> None:
         """Leave a watch on the data of brokers' registrations."""
         term = self._term
         by_path = {broker_path(b): happened.BrokerModified(b) for b in brokers}
-        await term.store.read_all(
+        await term.store.zk.read_all(
             lambda path: term.store.session.exists(
                 path, term.watcher(by_path[path], WatchType.DATA_CHANGED)
             ),
@@ -244,11 +240,10 @@ class ClusterState:
     async def remove_registration(self, broker: BrokerInfo, evidence: str) -> str | None:
         """Delete the registration of a broker whose process is gone; return why not."""
         term = self._term
-        problem = await term.store.remove_registration(
+        problem = await term.store.removals.remove_registration(
             broker,
             evidence,
             term.settings.controller_id,
-            term.fence,
             any_broker=term.removes_unstated(broker),
         )
         self.removed_total += problem is None
@@ -257,7 +252,7 @@ class ClusterState:
     @recorded()
     async def read_statements(self, brokers: Sequence[BrokerInfo]) -> Stated:
         """Read what these registrations state."""
-        whole, voiding = await self._term.store.get_stated(brokers)
+        whole, voiding = await self._term.store.brokers.get_stated(brokers)
         return Stated(tuple(sorted(whole)), tuple(sorted(voiding)))
 
     @recorded()
@@ -271,33 +266,35 @@ class ClusterState:
     async def read_isr_changes(self) -> list[str]:
         """Read the names of the notifications of changed ISRs, with a watch."""
         watch = self._term.watcher(happened.IsrChangesNotified())
-        return await self._term.store.get_all_isr_change_notifications(watch)
+        return await self._term.store.isr_changes.names(watch)
 
     @recorded()
     async def read_changed_partitions(self, names: Sequence[str]) -> list[TopicPartition]:
         """Read which partitions these notifications of changed ISRs name."""
-        return await self._term.store.get_partitions_from_isr_change_notifications(names)
+        found = await self._term.store.isr_changes.read(names)
+        return list(dict.fromkeys(tp for one in found for tp in one.what or ()))
 
     @recorded()
     async def delete_isr_changes(self, names: Sequence[str]) -> None:
         """Delete these notifications of changed ISRs."""
-        await self._term.store.delete_isr_change_notifications(self._term.fence, names)
+        await self._term.store.isr_changes.delete(names)
 
     @recorded()
     async def read_log_dir_events(self) -> list[str]:
         """Read the names of the notifications of failed log directories, with a watch."""
         watch = self._term.watcher(happened.LogDirsFailed())
-        return await self._term.store.get_all_log_dir_event_notifications(watch)
+        return await self._term.store.log_dir_events.names(watch)
 
     @recorded()
     async def read_failed_brokers(self, names: Sequence[str]) -> list[int]:
         """Read which brokers these notifications of failed log directories name."""
-        return await self._term.store.get_broker_ids_from_log_dir_events(names)
+        found = await self._term.store.log_dir_events.read(names)
+        return sorted({one.what for one in found if one.what is not None})
 
     @recorded()
     async def delete_log_dir_events(self, names: Sequence[str]) -> None:
         """Delete these notifications of failed log directories."""
-        await self._term.store.delete_log_dir_event_notifications(self._term.fence, names)
+        await self._term.store.log_dir_events.delete(names)
 
     # --- topics -----------------------------------------------------------------------------
 
@@ -305,14 +302,14 @@ class ClusterState:
     async def read_topic_changes(self, known: AbstractSet[str]) -> tuple[list[str], list[str]]:
         """Read which topics are new and which known ones are gone, with a watch on all names."""
         watch = self._term.watcher(happened.TopicsChanged())
-        present = await self._term.store.get_all_topics_in_cluster(watch)
+        present = await self._term.store.topics.get_names(watch)
         return [name for name in present if name not in known], sorted(known - set(present))
 
     @recorded()
     async def read_topics(self, topics: Sequence[str]) -> list[FoundTopic]:
         """Read topics' znodes, each with a watch; those that are gone or malformed are left out."""
         term = self._term
-        found = await term.store.get_and_watch_topics(
+        found = await term.store.topics.get_and_watch(
             topics,
             lambda topic: term.watcher(happened.PartitionsModified(topic), WatchType.DATA_CHANGED),
         )
@@ -320,12 +317,12 @@ class ClusterState:
 
     def ignore_topic(self, topic: str, problem: str) -> None:
         """Report a topic whose name cannot be that of a folder."""
-        self._term.store.ignore(MalformedZnodeError(topic_path(topic)[:300], problem[-200:]))
+        self._term.store.zk.ignore(MalformedZnodeError(topic_path(topic)[:300], problem[-200:]))
 
     @recorded()
     async def write_topic(self, info: TopicInfo) -> None:
         """Write a topic's znode as a whole."""
-        await self._term.store.set_topic_assignment(info.name, info, self._term.fence)
+        await self._term.store.topics.set(info)
 
     @recorded()
     async def write_topic_id(self, info: TopicInfo, version: int) -> bool:
@@ -336,7 +333,7 @@ class ClusterState:
         """
         term, topic = self._term, info.name
         try:
-            await term.store.set_topic_assignment(topic, info, term.fence, version)
+            await term.store.topics.set(info, version)
         except NoNodeError:
             return False
         except BadVersionError:
@@ -360,7 +357,7 @@ class ClusterState:
             return replace(info, assignment={**info.assignment, **partitions})
 
         try:
-            await self._term.store.update_topic_assignment(topic, change, self._term.fence)
+            await self._term.store.topics.update(topic, change)
         except (NoNodeError, BadVersionError) as error:
             logger.warning("assignment not written topic=%s error=%s", topic, error)
             return False
@@ -369,12 +366,12 @@ class ClusterState:
     @recorded()
     async def read_topic_id_notes(self, topics: Sequence[str]) -> Mapping[str, TopicIdNote]:
         """Read what /ottla/topic_ids says of topics."""
-        return await self._term.store.get_topic_id_notes(topics)
+        return await self._term.store.topic_ids.get(topics)
 
     @recorded()
     async def write_topic_id_notes(self, notes: Mapping[str, TopicIdNote]) -> None:
         """Write into /ottla/topic_ids what is to be said of topics."""
-        await self._term.store.set_topic_id_notes(notes, self._term.fence)
+        await self._term.store.topic_ids.set(notes)
 
     @recorded()
     async def read_topic_ids_here(self, topics: Sequence[str]) -> Mapping[str, AbstractSet[bytes]]:
@@ -394,30 +391,30 @@ class ClusterState:
     async def read_topic_deletions(self) -> list[str]:
         """Read which topics' deletion is requested, with a watch."""
         watch = self._term.watcher(happened.TopicDeletionsRequested())
-        return await self._term.store.get_topic_deletions(watch)
+        return await self._term.store.topics.get_deletions(watch)
 
     @recorded()
     async def delete_topic_deletions(self, topics: Sequence[str]) -> None:
         """Delete /admin/delete_topics/TOPIC of each topic."""
-        await self._term.store.delete_topic_deletions(topics, self._term.fence)
+        await self._term.store.topics.delete_deletions(topics)
 
     @recorded()
     async def delete_topic_znode(self, topic: str) -> None:
         """Delete /brokers/topics/TOPIC and all below it, and the note of the topic's id."""
-        await self._term.store.delete_topic_znode(topic, self._term.fence)
-        await self._term.store.delete_topic_id_note(topic, self._term.fence)
+        await self._term.store.topics.delete(topic)
+        await self._term.store.topic_ids.delete(topic)
 
     @recorded()
     async def delete_topic_config(self, topic: str) -> None:
         """Delete /config/topics/TOPIC."""
-        await self._term.store.delete_topic_configs([topic], self._term.fence)
+        await self._term.store.configs.delete_topics([topic])
 
     # --- settings ---------------------------------------------------------------------------
 
     @recorded()
     async def read_unclean_topics(self, topics: Sequence[str]) -> Mapping[str, bool]:
         """Read which topics allow unclean elections."""
-        configs = await self._term.store.get_entities_configs("topics", topics)
+        configs = await self._term.store.configs.get_many("topics", topics)
         default = "true" if self._term.unclean_by_default() else "false"
         return {
             topic: configs[topic].get(UNCLEAN_ELECTION, default).lower() == "true"
@@ -427,7 +424,7 @@ class ClusterState:
     @recorded()
     async def read_min_isr(self, topics: Sequence[str]) -> Mapping[str, int]:
         """Read topics' min.insync.replicas; where one has none, this broker's default counts."""
-        return await self._term.store.get_min_isr(topics, self._term.min_isr_by_default())
+        return await self._term.store.configs.get_min_isr(topics, self._term.min_isr_by_default())
 
     @recorded()
     async def read_features(self) -> tuple[Features, int] | None:
@@ -438,15 +435,15 @@ class ClusterState:
         """
         store = self._term.store
         try:
-            return await store.get_or_create_feature(Features(enabled=True, levels={}))
+            return await store.cluster.get_or_create_features(Features(enabled=True, levels={}))
         except MalformedZnodeError as error:
-            store.ignore(error)
+            store.zk.ignore(error)
             return None
 
     @recorded()
     async def write_features(self, features: Features, version: int) -> None:
         """Write /feature over the version that was read."""
-        await self._term.store.update_feature(features, version)
+        await self._term.store.cluster.update_features(features, version)
 
     # --- eligible replicas (adr/0007) -------------------------------------------------------
 
@@ -455,7 +452,7 @@ class ClusterState:
         self, topic_ids: Mapping[str, bytes]
     ) -> Mapping[TopicPartition, Eligible]:
         """Read all records of eligible replicas of these topics."""
-        return await self._term.store.get_eligible(topic_ids)
+        return await self._term.store.eligible.get(topic_ids)
 
     @recorded()
     async def read_standing_eligible(
@@ -465,24 +462,24 @@ class ClusterState:
 
         A leader deletes a record before it acknowledges without the replicas that it names.
         """
-        return await self._term.store.get_standing_eligible(records)
+        return await self._term.store.eligible.get_standing(records)
 
     @recorded()
     async def write_eligible(
         self, records: Mapping[TopicPartition, Eligible]
     ) -> Mapping[TopicPartition, Eligible]:
         """Write who may lead besides the ISR; return the records that stand."""
-        return await self._term.store.set_eligible(records, self._term.fence)
+        return await self._term.store.eligible.set(records)
 
     @recorded()
     async def delete_eligible(self, partitions: Sequence[TopicPartition]) -> None:
         """Delete records of who may lead besides the ISR."""
-        await self._term.store.delete_eligible(partitions, self._term.fence)
+        await self._term.store.eligible.delete(partitions)
 
     @recorded()
     async def delete_eligible_of_topic(self, topic: str) -> None:
         """Delete all such records of a topic."""
-        await self._term.store.delete_eligible_of_topic(topic, self._term.fence)
+        await self._term.store.eligible.delete_topic(topic)
 
     # --- requests in /admin, and producer ids -----------------------------------------------
 
@@ -494,19 +491,19 @@ class ClusterState:
         """
         term = self._term
         callback = term.watcher(happened.ReassignmentRequested()) if watch else None
-        if not await term.store.reassign_partitions_in_progress(callback):
+        if not await term.store.admin_requests.is_reassigning(callback):
             return None
-        return await term.store.get_partition_reassignment()
+        return await term.store.admin_requests.get_reassignment()
 
     @recorded()
     async def write_reassignments(self, left: Targets) -> None:
         """Leave only these requests in /admin/reassign_partitions; without any, delete it."""
-        store, fence = self._term.store, self._term.fence
+        requests = self._term.store.admin_requests
         if not left:
-            await store.delete_partition_reassignment(fence)
+            await requests.delete_reassignment()
             return
         try:
-            await store.set_or_create_partition_reassignment(left, fence)
+            await requests.set_reassignment(left)
         except NoNodeError:
             logger.info("the requests for reassignment were removed by another client")
 
@@ -514,17 +511,17 @@ class ClusterState:
     async def read_preferred_election(self) -> list[TopicPartition] | None:
         """Read what /admin/preferred_replica_election requests, with a watch; None: nothing."""
         watch = self._term.watcher(happened.PreferredElectionRequested())
-        if not await self._term.store.watch_exists(PREFERRED_REPLICA_ELECTION, watch):
+        if not await self._term.store.zk.path_exists(PREFERRED_REPLICA_ELECTION, watch):
             return None
-        return await self._term.store.get_preferred_replica_election()
+        return await self._term.store.admin_requests.get_preferred_election()
 
     @recorded()
     async def delete_preferred_election(self) -> None:
         """Delete /admin/preferred_replica_election."""
-        await self._term.store.delete_preferred_replica_election(self._term.fence)
+        await self._term.store.admin_requests.delete_preferred_election()
 
     @recorded()
     async def allocate_producer_ids(self, broker: int) -> tuple[int, int]:
         """Take the next block of producer ids for a broker; return the first and the last."""
-        block = await self._term.store.allocate_producer_ids(broker)
+        block = await self._term.store.cluster.allocate_producer_ids(broker)
         return block.first, block.last

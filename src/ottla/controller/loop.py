@@ -313,8 +313,10 @@ class Controller:
     async def _after_move(self, cause: int) -> None:
         try:
             await self._resign_if_moved(cause)
-            term = self._term
-            if term is not None and await term.store.delete_controller_if_fenced(term.fence):
+            term, store = self._term, self._store
+            if term is None or store is None:
+                return
+            if await store.election.delete_if_overwritten(term.context.epoch_zk_version):
                 self._end_term("its epoch was overwritten", cause)
         except OttlaError as error:
             logger.info("controller not known error=%s", error)
@@ -333,7 +335,7 @@ class Controller:
     async def _resign(self, term: ControllerTerm, reason: str, cause: int) -> None:
         self._end_term(reason, cause)
         await asyncio.sleep(RESIGNATION_BACKOFF_S)
-        await term.store.delete_controller(term.fence)
+        await term.store.election.resign()
 
     @staticmethod
     def _fail(event: Event, error: Exception) -> None:
@@ -366,12 +368,12 @@ class Controller:
             # watch taken for standing that is not would leave the cluster without a controller.
             self._watching = store
             try:
-                await store.watch_exists(CONTROLLER, self._controller_watch(store))
+                await store.zk.path_exists(CONTROLLER, self._controller_watch(store))
             except BaseException:
                 self._watching = None
                 raise
         controller = await self._resign_if_moved(cause)
-        if controller != self._id and await store.remove_tampered_controller(self._id):
+        if controller != self._id and await store.election.remove_tampered(self._id):
             controller = None
         if controller is None:
             await self._elect(store, cause)
@@ -387,14 +389,14 @@ class Controller:
     async def _resign_if_moved(self, cause: int) -> int | None:
         """Return the controller's broker id; end our term if it is not this broker."""
         assert self._store is not None
-        controller = await self._store.get_controller_id()
+        controller = await self._store.election.get_controller_id()
         if self._term is not None and controller != self._id:
             self._end_term(f"broker {controller} is the controller now", cause)
         return controller
 
     async def _elect(self, store: Store, cause: int) -> None:
         try:
-            epoch, version = await store.register_controller_and_increment_controller_epoch(
+            epoch, version = await store.election.elect(
                 self._id, max(self._last_epoch, self._seen_epoch())
             )
         except ControllerMovedError as error:
@@ -405,7 +407,7 @@ class Controller:
         term = self._term = self._new_term(store, epoch, version)
         handlers = self._handlers = Handlers(term)
         try:
-            removed = {b: r.evidence for b, r in (await store.get_removals()).items()}
+            removed = {b: r.evidence for b, r in (await store.removals.get_all()).items()}
             elected = Elected(epoch=epoch, controller=self._id, removed=removed)
             term.journal.cause = cause
             term.journal.event(elected)
@@ -446,7 +448,7 @@ class Controller:
                 delete_topics=config.flag("delete.topic.enable"),
                 eligible_replicas=config.protocol_level >= HIGH_WATERMARK_FROZEN_FROM,
             ),
-            store,
+            store.fenced(epoch_zk_version),
             context,
             channels,
             journal,

@@ -40,6 +40,7 @@ class ControllerTerm:
     config: BrokerConfig
     settings: Settings
     store: Store
+    """Every write is checked against the version of /controller_epoch of this term."""
     context: Context
     channels: Channels
     journal: Journal
@@ -53,11 +54,6 @@ class ControllerTerm:
     timers: list[asyncio.TimerHandle] = field(default_factory=list)
     resync_scheduled: set[int] = field(default_factory=set)
     """Brokers that failed at a request: each gets a full resync after a while."""
-
-    @property
-    def fence(self) -> int:
-        """The version of /controller_epoch every write is checked against."""
-        return self.context.epoch_zk_version
 
     def removes_unstated(self, broker: BrokerInfo) -> bool:
         """Return whether a registration is removed that says nothing: a JVM broker's (adr/0018).
@@ -83,10 +79,10 @@ class ControllerTerm:
         """Read notifications of ISRs and of log dirs, brokers and topics; watch all of it."""
         store = self.store
         return await asyncio.gather(
-            store.get_all_isr_change_notifications(self.watcher(happened.IsrChangesNotified())),
-            store.get_all_log_dir_event_notifications(self.watcher(happened.LogDirsFailed())),
-            store.get_all_brokers_in_cluster(self.watcher(happened.BrokersChanged())),
-            store.get_all_topics_in_cluster(self.watcher(happened.TopicsChanged())),
+            store.isr_changes.names(self.watcher(happened.IsrChangesNotified())),
+            store.log_dir_events.names(self.watcher(happened.LogDirsFailed())),
+            store.brokers.get_all(self.watcher(happened.BrokersChanged())),
+            store.topics.get_names(self.watcher(happened.TopicsChanged())),
         )
 
     async def find_statements(
@@ -97,9 +93,9 @@ class ControllerTerm:
         Return the brokers whose logs are whole, who void records, and who state nothing.
         """
         (whole, voiding), topics, stated = await asyncio.gather(
-            self.store.get_stated(brokers),
-            self.store.get_eligible_topics(),
-            asyncio.gather(*map(self.store.stated, brokers)),
+            self.store.brokers.get_stated(brokers),
+            self.store.eligible.get_topics(),
+            asyncio.gather(*map(self.store.brokers.is_stated, brokers)),
         )
         unstated = [b.id for b, said in zip(brokers, stated, strict=True) if not said]
         return tuple(sorted(whole)), tuple(sorted(voiding)), tuple(unstated), tuple(topics)

@@ -146,7 +146,7 @@ class ReplayedTerm:
     def __init__(self, context: Context, settings: Settings) -> None:
         self.context = context
         self.settings = settings
-        self.store = self.channels = self
+        self.store = self.zk = self.channels = self
         self.journal = Journal(self._line, _NoClock(), settings.controller_id, context.epoch)
         self.cluster = RecordedState(self)
         self.outbox = Outbox(self)  # type: ignore[arg-type]

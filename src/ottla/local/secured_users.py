@@ -70,12 +70,12 @@ def create(zookeeper: ZooKeeper, passwords: Mapping[str, str]) -> None:
 
     async def write(session: Session) -> None:
         store = Store(session)
-        await store.create_acl_paths()
+        await store.acls.create_paths()
         principal = str(Principal(USER_TYPE, APPLICATION))
         for pattern, permission, operations in RULES:
             entries = [Entry(principal, WILDCARD, o, permission) for o in operations]
-            if await store.set_acls(pattern, entries, UNKNOWN_VERSION):
-                await store.create_acl_change_notification(pattern)
+            if await store.acls.set(pattern, entries, UNKNOWN_VERSION):
+                await store.acls.notify(pattern)
 
     asked(zookeeper, write)
     put_passwords(zookeeper, passwords)

@@ -67,22 +67,27 @@ class Write(NamedTuple):
 
 
 class Access:
-    """The base of all parts of the store."""
+    """What all parts of a store read and write through.
+
+    `fence`: the version of /controller_epoch that each write is checked against, or ANY_VERSION.
+    """
 
     def __init__(
         self,
         session: Session,
         *,
         on_malformed: Callable[[MalformedZnodeError], None] | None = None,
+        fence: int = ANY_VERSION,
     ) -> None:
         self.session = session
-        self._on_malformed = on_malformed
+        self.fence = fence
+        self.on_malformed = on_malformed
 
     def ignore(self, error: MalformedZnodeError) -> None:
         """Log that a znode's content is ignored (F41)."""
         log.error("malformed znode ignored path=%s reason=%s", error.path, error.reason)
-        if self._on_malformed is not None:
-            self._on_malformed(error)
+        if self.on_malformed is not None:
+            self.on_malformed(error)
 
     # --- reads ------------------------------------------------------------------------------
 
@@ -220,17 +225,14 @@ class Access:
             return []
 
     async def path_exists(self, path: str, watch: WatchCallback | None = None) -> bool:
+        """Return whether there is such a znode. `watch`: on creation, data and deletion."""
         return await self.read(lambda: self.session.exists(path, watch)) is not None
-
-    async def watch_exists(self, path: str, callback: WatchCallback) -> bool:
-        """Leave a one-shot watch on creation, data and deletion; tell whether it exists."""
-        return await self.path_exists(path, callback)
 
     # --- single writes ----------------------------------------------------------------------
 
-    async def write(self, op: Op, expected_controller_epoch_zk_version: int = ANY_VERSION) -> Any:
-        """Do one operation, fenced unless the version is ANY_VERSION; raise its error."""
-        results = await self.write_all([Write(None, op)], expected_controller_epoch_zk_version)
+    async def write(self, op: Op) -> Any:
+        """Do one operation; raise its error."""
+        results = await self.write_all([Write(None, op)])
         result = results[None]
         if isinstance(result, ZooKeeperError):
             raise result
@@ -253,6 +255,14 @@ class Access:
             await self.create_recursive(parent, None, fail_if_exists=False)
             return await self.create_recursive(path, data, fail_if_exists=fail_if_exists)
         return True
+
+    async def set_or_create(self, path: str, data: bytes) -> None:
+        """Write a znode, creating it and the parents it lacks; the last writer wins."""
+        try:
+            await self.write(Set(path, data))
+        except NoNodeError:
+            if not await self.create_recursive(path, data, fail_if_exists=False):
+                await self.write(Set(path, data))
 
     async def create_missing(self, paths: Sequence[str]) -> None:
         """Create the znodes that are not there, pipelined, parents first; raise the first error.
@@ -283,9 +293,7 @@ class Access:
             return False, UNKNOWN_VERSION
         return True, stat.version
 
-    async def delete_recursive(
-        self, path: str, expected_controller_epoch_zk_version: int = ANY_VERSION
-    ) -> bool:
+    async def delete_recursive(self, path: str) -> bool:
         """Delete a znode and all below it, children first; False if it was not there."""
         existed = False
         for _ in range(10):
@@ -294,7 +302,7 @@ class Access:
                 return existed
             existed = True
             writes = [Write(found, Delete(found)) for found in reversed(tree)]
-            results = await self.write_all(writes, expected_controller_epoch_zk_version)
+            results = await self.write_all(writes)
             problem = results[path]
             if not isinstance(problem, ZooKeeperError) or isinstance(problem, NoNodeError):
                 return True
@@ -317,23 +325,28 @@ class Access:
             level = below
         return found
 
+    async def delete_paths(self, paths: Sequence[str]) -> None:
+        """Delete znodes; those already gone are fine, any other error is raised at the end."""
+        writes = [Write(path, Delete(path)) for path in paths]
+        results = await self.write_all(writes)
+        for result in results.values():
+            if isinstance(result, ZooKeeperError) and not isinstance(result, NoNodeError):
+                raise result
+
     # --- chunks of writes -------------------------------------------------------------------
 
     async def write_all(
-        self,
-        writes: Sequence[Write],
-        expected_controller_epoch_zk_version: int = ANY_VERSION,
-        guards: Sequence[Check] = (),
+        self, writes: Sequence[Write], guards: Sequence[Check] = ()
     ) -> dict[Any, Any]:
         """Do all that can be done, in order, in chunks; return each key's result or error.
 
         ControllerMovedError as soon as the fence fails. `guards`: what else must hold at the moment
         of each write; where one does not, the writes that are left have no result.
         """
-        assert expected_controller_epoch_zk_version != ANY_VERSION or not guards
+        assert self.fence != ANY_VERSION or not guards
         fence: list[Op] = []
-        if expected_controller_epoch_zk_version != ANY_VERSION:
-            fence = [Check(CONTROLLER_EPOCH, expected_controller_epoch_zk_version)]
+        if self.fence != ANY_VERSION:
+            fence = [Check(CONTROLLER_EPOCH, self.fence)]
         results: dict[Any, Any] = {}
         try:
             for chunk in chunks(writes):

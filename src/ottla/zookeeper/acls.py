@@ -6,7 +6,7 @@ might be one that denies. Kafka: the ACL part of `KafkaZkClient`, `ZkAclStore` a
 `ZkAclChangeStore`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ottla.security.acls import (
@@ -23,7 +23,7 @@ from ottla.security.acls import (
     named,
 )
 from ottla.zookeeper import acl_znodes
-from ottla.zookeeper.access import UNKNOWN_VERSION
+from ottla.zookeeper.access import UNKNOWN_VERSION, Access
 from ottla.zookeeper.acl_znodes import (
     ACL,
     ACL_CHANGE_PREFIX,
@@ -35,12 +35,9 @@ from ottla.zookeeper.acl_znodes import (
     acl_path,
 )
 from ottla.zookeeper.errors import BadVersionError, MalformedZnodeError, NoNodeError
+from ottla.zookeeper.notifications import Notifications
 from ottla.zookeeper.operations import Delete
-from ottla.zookeeper.topics import Topics
-from ottla.zookeeper.watches import WatchCallback
 
-CHANGES = (ACL_CHANGES, ACL_EXTENDED_CHANGES)
-"""Where changes are notified: of literal patterns, of prefixed ones."""
 _ROOTS = {LITERAL: ACL, PREFIXED: f"{ACL_EXTENDED}/prefixed"}
 
 
@@ -51,52 +48,51 @@ class VersionedAcls(NamedTuple):
     version: int
 
 
-class AclChange(NamedTuple):
-    """A notification: its name, the pattern that changed, when it was made (ms)."""
-
-    name: str
-    pattern: Pattern | None
-    ctime_ms: int
-
-
-class AclStore(Topics):
+class Acls:
     """See the module."""
 
-    async def create_acl_paths(self) -> None:
+    def __init__(self, zk: Access) -> None:
+        self._zk = zk
+        self.changes = (
+            Notifications(zk, ACL_CHANGES, ACL_CHANGE_PREFIX, _encode_literal, _decode_literal),
+            Notifications(zk, ACL_EXTENDED_CHANGES, ACL_CHANGE_PREFIX, _encode, _decode),
+        )
+        """Of literal patterns, and of prefixed ones; each names a pattern whose ACLs changed."""
+
+    async def create_paths(self) -> None:
         """Create what every authorizer expects to be there."""
         for root in _ROOTS.values():
             for kind in ACL_TYPES:
-                await self.create_recursive(f"{root}/{kind}", None, fail_if_exists=False)
-        for path in CHANGES:
-            await self.create_recursive(path, None, fail_if_exists=False)
+                await self._zk.create_recursive(f"{root}/{kind}", None, fail_if_exists=False)
+        for changes in self.changes:
+            await self._zk.create_recursive(changes.parent, None, fail_if_exists=False)
 
-    async def get_all_acls(self) -> dict[Pattern, frozenset[Entry]]:
+    async def get_all(self) -> dict[Pattern, frozenset[Entry]]:
         """Return all ACLs; MalformedZnodeError for a znode that cannot be read."""
         patterns = []
         for pattern_type, root in _ROOTS.items():
-            for kind in await self.get_children(root):
+            for kind in await self._zk.get_children(root):
                 resource_type = named(RESOURCE_TYPES, kind)
                 if resource_type == UNKNOWN:
-                    self.ignore(MalformedZnodeError(f"{root}/{kind}", "no such resource type"))
+                    self._zk.ignore(MalformedZnodeError(f"{root}/{kind}", "no such resource type"))
                     continue
-                names = await self.get_children(f"{root}/{kind}")
+                names = await self._zk.get_children(f"{root}/{kind}")
                 patterns += [Pattern(resource_type, name, pattern_type) for name in names]
         paths = [_path(pattern) for pattern in patterns]
         found = {}
-        for pattern, path, reply in zip(patterns, paths, await self.get_many(paths), strict=True):
+        replies = await self._zk.get_many(paths)
+        for pattern, path, reply in zip(patterns, paths, replies, strict=True):
             if reply is not None:
                 found[pattern] = _entries(path, reply[0])
         return found
 
-    async def get_acls(self, pattern: Pattern) -> VersionedAcls:
+    async def get(self, pattern: Pattern) -> VersionedAcls:
         """Return the ACLs of a pattern; MalformedZnodeError."""
         path = _path(pattern)
-        data, version = await self.get_data_and_version(path)
+        data, version = await self._zk.get_data_and_version(path)
         return VersionedAcls(frozenset() if data is None else _entries(path, data), version)
 
-    async def set_acls(
-        self, pattern: Pattern, entries: Iterable[Entry], expected_version: int
-    ) -> bool:
+    async def set(self, pattern: Pattern, entries: Iterable[Entry], expected_version: int) -> bool:
         """Replace the ACLs of a pattern if their znode has this version; False if it has not.
 
         None left: the znode is deleted. UNKNOWN_VERSION: there must be none yet.
@@ -107,52 +103,25 @@ class AclStore(Topics):
             return await self._delete(path, expected_version)
         data = acl_znodes.encode_acls(words)
         if expected_version == UNKNOWN_VERSION:
-            return await self.create_recursive(path, data, fail_if_exists=False)
-        done, _ = await self.conditional_update(path, data, expected_version)
+            return await self._zk.create_recursive(path, data, fail_if_exists=False)
+        done, _ = await self._zk.conditional_update(path, data, expected_version)
         return done
 
     async def _delete(self, path: str, expected_version: int) -> bool:
         if expected_version == UNKNOWN_VERSION:
             return True
         try:
-            await self.write(Delete(path, expected_version))
+            await self._zk.write(Delete(path, expected_version))
         except BadVersionError:
             return False
         except NoNodeError:
             return True
         return True
 
-    async def create_acl_change_notification(self, pattern: Pattern) -> None:
+    async def notify(self, pattern: Pattern) -> None:
         """Tell every broker that the ACLs of a pattern changed."""
-        kind = change_name(pattern.resource_type)
-        if pattern.pattern_type == LITERAL:
-            parent, data = ACL_CHANGES, acl_znodes.encode_acl_change(kind, pattern.name)
-        else:
-            parent = ACL_EXTENDED_CHANGES
-            pattern_type = PATTERN_TYPES[pattern.pattern_type]
-            data = acl_znodes.encode_extended_acl_change(kind, pattern.name, pattern_type)
-        await self.create_sequential(f"{parent}/{ACL_CHANGE_PREFIX}", data)
-
-    async def get_acl_change_names(self, parent: str, watch: WatchCallback) -> list[str]:
-        """Return the notifications of one of `CHANGES` in order, and watch for further ones."""
-        return await self.get_children(parent, watch)
-
-    async def get_acl_changes(self, parent: str, names: Sequence[str]) -> list[AclChange]:
-        """Return those of these notifications that still exist."""
-        replies = await self.get_many([f"{parent}/{name}" for name in names])
-        found = []
-        for name, reply in zip(names, replies, strict=True):
-            if reply is not None:
-                try:
-                    pattern = _changed(parent, name, reply[0])
-                except MalformedZnodeError as error:
-                    self.ignore(error)
-                    pattern = None
-                found.append(AclChange(name, pattern, reply[1].ctime))
-        return found
-
-    async def delete_acl_changes(self, parent: str, names: Sequence[str]) -> None:
-        await self.delete_paths([f"{parent}/{name}" for name in names])
+        of_literals, of_prefixed = self.changes
+        await (of_literals if pattern.pattern_type == LITERAL else of_prefixed).notify(pattern)
 
 
 def _path(pattern: Pattern) -> str:
@@ -178,15 +147,29 @@ def _words(entry: Entry) -> AclEntry:
     return AclEntry(entry.principal, permission, operation, entry.host)
 
 
-def _changed(parent: str, name: str, data: bytes) -> Pattern:
+def _encode_literal(pattern: Pattern) -> bytes:
+    return acl_znodes.encode_acl_change(change_name(pattern.resource_type), pattern.name)
+
+
+def _decode_literal(name: str, data: bytes) -> Pattern:
+    kind, resource = acl_znodes.decode_acl_change(name, data)
+    return _known(f"{ACL_CHANGES}/{name}", kind, resource, LITERAL)
+
+
+def _encode(pattern: Pattern) -> bytes:
+    return acl_znodes.encode_extended_acl_change(
+        change_name(pattern.resource_type), pattern.name, PATTERN_TYPES[pattern.pattern_type]
+    )
+
+
+def _decode(name: str, data: bytes) -> Pattern:
+    kind, resource, word = acl_znodes.decode_extended_acl_change(name, data)
+    return _known(f"{ACL_EXTENDED_CHANGES}/{name}", kind, resource, named(PATTERN_TYPES, word))
+
+
+def _known(path: str, kind: str, resource: str, pattern_type: int) -> Pattern:
     """Return the pattern that a notification names; MalformedZnodeError."""
-    pattern_type = LITERAL
-    if parent == ACL_CHANGES:
-        kind, resource = acl_znodes.decode_acl_change(name, data)
-    else:
-        kind, resource, word = acl_znodes.decode_extended_acl_change(name, data)
-        pattern_type = named(PATTERN_TYPES, word)
     resource_type = named(RESOURCE_TYPES, kind)
     if UNKNOWN in (resource_type, pattern_type):
-        raise MalformedZnodeError(f"{parent}/{name}", "no such resource or pattern type")
+        raise MalformedZnodeError(path, "no such resource or pattern type")
     return Pattern(resource_type, resource, pattern_type)

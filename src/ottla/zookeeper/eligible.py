@@ -6,23 +6,22 @@ counts as none (F41). Kafka has these facts in KRaft's `PartitionRecord` and `Re
 (KIP-966).
 """
 
-import contextlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from ottla.model.cluster import BrokerInfo, Eligible
+from ottla.model.cluster import Eligible
 from ottla.model.ids import TopicPartition, uuid_to_text
 from ottla.zookeeper import znodes
 from ottla.zookeeper.access import ANY_VERSION, Access, Write
 from ottla.zookeeper.errors import MalformedZnodeError, NoNodeError, ZooKeeperError
 from ottla.zookeeper.jute import Stat
 from ottla.zookeeper.operations import Create, Delete, Set
-from ottla.zookeeper.statements import ROOT, decode_statement, statement_path, states_of
+from ottla.zookeeper.statements import ROOT
 
 log = logging.getLogger(__name__)
 
@@ -63,47 +62,21 @@ def encode_eligible(record: Eligible) -> bytes:
     )
 
 
-class EligibleReplicas(Access):
+class EligibleReplicas:
     """The store's part for them."""
 
-    async def get_stated(self, brokers: Iterable[BrokerInfo]) -> tuple[set[int], set[int]]:
-        """Return the brokers whose current registration states that they kept all logs.
+    def __init__(self, zk: Access) -> None:
+        self._zk = zk
 
-        Then those that void records of eligible replicas before they acknowledge without them.
-        """
-        listed = list(brokers)
-        replies = await self.get_many([statement_path(b.id) for b in listed])
-        clean, voiding = set(), set()
-        for broker, reply in zip(listed, replies, strict=True):
-            if reply is None or not states_of(reply, broker.epoch):
-                continue
-            try:
-                said = decode_statement(broker.id, reply[0])
-            except MalformedZnodeError as error:
-                self.ignore(error)
-                continue
-            if said.logs_whole:
-                clean.add(broker.id)
-            if said.voids_eligible:
-                voiding.add(broker.id)
-        return clean, voiding
-
-    async def stated(self, broker: BrokerInfo) -> bool:
-        """Return whether a broker's registration has or had a statement: then it is one of ours.
-
-        One that ends has withdrawn it (`withdraw_statement`), later than it registered.
-        """
-        found = await self.get_data_and_stat(statement_path(broker.id))
-        return found is not None and found[1].mzxid >= broker.epoch
-
-    async def get_eligible_topics(self) -> list[str]:
+    async def get_topics(self) -> list[str]:
         """Return the topics there are records of, deleted ones perhaps among them."""
-        return await self.get_children(ELIGIBLE)
+        return await self._zk.get_children(ELIGIBLE)
 
-    async def get_eligible(self, topic_ids: Mapping[str, bytes]) -> dict[TopicPartition, Eligible]:
+    async def get(self, topic_ids: Mapping[str, bytes]) -> dict[TopicPartition, Eligible]:
         """Return all records of these topics, by partition."""
-        present = [t for t in await self.get_children(ELIGIBLE) if t in topic_ids]
-        listed = await self.read_all(self.session.children, [f"{ELIGIBLE}/{t}" for t in present])
+        present = [t for t in await self._zk.get_children(ELIGIBLE) if t in topic_ids]
+        paths = [f"{ELIGIBLE}/{topic}" for topic in present]
+        listed = await self._zk.read_all(self._zk.session.children, paths)
         partitions = [
             TopicPartition(topic, int(name))
             for topic, names in zip(present, listed, strict=True)
@@ -111,7 +84,7 @@ class EligibleReplicas(Access):
             for name in sorted(names)
             if name.isascii() and name.isdigit() and len(name) < 10
         ]
-        replies = await self.get_many([eligible_path(tp) for tp in partitions])
+        replies = await self._zk.get_many([eligible_path(tp) for tp in partitions])
         found = {}
         for tp, reply in zip(partitions, replies, strict=True):
             if reply is None or not reply[0]:
@@ -119,7 +92,7 @@ class EligibleReplicas(Access):
             try:
                 record = znodes.decode_json(_Record, eligible_path(tp), reply[0])
             except MalformedZnodeError as error:
-                self.ignore(error)
+                self._zk.ignore(error)
                 continue
             if record.version == FORMAT and record.topic_id == uuid_to_text(topic_ids[tp.topic]):
                 found[tp] = Eligible(
@@ -131,22 +104,18 @@ class EligibleReplicas(Access):
                 )
         return found
 
-    async def get_standing_eligible(
-        self, records: Mapping[TopicPartition, Eligible]
-    ) -> set[TopicPartition]:
+    async def get_standing(self, records: Mapping[TopicPartition, Eligible]) -> set[TopicPartition]:
         """Return the partitions whose record no one has changed or deleted."""
-        await self.catch_up()
+        await self._zk.catch_up()
         paths = [eligible_path(tp) for tp in records]
-        replies = await self.get_many(paths)
+        replies = await self._zk.get_many(paths)
         return {
             tp
             for (tp, record), reply in zip(records.items(), replies, strict=True)
             if reply is not None and reply[1].version == record.znode_version
         }
 
-    async def void_eligible(
-        self, wanted: Mapping[TopicPartition, IsrInEpoch]
-    ) -> set[TopicPartition]:
+    async def void(self, wanted: Mapping[TopicPartition, IsrInEpoch]) -> set[TopicPartition]:
         """Delete records that name a replica outside an ISR; return where none of them counts now.
 
         For the leader, which then moves its high watermark by this ISR. Not returned: partitions
@@ -154,25 +123,26 @@ class EligibleReplicas(Access):
         to meanwhile. No record appears later: a controller writes the one of a state before it
         sends that state to the leader, and derives none from a record that was deleted.
         """
-        await self.catch_up()
-        topics = set(await self.get_children(ELIGIBLE))
+        await self._zk.catch_up()
+        topics = set(await self._zk.get_children(ELIGIBLE))
         # A topic that never had a record has had no election by one, either.
         proven = {tp for tp in wanted if tp.topic not in topics}
         rest = [tp for tp in wanted if tp.topic in topics]
         if not rest:
             return proven
-        replies = await self.get_many([eligible_path(tp) for tp in rest])
+        replies = await self._zk.get_many([eligible_path(tp) for tp in rest])
         writes = [
             Write(tp, Delete(eligible_path(tp), reply[1].version))
             for tp, reply in zip(rest, replies, strict=True)
             if reply is not None and self._names_another(tp, reply[0], wanted[tp][0])
         ]
-        results = await self.write_all(writes)
+        results = await self._zk.write_all(writes)
         for tp, result in results.items():
             if not isinstance(result, ZooKeeperError):
                 log.info("eligible replicas voided partition=%s isr=%s", tp, sorted(wanted[tp][0]))
         # Read last: an election by a record that was still there would have written the state.
-        states = await self.read_all(self.session.exists, [znodes.state_path(tp) for tp in rest])
+        paths = [znodes.state_path(tp) for tp in rest]
+        states = await self._zk.read_all(self._zk.session.exists, paths)
         for tp, stat in zip(rest, states, strict=True):
             deleted = results.get(tp)
             if isinstance(deleted, ZooKeeperError) and not isinstance(deleted, NoNodeError):
@@ -189,10 +159,8 @@ class EligibleReplicas(Access):
             return False
         return any(broker not in isr for broker, _ in record.replicas)
 
-    async def set_eligible(
-        self,
-        records: Mapping[TopicPartition, Eligible],
-        expected_controller_epoch_zk_version: int,
+    async def set(
+        self, records: Mapping[TopicPartition, Eligible]
     ) -> dict[TopicPartition, Eligible]:
         """Write records and missing parents; return the records as they are now.
 
@@ -202,7 +170,7 @@ class EligibleReplicas(Access):
         topics = list(dict.fromkeys(tp.topic for tp in records))
         new = [tp for tp, record in records.items() if record.znode_version == ANY_VERSION]
         paths = [ROOT, ELIGIBLE, *(f"{ELIGIBLE}/{t}" for t in topics), *map(eligible_path, new)]
-        present = await self.read_all(self.session.exists, paths)
+        present = await self._zk.read_all(self._zk.session.exists, paths)
         writes = [
             Write(path, Create(path, None))
             for path, stat in zip(paths, present, strict=True)
@@ -212,38 +180,23 @@ class EligibleReplicas(Access):
             Write(tp, Set(eligible_path(tp), encode_eligible(record), record.znode_version))
             for tp, record in records.items()
         ]
-        results = await self.write_all(writes, expected_controller_epoch_zk_version)
+        results = await self._zk.write_all(writes)
         return {
             tp: replace(record, znode_version=results[tp].version)
             for tp, record in records.items()
             if not isinstance(results[tp], ZooKeeperError)
         }
 
-    async def delete_eligible(
-        self, partitions: Iterable[TopicPartition], expected_controller_epoch_zk_version: int
-    ) -> None:
+    async def delete(self, partitions: Iterable[TopicPartition]) -> None:
         """Delete records; those that are gone already are fine."""
         writes = [Write(tp, Delete(eligible_path(tp))) for tp in partitions]
-        results = await self.write_all(writes, expected_controller_epoch_zk_version)
+        results = await self._zk.write_all(writes)
         for result in results.values():
             if isinstance(result, ZooKeeperError) and not isinstance(result, NoNodeError):
                 raise result
 
-    async def delete_eligible_of_topic(
-        self, topic: str, expected_controller_epoch_zk_version: int
-    ) -> None:
+    async def delete_topic(self, topic: str) -> None:
         """Delete all records of a topic."""
         path = f"{ELIGIBLE}/{topic}"
-        if await self.path_exists(path):
-            await self.delete_recursive(path, expected_controller_epoch_zk_version)
-
-    async def get_min_isr(self, topics: Sequence[str], default: int) -> dict[str, int]:
-        """Return min.insync.replicas of each topic: its own, where it has a valid one."""
-        paths = [znodes.config_path("topics", topic) for topic in topics]
-        found = dict.fromkeys(topics, default)
-        for topic, path, reply in zip(topics, paths, await self.get_many(paths), strict=True):
-            with contextlib.suppress(MalformedZnodeError, ValueError):
-                if reply is not None:
-                    text = znodes.decode_config(path, reply[0]).get("min.insync.replicas", "")
-                    found[topic] = int(text or default)
-        return found
+        if await self._zk.path_exists(path):
+            await self._zk.delete_recursive(path)

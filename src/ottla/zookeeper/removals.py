@@ -48,11 +48,14 @@ class _Found(NamedTuple):
     controller: tuple[bytes, Stat] | None
 
 
-class Removals(Access):
+class Removals:
     """The store's part for them."""
 
+    def __init__(self, zk: Access) -> None:
+        self._zk = zk
+
     async def remove_registration(
-        self, broker: BrokerInfo, evidence: str, by: int, fence: int, *, any_broker: bool = False
+        self, broker: BrokerInfo, evidence: str, by: int, *, any_broker: bool = False
     ) -> str | None:
         """As the controller: delete this registration. Return why not, None if it was deleted.
 
@@ -65,13 +68,13 @@ class Removals(Access):
             if isinstance(ops, str):
                 return ops or None
             try:
-                await self.session.multi([Check(znodes.CONTROLLER_EPOCH, fence), *ops])
+                await self._zk.session.multi([Check(znodes.CONTROLLER_EPOCH, self._zk.fence), *ops])
             except ConnectionLossError:
-                await self.session.wait_connected()
+                await self._zk.session.wait_connected()
             except MultiError as error:
                 if error.index == 0:
                     raise ControllerMovedError(
-                        f"/controller_epoch no longer has version {fence}"
+                        f"/controller_epoch no longer has version {self._zk.fence}"
                     ) from None
                 return OTHER_REGISTRATION
             else:
@@ -101,29 +104,29 @@ class Removals(Access):
             check = Check(znodes.CONTROLLER_EPOCH, epoch[1].version)
             delete = Delete(znodes.CONTROLLER, controller[1].version)
             try:
-                await self.session.multi([check, *ops, delete])
+                await self._zk.session.multi([check, *ops, delete])
             except ConnectionLossError:
-                await self.session.wait_connected()
+                await self._zk.session.wait_connected()
             except MultiError:
                 return OTHER_CONTROLLER
             else:
                 return None
 
-    async def get_removals(self) -> dict[int, Removal]:
+    async def get_all(self) -> dict[int, Removal]:
         """Return the last removals of brokers that have not registered since, by broker."""
-        ids = [name for name in await self.get_children(BROKERS) if name.isdigit()]
+        ids = [name for name in await self._zk.get_children(BROKERS) if name.isdigit()]
         brokers = [int(name) for name in ids if len(name) < 10]
         found = {}
-        replies = await self.get_many([statement_path(b) for b in brokers])
+        replies = await self._zk.get_many([statement_path(b) for b in brokers])
         for broker, reply in zip(brokers, replies, strict=True):
             said = None if reply is None else self._statement(broker, reply[0])
             if said is not None and said.removal is not None:
                 found[broker] = said.removal
         return found
 
-    async def get_removal(self, broker_id: int) -> Removal | None:
+    async def get(self, broker_id: int) -> Removal | None:
         """Return why a broker's registration was removed, None if it was not."""
-        found = await self.get_data_and_stat(statement_path(broker_id))
+        found = await self._zk.get_data_and_stat(statement_path(broker_id))
         said = None if found is None else self._statement(broker_id, found[0])
         return None if said is None else said.removal
 
@@ -133,11 +136,11 @@ class Removals(Access):
         Only if this session registered it: another process may have the id. Return the zxid, 0 if
         nothing was written.
         """
-        found = await self.get_data_and_stat(znodes.broker_path(broker_id))
-        if found is None or found[1].ephemeral_owner != self.session.session_id:
+        found = await self._zk.get_data_and_stat(znodes.broker_path(broker_id))
+        if found is None or found[1].ephemeral_owner != self._zk.session.session_id:
             return 0
         data = encode_statement(Statement(life=life)) if life else b""
-        written: Stat = await self.write(Set(statement_path(broker_id), data))
+        written: Stat = await self._zk.write(Set(statement_path(broker_id), data))
         return written.mzxid
 
     async def _read(self, broker_id: int) -> _Found:
@@ -147,7 +150,7 @@ class Removals(Access):
             statement_path(broker_id),
             znodes.CONTROLLER,
         ]
-        return _Found(*await self.get_many(paths))
+        return _Found(*await self._zk.get_many(paths))
 
     def _removal_of(
         self, broker: BrokerInfo, removal: Removal, found: _Found, *, any_broker: bool
@@ -176,12 +179,12 @@ class Removals(Access):
         try:
             return znodes.decode_broker(broker.id, data).endpoints == broker.endpoints
         except MalformedZnodeError as error:
-            self.ignore(error)
+            self._zk.ignore(error)
             return False
 
     def _statement(self, broker_id: int, data: bytes) -> Statement | None:
         try:
             return decode_statement(broker_id, data)
         except MalformedZnodeError as error:
-            self.ignore(error)
+            self._zk.ignore(error)
             return None

@@ -1,30 +1,86 @@
 """The store: Kafka's cluster state in ZooKeeper, typed and fenced, through one session.
 
-Invariants: one store per session generation; when the session is dead every method raises
-SessionExpiredError and a new store is made on a new session; the retry rules are those of `access`.
-Kafka: `KafkaZkClient`.
+Each part of it is an attribute, and whoever needs one part is given that part. Invariants: one
+store per session generation; when the session is dead every method raises SessionExpiredError and a
+new store is made on a new session; the retry rules are those of `access`. Kafka: `KafkaZkClient`.
 """
 
+from collections.abc import Callable
+
 from ottla.model.ports import World
+from ottla.zookeeper import znodes
 from ottla.zookeeper.access import ANY_VERSION, UNKNOWN_VERSION, Access
-from ottla.zookeeper.acls import AclStore
+from ottla.zookeeper.acls import Acls
 from ottla.zookeeper.addresses import ConnectString
+from ottla.zookeeper.admin_requests import AdminRequests
+from ottla.zookeeper.cluster import Cluster
+from ottla.zookeeper.configs import Configs
+from ottla.zookeeper.consumer_offsets import ConsumerOffsets
+from ottla.zookeeper.election import Election
 from ottla.zookeeper.eligible import EligibleReplicas
-from ottla.zookeeper.registration import Registration
+from ottla.zookeeper.errors import MalformedZnodeError
+from ottla.zookeeper.notifications import Notifications
+from ottla.zookeeper.registration import Brokers
 from ottla.zookeeper.removals import Removals
 from ottla.zookeeper.security import OPEN, ZooKeeperSecurity
 from ottla.zookeeper.session import Session
-from ottla.zookeeper.settings import Settings
+from ottla.zookeeper.states import PartitionStates
 from ottla.zookeeper.tokens import DelegationTokens
 from ottla.zookeeper.topic_ids import TopicIds
+from ottla.zookeeper.topics import Topics
 
 __all__ = ["ANY_VERSION", "UNKNOWN_VERSION", "Store", "ensure_chroot"]
 
 
-class Store(
-    Registration, Settings, EligibleReplicas, TopicIds, Removals, AclStore, DelegationTokens
-):
-    """`Store(session, previous_session_id=..., on_malformed=...)`; see the parts for methods."""
+class Store:
+    """What one session reads and writes.
+
+    `previous_session_id`: the session this broker had before, if any. `fence`: the version that
+    /controller_epoch must have at each write (R10); ControllerMovedError if it has another one.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        previous_session_id: int = 0,
+        on_malformed: Callable[[MalformedZnodeError], None] | None = None,
+        fence: int = ANY_VERSION,
+    ) -> None:
+        zk = self.zk = Access(session, on_malformed=on_malformed, fence=fence)
+        self.session = session
+        self.cluster = Cluster(zk)
+        self.brokers = Brokers(zk, previous_session_id)
+        self.removals = Removals(zk)
+        self.election = Election(zk)
+        self.topics = Topics(zk)
+        self.topic_ids = TopicIds(zk)
+        self.states = PartitionStates(zk)
+        self.eligible = EligibleReplicas(zk)
+        self.admin_requests = AdminRequests(zk)
+        self.isr_changes = Notifications(
+            zk,
+            znodes.ISR_CHANGES,
+            znodes.ISR_CHANGE_PREFIX,
+            znodes.encode_isr_change,
+            znodes.decode_isr_change,
+        )
+        self.log_dir_events = Notifications(
+            zk,
+            znodes.LOG_DIR_EVENTS,
+            znodes.LOG_DIR_EVENT_PREFIX,
+            znodes.encode_log_dir_event,
+            znodes.decode_log_dir_event,
+        )
+        self.configs = Configs(zk)
+        self.acls = Acls(zk)
+        self.tokens = DelegationTokens(zk)
+        self.consumer_offsets = ConsumerOffsets(zk)
+
+    def fenced(self, epoch_zk_version: int) -> "Store":
+        """Return a controller's store: it writes while /controller_epoch has this version."""
+        zk = self.zk
+        return Store(zk.session, on_malformed=zk.on_malformed, fence=epoch_zk_version)
 
 
 async def ensure_chroot(

@@ -5,20 +5,21 @@ none (F41). Kafka: `DelegationTokenInfoZNode`, `DelegationTokenChangeNotificatio
 `DelegationTokenManagerZk`.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 
 import msgspec
 
 from ottla.security.delegation_tokens import Token
 from ottla.security.principals import Principal
 from ottla.zookeeper.access import Access
-from ottla.zookeeper.errors import MalformedZnodeError, NoNodeError
-from ottla.zookeeper.operations import Set
-from ottla.zookeeper.watches import WatchCallback
+from ottla.zookeeper.errors import MalformedZnodeError
+from ottla.zookeeper.notifications import Notifications
 from ottla.zookeeper.znodes import TOKEN_CHANGES, TOKENS, decode_json, desanitize, sanitize
 
 CHANGE_PREFIX = "token_change_"
 VERSION = 3
+_ID = re.compile(r"[\w.-]{1,200}", re.ASCII)
 
 
 class _Token(msgspec.Struct):
@@ -75,55 +76,42 @@ def _principal(path: str, text: str) -> Principal:
     return Principal(kind, name)
 
 
-class DelegationTokens(Access):
+def _changed(name: str, data: bytes) -> str:
+    token_id = data.decode(errors="replace")
+    if not _ID.fullmatch(token_id):
+        raise MalformedZnodeError(f"{TOKEN_CHANGES}/{name}", "not a token id")
+    return token_id
+
+
+class DelegationTokens:
     """The store's part for them."""
 
-    async def create_delegation_token_paths(self) -> None:
+    def __init__(self, zk: Access) -> None:
+        self._zk = zk
+        self.changes = Notifications(zk, TOKEN_CHANGES, CHANGE_PREFIX, str.encode, _changed)
+        """Each names a token's id."""
+
+    async def create_paths(self) -> None:
         for path in (TOKEN_CHANGES, TOKENS):
-            await self.create_recursive(path, None, fail_if_exists=False)
+            await self._zk.create_recursive(path, None, fail_if_exists=False)
 
-    async def get_delegation_token_ids(self) -> list[str]:
-        return await self.get_children(TOKENS)
+    async def get_ids(self) -> list[str]:
+        return await self._zk.get_children(TOKENS)
 
-    async def get_delegation_tokens(self, ids: Sequence[str]) -> dict[str, Token]:
+    async def get(self, ids: Sequence[str]) -> dict[str, Token]:
         """Return those that exist and can be read."""
         found = {}
         paths = [f"{TOKENS}/{token_id}" for token_id in ids]
-        for token_id, path, reply in zip(ids, paths, await self.get_many(paths), strict=True):
+        for token_id, path, reply in zip(ids, paths, await self._zk.get_many(paths), strict=True):
             try:
                 if reply is not None:
                     found[token_id] = decode_token(path, reply[0])
             except MalformedZnodeError as error:
-                self.ignore(error)
+                self._zk.ignore(error)
         return found
 
-    async def set_or_create_delegation_token(self, token: Token) -> None:
-        path, data = f"{TOKENS}/{token.id}", encode_token(token)
-        try:
-            await self.write(Set(path, data))
-        except NoNodeError:
-            if not await self.create_recursive(path, data, fail_if_exists=False):
-                await self.write(Set(path, data))
+    async def set(self, token: Token) -> None:
+        await self._zk.set_or_create(f"{TOKENS}/{token.id}", encode_token(token))
 
-    async def delete_delegation_token(self, token_id: str) -> None:
-        await self.delete_recursive(f"{TOKENS}/{token_id}")
-
-    async def create_token_change_notification(self, token_id: str) -> None:
-        await self.create_sequential(f"{TOKEN_CHANGES}/{CHANGE_PREFIX}", token_id.encode())
-
-    async def get_token_change_notifications(self, watch: WatchCallback | None = None) -> list[str]:
-        """Return the notifications' names in order. `watch`: on the list."""
-        return await self.get_children(TOKEN_CHANGES, watch)
-
-    async def get_token_changes(self, names: Sequence[str]) -> list[tuple[str, str, int]]:
-        """Return (name, token id, ctime in ms) of those that still exist, in order."""
-        replies = await self.get_many([f"{TOKEN_CHANGES}/{name}" for name in names])
-        return [
-            (name, reply[0].decode(errors="replace"), reply[1].ctime)
-            for name, reply in zip(names, replies, strict=True)
-            if reply is not None
-        ]
-
-    async def delete_token_change_notifications(self, names: Iterable[str]) -> None:
-        for name in names:
-            await self.delete_recursive(f"{TOKEN_CHANGES}/{name}")
+    async def delete(self, token_id: str) -> None:
+        await self._zk.delete_recursive(f"{TOKENS}/{token_id}")

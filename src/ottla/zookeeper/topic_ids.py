@@ -46,10 +46,13 @@ def _decode(path: str, data: bytes) -> TopicIdNote:
         raise MalformedZnodeError(path, str(error)) from None
 
 
-class TopicIds(Access):
+class TopicIds:
     """The store's part for them."""
 
-    async def get_topic_id_notes(self, topics: Sequence[str]) -> dict[str, TopicIdNote]:
+    def __init__(self, zk: Access) -> None:
+        self._zk = zk
+
+    async def get(self, topics: Sequence[str]) -> dict[str, TopicIdNote]:
         """Return the notes there are of these topics."""
         paths = [note_path(topic) for topic in topics]
         notes: dict[str, TopicIdNote] = {}
@@ -63,33 +66,29 @@ class TopicIds(Access):
                 try:
                     notes[topics[index]] = _decode(paths[index], reply[0])
                 except MalformedZnodeError as error:
-                    self.ignore(error)
+                    self._zk.ignore(error)
 
-        await self.get_data_in_slices(paths, take)
+        await self._zk.get_data_in_slices(paths, take)
         return notes
 
-    async def set_topic_id_notes(
-        self, notes: Mapping[str, TopicIdNote], expected_controller_epoch_zk_version: int
-    ) -> None:
+    async def set(self, notes: Mapping[str, TopicIdNote]) -> None:
         """Write notes, and the parents they lack."""
         paths = [ROOT, TOPIC_IDS, *map(note_path, notes)]
-        found = await self.read_all(self.session.exists, paths)
+        found = await self._zk.read_all(self._zk.session.exists, paths)
         there = {path for path, stat in zip(paths, found, strict=True) if isinstance(stat, Stat)}
         writes = [Write(path, Create(path, None)) for path in paths[:2] if path not in there]
         for topic, note in notes.items():
             path, data = note_path(topic), _encode(note)
             writes.append(Write(path, Set(path, data) if path in there else Create(path, data)))
-        results = await self.write_all(writes, expected_controller_epoch_zk_version)
+        results = await self._zk.write_all(writes)
         for path in map(note_path, notes):
             if isinstance(results.get(path), ZooKeeperError):
                 raise results[path]
 
-    async def delete_topic_id_note(
-        self, topic: str, expected_controller_epoch_zk_version: int
-    ) -> None:
+    async def delete(self, topic: str) -> None:
         """Delete a topic's note; one that is gone already is fine."""
         write = Write(topic, Delete(note_path(topic)))
-        result = (await self.write_all([write], expected_controller_epoch_zk_version)).get(topic)
+        result = (await self._zk.write_all([write])).get(topic)
         if isinstance(result, ZooKeeperError) and not isinstance(result, NoNodeError):
             raise result
 
@@ -99,7 +98,7 @@ class TopicIds(Access):
         Its znode was not written since (by version), or a controller of ours saw it then.
         """
         path = znodes.topic_path(topic)
-        found, note = await self.get_many([path, note_path(topic)])
+        found, note = await self._zk.get_many([path, note_path(topic)])
         if found is None:
             return False
         data, stat = found
@@ -112,5 +111,5 @@ class TopicIds(Access):
                 topic_id, stat.czxid, by_creation=True
             )
         except MalformedZnodeError as error:
-            self.ignore(error)
+            self._zk.ignore(error)
             return False

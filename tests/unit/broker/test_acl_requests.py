@@ -48,7 +48,9 @@ def filters_request(filters):
 async def deleted(cache, filters):
     """Return the ACLs that each filter deleted."""
     clock = SimpleNamespace(monotonic=time.monotonic)
-    server = SimpleNamespace(acl_cache=cache, store=None, world=SimpleNamespace(clock=clock))
+    server = SimpleNamespace(
+        acl_cache=cache, store=SimpleNamespace(acls=None), world=SimpleNamespace(clock=clock)
+    )
     header = RequestHeader(31, VERSION, 1, "c")
     parts = await delete(server, None, header, filters_request(filters))
     whole = memoryview(b"".join(parts))

@@ -302,14 +302,14 @@ def test_topics_are_deleted_by_name_and_by_id(cluster):
 @pytest.mark.parametrize("done", [True, False])
 def test_a_deletion_whose_mark_got_no_response_is_waited_for(cluster, done):
     store = cluster.brokers["b1"].services.current_store
-    mark = store.create_delete_topic_path
+    mark = store.topics.request_deletion
 
     async def lose_the_reply(topic):
         if done:
             await mark(topic)
         raise SessionExpiredError
 
-    store.create_delete_topic_path = lose_the_reply
+    store.topics.request_deletion = lose_the_reply
     asked = DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000)
     (result,) = cluster.ask(1, asked, 5).responses
     expected = ErrorCode.NONE if done else ErrorCode.REQUEST_TIMED_OUT
@@ -323,7 +323,7 @@ def test_a_deletion_that_cannot_even_be_looked_up_is_for_the_next_controller(clu
     async def lost(topic):
         raise ConnectionLossError
 
-    store.topic_exists = lost
+    store.topics.exists = lost
     asked = DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000)
     (result,) = cluster.ask(1, asked, 5).responses
     assert result.error_code == ErrorCode.NOT_CONTROLLER

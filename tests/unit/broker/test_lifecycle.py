@@ -23,7 +23,7 @@ from ottla.net.peer import PeerConnection
 from ottla.wire.messages.cluster import MetadataRequest
 from ottla.wire.messages.control import ControlledShutdownRequest, UpdateMetadataRequest
 from ottla.wire.messages.topics import CreateTopicsRequest
-from ottla.zookeeper.access import ANY_VERSION
+from ottla.zookeeper.registration import Brokers
 from ottla.zookeeper.session import Session
 from ottla.zookeeper.store import Store
 from ottla.zookeeper.znodes import encode_controller
@@ -247,7 +247,7 @@ def test_metadata_wait_for_the_first_word_of_a_controller(scene):
 
     async def hold_office():
         session = await Session.connect(client.world, "zk:2181", 60_000, 5_000)
-        await Store(session).create_top_level_paths()
+        await Store(session).cluster.create_top_level_paths()
         await session.create("/controller", encode_controller(9, 0), ephemeral=True)
         return session
 
@@ -334,7 +334,7 @@ def beside_a_frozen_controller(scene):
 
 
 def delete_znode(scene, broker, topic):
-    work = broker.services.store.delete_topic_znode(topic, ANY_VERSION)
+    work = broker.services.store.topics.delete(topic)
     scene.simulation.node("b1").call(work)
 
 
@@ -342,17 +342,17 @@ def test_f11_requests_to_a_former_registration_do_not_count_for_the_current_one(
     """C3, R15: the metadata had the topic until the new registration; its deletion never came."""
     broker = beside_a_frozen_controller(scene)
     delete_znode(scene, broker, "ghost")
-    register = Store.register_broker
+    register = Brokers.register
     answers = []
 
     async def late(self, info, **rest):
         """As one that has to delete the registration of the former session before."""
-        peer = await PeerConnection.open(self.session.world, "b1", 9092, "t", timeout_s=5)
+        peer = await PeerConnection.open(self._zk.session.world, "b1", 9092, "t", timeout_s=5)
         answers.append(await peer.send(told_of(broker, 1, ("ghost", b"g" * 16)), 8, 5))
         peer.close()
         return await register(self, info, **rest)
 
-    monkeypatch.setattr(Store, "register_broker", late)
+    monkeypatch.setattr(Brokers, "register", late)
     owner = scene.znode("/brokers/ids/1").owner
     scene.simulation.node("zk").loop.call_soon(scene.zookeeper.expire, owner)
     scene.wait(lambda: answers)
@@ -619,7 +619,7 @@ LOOPS = {
     "high-watermark-checkpoint": lambda broker: (broker.logs, "write_high_watermarks"),
     "group-cleaner": lambda broker: (broker.services.coordination.groups, "_clean_once"),
     "txn-abort": lambda broker: (broker.services.coordination.transactions, "_abort_timed_out"),
-    "config-changes": lambda broker: (broker.services.topic_configs, "_handle_pending"),
+    "changes": lambda broker: (broker.services.topic_configs._listener, "_handle_pending"),
 }
 """One step of each loop that lives as long as its broker, by its task."""
 
@@ -646,10 +646,8 @@ def test_a_loop_of_a_broker_goes_on_whatever_it_fails_with(scene, loop, monkeypa
         monkeypatch.setattr(owner, step, fails_twice)
     if loop.startswith("membership"):
         scene.zookeeper.expire(broker.services.current_store.session.session_id)
-    if loop == "config-changes":
-        watch = broker.services.topic_configs._on_watch
-        store = broker.services.current_store
-        scene.simulation.node("b1").loop.call_soon(watch, store, None)
+    if loop == "changes":
+        scene.simulation.node("b1").loop.call_soon(owner._on_watch, None)
     scene.wait(lambda: len(calls) > 2, within_s=3000)
     assert "RuntimeError: can't start new thread" in caplog.text
     scene.wait(lambda: scene.znode("/brokers/ids/1") is not None and broker.membership._joined)

@@ -11,10 +11,10 @@ from ottla.log.lives import LIFE_FILE
 from ottla.model.errors import ErrorCode, StartupError
 from ottla.model.ids import TopicPartition
 from ottla.wire.messages.topics import CreateTopicsRequest
+from ottla.zookeeper.access import Access
 from ottla.zookeeper.errors import ConnectionLossError
 from ottla.zookeeper.operations import Create, Delete
 from ottla.zookeeper.statements import decode_statement
-from ottla.zookeeper.store import Store
 from support.disk_copies import copied, put_back
 
 FOLDER, OTHER_FOLDER = "/data", "/more"
@@ -313,7 +313,7 @@ def test_f53_a_registration_that_was_rewritten_is_made_anew(scene, caplog, data)
 
 def test_f53_the_registration_is_watched_again_after_an_error(scene, monkeypatch):
     scene.up(2)
-    original, failed = Store.get_data_and_stat, []
+    original, failed = Access.get_data_and_stat, []
 
     async def failing(self, path, watch=None):
         if path == "/brokers/ids/1" and len(failed) < 3:
@@ -321,7 +321,7 @@ def test_f53_the_registration_is_watched_again_after_an_error(scene, monkeypatch
             raise ConnectionLossError(path=path)
         return await original(self, path, watch)
 
-    monkeypatch.setattr(Store, "get_data_and_stat", failing)
+    monkeypatch.setattr(Access, "get_data_and_stat", failing)
     scene.up(1)
     assert len(failed) == 3
     take_registration(scene)

@@ -9,6 +9,7 @@ from ottla.broker.notifications import PURGE_AFTER_MS
 from ottla.broker.tasks import Tasks
 from ottla.model.config import BrokerConfig
 from ottla.zookeeper.errors import SessionExpiredError
+from ottla.zookeeper.notifications import Notification
 
 NOW_MS = 10_000_000
 
@@ -18,42 +19,44 @@ class FakeStore:
 
     def __init__(self, **topics):
         self.topics = {k: dict(v) for k, v in topics.items()}
-        self.changes = {}
+        self.pending = {}
+        self.configs = self.changes = self
+        self.parent = "/config/changes"
         self.watch = None
         self.next = 0
         self.dead = False
         self.deleted = []
 
     def notify(self, path, ctime_ms=NOW_MS):
-        self.changes[f"config_change_{self.next:010d}"] = (path, ctime_ms)
+        self.pending[f"config_change_{self.next:010d}"] = (path, ctime_ms)
         self.next += 1
         watch, self.watch = self.watch, None
         if watch is not None:
             watch(None)
 
-    async def get_all_entities_with_config(self, kind):
+    async def get_names(self, kind):
         assert kind == "topics"
         return sorted(self.topics)
 
-    async def get_entities_configs(self, kind, names):
-        return {n: await self.get_entity_configs(kind, n) for n in names}
+    async def get_many(self, kind, names):
+        return {n: await self.get(kind, n) for n in names}
 
-    async def get_entity_configs(self, kind, name):
+    async def get(self, kind, name):
         if self.dead:
             raise SessionExpiredError
         return dict(self.topics.get(name, {}))
 
-    async def get_all_config_change_notifications(self, watch):
+    async def names(self, watch):
         self.watch = watch
-        return sorted(self.changes)
+        return sorted(self.pending)
 
-    async def get_config_changes(self, names):
-        return [(n, *self.changes[n]) for n in names if n in self.changes]
+    async def read(self, names):
+        return [Notification(n, *self.pending[n]) for n in names if n in self.pending]
 
-    async def delete_config_change_notifications(self, names):
+    async def delete(self, names):
         self.deleted += names
         for name in names:
-            self.changes.pop(name, None)
+            self.pending.pop(name, None)
 
 
 def scene():
@@ -126,7 +129,7 @@ def test_old_notifications_are_cleared_away_and_others_entities_left_alone():
         await configs.load(store)
         await configs.watch()
         assert store.deleted == ["config_change_0000000000"]
-        assert list(store.changes) == ["config_change_0000000001"]
+        assert list(store.pending) == ["config_change_0000000001"]
 
     asyncio.run(go())
 
@@ -135,13 +138,13 @@ def test_each_notification_is_read_once_however_many_there_are():
     async def go():
         configs, told = scene()
         store, read = FakeStore(a={}), []
-        changes = store.get_config_changes
+        changes = store.read
 
         async def counted(names):
             read.append(len(names))
             return await changes(names)
 
-        store.get_config_changes = counted
+        store.read = counted
         await configs.load(store)
         await configs.watch()
         for number in range(20):

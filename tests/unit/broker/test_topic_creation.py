@@ -26,24 +26,26 @@ VERSION = 7
 
 class FakeStore:
     def __init__(self, *topics, deleting=(), race=False):
-        self.topics = list(topics)
+        self.names = list(topics)
+        self.topics = self
+        self.configs = SimpleNamespace(set=self.set_config)
         self.deleting = deleting
         self.race = race
-        self.configs = {}
+        self.settings = {}
         self.created = {}
         self.order = []
 
-    async def is_topic_marked_for_deletion(self, name):
+    async def is_deletion_requested(self, name):
         return name in self.deleting
 
-    async def get_all_topics_in_cluster(self):
-        return self.topics
+    async def get_names(self):
+        return self.names
 
-    async def set_or_create_entity_configs(self, kind, name, config):
+    async def set_config(self, kind, name, config):
         self.order.append(f"config {name}")
-        self.configs[name] = config
+        self.settings[name] = config
 
-    async def create_topic_assignment(self, info):
+    async def create(self, info):
         self.order.append(f"topic {info.name}")
         if self.race:
             raise NodeExistsError(path=info.name)
@@ -156,7 +158,7 @@ def test_created_config_first_and_the_response_when_the_leaders_are_known():
         )
         assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 4, 2)
         assert store.order == ["config x", "topic x"]
-        assert store.configs == {"x": {"retention.ms": "5"}}
+        assert store.settings == {"x": {"retention.ms": "5"}}
         assert result.topic_id == store.created["x"].topic_id
         assignment = store.created["x"].assignment
         assert all(len(set(a.replicas)) == 2 for a in assignment.values())
@@ -254,7 +256,7 @@ def test_created_by_asking():
             "__consumer_offsets": ErrorCode.LEADER_NOT_AVAILABLE,
         }
         assert len(store.created["__consumer_offsets"].assignment) == 50
-        assert store.configs["__consumer_offsets"]["cleanup.policy"] == "compact"
+        assert store.settings["__consumer_offsets"]["cleanup.policy"] == "compact"
         none = scene(FakeStore(), brokers=0).topic_creation
         assert await none.auto_create(["a"]) == {"a": ErrorCode.INVALID_REPLICATION_FACTOR}
 

@@ -102,7 +102,7 @@ def state_over(**store):
     clock = SimpleNamespace(wall_ms=lambda: 1)
     journal = Journal(lambda line: lines.append(json.loads(line)), clock, 1, 3)
     term = SimpleNamespace(
-        store=SimpleNamespace(**store), journal=journal, fence=9, watcher=lambda _event: None
+        store=SimpleNamespace(**store), journal=journal, watcher=lambda _event: None
     )
     return ClusterState(term), lines
 
@@ -111,7 +111,7 @@ def test_a_call_is_recorded_with_what_it_was_asked_and_returned():
     async def names(_watch):
         return ["b", "c"]
 
-    state, lines = state_over(get_all_topics_in_cluster=names)
+    state, lines = state_over(topics=SimpleNamespace(get_names=names))
     found = asyncio.run(state.read_topic_changes({"a", "b"}))
     assert found == (["c"], ["a"])
     (line,) = lines
@@ -123,7 +123,9 @@ def test_a_failure_is_recorded_and_raised():
     async def fails(*_arguments):
         raise OttlaError("no")
 
-    state, lines = state_over(delete_topic_deletions=fails, get_topic_partition_states=fails)
+    state, lines = state_over(
+        topics=SimpleNamespace(delete_deletions=fails), states=SimpleNamespace(get=fails)
+    )
     with pytest.raises(OttlaError):
         asyncio.run(state.delete_topic_deletions(["t"]))
     with pytest.raises(OttlaError):

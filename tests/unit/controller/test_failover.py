@@ -1,6 +1,7 @@
 """A new controller's first steps; brokers that restarted while there was none (R8, F11)."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -93,22 +94,26 @@ class Cluster:
     def fail_over(self):
         self.settings = Settings(2, "PLAINTEXT", delete_topics=False)
         self.journal = Journal(None, None, 2, 5)
-        self.store = self.channels = self
-        self.fence = 9
+        self.channels = self
+        self.store = SimpleNamespace(
+            states=SimpleNamespace(get=self.read, update=self.write),
+            topics=SimpleNamespace(get_deletions=self.deletions),
+            admin_requests=SimpleNamespace(is_reassigning=self.is_reassigning),
+        )
         cluster, outbox = ClusterState(self), Outbox(self)
         eligibility = Eligibility(self.context, cluster)
         changes = StateChanges(self.context, self.settings, cluster, outbox, eligibility, cause=1)
         changes.states_just_read = True
         asyncio.run(failover.take_over(changes, dict.fromkeys(self.states, 0)))
 
-    async def get_topic_deletions(self, _watch):
+    async def deletions(self, _watch):
         return []
 
-    async def get_topic_partition_states(self, partitions):
+    async def read(self, partitions):
         self.happened.append(("read", [tp.partition for tp in partitions]))
         return {tp: self.states[tp] for tp in partitions}
 
-    async def update_leader_and_isr(self, states, epoch, _fence, _newcomers, _records):
+    async def write(self, states, epoch, _newcomers, _records):
         result = UpdateResult()
         self.happened.append(("write", [tp.partition for tp in states]))
         for tp, state in states.items():
@@ -122,7 +127,7 @@ class Cluster:
             result.finished[tp] = new
         return result
 
-    async def reassign_partitions_in_progress(self, _watch):
+    async def is_reassigning(self, _watch):
         return False
 
     def watcher(self, *_event):

@@ -6,6 +6,7 @@ names (docs/CHECKLIST.md). The store is a table of states; what brokers are sent
 
 import asyncio
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,26 +55,25 @@ class States:
         self.create_error = None
         self.read_error = None
         self.update_error = None
-        self.configs = {}
+        self.settings = {}
         self.updates = 0
         self.writes = []
         self.newcomers = None
 
-    async def get_topic_partition_states(self, partitions):
+    async def get(self, partitions):
         if self.read_error is not None:
             raise self.read_error
         return {tp: self.states[tp] for tp in partitions if tp in self.states}
 
-    async def create_topic_partition_states(self, states, epoch_version):
-        assert epoch_version == 9
+    async def create(self, states):
         if isinstance(self.create_error, ConnectionLossError):
             raise self.create_error
         if self.create_error is None:
             self.states.update(states)
         return dict.fromkeys(states, self.create_error)
 
-    async def update_leader_and_isr(self, states, epoch, epoch_version, newcomers, _records):
-        assert (epoch, epoch_version) == (EPOCH, 9)
+    async def update(self, states, epoch, newcomers, _records):
+        assert epoch == EPOCH
         self.newcomers = newcomers
         self.writes.append(len(states))
         result = UpdateResult()
@@ -90,8 +90,8 @@ class States:
             result.finished[tp] = new
         return result
 
-    async def get_entities_configs(self, _kind, names):
-        return {name: self.configs.get(name, {}) for name in names}
+    async def get_many(self, _kind, names):
+        return {name: self.settings.get(name, {}) for name in names}
 
 
 class World:
@@ -99,13 +99,13 @@ class World:
         self.context = Context(EPOCH, 9)
         self.context.set_brokers(BrokerInfo(b, (Endpoint(f"h{b}", 1),), epoch=b) for b in live)
         self.context.add_topic(TopicInfo(topic, b"i" * 16, {0: ReplicaAssignment(replicas)}))
-        self.store = States()
+        self.znodes = States()
+        self.store = SimpleNamespace(states=self.znodes, configs=self.znodes)
         self.sent = []
         self.unclean = False
         self.settings = Settings(controller_id, "PLAINTEXT")
         self.journal = Journal(None, None, 1, EPOCH)  # without a sink it asks for no time
         self.channels = self
-        self.fence = 9
         cluster, outbox = ClusterState(self), Outbox(self)
         eligibility = Eligibility(self.context, cluster)
         self.changes = StateChanges(
@@ -127,7 +127,7 @@ class World:
 
     def known(self, leader, isr, epoch=0):
         state = LeaderIsrAndControllerEpoch(LeaderAndIsr(leader, epoch, tuple(isr), 7), EPOCH)
-        self.context.leadership[TP] = self.store.states[TP] = state
+        self.context.leadership[TP] = self.znodes.states[TP] = state
 
     def partition(self, before, after, kind=None):
         self.context.partition_states.begin(TP, before)
@@ -184,7 +184,7 @@ def test_new_to_online():
     world.partition(P.NEW, P.ONLINE)
     assert world.state is P.ONLINE
     assert world.leadership == LeaderAndIsr(1, 0, (1, 2), 0)
-    assert world.store.states[TP].controller_epoch == EPOCH
+    assert world.znodes.states[TP].controller_epoch == EPOCH
     assert world.who(LEADER_AND_ISR) == [1, 2]
     (message,) = [m for b, key, m in world.sent if (b, key) == (1, LEADER_AND_ISR)]
     assert message.topic_states[0].partition_states[0].is_new
@@ -192,7 +192,7 @@ def test_new_to_online():
 
 def test_new_to_online_without_zookeeper():
     world = World(1)
-    world.store.create_error = ConnectionLossError("test")
+    world.znodes.create_error = ConnectionLossError("test")
     with pytest.raises(ConnectionLossError):
         world.partition(P.NEW, P.ONLINE)
     assert world.state is P.NEW
@@ -201,7 +201,7 @@ def test_new_to_online_without_zookeeper():
 
 def test_new_to_online_with_a_state_already_there():
     world = World(1)
-    world.store.create_error = NodeExistsError("test")
+    world.znodes.create_error = NodeExistsError("test")
     world.partition(P.NEW, P.ONLINE)
     assert world.state is P.NEW
     assert world.who(LEADER_AND_ISR) == []
@@ -212,7 +212,7 @@ def test_new_to_online_without_live_replicas():
     world = World(7)
     world.partition(P.NEW, P.ONLINE)
     assert world.state is P.NEW
-    assert TP not in world.store.states
+    assert TP not in world.znodes.states
 
 
 @pytest.mark.parametrize("before", [P.NEW, P.ONLINE])
@@ -221,7 +221,7 @@ def test_to_offline(before):
     world.known(1, [1])
     world.partition(before, P.OFFLINE)
     assert world.state is P.OFFLINE
-    assert not world.store.updates
+    assert not world.znodes.updates
 
 
 def test_online_to_online():
@@ -260,10 +260,10 @@ def test_two_thousand_partitions_are_elected_together():
     world.context.add_topic(TopicInfo("t", b"i" * 16, assignments))
     for tp in partitions:
         led = LeaderIsrAndControllerEpoch(LeaderAndIsr(1, 0, (1, 2, 3), 7), EPOCH)
-        world.context.leadership[tp] = world.store.states[tp] = led
+        world.context.leadership[tp] = world.znodes.states[tp] = led
         world.context.partition_states.begin(tp, P.OFFLINE)
     world.partitions(partitions, P.ONLINE, ElectionKind.OFFLINE)
-    assert world.store.writes == [count]
+    assert world.znodes.writes == [count]
     after = {world.context.leadership[tp].leader_and_isr for tp in partitions}
     assert after == {LeaderAndIsr(2, 1, (2, 3), 8)}, "each is settled"
     assert world.who(LEADER_AND_ISR) == [2, 3]
@@ -274,7 +274,7 @@ def test_offline_to_online_uncleanly(where):
     world = World(2)
     world.known(1, [1])
     world.unclean = where == "broker"
-    world.store.configs["t"] = (
+    world.znodes.settings["t"] = (
         {"unclean.leader.election.enable": "true"} if where == "topic" else {}
     )
     world.partition(P.OFFLINE, P.ONLINE, ElectionKind.OFFLINE)
@@ -286,7 +286,7 @@ def test_an_unclean_election_that_the_topic_forbids():
     world = World(2)
     world.known(1, [1])
     world.unclean = True
-    world.store.configs["t"] = {"unclean.leader.election.enable": "false"}
+    world.znodes.settings["t"] = {"unclean.leader.election.enable": "false"}
     outcomes = world.partition(P.OFFLINE, P.ONLINE, ElectionKind.OFFLINE)
     assert isinstance(outcomes[TP], Failure)
     assert world.state is P.OFFLINE
@@ -295,7 +295,7 @@ def test_an_unclean_election_that_the_topic_forbids():
 def test_offline_to_online_without_zookeeper():
     world = World(1)
     world.known(1, [1])
-    world.store.read_error = ConnectionLossError("test")
+    world.znodes.read_error = ConnectionLossError("test")
     with pytest.raises(ConnectionLossError):
         world.partition(P.OFFLINE, P.ONLINE, ElectionKind.OFFLINE)
     assert world.state is P.OFFLINE
@@ -307,9 +307,9 @@ def test_offline_to_online_with_an_error(case):
     world = World(1)
     world.known(1, [1])
     if case == "no state":
-        del world.store.states[TP]
+        del world.znodes.states[TP]
     else:
-        world.store.update_error = NoNodeError("test")
+        world.znodes.update_error = NoNodeError("test")
     outcomes = world.partition(P.OFFLINE, P.ONLINE, ElectionKind.OFFLINE)
     assert isinstance(outcomes[TP], Failure)
     assert world.state is P.OFFLINE
@@ -376,7 +376,7 @@ def test_an_illegal_change_of_a_replica_changes_nothing(before, after):
     else:
         assert world.replica(before, after) is before
     assert not world.sent
-    assert not world.store.updates
+    assert not world.znodes.updates
 
 
 def test_replica_nonexistent_to_new():
@@ -492,4 +492,4 @@ def test_r18_the_write_of_an_isr_names_the_registrations_of_those_let_in():
     request = AlterPartitionRequest(broker_id=1, broker_epoch=1, topics=[topic])
     asyncio.run(alter_partition(world.changes, request, [].append))
     assert world.leadership.isr == (1, 2, 3)
-    assert world.store.newcomers == {TP: {3: world.context.brokers[3].epoch}}
+    assert world.znodes.newcomers == {TP: {3: world.context.brokers[3].epoch}}

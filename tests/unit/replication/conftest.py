@@ -199,7 +199,7 @@ class Node:
             authorizer=None,
             tasks=Tasks(),
             topic_configs=TopicConfigs(),
-            store=types.SimpleNamespace(was_created_as=cluster.was_created_as),
+            store=types.SimpleNamespace(topic_ids=cluster),
             is_stale=lambda epoch: -1 < epoch < self.epoch,
             control_connection=ControlConnection(),
             accept_controller_epoch=lambda epoch: epoch >= self.replicas.controller_epoch,

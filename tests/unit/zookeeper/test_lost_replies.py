@@ -39,9 +39,9 @@ def test_each_swap_reported_is_one_version(still, seed):
 
         async def client(number: int, store: Store) -> None:
             for turn in range(60):
-                _, version = await store.get_data_and_version("/cas")
+                _, version = await store.zk.get_data_and_version("/cas")
                 data = f"{number}-{turn}".encode()
-                done, new_version = await store.conditional_update("/cas", data, version)
+                done, new_version = await store.zk.conditional_update("/cas", data, version)
                 if done:
                     won.append((new_version, data))
 
@@ -64,33 +64,33 @@ def test_partition_states_move_once_per_decision(still, seed):
         rng = random.Random(seed)
         store = Store(await z.session())
         leader = Store(await z.session())
-        await store.create_top_level_paths()
-        epoch, fence = await store.register_controller_and_increment_controller_epoch(1)
-        await store.create_topic_assignment(TopicInfo("t", bytes(16), {}))
+        await store.cluster.create_top_level_paths()
+        epoch, fence = await store.election.elect(1)
+        await store.topics.create(TopicInfo("t", bytes(16), {}))
         bad = asyncio.ensure_future(trouble(z, rng))
         first = LeaderIsrAndControllerEpoch(LeaderAndIsr(0, 0, (0, 1)), epoch)
-        made = await store.create_topic_partition_states(dict.fromkeys(TPS, first), fence)
+        made = await store.fenced(fence).states.create(dict.fromkeys(TPS, first))
         assert made == dict.fromkeys(TPS)
         moved = dict.fromkeys(TPS, 0)
         for _ in range(25):
-            states = await store.get_topic_partition_states(TPS)
+            states = await store.states.get(TPS)
             for tp in rng.sample(TPS, rng.randrange(4)):  # their leader shrinks the ISR meanwhile
                 found = states[tp].leader_and_isr
                 data = znodes.encode_state(found, epoch)
-                await leader.conditional_update(
+                await leader.zk.conditional_update(
                     znodes.state_path(tp), data + b" ", found.partition_epoch
                 )
             wanted = {
                 tp: s.leader_and_isr.with_leader(rng.randrange(5), (1,)) for tp, s in states.items()
             }
-            result = await store.update_leader_and_isr(wanted, epoch, fence)
+            result = await store.fenced(fence).states.update(wanted, epoch)
             assert sorted([*result.finished, *result.retry]) == TPS
             for tp, state in result.finished.items():
                 assert not isinstance(state, ZooKeeperError)
                 assert state.partition_epoch == states[tp].leader_and_isr.partition_epoch + 1
                 moved[tp] += 1
         bad.cancel()
-        final = await store.get_topic_partition_states(TPS)
+        final = await store.states.get(TPS)
         assert {tp: s.leader_and_isr.leader_epoch for tp, s in final.items()} == moved
 
     still(scenario)
@@ -101,7 +101,7 @@ def test_topics_are_created_by_one(still, seed):
     async def scenario(z):
         rng = random.Random(seed)
         stores = [Store(await z.session()) for _ in range(2)]
-        await stores[0].create_top_level_paths()
+        await stores[0].cluster.create_top_level_paths()
         bad = asyncio.ensure_future(trouble(z, rng))
         winners = {}
 
@@ -109,7 +109,7 @@ def test_topics_are_created_by_one(still, seed):
             for turn in range(30):
                 info = TopicInfo(f"t{turn}", bytes([number + 1, turn]) * 8, {})
                 try:
-                    await store.create_topic_assignment(info)
+                    await store.topics.create(info)
                 except NodeExistsError:
                     continue
                 assert turn not in winners
@@ -117,7 +117,7 @@ def test_topics_are_created_by_one(still, seed):
 
         await asyncio.gather(*(client(i, s) for i, s in enumerate(stores)))
         bad.cancel()
-        found = await stores[0].get_topics([f"t{turn}" for turn in range(30)])
+        found = await stores[0].topics.get_many([f"t{turn}" for turn in range(30)])
         assert list(found.values()) == [winners[turn] for turn in range(30)]
 
     still(scenario)

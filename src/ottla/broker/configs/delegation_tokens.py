@@ -7,12 +7,11 @@ removes expired tokens. Kafka: `DelegationTokenManagerZk` and `DelegationTokenCa
 
 import asyncio
 import logging
-import re
 import secrets
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ottla.broker.notifications import Notifications
+from ottla.broker.notifications import ChangeListener
 from ottla.broker.tasks import Tasks
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import OttlaError
@@ -25,16 +24,12 @@ from ottla.security.sasl.scram import (
     credential_of,
 )
 from ottla.security.sasl.scram_exchange import TokenOwner
-from ottla.zookeeper.tokens import CHANGE_PREFIX
-from ottla.zookeeper.znodes import TOKEN_CHANGES
 
 if TYPE_CHECKING:
     from ottla.zookeeper.store import Store
-    from ottla.zookeeper.watches import WatchEvent
+    from ottla.zookeeper.tokens import DelegationTokens as StoredTokens
 
 logger = logging.getLogger(__name__)
-
-_ID = re.compile(r"[\w.-]{1,200}", re.ASCII)
 
 
 def token_key(config: BrokerConfig) -> str:
@@ -53,10 +48,7 @@ class DelegationTokens:
         self._tokens: dict[str, Token] = {}
         self._by_hmac: dict[bytes, str] = {}
         self._credentials: dict[tuple[str, ScramMechanism], ScramCredential] = {}
-        self._store: Store | None = None
-        self._last_change = -1
-        self._notifications = Notifications()
-        self._lock = asyncio.Lock()
+        self._listener: ChangeListener[str] | None = None
 
     @property
     def enabled(self) -> bool:
@@ -84,15 +76,16 @@ class DelegationTokens:
             self._credentials[token_id, mechanism] = credential
         return TokenOwner(token.owner.name, min(token.expires_ms, token.max_ms), credential)
 
-    async def load(self, store: "Store") -> None:
+    async def load(self, stored: "StoredTokens") -> None:
         """Read all tokens through a new session."""
+        self.stop()
         if not self.enabled:
             return
-        self._store = store
-        self._last_change = -1
-        self._notifications = Notifications()
-        await store.create_delegation_token_paths()
-        found = await store.get_delegation_tokens(await store.get_delegation_token_ids())
+        self._listener = ChangeListener(
+            self._world, self._tasks, stored.changes, lambda token: self._handle(stored, token)
+        )
+        await stored.create_paths()
+        found = await stored.get(await stored.get_ids())
         for token_id in set(self._tokens) - set(found):
             self._forget(token_id)
         for token in found.values():
@@ -100,19 +93,24 @@ class DelegationTokens:
 
     async def watch(self) -> None:
         """Handle pending notifications and all later ones, as long as the session lives."""
-        if self._store is not None:
-            await self._handle_changes(self._store)
+        if self._listener is not None:
+            await self._listener.run()
 
-    async def put(self, store: "Store", token: Token) -> None:
-        """Write a new or changed token, and tell the other brokers."""
-        await store.set_or_create_delegation_token(token)
+    def stop(self) -> None:
+        """Forget the session; the tokens stay as they are until the next `load`."""
+        if self._listener is not None:
+            self._listener.stop()
+
+    async def put(self, stored: "StoredTokens", token: Token) -> None:
+        """Write a new or changed token, and notify the other brokers."""
+        await stored.set(token)
         self._take(token)
-        await store.create_token_change_notification(token.id)
+        await stored.changes.notify(token.id)
 
-    async def remove(self, store: "Store", token_id: str) -> None:
-        await store.delete_delegation_token(token_id)
+    async def remove(self, stored: "StoredTokens", token_id: str) -> None:
+        await stored.delete(token_id)
         self._forget(token_id)
-        await store.create_token_change_notification(token_id)
+        await stored.changes.notify(token_id)
 
     async def run_expiry(
         self, is_controller: Callable[[], bool], current_store: Callable[[], "Store | None"]
@@ -129,7 +127,7 @@ class DelegationTokens:
             for token in self:
                 if token.expired(now_ms):
                     try:
-                        await self.remove(store, token.id)
+                        await self.remove(store.tokens, token.id)
                     except OttlaError as error:
                         logger.info("expired token not removed error=%s", error)
                         break
@@ -145,33 +143,9 @@ class DelegationTokens:
         for mechanism in ScramMechanism:
             self._credentials.pop((token_id, mechanism), None)
 
-    def _on_watch(self, store: "Store", _event: "WatchEvent") -> None:
-        if store is self._store and not self._tasks.closed:
-            self._tasks.keep(lambda: self._handle_changes(store), "token-changes")
-
-    async def _handle_changes(self, store: "Store") -> None:
-        try:
-            async with self._lock:
-                await self._handle_pending(store)
-        except OttlaError as error:
-            # The session is going; the next one loads everything anew.
-            logger.info("token changes not read error=%s", error)
-
-    async def _handle_pending(self, store: "Store") -> None:
-        names = await store.get_token_change_notifications(lambda e: self._on_watch(store, e))
-        notifications = self._notifications
-        for name, token_id, ctime_ms in await store.get_token_changes(notifications.unread(names)):
-            digits = name.removeprefix(CHANGE_PREFIX)
-            if not (digits.isascii() and digits.isdigit() and _ID.fullmatch(token_id)):
-                logger.error("malformed znode ignored path=%s/%s reason=no id", TOKEN_CHANGES, name)
-            elif int(digits) > self._last_change:
-                self._last_change = int(digits)
-                found = await store.get_delegation_tokens([token_id])
-                if token_id in found:
-                    self._take(found[token_id])
-                else:
-                    self._forget(token_id)
-            notifications.read(name, ctime_ms)
-        purge = notifications.old(self._world.clock.wall_ms())
-        if purge:
-            await store.delete_token_change_notifications(purge)
+    async def _handle(self, stored: "StoredTokens", token_id: str) -> None:
+        found = await stored.get([token_id])
+        if token_id in found:
+            self._take(found[token_id])
+        else:
+            self._forget(token_id)

@@ -30,7 +30,7 @@ from ottla.security.config_providers import provider_names, refers_to
 from ottla.security.password_encoder import OLD_SECRET, PasswordEncoder, password_encoder
 
 if TYPE_CHECKING:
-    from ottla.zookeeper.store import Store
+    from ottla.zookeeper.configs import Configs
 
 logger = logging.getLogger(__name__)
 
@@ -169,28 +169,28 @@ class DynamicConfigs:
         text = self.own.get(name, self.defaults.get(name))
         return UNBOUNDED if text is None else float(int(text))
 
-    async def load(self, store: "Store") -> None:
+    async def load(self, stored: "Configs") -> None:
         """Read both layers through a new session.
 
         Passwords that the old secret has encrypted are encrypted by the new one then.
         """
         own = str(self._config.broker_id)
-        found = await store.get_entities_configs("brokers", [CLUSTER_DEFAULT, own])
+        found = await stored.get_many("brokers", [CLUSTER_DEFAULT, own])
         renewed = self._renewed(found[own])
         if renewed != found[own]:
             try:
-                await store.set_or_create_first_entity_configs("brokers", own, renewed)
+                await stored.set_first("brokers", own, renewed)
             except ControllerMovedError as error:  # the next session tries again
                 logger.warning("dynamic passwords not encrypted anew error=%s", error)
         self._take(found[CLUSTER_DEFAULT], self.from_stored(renewed))
 
-    async def refresh(self, store: "Store", name: str) -> None:
+    async def refresh(self, stored: "Configs", name: str) -> None:
         """Read one layer again: a change was notified."""
         if name == CLUSTER_DEFAULT:
-            self._take(await store.get_entity_configs("brokers", name), self.own)
+            self._take(await stored.get("brokers", name), self.own)
         elif name == str(self._config.broker_id):
-            stored = await store.get_entity_configs("brokers", name)
-            self._take(self.defaults, self.from_stored(stored))
+            settings = await stored.get("brokers", name)
+            self._take(self.defaults, self.from_stored(settings))
 
     def from_stored(self, settings: Mapping[str, str]) -> dict[str, str]:
         """Return settings of this broker as they are meant, from how they stand in ZooKeeper.

@@ -13,7 +13,7 @@ from ottla.security.sasl.scram import BY_NAME, ScramCredential, ScramMechanism, 
 from ottla.zookeeper.znodes import DEFAULT_ENTITY, desanitize
 
 if TYPE_CHECKING:
-    from ottla.zookeeper.store import Store
+    from ottla.zookeeper.configs import Configs
 
 logger = logging.getLogger(__name__)
 
@@ -40,18 +40,18 @@ class ScramUsers:
     def credential(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
         return self._users.get(user, {}).get(mechanism)
 
-    async def load(self, store: "Store") -> None:
+    async def load(self, stored: "Configs") -> None:
         """Read all users through a new session."""
-        names = await store.get_all_entities_with_config(USERS)
-        found = await store.get_entities_configs(USERS, names)
+        names = await stored.get_names(USERS)
+        found = await stored.get_many(USERS, names)
         self._users = {}
         for name, settings in found.items():
             self._take(name, settings)
 
-    async def refresh(self, store: "Store", name: str) -> None:
+    async def refresh(self, stored: "Configs", name: str) -> None:
         """Read one user again: a change was notified. `name`: as in the path."""
         if "/" not in name:
-            self._take(name, await store.get_entity_configs(USERS, name))
+            self._take(name, await stored.get(USERS, name))
 
     def _take(self, name: str, settings: Mapping[str, str]) -> None:
         if name == DEFAULT_ENTITY:

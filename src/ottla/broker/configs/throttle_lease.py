@@ -68,13 +68,13 @@ class ThrottleLease:
             self.running = False
 
     async def _lease(self) -> str | None:
-        settings = await self._store().get_entity_configs("brokers", self._name)
+        settings = await self._store().configs.get("brokers", self._name)
         return settings.get(LEASE)
 
     async def _in_use(self, lease: str) -> bool:
         if self._moves_here():
             return True
-        topics = await self._store().get_topics(_topics(lease))
+        topics = await self._store().topics.get_many(_topics(lease))
         return any(
             replicas.adding or replicas.removing
             for info in topics.values()
@@ -95,11 +95,11 @@ class ThrottleLease:
 
     async def _without(self, kind: str, name: str, keys: tuple[str, ...]) -> None:
         store = self._store()
-        settings: Mapping[str, str] = await store.get_entity_configs(kind, name)
+        settings: Mapping[str, str] = await store.configs.get(kind, name)
         kept = {key: value for key, value in settings.items() if key not in keys}
         if kept != settings:
-            await store.set_or_create_entity_configs(kind, name, kept)
-            await store.create_config_change_notification(f"{kind}/{name}")
+            await store.configs.set(kind, name, kept)
+            await store.configs.changes.notify(f"{kind}/{name}")
 
 
 def _topics(lease: str) -> list[str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.configs.delegation_tokens import DelegationTokens
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
 from ottla.broker.configs.scram_users import ScramUsers
-from ottla.broker.notifications import Notifications
+from ottla.broker.notifications import ChangeListener
 from ottla.broker.quotas import quota_settings
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.tasks import Tasks
@@ -25,11 +25,10 @@ from ottla.model.config import BrokerConfig, TopicConfig
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.ids import topic_name_problem
 from ottla.model.ports import World
-from ottla.zookeeper.znodes import CONFIG_CHANGE_PREFIX, CONFIG_CHANGES
 
 if TYPE_CHECKING:
+    from ottla.zookeeper.configs import Configs
     from ottla.zookeeper.store import Store
-    from ottla.zookeeper.watches import WatchEvent
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +57,8 @@ class TopicConfigs:
         self._tokens = tokens
         self._defaults = config.topic_config({})
         self._configs: dict[str, TopicConfig] = {}
-        self._store: Store | None = None
-        self._last_change = -1
-        self._notifications = Notifications()
-        self._handling = False
-        self._again = False
+        self._stored: Configs | None = None
+        self._listener: ChangeListener[str] | None = None
 
     def get(self, topic: str) -> TopicConfig:
         """Return a topic's settings; the broker's defaults for topics without overrides."""
@@ -70,19 +66,21 @@ class TopicConfigs:
 
     async def load(self, store: "Store") -> None:
         """Read every topic's overrides through a new session and tell of those that changed."""
-        self._store = store
-        self._last_change = -1
-        self._notifications = Notifications()
+        self.stop()
+        stored = self._stored = store.configs
+        self._listener = ChangeListener(
+            self._world, self._tasks, stored.changes, lambda entity: self._handle(stored, entity)
+        )
         if self._dynamic is not None:
-            await self._dynamic.load(store)
+            await self._dynamic.load(stored)
         if self._quotas is not None:
-            await quota_settings.load(self._quotas, store)
+            await quota_settings.load(self._quotas, stored)
         if self._users is not None:
-            await self._users.load(store)
+            await self._users.load(stored)
         if self._tokens is not None:
-            await self._tokens.load(store)
-        names = await store.get_all_entities_with_config("topics")
-        for name, overrides in (await store.get_entities_configs("topics", names)).items():
+            await self._tokens.load(store.tokens)
+        names = await stored.get_names("topics")
+        for name, overrides in (await stored.get_many("topics", names)).items():
             self._apply(name, overrides)
         for name in sorted(set(self._configs) - set(names)):
             self._apply(name, {})
@@ -99,14 +97,13 @@ class TopicConfigs:
         The creation of a topic is not notified, nor is its deletion, so only a reading at this
         moment tells the settings of the topic that bears the name now.
         """
-        store = self._store
         legal = [topic for topic in topics if topic_name_problem(topic) is None]
-        if store is None or not legal:
+        if self._stored is None or not legal:
             return
         try:
-            found = await store.get_entities_configs("topics", legal)
+            found = await self._stored.get_many("topics", legal)
         except OttlaError as error:
-            # The session is going; the next one loads everything anew and the logs get it.
+            # The session is going; the next one loads everything, and the logs get it.
             logger.warning("topic configs not read topics=%d error=%s", len(legal), error)
             return
         for topic, overrides in found.items():
@@ -114,17 +111,18 @@ class TopicConfigs:
 
     async def watch(self) -> None:
         """Handle pending notifications and all later ones, as long as the session lives."""
-        assert self._store is not None
-        await self._handle_changes(self._store)
+        assert self._listener is not None
+        await self._listener.run()
         if self._tokens is not None:
             await self._tokens.watch()
 
     def stop(self) -> None:
         """Forget the session; settings stay as they are until the next `load`."""
-        self._store = None
-
-    async def _refresh(self, store: "Store", topic: str) -> None:
-        self._apply(topic, await store.get_entity_configs("topics", topic))
+        self._stored = None
+        if self._listener is not None:
+            self._listener.stop()
+        if self._tokens is not None:
+            self._tokens.stop()
 
     def _apply(self, topic: str, overrides: dict[str, str]) -> None:
         if overrides == self.get(topic).overrides:
@@ -144,73 +142,18 @@ class TopicConfigs:
             self._configs.pop(topic, None)
         self._on_update(topic, config)
 
-    def _on_watch(self, store: "Store", _event: "WatchEvent") -> None:
-        if store is not self._store:
-            return  # a watch of an earlier session
-        if self._handling:
-            self._again = True
-        else:
-            self._tasks.keep(lambda: self._handle_changes(store), "config-changes")
-
-    async def _handle_changes(self, store: "Store") -> None:
-        self._handling = True
-        try:
-            while True:
-                self._again = False
-                try:
-                    await self._handle_pending(store)
-                except OttlaError as error:
-                    # The session is going; the next one loads everything anew.
-                    logger.info("config changes not read error=%s", error)
-                    return
-                if not self._again or store is not self._store:
-                    return
-        finally:
-            self._handling = False
-
-    async def _handle_pending(self, store: "Store") -> None:
-        names = await store.get_all_config_change_notifications(
-            lambda event: self._on_watch(store, event)
-        )
-        notifications = self._notifications
-        last = self._last_change
-        unread = notifications.unread(names)
-        for name, entity_path, ctime_ms in await store.get_config_changes(unread):
-            number = _number(name)
-            if number is None:
-                logger.error(
-                    "malformed znode ignored path=%s/%s reason=its name has no number",
-                    CONFIG_CHANGES,
-                    name,
-                )
-            elif number > last:
-                await self._handle_one(store, entity_path)
-                self._last_change = max(self._last_change, number)
-            notifications.read(name, ctime_ms)
-        purge = notifications.old(self._world.clock.wall_ms())
-        if purge:
-            await store.delete_config_change_notifications(purge)
-
-    async def _handle_one(self, store: "Store", entity_path: str) -> None:
-        kind, _, name = entity_path.partition("/")
+    async def _handle(self, stored: "Configs", entity: str) -> None:
+        kind, _, name = entity.partition("/")
         if kind == "topics":
-            await self._refresh(store, name)
+            self._apply(name, await stored.get("topics", name))
             logger.info(
                 "topic config changed topic=%s overrides=%s", name, self.get(name).overrides
             )
         elif kind == "brokers" and self._dynamic is not None:
-            await self._dynamic.refresh(store, name)
+            await self._dynamic.refresh(stored, name)
         elif kind in quota_settings.KINDS and self._quotas is not None:
-            await quota_settings.refresh(self._quotas, store, kind, name)
+            await quota_settings.refresh(self._quotas, stored, kind, name)
             if kind == quota_settings.USERS and self._users is not None:
-                await self._users.refresh(store, name)
+                await self._users.refresh(stored, name)
         else:
-            logger.info("config change ignored entity=%s", entity_path)
-
-
-def _number(name: str) -> int | None:
-    """Return the sequence number of a notification; None for a name ZooKeeper did not give."""
-    digits = name.removeprefix(CONFIG_CHANGE_PREFIX)
-    if name.startswith(CONFIG_CHANGE_PREFIX) and digits.isascii() and digits.isdigit():
-        return int(digits)
-    return None
+            logger.info("config change ignored entity=%s", entity)

@@ -60,7 +60,7 @@ async def _generated_id(config: BrokerConfig, world: World) -> int:
         where, address, session_timeout_ms, connect_timeout_ms, security=security
     )
     try:
-        sequence = await Store(session).generate_broker_sequence_id()
+        sequence = await Store(session).cluster.generate_broker_sequence_id()
     finally:
         await session.close()
     return config.integer("reserved.broker.max.id") + sequence

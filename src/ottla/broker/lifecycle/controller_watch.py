@@ -131,15 +131,17 @@ class ControllerWatch:
 
     async def _registered(self, store: Store, controller: int) -> BrokerInfo | None:
         """Return the registration of the controller by ZooKeeper, if that is the one we know."""
-        found = await store.get_controller_id()
+        found = await store.election.get_controller_id()
         if found is None or found == self._id or controller not in (found, NO_CONTROLLER):
             return None
-        return await store.get_broker(found)
+        return await store.brokers.get(found)
 
     async def _remove(self, store: Store, broker: BrokerInfo, evidence: str) -> None:
         known = self._accepted
         any_broker = known is not None and (known.id, known.epoch) == (broker.id, broker.epoch)
-        problem = await store.remove_controller(broker, evidence, self._id, any_broker=any_broker)
+        problem = await store.removals.remove_controller(
+            broker, evidence, self._id, any_broker=any_broker
+        )
         if problem is None:
             logger.warning(
                 "registration removed broker=%d broker_epoch=%d controller=%d reason=%s",

@@ -222,7 +222,7 @@ class Membership:
         await self._delete_former_controller(store)
         has_topics = bool(self._server.metadata.snapshot.topics)
         if not has_topics:
-            has_topics = bool(await store.get_all_topics_in_cluster())
+            has_topics = bool(await store.topics.get_names())
             self._server.metadata.expects_topics = has_topics
         self._registering = True
         server = self._server
@@ -247,7 +247,7 @@ class Membership:
         server, workers = self._server, self._server.world.workers
         lives = server.replicas.logs.lives
         while True:
-            found = await store.get_standing(info.id)
+            found = await store.brokers.get_standing(info.id)
             stated = Stated(
                 found.statement.life, found.zxid, found.newest_zxid, found.controller_epoch
             )
@@ -263,7 +263,7 @@ class Membership:
                 )
             await lives.announce(workers)
             try:
-                epoch = await store.register_broker(
+                epoch = await store.brokers.register(
                     info,
                     logs_whole=self._logs_are_whole(),
                     removable=self._is_removable(),
@@ -319,8 +319,8 @@ class Membership:
 
         while store is server.current_store:
             try:
-                found = await store.get_data_and_stat(path, changed)
-                removal = None if found else await store.get_removal(server.broker_id)
+                found = await store.zk.get_data_and_stat(path, changed)
+                removal = None if found else await store.removals.get(server.broker_id)
                 break
             except SessionExpiredError:
                 return
@@ -398,13 +398,13 @@ class Membership:
         with contextlib.suppress(OttlaError, TimeoutError):
             async with asyncio.timeout(WITHDRAWAL_WAIT_S):
                 lives = self._server.replicas.logs.lives
-                zxid = await store.withdraw_statement(self._server.broker_id, lives.name)
+                zxid = await store.removals.withdraw_statement(self._server.broker_id, lives.name)
                 if zxid:
                     lives.note(zxid, self._server.replicas.controller_epoch, zxid)
 
     async def _check_endpoints(self, store: Store, info: BrokerInfo) -> None:
         ours = {(e.host, e.port) for e in info.endpoints}
-        for other in await store.get_all_brokers_in_cluster():
+        for other in await store.brokers.get_all():
             common = sorted(ours & {(e.host, e.port) for e in other.endpoints})
             if other.id != info.id and common:
                 host, port = common[0]
@@ -417,11 +417,11 @@ class Membership:
         """Delete a /controller that a former session of ours left behind, so that all may elect."""
         if not self._previous_session_id:
             return
-        found = await store.get_data_and_stat(CONTROLLER)
+        found = await store.zk.get_data_and_stat(CONTROLLER)
         if found is not None and found[1].ephemeral_owner == self._previous_session_id:
             logger.info("deleting /controller of our former session")
             with contextlib.suppress(NoNodeError, BadVersionError):
-                await store.write(Delete(CONTROLLER, found[1].version))
+                await store.zk.write(Delete(CONTROLLER, found[1].version))
 
     async def _forget_deleted(
         self, store: Store, known: Sequence[TopicState], had: Sequence[Partition]
@@ -434,8 +434,8 @@ class Membership:
         if self._server.zookeeper_went_back:
             return  # what it does not have may be newer than it
         if known or had:
-            await store.catch_up()
-            present = set(await store.get_all_topics_in_cluster())
+            await store.zk.catch_up()
+            present = set(await store.topics.get_names())
             metadata = self._server.metadata
             metadata.forget([topic for topic in metadata.unchanged(known) if topic not in present])
             gone = {partition.tp.topic for partition in had} - present
@@ -490,8 +490,8 @@ class Membership:
 
     async def _say_whether_ours(self, store: Store) -> None:
         """Say so where a JVM broker is the controller: it knows nothing of eligible replicas."""
-        controller = await store.get_broker(self._server.metadata.controller_id)
-        if controller is not None and not await store.stated(controller):
+        controller = await store.brokers.get(self._server.metadata.controller_id)
+        if controller is not None and not await store.brokers.is_stated(controller):
             logger.warning(
                 "controller=%d is a JVM broker: eligible leader replicas and unclean elections by "
                 "the longest log are not in force (adr/0007)",
@@ -506,7 +506,7 @@ class Membership:
                 self._server.tasks.start(self._read_features(store), "features")
 
         try:
-            found = await store.get_feature(changed)
+            found = await store.cluster.get_features(changed)
         except OttlaError as error:
             logger.info("features not read error=%s", error)
         else:

@@ -102,7 +102,7 @@ class BrokerServices:
         The ACLs first: no client is to be served by older ones.
         """
         if self.acl_cache is not None:
-            await self.acl_cache.load(store)
+            await self.acl_cache.load(store.acls)
         await self.topic_configs.load(store)
 
     def forget_session(self) -> None:

@@ -23,7 +23,7 @@ from ottla.broker.quotas.client_quotas import (
 from ottla.zookeeper.znodes import desanitize
 
 if TYPE_CHECKING:
-    from ottla.zookeeper.store import Store
+    from ottla.zookeeper.configs import Configs
 
 logger = logging.getLogger(__name__)
 
@@ -69,36 +69,34 @@ def numbers(kind: str, settings: Mapping[str, str]) -> dict[str, float]:
     return found
 
 
-async def names(store: "Store", kind: str) -> list[str]:
+async def names(stored: "Configs", kind: str) -> list[str]:
     """Return the names of all entities of a kind, users' client ids among the users."""
-    found = await store.get_all_entities_with_config(kind)
+    found = await stored.get_names(kind)
     if kind != USERS:
         return found
     both = [
         f"{user}/clients/{client}"
         for user in found
-        for client in await store.get_all_entities_with_config(f"{USERS}/{user}/clients")
+        for client in await stored.get_names(f"{USERS}/{user}/clients")
     ]
     return found + both
 
 
-async def load(quotas: ClientQuotas, store: "Store") -> None:
+async def load(quotas: ClientQuotas, stored: "Configs") -> None:
     """Read all bounds through a new session."""
     found = [
         (kind, name, settings)
         for kind in KINDS
-        for name, settings in (
-            await store.get_entities_configs(kind, await names(store, kind))
-        ).items()
+        for name, settings in (await stored.get_many(kind, await names(stored, kind))).items()
     ]
     quotas.clear()
     for kind, name, settings in found:
         _take(quotas, kind, name, settings)
 
 
-async def refresh(quotas: ClientQuotas, store: "Store", kind: str, name: str) -> None:
+async def refresh(quotas: ClientQuotas, stored: "Configs", kind: str, name: str) -> None:
     """Read one entity's bounds again: a change was notified."""
-    settings = await store.get_entity_configs(kind, name)
+    settings = await stored.get(kind, name)
     _take(quotas, kind, name, settings)
     logger.info("quotas changed entity=%s/%s quotas=%s", kind, name, numbers(kind, settings))
 

@@ -54,8 +54,8 @@ async def describe(
     for kind in quota_settings.KINDS:
         if not _may_match(kind, wanted, strict=request.strict):
             continue
-        names = await quota_settings.names(server.store, kind)
-        settings = await server.store.get_entities_configs(kind, names)
+        names = await quota_settings.names(server.store.configs, kind)
+        settings = await server.store.configs.get_many(kind, names)
         for name, found in settings.items():
             entity = _entity(kind, name)
             values = quota_settings.numbers(kind, found)
@@ -171,7 +171,7 @@ async def _alter(
 ) -> None:
     kind, name = _named(entry.entity)
     store = server.store
-    settings = await store.get_entity_configs(kind, name)
+    settings = await store.configs.get(kind, name)
     for op in entry.ops:
         if op.remove:
             settings.pop(op.key, None)
@@ -179,9 +179,9 @@ async def _alter(
             settings[op.key] = _text(kind, op.key, op.value)
     if validate_only:
         return
-    if settings or not await store.drop_entity_configs(kind, name):
-        await store.set_or_create_entity_configs(kind, name, settings)
-    await store.create_config_change_notification(f"{kind}/{name}")
+    if settings or not await store.configs.drop(kind, name):
+        await store.configs.set(kind, name, settings)
+    await store.configs.changes.notify(f"{kind}/{name}")
     logger.info("quotas altered entity=%s/%s keys=%s", kind, name, ",".join(settings))
 
 

@@ -59,8 +59,8 @@ async def describe(
     """Handle DescribeUserScramCredentials: all users, or those named."""
     store = server.store
     if not request.users:
-        names = await store.get_all_entities_with_config(USERS)
-        settings = await store.get_entities_configs(USERS, names)
+        names = await store.configs.get_names(USERS)
+        settings = await store.configs.get_many(USERS, names)
         users = {desanitize(n): found for n, found in settings.items() if n != DEFAULT_ENTITY}
         described = [_described(user, found) for user, found in users.items()]
         results = [result for result in described if result.credential_infos]
@@ -83,7 +83,7 @@ async def describe(
         elif name in NO_ZNODES:
             result = _described(name, {})
         else:
-            result = _described(name, await store.get_entity_configs(USERS, sanitize(name)))
+            result = _described(name, await store.configs.get(USERS, sanitize(name)))
         response.results.append(result)
     return respond(header, response)
 
@@ -148,7 +148,7 @@ async def _alter(server: SecurityServer, user: str, changes: list[_Upsertion | _
     if user in NO_ZNODES:
         raise UserError(f"No user can be called {user}", ErrorCode.UNACCEPTABLE_CREDENTIAL)
     store, name = server.store, sanitize(user)
-    settings = await store.get_entity_configs(USERS, name)
+    settings = await store.configs.get(USERS, name)
     for change, mechanism in zip(changes, mechanisms, strict=True):
         if isinstance(change, _Upsertion):
             credential = credential_of(
@@ -160,9 +160,9 @@ async def _alter(server: SecurityServer, user: str, changes: list[_Upsertion | _
                 "Attempt to delete a user credential that does not exist",
                 ErrorCode.RESOURCE_NOT_FOUND,
             )
-    if settings or not await store.drop_entity_configs(USERS, name):
-        await store.set_or_create_entity_configs(USERS, name, settings)
-    await store.create_config_change_notification(f"{USERS}/{name}")
+    if settings or not await store.configs.drop(USERS, name):
+        await store.configs.set(USERS, name, settings)
+    await store.configs.changes.notify(f"{USERS}/{name}")
     logger.info(
         "credentials altered entity=users/%s keys=%s",
         name,

@@ -101,9 +101,9 @@ async def _add(
 ) -> None:
     store = server.store
     name = wanted.name
-    if await store.is_topic_marked_for_deletion(name):
+    if await store.topics.is_deletion_requested(name):
         raise InvalidTopicError("The topic is queued for deletion.")
-    info = (await store.get_topics([name]))[name]
+    info = (await store.topics.get_many([name]))[name]
     if info is None:
         raise UnknownTopicError(f"The topic '{name}' does not exist.")
     if any(a.being_reassigned for a in info.assignment.values()):
@@ -140,7 +140,7 @@ async def _add(
             )
         return TopicInfo(name, info.topic_id, everything)
 
-    await store.update_topic_assignment(name, grow)
+    await store.topics.update(name, grow)
 
 
 def _check(
