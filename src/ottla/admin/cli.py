@@ -49,9 +49,6 @@ def main(arguments: Sequence[str] | None = None, others: Mapping[str, Node] | No
         return process.EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 - those that are not of the world are raised again
         return _failed(error)
-    finally:
-        output.quiet = output.verbose = False
-        output.waits_printed = None
 
 
 def _failed(error: Exception) -> int:
@@ -93,15 +90,19 @@ def _run(path: list[str], node: Node, words: list[str]) -> int:
 
         sys.stdout.write(help_text.of_command(path, function, known))
         return EXIT_OK
-    output.quiet = "quiet" in parsed.everywhere
-    output.verbose = "verbose" in parsed.everywhere
-    output.waits_printed = set()
     if asks:
         connection.options(
             profile=parsed.arguments.pop("profile"),
             command_config=parsed.arguments.pop("command_config"),
         )
-    code = function(**parsed.arguments)
+    prints = output.Output(
+        parsed.arguments.get("output", output.Format.table),
+        quiet="quiet" in parsed.everywhere,
+        verbose="verbose" in parsed.everywhere,
+        waits=set(),
+    )
+    with output.printing(prints):
+        code = function(**parsed.arguments)
     return code if isinstance(code, int) else EXIT_OK
 
 

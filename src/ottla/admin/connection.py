@@ -9,11 +9,12 @@ import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from ottla.admin.arguments import Option
 
 if TYPE_CHECKING:
+    from ottla.admin.local.cluster_dir import ClusterDir
     from ottla.admin.zookeeper_session import ZooKeeper
     from ottla.security.client import ClientSecurity
 
@@ -39,7 +40,7 @@ class Where(NamedTuple):
     command_config: Path | None = None
 
     @property
-    def folder(self) -> Any:
+    def folder(self) -> "ClusterDir":
         """The `ClusterDir`, where it is the cluster of a folder."""
         from ottla.admin.local.cluster_dir import ClusterDir, default_dir
 
@@ -47,7 +48,7 @@ class Where(NamedTuple):
 
     def bootstrap(self) -> str:
         """Return addresses of brokers: those that were named, or those that run."""
-        return str(self.folder.bootstrap()) if self.address is None else self.address
+        return self.folder.bootstrap() if self.address is None else self.address
 
     @property
     def settings(self) -> "ClientSettings":
@@ -72,7 +73,7 @@ def zookeeper(address: str | None, config: Path | None, directory: Path | None) 
         known = folder.load()
         if known is None or known.zookeeper.address != address:
             return ZooKeeper(address)
-    found: ZooKeeper = folder.zookeeper(folder.existing())
+    found = folder.zookeeper(folder.existing())
     return found if config is None else found._replace(settings=settings)
 
 

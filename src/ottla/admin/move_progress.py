@@ -25,7 +25,7 @@ class MoveProgress:
     """One wait."""
 
     def __init__(self) -> None:
-        self._shown = sys.stderr.isatty() and not output.quiet
+        self._shown = sys.stderr.isatty() and not output.current().quiet
         self._said = ""
         self._next_s = 0.0
         self._open = False

@@ -29,9 +29,10 @@ class Wait:
     A text that is a function is called in another thread, and only once the wait is long.
     """
 
-    __slots__ = ("said", "said_s", "since_s", "text")
+    __slots__ = ("output", "said", "said_s", "since_s", "text")
 
     def __init__(self, text: Text) -> None:
+        self.output = output.current()  # the thread that looks has none
         self.text: Text = text
         self.said = ""
         self.said_s = self.since_s = 0.0
@@ -54,7 +55,7 @@ class _Watch:
         self._looks = False
 
     def add(self, wait: Wait) -> None:
-        if output.waits_printed is None:
+        if wait.output.waits is None or wait.output.quiet:
             return
         with self._lock:
             self._active[wait] = None
@@ -73,13 +74,13 @@ class _Watch:
                 if not self._active:
                     self._looks = False
                     return
-                if output.waits_printed is not None and not output.quiet:
-                    _print(self._due(time.monotonic(), output.waits_printed))
+                _print(self._due(time.monotonic()))
 
-    def _due(self, now_s: float, printed: set[str]) -> list[str]:
+    def _due(self, now_s: float) -> list[str]:
         lines: list[str] = []
         for wait in self._active:
-            if now_s - max(wait.since_s, wait.said_s) < LONG_S:
+            printed = wait.output.waits
+            if printed is None or now_s - max(wait.since_s, wait.said_s) < LONG_S:
                 continue
             text = wait.text if isinstance(wait.text, str) else wait.text()
             if not text or text == wait.said:
@@ -111,7 +112,7 @@ _watch = _Watch()
 
 def silence() -> None:
     """Print nothing more: a screen or pages say what they lack."""
-    output.waits_printed = None
+    output.current().waits = None
 
 
 def waiting(text: Text = "") -> Wait:

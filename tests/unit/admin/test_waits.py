@@ -345,10 +345,7 @@ def test_produce_says_what_may_have_been_written(serve, told):
     )
 
 
-def test_of_many_waits_a_few_are_said(monkeypatch):
-    lines = []
-    monkeypatch.setattr(output, "waits_printed", set())
-    monkeypatch.setattr(output, "complain", lines.append)
+def test_of_many_waits_a_few_are_said(lines, monkeypatch):
     monkeypatch.setattr(waits, "LONG_S", 0.0)
     with contextlib.ExitStack() as stack:
         for number in range(10):
@@ -357,10 +354,7 @@ def test_of_many_waits_a_few_are_said(monkeypatch):
     assert lines == [f"waiting: t-{n}" for n in range(3)] + ["waiting: and for 7 more of the kind"]
 
 
-def test_a_wait_is_said_again_when_its_text_changes_and_only_then(monkeypatch):
-    lines = []
-    monkeypatch.setattr(output, "waits_printed", set())
-    monkeypatch.setattr(output, "complain", lines.append)
+def test_a_wait_is_said_again_when_its_text_changes_and_only_then(lines, monkeypatch):
     monkeypatch.setattr(waits, "LONG_S", 0.05)
     monkeypatch.setattr(waits, "LOOK_EVERY_S", 0.01)
     for _ in range(2):  # the second is a repetition of the same request
@@ -382,11 +376,11 @@ def test_a_wait_is_said_again_when_its_text_changes_and_only_then(monkeypatch):
 def lines(monkeypatch):
     """Return the lines that are said, as while a command runs."""
     found = []
-    monkeypatch.setattr(output, "waits_printed", set())
     monkeypatch.setattr(output, "complain", found.append)
     monkeypatch.setattr(waits, "LONG_S", 0.1)
     monkeypatch.setattr(waits, "LOOK_EVERY_S", 0.02)
-    return found
+    with output.printing(output.Output(waits=set())):
+        yield found
 
 
 class Folder:

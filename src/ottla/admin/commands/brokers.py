@@ -6,19 +6,19 @@ before anything is done, where that can be known; `drain` and `shutdown` work wi
 """
 
 import signal
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
 from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, cluster_folder, needs_yes
 from ottla.admin.output import (
     Format,
     complain,
+    print_changes,
+    print_json,
     print_line,
-    print_results,
-    print_structured,
-    print_table,
+    print_result,
     say,
-    structured,
 )
 from ottla.model.printable import plural
 
@@ -164,14 +164,16 @@ def heal(directory: Dir = None, output: Output = Format.table) -> None:
     _print_done(output, healed, "healed")
 
 
-def _signal(directory: Any, ids: list[int], number: int) -> None:
+def _signal(directory: Path | None, ids: list[int], number: int) -> None:
     from ottla.admin.local import brokers
 
     brokers.send_signal(cluster_folder(directory), ids, number, say)
 
 
 def _print_done(output: Format, ids: list[int], done: str) -> None:
-    print_results(output, [{"broker": i, "result": done} for i in ids])
+    from ottla.admin.results import BrokerResult
+
+    print_changes(output, [BrokerResult(broker, done) for broker in ids])
 
 
 def drain(
@@ -194,6 +196,7 @@ def drain(
 
     New topics may still be placed on it until it is removed. Example: ottla broker drain 3
     """
+    from ottla.admin import results
     from ottla.admin.move_progress import MoveProgress
     from ottla.admin.operations import drain as operation
     from ottla.admin.operations import plans
@@ -202,10 +205,7 @@ def drain(
         _, proposed = ask(
             directory, bootstrap_server, lambda client: operation.plan(client, broker)
         )
-        if output is Format.yaml:
-            print_structured(output, plans.as_dict(proposed))
-        else:
-            print_line(plans.format_plan(proposed))
+        print_line(plans.format_plan(proposed))
         return
     with MoveProgress() as shown:
         moved = ask(
@@ -218,8 +218,8 @@ def drain(
         if moved
         else f"broker {broker} has no replicas"
     )
-    if structured(output):
-        print_structured(output, {"broker": broker, "moved": moved})
+    if output is Format.json:
+        print_json(results.Drained(broker, moved))
 
 
 def shutdown(
@@ -243,6 +243,8 @@ def shutdown(
     Example: ottla broker shutdown 2 -b host:9092
     """
     from ottla.admin.operations import controlled_shutdown
+    from ottla.admin.operations.partitions import Partition
+    from ottla.admin.results import ShutDown
 
     remaining = ask(
         directory,
@@ -253,11 +255,9 @@ def shutdown(
         ),
         timeout_s=(num_retries + 1) * (retry_interval_ms / 1000 + 30.0),
     )  # fmt: skip
-    if structured(output):
-        result = {"broker": broker, "remaining": [str(tp) for tp in remaining]}
-        print_structured(output, result)
-    elif remaining:
-        print_table(("still led",), [(tp,) for tp in remaining])
+    if remaining or output is Format.json:
+        result = ShutDown(broker, Partition.all(remaining))
+        print_result(output, result, ("still led",), [(tp,) for tp in remaining])
     if remaining:
         complain(
             f"ottla broker shutdown: broker {broker} still leads "

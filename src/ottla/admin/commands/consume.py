@@ -1,11 +1,20 @@
 """The command `consume`: its arguments; `record_output` reads and prints."""
 
 import re
+from enum import StrEnum
 from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, TopicOption, ask, usage
-from ottla.admin.output import Format, Isolation
+from ottla.admin.output import Format
+
+
+class Isolation(StrEnum):
+    """Which records of transactions are read, in the order of their numbers."""
+
+    read_uncommitted = "read_uncommitted"
+    read_committed = "read_committed"
+
 
 Topics = Annotated[list[str] | None, Argument(metavar="TOPIC...")]
 Regex = Annotated[bool, Option("--regex", help="TOPIC is a regular expression for whole names")]

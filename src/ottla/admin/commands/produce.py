@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,16 +20,33 @@ from ottla.admin.options import (
     ask,
     one_topic,
 )
-from ottla.admin.output import (
-    Compression,
-    Format,
-    InputForm,
-    PartitionerName,
-    print_results,
-    say,
-)
+from ottla.admin.output import Format, print_changes, say
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
+
+
+class InputForm(StrEnum):
+    """How the input is written."""
+
+    lines = "lines"
+    json = "json"
+
+
+class PartitionerName(StrEnum):
+    """Where records without a key go."""
+
+    sticky = "sticky"
+    random = "random"
+
+
+class Compression(StrEnum):
+    """The codecs, in the order of their numbers."""
+
+    none = "none"
+    gzip = "gzip"
+    snappy = "snappy"
+    lz4 = "lz4"
+    zstd = "zstd"
 
 
 @dataclass(slots=True)
@@ -191,7 +209,9 @@ def produce(
     )
     count = ask(directory, bootstrap_server, lambda client: _produce(client, wanted))
     result = "valid" if dry_run else "produced"
-    print_results(output, [{"topic": name, "records": count, "result": result}])
+    from ottla.admin.results import Produced
+
+    print_changes(output, [Produced(name, count, result)])
 
 
 async def _produce(client: Any, wanted: Wanted) -> int:
@@ -216,7 +236,7 @@ async def _produce(client: Any, wanted: Wanted) -> int:
     count = len(facts.partitions)
     if wanted.partition is not None and wanted.partition >= count:
         raise producing.no_such_partition(wanted.topic, wanted.partition, count)
-    available = [p.partition for p in facts.partitions if p.leader >= 0]
+    available = [p.partition for p in facts.partitions if p.leader is not None]
     await writer.open(count, available, dry_run=wanted.dry_run)
     progress = Progress()
     pending: list[NewRecord] = []

@@ -6,9 +6,7 @@ named changes. Kafka: the quota half of `ConfigCommand` (KIP-546, KIP-612).
 
 from collections.abc import Collection, Mapping
 
-import msgspec
-
-from ottla.admin.operations.configs import reason
+from ottla.admin.operations.configs import Quota, reason
 from ottla.model.errors import OttlaError
 from ottla.net.client import Client
 from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -27,13 +25,6 @@ OF_ADDRESSES = ("connection_creation_rate",)
 EXACT, DEFAULT = 0, 1
 
 Entity = Mapping[str, str | None]
-
-
-class Quota(msgspec.Struct, frozen=True):
-    """One entity and its bounds: bytes, percent, mutations or connections per second."""
-
-    entity: dict[str, str | None]
-    values: dict[str, float]
 
 
 def known_keys(entity: Entity) -> tuple[str, ...]:

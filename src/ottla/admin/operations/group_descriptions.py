@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from ottla.admin.operations.coordinators import at_coordinator
+from ottla.admin.operations.partitions import Partition
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError
 from ottla.model.ids import TopicPartition
@@ -29,13 +30,13 @@ _OF_ANOTHER_TYPE = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
 
 
 class MemberFacts(msgspec.Struct, frozen=True):
-    """A member and what it reads, as `topic-0`."""
+    """A member and what it reads."""
 
     member: str
     instance: str | None
     client: str
     host: str
-    partitions: list[str]
+    partitions: list[Partition]
 
 
 class GroupDescription(msgspec.Struct, frozen=True):
@@ -122,7 +123,7 @@ async def _of_a_new_type(client: Client, group: str) -> GroupDescription:
 def _member(found: Any, instance: str | None, partitions: Iterable[TopicPartition]) -> MemberFacts:
     host = found.client_host.removeprefix("/")
     return MemberFacts(
-        found.member_id, instance, found.client_id, host, [str(tp) for tp in sorted(partitions)]
+        found.member_id, instance, found.client_id, host, Partition.all(sorted(partitions))
     )
 
 

@@ -80,6 +80,14 @@ class Move(msgspec.Struct, frozen=True):
     new: int
 
 
+class Reset(msgspec.Struct):
+    """A reset of a group's offsets, and whether it was made."""
+
+    group: str
+    executed: bool
+    partitions: list[Move]
+
+
 async def plan_reset(
     client: Client,
     group: str,

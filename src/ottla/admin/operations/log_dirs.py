@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from ottla.admin.error_texts import explained
 from ottla.admin.operations import configs
 from ottla.admin.operations.configs import BROKER
@@ -54,6 +56,42 @@ class Described(NamedTuple):
     replicas: list[Lying]
     silent: list[int]
     refused: list[str] = []  # noqa: RUF012 - no one changes it
+
+
+class LogDirRow(Struct):
+    """A log dir as it is printed; sizes in bytes, None where the broker does not tell."""
+
+    broker: int
+    path: str
+    problem: str | None
+    total: int | None
+    usable: int | None
+    replicas: int
+    arriving: int
+    size: int
+
+
+class ReplicaRow(Struct):
+    """A replica as it is printed: see `Lying`."""
+
+    topic: str
+    partition: int
+    broker: int
+    path: str
+    size: int
+    lag: int
+    is_future: bool
+
+
+class LogDirs(Struct):
+    """The log dirs of brokers, and what lies in them."""
+
+    dirs: list[LogDirRow]
+    replicas: list[ReplicaRow]
+
+
+def known(size: int) -> int | None:
+    return None if size < 0 else size
 
 
 class Placed(NamedTuple):

@@ -31,7 +31,7 @@ MAX_PASSWORD_BYTES = 1024
 class User(msgspec.Struct, frozen=True):
     """A user, and the iterations of each of its credentials by the name of the mechanism."""
 
-    name: str
+    name: str = msgspec.field(name="user")
     credentials: dict[str, int]
 
 

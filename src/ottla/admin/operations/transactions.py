@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from ottla.admin.operations.coordinators import TRANSACTION, at_coordinator, at_each_broker
+from ottla.admin.operations.partitions import Partition
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.net.client import Client
@@ -43,7 +44,7 @@ class TransactionFacts(msgspec.Struct, frozen=True):
     coordinator: int
     timeout_ms: int
     start_ms: int | None
-    partitions: list[str]
+    partitions: list[Partition]
 
 
 class ProducerFacts(msgspec.Struct, frozen=True):
@@ -102,7 +103,7 @@ async def describe(client: Client, transactional_id: str) -> TransactionFacts:
         node,
         found.transaction_timeout_ms,
         None if found.transaction_start_time_ms < 0 else found.transaction_start_time_ms,
-        [f"{t.topic}-{p}" for t in found.topics for p in t.partitions],
+        [Partition(t.topic, p) for t in found.topics for p in t.partitions],
     )
 
 
@@ -159,7 +160,7 @@ async def hanging(
     if not found:
         return []
     owners = {t.producer_id: t.transactional_id for t in await list_transactions(client, [])}
-    known: dict[int, list[str]] = {}
+    known: dict[int, list[Partition]] = {}
     for producer_id in {h.producer_id for h in found}.intersection(owners):
         try:
             facts = await describe(client, owners[producer_id])
@@ -168,7 +169,7 @@ async def hanging(
                 raise
             continue
         known[producer_id] = facts.partitions
-    return [h for h in found if f"{h.topic}-{h.partition}" not in known.get(h.producer_id, ())]
+    return [h for h in found if Partition(h.topic, h.partition) not in known.get(h.producer_id, ())]
 
 
 async def _open(

@@ -1,0 +1,257 @@
+"""What commands print as JSON, where no operation has a struct for it.
+
+One vocabulary for all commands: `topic`, `partition` (a number beside its topic), `broker`,
+`leader` (null if there is none), `problem` (null if there is none), and times as `…_ms`,
+milliseconds since 1970.
+"""
+
+from typing import TYPE_CHECKING, Self
+
+from msgspec import UNSET, Struct, UnsetType
+
+from ottla.admin.operations.partitions import Partition
+
+if TYPE_CHECKING:
+    from ottla.admin.operations.verify_replicas import Replica, Verified
+
+
+class StartedBroker(Struct):
+    broker: int
+    address: str
+    metrics: str | None
+
+
+class Up(Struct):
+    folder: str
+    started: int
+    bootstrap_servers: str
+    zookeeper: str
+    zookeeper_server: str
+    client_settings: str | None
+    brokers: list[StartedBroker]
+
+
+class Down(Struct):
+    folder: str
+    stopped: int
+    by_force: int
+
+
+class BrokerResult(Struct):
+    broker: int
+    result: str
+
+
+class Drained(Struct):
+    broker: int
+    moved: int
+
+
+class ShutDown(Struct):
+    """`remaining`: the partitions that the broker still leads."""
+
+    broker: int
+    remaining: list[Partition]
+
+
+class TopicResult(Struct):
+    topic: str
+    result: str
+
+
+class Produced(Struct):
+    topic: str
+    records: int
+    result: str
+
+
+class Counted(Struct):
+    topic: str
+    partition: int
+    records: int
+
+
+class Offsets(Struct):
+    """`offset` with --at, the other two without."""
+
+    topic: str
+    partition: int
+    beginning: int | UnsetType | None = UNSET
+    end: int | UnsetType | None = UNSET
+    offset: int | UnsetType | None = UNSET
+
+    @property
+    def between(self) -> int | None:
+        if isinstance(self.beginning, int) and isinstance(self.end, int):
+            return self.end - self.beginning
+        return None
+
+
+class OffsetResult(Struct):
+    topic: str
+    partition: int
+    result: str
+    problem: str | None
+
+
+class GroupResult(Struct):
+    group: str
+    result: str
+    problem: str | None
+
+
+class UserResult(Struct):
+    user: str
+    mechanism: str
+    result: str
+
+
+class Rotated(Struct):
+    user: str
+    result: str
+
+
+class FileResult(Struct):
+    file: str
+    result: str
+
+
+class ProfileResult(Struct):
+    profile: str
+    result: str
+
+
+class Profile(Struct):
+    profile: str
+    in_use: bool
+    bootstrap_servers: str | None
+    dir: str | None
+    command_config: str | None
+
+
+class Chosen(Struct):
+    """The cluster that commands ask."""
+
+    cluster: str
+    command_config: str | None
+
+
+class Certificate(Struct):
+    name: str
+    subject: str
+    hosts: list[str]
+    expires_ms: int | None
+    days: int | None
+    problem: str | None
+
+
+class Aborted(Struct):
+    topic: str
+    partition: int
+    start_offset: int
+    producer_id: int
+    producer_epoch: int
+    result: str
+
+
+class LostRecords(Struct, rename={"first": "from", "last": "to"}):
+    """Offsets that a broker has and the leader has not; null where they are not known."""
+
+    broker: int
+    first: int | None
+    last: int | None
+    or_earlier: bool
+
+
+class Elected(Struct):
+    """`leader` and `lost` are what is expected until the election has been held."""
+
+    topic: str
+    partition: int
+    result: str
+    problem: str | None
+    leader: int | None
+    lost: list[LostRecords]
+    recommendation: str | None
+
+
+class Moving(Struct):
+    topic: str
+    partition: int
+    state: str
+    replicas: list[int]
+    target: list[int]
+
+
+class Cancelled(Struct):
+    topic: str
+    partition: int
+    replicas: list[int]
+    cancelled: bool
+
+
+class Found(Struct):
+    """A finding of `doctor`."""
+
+    finding: str
+    severity: str
+    subjects: list[str]
+    evidence: str
+    rule: str
+    fix: str
+    commands: list[str]
+
+
+class Diagnosis(Struct):
+    findings: list[Found]
+    not_asked: list[str]
+
+
+class Difference(Struct):
+    kind: str
+    offset: int
+    text: str
+
+
+class ComparedReplica(Struct):
+    """A replica; `different`: how many differences it has, of which the first are listed."""
+
+    broker: int
+    lag: int | None
+    problem: str | None
+    different: int
+    differences: list[Difference]
+
+    @classmethod
+    def of(cls, replica: "Replica") -> Self:
+        listed = [Difference(*difference) for difference in replica.differences]
+        return cls(replica.broker, replica.lag, replica.problem, replica.found, listed)
+
+
+class VerifiedPartition(Struct, rename={"first": "from", "last": "to"}):
+    """A partition, compared from `from` up to `to`, which is not included."""
+
+    topic: str
+    partition: int
+    leader: int | None
+    first: int | None
+    last: int | None
+    high_watermark: int | None
+    batches: int
+    compacted: bool
+    problem: str | None
+    replicas: list[ComparedReplica]
+
+    @classmethod
+    def of(cls, found: "Verified") -> Self:
+        return cls(
+            *found.partition,
+            found.leader if found.leader >= 0 else None,
+            found.first,
+            found.offset,
+            found.end,
+            found.batches,
+            found.compacted,
+            found.problem,
+            [ComparedReplica.of(replica) for replica in found.replicas],
+        )
