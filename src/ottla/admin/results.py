@@ -65,17 +65,13 @@ class Produced(Struct):
     result: str
 
 
-class Counted(Struct):
-    topic: str
-    partition: int
+class Counted(Partition, frozen=True):
     records: int
 
 
-class Offsets(Struct):
+class Offsets(Partition, frozen=True):
     """`offset` with --at, the other two without."""
 
-    topic: str
-    partition: int
     beginning: int | UnsetType | None = UNSET
     end: int | UnsetType | None = UNSET
     offset: int | UnsetType | None = UNSET
@@ -87,9 +83,7 @@ class Offsets(Struct):
         return None
 
 
-class OffsetResult(Struct):
-    topic: str
-    partition: int
+class OffsetResult(Partition, frozen=True):
     result: str
     problem: str | None
 
@@ -145,9 +139,7 @@ class Certificate(Struct):
     problem: str | None
 
 
-class Aborted(Struct):
-    topic: str
-    partition: int
+class Aborted(Partition, frozen=True):
     start_offset: int
     producer_id: int
     producer_epoch: int
@@ -163,11 +155,9 @@ class LostRecords(Struct, rename={"first": "from", "last": "to"}):
     or_earlier: bool
 
 
-class Elected(Struct):
+class Elected(Partition, frozen=True):
     """`leader` and `lost` are what is expected until the election has been held."""
 
-    topic: str
-    partition: int
     result: str
     problem: str | None
     leader: int | None
@@ -175,17 +165,13 @@ class Elected(Struct):
     recommendation: str | None
 
 
-class Moving(Struct):
-    topic: str
-    partition: int
+class Moving(Partition, frozen=True):
     state: str
     replicas: list[int]
     target: list[int]
 
 
-class Cancelled(Struct):
-    topic: str
-    partition: int
+class Cancelled(Partition, frozen=True):
     replicas: list[int]
     cancelled: bool
 
@@ -228,11 +214,9 @@ class ComparedReplica(Struct):
         return cls(replica.broker, replica.lag, replica.problem, replica.found, listed)
 
 
-class VerifiedPartition(Struct, rename={"first": "from", "last": "to"}):
+class VerifiedPartition(Partition, frozen=True, rename={"first": "from", "last": "to"}):
     """A partition, compared from `from` up to `to`, which is not included."""
 
-    topic: str
-    partition: int
     leader: int | None
     first: int | None
     last: int | None
