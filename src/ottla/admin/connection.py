@@ -7,6 +7,7 @@ The first of these that is there decides: --bootstrap-server, --dir, --profile, 
 
 import os
 from collections.abc import Mapping
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -29,7 +30,8 @@ class Typed(NamedTuple):
     command_config: Path | None = None
 
 
-typed = Typed()
+_NOTHING = Typed()
+_typed: ContextVar[Typed] = ContextVar("typed", default=_NOTHING)
 
 
 class Where(NamedTuple):
@@ -99,19 +101,17 @@ def options(
     ] = None,
 ) -> None:  # fmt: skip
     """Take the options that every command has that asks a cluster."""
-    global typed  # noqa: PLW0603 - one command line for each process
-    typed = Typed(profile, command_config)
+    _typed.set(Typed(profile, command_config))
     settings_of.cache_clear()
 
 
 def where(address: str | None, directory: Path | None) -> Where:
     """Return which cluster is meant, as this module's docstring has it."""
-    config = typed.command_config
+    named, config = _typed.get()
     if address is not None:
         return Where(address, None, config)
     if directory is not None:
         return Where(None, directory, config)
-    named = typed.profile
     if named is None and config is not None:
         servers = settings_of(config).bootstrap_servers
         if servers:

@@ -5,14 +5,9 @@ One vocabulary for all commands: `topic`, `partition` (a number beside its topic
 milliseconds since 1970.
 """
 
-from typing import TYPE_CHECKING, Self
-
 from msgspec import UNSET, Struct, UnsetType
 
 from ottla.admin.operations.partitions import Partition
-
-if TYPE_CHECKING:
-    from ottla.admin.operations.verify_replicas import Replica, Verified
 
 
 class StartedBroker(Struct):
@@ -191,51 +186,3 @@ class Found(Struct):
 class Diagnosis(Struct):
     findings: list[Found]
     not_asked: list[str]
-
-
-class Difference(Struct):
-    kind: str
-    offset: int
-    text: str
-
-
-class ComparedReplica(Struct):
-    """A replica; `different`: how many differences it has, of which the first are listed."""
-
-    broker: int
-    lag: int | None
-    problem: str | None
-    different: int
-    differences: list[Difference]
-
-    @classmethod
-    def of(cls, replica: "Replica") -> Self:
-        listed = [Difference(*difference) for difference in replica.differences]
-        return cls(replica.broker, replica.lag, replica.problem, replica.found, listed)
-
-
-class VerifiedPartition(Partition, frozen=True, rename={"first": "from", "last": "to"}):
-    """A partition, compared from `from` up to `to`, which is not included."""
-
-    leader: int | None
-    first: int | None
-    last: int | None
-    high_watermark: int | None
-    batches: int
-    compacted: bool
-    problem: str | None
-    replicas: list[ComparedReplica]
-
-    @classmethod
-    def of(cls, found: "Verified") -> Self:
-        return cls(
-            *found.partition,
-            found.leader if found.leader >= 0 else None,
-            found.first,
-            found.offset,
-            found.end,
-            found.batches,
-            found.compacted,
-            found.problem,
-            [ComparedReplica.of(replica) for replica in found.replicas],
-        )

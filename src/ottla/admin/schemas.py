@@ -74,7 +74,7 @@ RESULTS = {
     "reassign list": f"{_OPERATIONS}.reassign_list:Listed[]",
     "reassign throttles": f"{_OPERATIONS}.forgotten_throttles:Forgotten[]",
     "top": "ottla.admin.top.look_result:LookResult",
-    "verify-replicas": f"{_RESULTS}:VerifiedPartition[]",
+    "verify-replicas": f"{_OPERATIONS}.verify_replicas:ComparedPartition[]",
     "doctor": f"{_RESULTS}:Diagnosis",
     "elect": f"{_RESULTS}:Elected[]",
     "log-dirs": f"{_OPERATIONS}.log_dirs:LogDirs",

@@ -2,11 +2,14 @@
 
 import re
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, TopicOption, ask, usage
 from ottla.admin.output import Format
+
+if TYPE_CHECKING:
+    from ottla.admin.operations.places import Place
 
 
 class Isolation(StrEnum):
@@ -169,7 +172,7 @@ def _check_group(partitions: list[int] | None, unfit: list[str]) -> None:
         raise UsageError(f"--group goes on where the group is: leave {', '.join(unfit)} away")
 
 
-def _start(from_beginning: bool, place: str | None, offset: int | None) -> Any:
+def _start(from_beginning: bool, place: str | None, offset: int | None) -> "Place":
     """Return where to begin: at the end, unless something else was typed."""
     from ottla.admin.operations.places import BEGINNING, END, Place, parse_place
 

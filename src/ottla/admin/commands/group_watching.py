@@ -71,18 +71,18 @@ def watch(
 
 def _rated(row: "PartitionLag", before: "tuple[float, PartitionLag] | None", now: float) -> "Rated":
     """Return a row of `groups lag` with records read and written per second since the last one."""
-    from msgspec.structs import astuple
+    from msgspec.structs import asdict
 
     from ottla.admin.operations.groups import Rated
 
-    found = Rated(*astuple(row))
+    read = written = None
     if before is not None and now > before[0]:
         seconds, old = now - before[0], before[1]
         if row.committed is not None and old.committed is not None:
-            found.read_per_s = round((row.committed - old.committed) / seconds, 1)
+            read = round((row.committed - old.committed) / seconds, 1)
         if row.end is not None and old.end is not None:
-            found.written_per_s = round((row.end - old.end) / seconds, 1)
-    return found
+            written = round((row.end - old.end) / seconds, 1)
+    return Rated(**asdict(row), read_per_s=read, written_per_s=written)
 
 
 def _show(found: "list[RatedLag]", output: Format) -> None:

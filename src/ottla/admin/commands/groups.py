@@ -392,6 +392,6 @@ def reset_offsets(
     for m in moves:
         if m.asked != m.new:
             end = "begins" if m.asked < m.new else "ends"
-            say(f"{m.topic}-{m.partition}: {m.asked} is outside of the log, which {end} at {m.new}")
+            say(f"{m}: {m.asked} is outside of the log, which {end} at {m.new}")
     if not execute:
         say("nothing was changed: add --execute")

@@ -33,13 +33,13 @@ def log_dirs(
     Example: ottla log-dirs orders --brokers 0,1
     """
     from ottla.admin.operations import log_dirs as dirs
-    from ottla.admin.operations import plans, reassign
+    from ottla.admin.operations import plans
     from ottla.admin.operations import topics as listing
 
     ids = usage(plans.parse_brokers, [brokers] if brokers is not None else [], "--brokers")
 
     async def run(client: "Client") -> dirs.Described:
-        chosen = ids[0] if ids else await reassign.racks(client)
+        chosen = ids[0] if ids else await client.broker_ids()
         missing = await listing.missing_topics(client, topics) if topics else []
         if missing:
             raise OttlaError(

@@ -2,12 +2,12 @@ r"""The command `produce`: lines, JSON or files become records."""
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.arguments import Option, UsageError
 from ottla.admin.options import (
@@ -23,6 +23,12 @@ from ottla.admin.options import (
 from ottla.admin.output import Format, print_changes, say
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
+
+if TYPE_CHECKING:
+    from ottla.admin.operations.new_record import NewRecord
+    from ottla.admin.operations.produce import Writer
+    from ottla.admin.operations.record_input import Lines, Parse
+    from ottla.net.client import Client
 
 
 class InputForm(StrEnum):
@@ -214,7 +220,7 @@ def produce(
     print_changes(output, [Produced(name, count, result)])
 
 
-async def _produce(client: Any, wanted: Wanted) -> int:
+async def _produce(client: "Client", wanted: Wanted) -> int:
     """Produce what is read; return how many records were."""
     from ottla.admin.operations import produce as producing
     from ottla.admin.operations import record_input, topics
@@ -281,7 +287,7 @@ async def _produce(client: Any, wanted: Wanted) -> int:
     return writer.written
 
 
-def _left(writer: Any) -> str:
+def _left(writer: "Writer") -> str:
     """Return what became of the records when producing ended early."""
     parts = [f"{plural(writer.written, 'record')} acknowledged"]
     if writer.unknown:
@@ -302,7 +308,7 @@ def _sources(wanted: Wanted) -> list[Path | None]:
     return [] if nothing_to_read else [None]
 
 
-def _lines(wanted: Wanted, source: Path | None) -> Any:
+def _lines(wanted: Wanted, source: Path | None) -> "Lines":
     from ottla.admin.operations import record_input
 
     parse, end = _parsed(wanted)
@@ -313,7 +319,7 @@ def _lines(wanted: Wanted, source: Path | None) -> Any:
     return record_input.Lines(parse, end, where, before)
 
 
-def _parsed(wanted: Wanted) -> tuple[Any, bytes]:
+def _parsed(wanted: Wanted) -> "tuple[Parse, bytes]":
     """Return what makes a record of its text, and what stands after each."""
     from ottla.admin.operations import record_input
 
@@ -327,7 +333,7 @@ def _parsed(wanted: Wanted) -> tuple[Any, bytes]:
     return record_input.plain(separator, wanted.null), b"\n"
 
 
-def _completed(record: Any, wanted: Wanted) -> Any:
+def _completed(record: "NewRecord", wanted: Wanted) -> "NewRecord":
     """Return a record with what the command line says about all of them."""
     partition = record.partition
     if wanted.form is InputForm.json and not wanted.keep_partitions:
@@ -341,7 +347,7 @@ def _completed(record: Any, wanted: Wanted) -> Any:
 
 
 @contextmanager
-def _input(source: Path | None) -> Iterator[Any]:
+def _input(source: Path | None) -> Iterator[Callable[[bool], None]]:
     """Tell of a wait for input that is neither a file nor typed; yield what hears that some came.
 
     It is given whether more is waited for now.
@@ -366,7 +372,7 @@ def _input(source: Path | None) -> Iterator[Any]:
 
 
 @contextmanager
-def _prompt(source: Path | None) -> Iterator[Any]:
+def _prompt(source: Path | None) -> Iterator[Callable[[], None]]:
     """Tell a person at a terminal that records are wanted now; yield what asks for the next."""
     shown = source is None and sys.stdin.isatty() and sys.stderr.isatty()
 

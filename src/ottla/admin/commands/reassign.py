@@ -202,7 +202,7 @@ def list_command(
             ("partition", "replicas", "adding", "removing", "copied", "left", "per second"),
             [
                 (
-                    f"{one.topic}-{one.partition}",
+                    one,
                     ids(one.replicas),
                     ids(one.adding),
                     ids(one.removing),

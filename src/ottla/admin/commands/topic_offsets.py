@@ -170,9 +170,6 @@ def delete_records(
     print_result(output, found, ("topic", "partition", "first offset", ""), rows)
     failed = [d for d in found if d.problem]
     if failed:
-        first = failed[0]
-        complain(
-            f"{plural(len(failed), 'partition')} refused; first {first.topic}-{first.partition}: "
-            f"{first.problem}"
-        )
+        refused = plural(len(failed), "partition")
+        complain(f"{refused} refused; first {failed[0]}: {failed[0].problem}")
         raise Exit(1)

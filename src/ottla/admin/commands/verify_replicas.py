@@ -94,9 +94,7 @@ def verify_replicas(
 
     found = ask(directory, bootstrap_server, run, timeout_s=LONGEST_S if follow else None)
     if output is Format.json:
-        from ottla.admin.results import VerifiedPartition
-
-        print_json([VerifiedPartition.of(verified) for verified in found])
+        print_json([operation.ComparedPartition.of(verified) for verified in found])
     else:
         _print(found)
     differing = sum(verified.differs for verified in found)

@@ -15,6 +15,7 @@ import msgspec
 from ottla.admin.operations.coordinators import at_coordinator
 from ottla.admin.operations.groups import Committed, committed_offsets, refuse_share_group
 from ottla.admin.operations.offsets import log_offsets
+from ottla.admin.operations.partitions import Partition
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
@@ -70,11 +71,9 @@ class Target(msgspec.Struct, frozen=True):
     offsets: Mapping[TopicPartition, int] | None = None
 
 
-class Move(msgspec.Struct, frozen=True):
+class Move(Partition, frozen=True):
     """Where a group's offset of one partition is, was asked to be, and is to be."""
 
-    topic: str
-    partition: int
     current: int | None
     asked: int
     new: int

@@ -13,6 +13,7 @@ from ottla.admin.error_texts import explained, with_way_out
 from ottla.admin.operations.coordinators import VERSION_OF_ONE_GROUP, at_coordinator, at_each_broker
 from ottla.admin.operations.group_descriptions import CLASSIC, SHARE, GroupDescription, describe
 from ottla.admin.operations.offsets import log_offsets
+from ottla.admin.operations.partitions import Partition
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
@@ -40,11 +41,9 @@ class GroupFacts(msgspec.Struct, frozen=True):
     coordinator: int
 
 
-class PartitionLag(msgspec.Struct):
+class PartitionLag(Partition, frozen=True):
     """How far a group is in one partition; None where there is nothing to tell."""
 
-    topic: str
-    partition: int
     committed: int | None
     end: int | None
     lag: int | None
@@ -61,7 +60,7 @@ class GroupLag(msgspec.Struct, frozen=True):
     partitions: list[PartitionLag]
 
 
-class Rated(PartitionLag):
+class Rated(PartitionLag, frozen=True):
     """How far a group is in one partition, and how fast; None before the second look."""
 
     read_per_s: float | None = None

@@ -13,6 +13,7 @@ from msgspec import Struct
 from ottla.admin.error_texts import explained
 from ottla.admin.operations import configs
 from ottla.admin.operations.configs import BROKER
+from ottla.admin.operations.partitions import Partition
 from ottla.admin.operations.plans import Places
 from ottla.admin.waits import waiting
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, error_name
@@ -71,11 +72,9 @@ class LogDirRow(Struct):
     size: int
 
 
-class ReplicaRow(Struct):
+class ReplicaRow(Partition, frozen=True):
     """A replica as it is printed: see `Lying`."""
 
-    topic: str
-    partition: int
     broker: int
     path: str
     size: int

@@ -7,22 +7,19 @@ added together; works with any Kafka.
 import asyncio
 from collections.abc import Mapping
 
-from msgspec import Struct
-
 from ottla.admin.operations import reassign
 from ottla.admin.operations.copy_estimate import Estimate
 from ottla.admin.operations.copy_progress import CopyProgress
+from ottla.admin.operations.partitions import Partition
 from ottla.admin.operations.plans import Move
 from ottla.admin.waits import waiting
 from ottla.model.ids import TopicPartition
 from ottla.net.client import Client
 
 
-class Listed(Struct):
+class Listed(Partition, frozen=True):
     """One partition: bytes copied, of how many, left, and per second (None: not measured)."""
 
-    topic: str
-    partition: int
     replicas: list[int]
     adding: list[int]
     removing: list[int]

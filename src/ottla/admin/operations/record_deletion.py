@@ -10,6 +10,7 @@ import msgspec
 
 from ottla.admin.error_texts import explained
 from ottla.admin.operations.offsets import by_leader
+from ottla.admin.operations.partitions import Partition
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.client import Client
@@ -21,11 +22,9 @@ END = -1
 """As offset: the high watermark, so all that is acknowledged."""
 
 
-class Deleted(msgspec.Struct, frozen=True):
+class Deleted(Partition, frozen=True):
     """What became of one partition: its first offset now, or the reason why not."""
 
-    topic: str
-    partition: int
     first_offset: int | None
     problem: str | None
 

@@ -127,11 +127,9 @@ async def producers(client: Client, topic: str, partition: int) -> list[Producer
     ]
 
 
-class Hanging(msgspec.Struct, frozen=True):
+class Hanging(Partition, frozen=True):
     """An open transaction that does not end; `last_timestamp` is its last record's."""
 
-    topic: str
-    partition: int
     producer_id: int
     producer_epoch: int
     start_offset: int

@@ -10,10 +10,12 @@ requests (`replica_requests`). Kafka: `ReplicaVerificationTool`.
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
+
+from msgspec import Struct
 
 from ottla.admin.operations import configs
-from ottla.admin.operations.partitions import partitions_of
+from ottla.admin.operations.partitions import Partition, partitions_of
 from ottla.admin.operations.replica_comparison import (
     Difference,
     batches_of,
@@ -100,6 +102,46 @@ class Verified:
         """How far what is compared is behind the high watermark, or a replica is."""
         left = 0 if self.end is None or self.offset is None else max(0, self.end - self.offset)
         return max([left, *(r.lag or 0 for r in self.replicas)])
+
+
+class ComparedReplica(Struct):
+    """A replica as it is printed: `different` differences, of which the first are listed."""
+
+    broker: int
+    lag: int | None
+    problem: str | None
+    different: int
+    differences: list[Difference]
+
+
+class ComparedPartition(Partition, frozen=True, rename={"first": "from", "last": "to"}):
+    """A partition as it is printed, compared from `from` up to `to`, which is not included."""
+
+    leader: int | None
+    first: int | None
+    last: int | None
+    high_watermark: int | None
+    batches: int
+    compacted: bool
+    problem: str | None
+    replicas: list[ComparedReplica]
+
+    @classmethod
+    def of(cls, found: Verified) -> Self:
+        return cls(
+            *found.partition,
+            found.leader if found.leader >= 0 else None,
+            found.first,
+            found.offset,
+            found.end,
+            found.batches,
+            found.compacted,
+            found.problem,
+            [
+                ComparedReplica(r.broker, r.lag, r.problem, r.found, r.differences)
+                for r in found.replicas
+            ],
+        )
 
 
 async def partitions(client: Client, topics: Collection[str]) -> list[Verified]:
