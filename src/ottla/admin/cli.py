@@ -99,10 +99,16 @@ def _run(path: list[str], node: Node, words: list[str]) -> int:
         parsed.arguments.get("output", output.Format.table),
         quiet="quiet" in parsed.everywhere,
         verbose="verbose" in parsed.everywhere,
-        waits=set(),
     )
+    from ottla.admin import waits
+
     with output.printing(prints):
-        code = function(**parsed.arguments)
+        if not prints.quiet:
+            waits.report_to(output.print_waits)
+        try:
+            code = function(**parsed.arguments)
+        finally:
+            waits.silence()
     return code if isinstance(code, int) else EXIT_OK
 
 

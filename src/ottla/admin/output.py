@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import StrEnum
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from ottla.admin import process, tables
 from ottla.model.printable import printable
 
 if TYPE_CHECKING:
     import msgspec
+
+MOST_WAITS = 3
+"""Printed at once: a hundred partitions may wait for the same reason."""
 
 
 class Format(StrEnum):
@@ -28,24 +31,12 @@ class Format(StrEnum):
     tsv = "tsv"
 
 
-class Output:
-    """How one command prints: what --output, --quiet and --verbose say.
+class Output(NamedTuple):
+    """How one command prints: what --output, --quiet and --verbose say."""
 
-    `waits`: which waits it has printed (`waits`); None prints none.
-    """
-
-    def __init__(
-        self,
-        form: Format = Format.table,
-        *,
-        quiet: bool = False,
-        verbose: bool = False,
-        waits: set[str] | None = None,
-    ) -> None:
-        self.form = form
-        self.quiet = quiet
-        self.verbose = verbose
-        self.waits = waits
+    form: Format = Format.table
+    quiet: bool = False
+    verbose: bool = False
 
 
 _WITHOUT_OPTIONS = Output()
@@ -174,6 +165,16 @@ def complain(text: str) -> None:
         sys.stderr.flush()
     except OSError:
         process.give_up(sys.stderr)
+
+
+def print_waits(texts: Sequence[str]) -> None:
+    """Print what the command waits for (`waits`) to standard error."""
+    if sys.stderr.isatty():
+        sys.stderr.write(tables.CLEAR_LINE)  # that of `progress.Progress`
+    for text in texts[:MOST_WAITS]:
+        complain(f"waiting: {text}")
+    if len(texts) > MOST_WAITS:
+        complain(f"waiting: and for {len(texts) - MOST_WAITS} more of the kind")
 
 
 def say_prose(text: str, hanging: int = 2) -> None:

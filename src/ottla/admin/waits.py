@@ -1,38 +1,32 @@
-"""What a command waits for: printed on standard error once it has waited two seconds.
+"""Waits: what this process waits for is reported once it has waited two seconds.
 
-Invariants: a wait is printed once, and again when its text changes; nothing under --quiet, nothing
-on standard output, nothing where no command runs (tests' clusters use the same functions). A thread
-looks, because some waits block the event loop or have none.
+Invariants: a wait is reported once, and again when its text changes; nothing is reported unless a
+command asks for it (`report_to`): tests' clusters use the same functions. A thread looks, because
+some waits block the event loop or have none.
 """
 
-import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self
-
-from ottla.admin import output
 
 LONG_S = 2.0
 LOOK_EVERY_S = 0.2
 MOST_KEPT = 1000
-MOST_LINES = 3
-"""Of one look: a hundred partitions may wait for the same reason."""
-
 
 Text = str | Callable[[], str]
+Report = Callable[[Sequence[str]], None]
 
 
 class Wait:
-    """One wait, from `with` to its end; `text` may change meanwhile, and is not printed if empty.
+    """One wait, from `with` to its end; `text` may change meanwhile, and is not reported if empty.
 
     A text that is a function is called in another thread, and only once the wait is long.
     """
 
-    __slots__ = ("output", "said", "said_s", "since_s", "text")
+    __slots__ = ("said", "said_s", "since_s", "text")
 
     def __init__(self, text: Text) -> None:
-        self.output = output.current()  # the thread that looks has none
         self.text: Text = text
         self.said = ""
         self.said_s = self.since_s = 0.0
@@ -53,9 +47,11 @@ class _Watch:
         self._lock = threading.Lock()
         self._active: dict[Wait, None] = {}
         self._looks = False
+        self.report: Report | None = None
+        self.reported: set[str] = set()
 
     def add(self, wait: Wait) -> None:
-        if wait.output.waits is None or wait.output.quiet:
+        if self.report is None:
             return
         with self._lock:
             self._active[wait] = None
@@ -74,47 +70,39 @@ class _Watch:
                 if not self._active:
                     self._looks = False
                     return
-                _print(self._due(time.monotonic()))
+                if self.report is not None and (due := self._due(time.monotonic())):
+                    self.report(due)
 
     def _due(self, now_s: float) -> list[str]:
         lines: list[str] = []
         for wait in self._active:
-            printed = wait.output.waits
-            if printed is None or now_s - max(wait.since_s, wait.said_s) < LONG_S:
+            if now_s - max(wait.since_s, wait.said_s) < LONG_S:
                 continue
             text = wait.text if isinstance(wait.text, str) else wait.text()
             if not text or text == wait.said:
                 continue
-            if wait.said or text not in printed:  # else a request is repeated, and waits once more
+            if wait.said or text not in self.reported:  # else a request is tried once more
                 lines.append(text)
             wait.said, wait.said_s = text, now_s
-            if len(printed) >= MOST_KEPT:
-                printed.clear()
-            printed.add(text)
+            if len(self.reported) >= MOST_KEPT:
+                self.reported.clear()
+            self.reported.add(text)
         return lines
-
-
-def _print(texts: list[str]) -> None:
-    if not texts:
-        return
-    if sys.stderr.isatty():
-        from ottla.admin.tables import CLEAR_LINE
-
-        sys.stderr.write(CLEAR_LINE)  # that of `Progress`
-    for text in texts[:MOST_LINES]:
-        output.complain(f"waiting: {text}")
-    if len(texts) > MOST_LINES:
-        output.complain(f"waiting: and for {len(texts) - MOST_LINES} more of the kind")
 
 
 _watch = _Watch()
 
 
+def report_to(report: Report) -> None:
+    """Report waits from now on: `report` is called with their texts, in another thread."""
+    _watch.report, _watch.reported = report, set()
+
+
 def silence() -> None:
-    """Print nothing more: a screen or pages say what they lack."""
-    output.current().waits = None
+    """Report nothing more: a screen or pages say what they lack."""
+    _watch.report = None
 
 
 def waiting(text: Text = "") -> Wait:
-    """Return a wait, for `with`: `waiting: TEXT` is printed once it has lasted two seconds."""
+    """Return a wait, for `with`: `text` is reported once it has lasted two seconds."""
     return Wait(text)

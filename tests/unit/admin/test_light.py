@@ -36,8 +36,8 @@ COMMANDS = {
     ("status", *NOBODY): (51, PROTOCOL),
     ("produce", "t", *NOBODY): (54, RECORDS),
     ("consume", "t", *NOBODY): (71, RECORDS),
-    ("logs", "/dev/null"): (42, RECORDS),
-    ("why", "t-0", "--dir", "/nosuch"): (43, {"msgspec"}),
+    ("logs", "/dev/null"): (43, RECORDS),
+    ("why", "t-0", "--dir", "/nosuch"): (44, {"msgspec"}),
 }
 CODE = """
 import json, sys

@@ -41,6 +41,14 @@ PRODUCE, METADATA, FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 10, 
 DESCRIBE_CONFIGS = 32
 PLAN = '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}'
 
+
+@pytest.fixture(autouse=True)
+def no_reports():
+    """Without a command no wait is reported."""
+    yield
+    waits.silence()
+
+
 ASKING = {
     "status": "",
     "broker drain": "1",
@@ -345,7 +353,10 @@ def test_produce_says_what_may_have_been_written(serve, told):
     )
 
 
-def test_of_many_waits_a_few_are_said(lines, monkeypatch):
+def test_of_many_waits_a_few_are_said(monkeypatch):
+    lines = []
+    monkeypatch.setattr(output, "complain", lines.append)
+    waits.report_to(output.print_waits)
     monkeypatch.setattr(waits, "LONG_S", 0.0)
     with contextlib.ExitStack() as stack:
         for number in range(10):
@@ -354,7 +365,10 @@ def test_of_many_waits_a_few_are_said(lines, monkeypatch):
     assert lines == [f"waiting: t-{n}" for n in range(3)] + ["waiting: and for 7 more of the kind"]
 
 
-def test_a_wait_is_said_again_when_its_text_changes_and_only_then(lines, monkeypatch):
+def test_a_wait_is_said_again_when_its_text_changes_and_only_then(monkeypatch):
+    lines = []
+    monkeypatch.setattr(output, "complain", lines.append)
+    waits.report_to(output.print_waits)
     monkeypatch.setattr(waits, "LONG_S", 0.05)
     monkeypatch.setattr(waits, "LOOK_EVERY_S", 0.01)
     for _ in range(2):  # the second is a repetition of the same request
@@ -377,10 +391,10 @@ def lines(monkeypatch):
     """Return the lines that are said, as while a command runs."""
     found = []
     monkeypatch.setattr(output, "complain", found.append)
+    waits.report_to(output.print_waits)
     monkeypatch.setattr(waits, "LONG_S", 0.1)
     monkeypatch.setattr(waits, "LOOK_EVERY_S", 0.02)
-    with output.printing(output.Output(waits=set())):
-        yield found
+    return found
 
 
 class Folder:
