@@ -14,20 +14,16 @@ Schema = dict[str, Any]
 
 _OPERATIONS = "ottla.admin.operations"
 _RESULTS = "ottla.admin.results"
-_WHATIF = "ottla.explain.whatif:JudgedReport"
+_EVENTS = "kill shutdown rolling-restart drain add-brokers reassign unclean config"
 
 RESULTS = {
     "up": f"{_RESULTS}:Up",
     "down": f"{_RESULTS}:Down",
     "status": f"{_OPERATIONS}.status:JudgedStatus",
-    "broker stop": f"{_RESULTS}:BrokerResult[]",
-    "broker start": f"{_RESULTS}:BrokerResult[]",
-    "broker restart": f"{_RESULTS}:BrokerResult[]",
-    "broker kill": f"{_RESULTS}:BrokerResult[]",
-    "broker pause": f"{_RESULTS}:BrokerResult[]",
-    "broker resume": f"{_RESULTS}:BrokerResult[]",
-    "broker cut": f"{_RESULTS}:BrokerResult[]",
-    "broker heal": f"{_RESULTS}:BrokerResult[]",
+    **{
+        f"broker {verb}": f"{_RESULTS}:BrokerResult[]"
+        for verb in ("stop", "start", "restart", "kill", "pause", "resume", "cut", "heal")
+    },
     "broker drain": f"{_RESULTS}:Drained | {_OPERATIONS}.plans:PlanFile",
     "broker shutdown": f"{_RESULTS}:ShutDown",
     "broker remove": f"{_RESULTS}:BrokerResult[]",
@@ -88,14 +84,7 @@ RESULTS = {
     "profile set": f"{_RESULTS}:ProfileResult[]",
     "profile use": f"{_RESULTS}:ProfileResult[]",
     "profile remove": f"{_RESULTS}:ProfileResult[]",
-    "whatif kill": _WHATIF,
-    "whatif shutdown": _WHATIF,
-    "whatif rolling-restart": _WHATIF,
-    "whatif drain": _WHATIF,
-    "whatif add-brokers": _WHATIF,
-    "whatif reassign": _WHATIF,
-    "whatif unclean": _WHATIF,
-    "whatif config": _WHATIF,
+    **{f"whatif {event}": "ottla.explain.whatif:JudgedReport" for event in _EVENTS.split()},
     "why": "ottla.explain.results:History",
     "timeline": "ottla.explain.results:DrawnTimeline",
     "replay": "ottla.explain.results:Cluster | ottla.explain.results:Differences",

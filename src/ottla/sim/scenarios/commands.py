@@ -24,7 +24,7 @@ from ottla.admin.output import (
     say,
 )
 from ottla.admin.process import ended_in_order
-from ottla.admin.tables import CLEAR_LINE
+from ottla.admin.progress import StatusLine
 
 if TYPE_CHECKING:
     from ottla.sim.scenarios.report import Findings
@@ -275,21 +275,11 @@ def scenario() -> "Act":
     return act
 
 
-class _Line:
+class _Line(StatusLine):
     """One line on a terminal that says how it goes."""
 
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
-
     def __call__(self, text: str) -> None:
-        if self._shown:
-            sys.stderr.write(f"{CLEAR_LINE}{text[:100]}")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        if self._shown:
-            sys.stderr.write(CLEAR_LINE)
-            sys.stderr.flush()
+        self.write(text[:100])
 
 
 def _print(findings: "Findings", output: Format) -> None:
