@@ -411,7 +411,7 @@ def test_settings_of_a_topic(cluster):
     line = refused(cluster, "configs", "alter", *of, "--set", "retention.ms=soon")
     assert "soon" in line
     assert "retention.ms is of type long" in line
-    assert "is no list: use --set" in refused(
+    assert "is not a list: use --set" in refused(
         cluster, "configs", "alter", *of, "--append", "retention.ms=5"
     )
     line = refused(cluster, "configs", "alter", *of, "--delete", "flush.ms")

@@ -273,7 +273,7 @@ def test_ctrl_c_takes_throttles_off_and_says_what_goes_on(cluster):
     assert process.returncode == 130
     assert "throttles removed" in said
     assert re.search(
-        r"interrupted; the reassignment of 1 partition goes on, without a throttle", said
+        r"interrupted; the reassignment of 1 partition continues, without a throttle", said
     )
     unthrottled(cluster, "stay")
     moved(cluster, "stay", {0: [2]})
@@ -393,7 +393,7 @@ def test_who_only_watched_leaves_the_throttle_and_is_told_of_it(cluster, number)
         process.kill()
         process.wait(10)
     assert (process.returncode, printed) == (130, "")
-    assert "interrupted; the reassignment of 1 partition goes on: `ottla reassign list`" in said
+    assert "interrupted; the reassignment of 1 partition continues: `ottla reassign list`" in said
     assert stays in said
     assert len(throttles(cluster, topic)) == 6, "it is still throttled"
     assert [partition_name(m) for m in asked(cluster, "reassign", "list")] == [f"{topic}-0"]

@@ -175,7 +175,7 @@ def add(
     if not dry_run:
         ask(directory, bootstrap_server, lambda c: acls.add(c, rules))
     _print(output, rules, executed=not dry_run)
-    say("nothing was changed: leave --dry-run away" if dry_run else f"{len(rules)} added")
+    say("nothing was changed; drop --dry-run to add them" if dry_run else f"{len(rules)} added")
 
 
 # -- remove -------------------------------------------------------------------------------------

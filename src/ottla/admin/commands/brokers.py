@@ -149,7 +149,7 @@ def cut(
     from ottla.admin.local import faults
 
     faults.cut(cluster_folder(directory), broker, from_, say)
-    say(f"`ottla broker heal` ends it; it ends by itself after {faults.LASTS_S / 60:g} min")
+    say(f"`ottla broker heal` ends it; otherwise it ends after {faults.LASTS_S / 60:g} min")
     _print_done(output, [broker], "cut")
 
 
@@ -214,7 +214,7 @@ def drain(
             lambda client: operation.drain(client, broker, throttle, timeout, say, shown.tell),
         )
     say(
-        f"broker {broker} has no replicas any more, {plural(moved, 'replica')} moved"
+        f"broker {broker} no longer has replicas; {plural(moved, 'replica')} moved"
         if moved
         else f"broker {broker} has no replicas"
     )

@@ -292,7 +292,7 @@ def alter(
         [(c.key, c.before, c.operation, c.value) for c in changed],
         title=str(target),
     )
-    say("valid, and nothing was changed: leave --dry-run away" if dry_run else f"{target} altered")
+    say("valid; nothing was changed: drop --dry-run" if dry_run else f"{target} altered")
 
 
 def _printed(target: Target, change: "Change", before: object) -> str | None:
@@ -388,7 +388,7 @@ def _hint(change: "Change", known: "Mapping[str, Setting]") -> str | None:
     if setting.read_only:
         return f"{key} is read-only: change it in server.properties and restart the broker"
     if change.operation in (APPEND, SUBTRACT) and setting.type not in ("list", "unknown"):
-        return f"{key} is no list: use --set"
+        return f"{key} is not a list: use --set"
     return None if setting.type in ("string", "unknown") else f"{key} is of type {setting.type}"
 
 

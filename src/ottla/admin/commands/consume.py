@@ -137,7 +137,7 @@ def consume(
         given = [name for name, value in forms.items() if value is not None]
         _only_one([*given, *([f"--output {output}"] if output is not Format.table else [])])
     elif key_separator is not None or template is not None:
-        raise UsageError("--count prints a number: leave --key-separator, --format away")
+        raise UsageError("--count prints a number: drop --key-separator and --format")
     usage(parse, [template] if template is not None else [], "--format")
     stop = usage(parse_place, [until], "--until")[0] if until is not None else None
     record_output.run(
@@ -167,9 +167,9 @@ def consume(
 def _check_group(partitions: list[int] | None, unfit: list[str]) -> None:
     """Refuse what does not go with --group."""
     if partitions:
-        raise UsageError("--group shares the partitions out: leave --partition away")
+        raise UsageError("the members of a group share its partitions: drop --partition")
     if unfit:
-        raise UsageError(f"--group goes on where the group is: leave {', '.join(unfit)} away")
+        raise UsageError(f"--group continues at the group's offsets: drop {', '.join(unfit)}")
 
 
 def _start(from_beginning: bool, place: str | None, offset: int | None) -> "Place":

@@ -32,7 +32,7 @@ def watch(
     Example: ottla groups watch audit --interval 5
     """
     if bool(names) == every:
-        raise UsageError("name groups, or write --all: one of both")
+        raise UsageError("name groups, or write --all, not both")
 
     async def question(client: "Client") -> None:
         from ottla.admin.commands.groups import chosen_groups

@@ -97,7 +97,7 @@ async def chosen_groups(
 
 def _one_of(names: list[str] | None, every: bool) -> None:
     if bool(names) == every:
-        raise UsageError("name groups, or write --all: one of both")
+        raise UsageError("name groups, or write --all, not both")
 
 
 def describe(
@@ -370,7 +370,7 @@ def reset_offsets(
 
     target = _target(group, to, to_offset, shift_by, to_datetime, by_duration, from_file)
     if from_file is not None and topic:
-        raise UsageError("--from-file names the partitions: leave --topic away")
+        raise UsageError("--from-file names the partitions: drop --topic")
     chosen = usage(parse_topic, topic or [], "--topic")
 
     async def question(client: "Client") -> list[group_resets.Move]:

@@ -183,7 +183,7 @@ def produce(
     if tombstone and (template is not None or input_form is InputForm.json or value_file):
         raise UsageError("--tombstone: of --key, or of keys that are lines; nothing else")
     if tombstone and key_separator is not None:
-        raise UsageError("--tombstone: a line is a key; leave --key-separator away")
+        raise UsageError("--tombstone: a line is a key; drop --key-separator")
     if keep_partitions and (input_form is not InputForm.json or partition is not None):
         raise UsageError("--keep-partitions: for --input json, without --partition")
     if key is not None and key_separator is not None:

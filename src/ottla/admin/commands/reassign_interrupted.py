@@ -25,7 +25,7 @@ async def tell_what_goes_on(client: "Client", topics: Iterable[str], *, unthrott
         say("interrupted; nothing is being reassigned")
         return 0
     say(
-        f"interrupted; the reassignment of {plural(moving, 'partition')} goes on"
+        f"interrupted; the reassignment of {plural(moving, 'partition')} continues"
         f"{', without a throttle' if unthrottled else ''}: `ottla reassign list` shows it, "
         "`ottla reassign cancel --all` stops it"
     )

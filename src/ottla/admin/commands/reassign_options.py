@@ -40,7 +40,7 @@ def plan_of(file: str | None, moves: Sequence[str] | None) -> "tuple[Assignment,
     if (file is None) == (not moves):
         raise UsageError(
             "give the plan as --file plan.json (- is standard input) or as "
-            "--partition flights-0=1,2,3: one of both"
+            "--partition flights-0=1,2,3, not both"
         )
     if file is not None:
         data, where = read_input(file, plans.MAX_PLAN_BYTES)

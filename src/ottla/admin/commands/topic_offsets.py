@@ -123,7 +123,7 @@ def delete_records(
     from ottla.admin.operations.places import parse_place
 
     if (from_file is None) == (before is None) or (from_file is None) != bool(topics):
-        raise UsageError("name topics and --before, or --from-file: one of both")
+        raise UsageError("name topics and --before, or use --from-file")
     place = usage(parse_place, [before], "--before")[0] if before is not None else None
     if place is not None and (place.before_end is not None or place.timestamp == EARLIEST):
         raise UsageError(f"--before {before}: write an offset, a time, or end")

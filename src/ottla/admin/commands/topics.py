@@ -85,7 +85,7 @@ def create(
         if count == 0 or count < -1:
             raise UsageError(f"--{what} {count}: choose 1 or more")
         if assignment is not None and count != -1:
-            raise UsageError(f"--assignment says how many: leave --{what} away")
+            raise UsageError(f"--assignment sets the count: drop --{what}")
     settings = _settings(config)
     placed = _assignment(assignment)
     result = "valid" if dry_run else "created"

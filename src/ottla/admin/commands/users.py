@@ -163,7 +163,7 @@ def remove(
     from ottla.admin.results import UserResult
 
     wanted = _mechanisms(mechanism)
-    needs_yes(yes, f"{name} could connect no more")
+    needs_yes(yes, f"{name} could no longer connect")
     agreed(yes, f"Remove the passwords of {name}?", "nothing was removed")
 
     async def question(client: "Client") -> list[str]:
@@ -173,7 +173,7 @@ def remove(
         return [m.sasl_name for m in had]
 
     removed = ask(directory, bootstrap_server, question)
-    say(f"user {name} has no password any more for {' and '.join(removed)}")
+    say(f"user {name} no longer has a password for {' and '.join(removed)}")
     print_changes(output, [UserResult(name, mechanism, "removed") for mechanism in removed])
 
 
