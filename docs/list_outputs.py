@@ -6,7 +6,8 @@ PYTHONPATH=src python docs/list_outputs.py
 from pathlib import Path
 from typing import Any
 
-from ottla.admin.output_schemas import SCHEMAS
+from ottla.admin.schemas import RESULTS as COMMANDS
+from ottla.admin.schemas import schema_of
 from ottla.cli.manual import ENVIRONMENT, EXIT_CODES
 from ottla.pipelines.result_schemas import RESULTS
 
@@ -16,10 +17,11 @@ INTRODUCTION = """\
 
 Written by `python docs/list_outputs.py`; do not edit.
 
-`--output` is `table` (aligned on a terminal and as wide as it is, between tabs in a pipe), `json`, `yaml`, or `tsv` (between tabs everywhere; `# ` before titles).
+`--output` is `table` (aligned and as wide as the terminal, tab-separated in a pipe), `json`, or `tsv` (tab-separated everywhere; `# ` before titles).
 Data goes to standard output, all else to standard error. Where one broker, group or other element cannot be asked, a listing prints the rest,
-a line on standard error says why, and the exit code is 1. JSON and YAML have the same content: one document for a command, a list where there can be several, however
-many there are. `consume --output json` prints an object a line ([RECORDS.md](RECORDS.md)). `--quiet` leaves out all but data and errors.
+a line on standard error says why, and the exit code is 1. JSON is one document for a command, and a list where there can be several, however many there are;
+any YAML reader reads it. All commands use the same names: `topic`, `partition` (a number beside its topic), `broker`, `leader` (null if there is none), `problem` (null if
+there is none), `…_ms` for times in milliseconds since 1970. A record's own time keeps Kafka's name, `timestamp`. `consume --output json` prints an object a line ([RECORDS.md](RECORDS.md)). `--quiet` leaves out all but data and errors.
 A command that waits for longer than two seconds prints `waiting: …` on standard error, once, and again when it waits for something else.
 `ottla schema COMMAND` and `ottla pipeline schema JOB` print the JSON schema; what follows is the same in short: `[…]` is a list, `{…}` an object, `?` behind a name says that the field may be
 missing, `null` that it may be null. JSON is any value: what a znode, or a record of Kafka's internal topics, has.
@@ -36,8 +38,8 @@ def short(schema: dict[str, Any]) -> str:
     if "anyOf" in schema:
         parts = [short(s) for s in schema["anyOf"]]
         return " or ".join(parts)
-    if "const" in schema:
-        return str(schema["const"])
+    if "enum" in schema:
+        return " or ".join(map(str, schema["enum"]))
     kind = schema.get("type")
     if kind == "array":
         return f"[{short(schema['items'])}]"
@@ -67,7 +69,10 @@ def page() -> str:
     lines += ["", "## Environment", "", "| variable | meaning |", "|---|---|"]
     lines += [f"| `{name}` | {meaning} |" for name, meaning in ENVIRONMENT]
     lines += ["", "## Commands", "", "| command | prints |", "|---|---|"]
-    lines += [f"| `{name}` | `{short(schema)}` |" for name, schema in SCHEMAS.items()]
+    lines += [
+        f"| `{name}` | `{short(schema)}` |"
+        for name, schema in ((name, schema_of(name)) for name in COMMANDS)
+    ]
     lines += ["", "## Jobs of `ottla pipeline`", "", JOBS, "", "| job | prints |", "|---|---|"]
     lines += [f"| `pipeline {name}` | `{short(schema)}` |" for name, schema in RESULTS.items()]
     return "\n".join(lines) + "\n"

@@ -117,11 +117,11 @@ def test_status_as_json(folder):
     found = until(answered, 60, "each broker tells its figures within a second")
     watched = ok("status", "--watch", 0.1, "--count", 2, "--dir", folder, "--output", "json")
     assert [json.loads(line)["healthy"] for line in watched.splitlines()] == [True, True]
-    assert [b["id"] for b in found["brokers"]] == [0, 1, 2]
+    assert [b["broker"] for b in found["brokers"]] == [0, 1, 2]
     assert all(b["alive"] and b["pid"] and b["resident_bytes"] for b in found["brokers"])
     assert found["controller"] in (0, 1, 2)
     assert found["healthy"]
-    figures = {b["id"]: b["metrics"] for b in found["brokers"]}
+    figures = {b["broker"]: b["metrics"] for b in found["brokers"]}
     active = "kafka.controller:type=KafkaController,name=ActiveControllerCount"
     assert [i for i in figures if figures[i][active]["Value"]] == [found["controller"]]
     for of_broker in figures.values():
@@ -167,7 +167,7 @@ def test_topics_as_json(folder):
 
     def listed():
         found = json.loads(ok("topics", "list", "--output", "json", "--dir", folder))
-        names = [t["name"] for t in found]
+        names = [t["topic"] for t in found]
         assert names == sorted(names)
         return "described" in names
 
@@ -292,7 +292,7 @@ def test_zookeeper_of_others(tmp_path, folder):
     ok("up", "-n", 1, "--dir", inner, "--zookeeper", f"{address}/inner", "--port-base", free_row(1))
     try:
         found = json.loads(ok("status", "--dir", inner, "--output", "json"))
-        assert [b["id"] for b in found["brokers"]] == [0]
+        assert [b["broker"] for b in found["brokers"]] == [0]
     finally:
         ok("down", "--dir", inner)
     assert ClusterDir(folder).existing().zookeeper.running, "not ours to stop"

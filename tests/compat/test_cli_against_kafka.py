@@ -43,7 +43,7 @@ def test_topics(kafka):
     assert [p["leader"] for p in found["partitions"]] == [0, 0, 0]
     assert found["settings"] == {"retention.ms": "5000000"}
     assert "t" in [
-        t["name"] for t in json.loads(ottla(kafka, "topics", "list", "--output", "json"))
+        t["topic"] for t in json.loads(ottla(kafka, "topics", "list", "--output", "json"))
     ]
     assert "TOPIC_ALREADY_EXISTS" in ottla(kafka, "topics", "create", "t", code=1)
 

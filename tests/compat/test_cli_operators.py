@@ -21,6 +21,7 @@ from ottla.client.client import CONTROLLER, Client
 from ottla.wire.messages.topics import AlterPartitionReassignmentsRequest, ElectLeadersRequest
 from support.cluster import FEW, OttlaCluster
 from support.kafka39 import Kafka39Cluster
+from support.schemas import partition_name
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
 
@@ -103,7 +104,7 @@ def replicas(cluster, topic):
 def alive(cluster):
     """Return the brokers that are registered, by the status of a cluster that lacks one."""
     found = json.loads(call(cluster, "status", "--output", "json").stdout)
-    return [b["id"] for b in found["brokers"]]
+    return [b["broker"] for b in found["brokers"]]
 
 
 def move(topic, assignment):
@@ -180,7 +181,7 @@ def test_elections(cluster):
        "--wait", 60)  # fmt: skip
     assert partitions(cluster, "el")[0]["leader"] == first[0]
     found = json.loads(ok(cluster, "elect", "preferred", "el-0", "--output", "json").stdout)
-    assert [(f["partition"], f["result"], f["problem"]) for f in found] == [
+    assert [(partition_name(f), f["result"], f["problem"]) for f in found] == [
         ("el-0", "elected", None)
     ]
     assert partitions(cluster, "el")[0]["leader"] == turned[0]
@@ -206,7 +207,7 @@ def test_what_is_wrong_with_partitions(cluster):
         until(lambda: victim not in alive(cluster))
         for option in ("--under-min-isr", "--under-replicated"):
             done = ok(cluster, "topics", "describe", option, "--output", "json")
-            found = {t["name"]: t["partitions"] for t in json.loads(done.stdout)}
+            found = {t["topic"]: t["partitions"] for t in json.loads(done.stdout)}
             assert [p["partition"] for p in found["ill"]] == [0]
         assert "ill" not in ok(cluster, "topics", "describe", "--leaderless").stdout
         without = next(p for p, r in replicas(cluster, "mv").items() if victim not in r)
@@ -361,7 +362,7 @@ def test_a_move_that_hangs_is_shown_and_taken_back(cluster):
         os.kill(cluster.processes[target].pid, signal.SIGCONT)
         wait_for_brokers(cluster)
     listed = json.loads(ok(cluster, "topics", "list", "--output", "json").stdout)
-    (found,) = [t for t in listed if t["name"] == "hang"]
+    (found,) = [t for t in listed if t["topic"] == "hang"]
     assert [p["replicas"] for p in found["partitions"]] == [[leader]]
 
 
@@ -409,7 +410,7 @@ def test_settings_of_a_topic(cluster):
     line = refused(cluster, "configs", "alter", *of, "--set", "retention.ms=soon")
     assert "soon" in line
     assert "retention.ms is of type long" in line
-    assert "is no list: use --set" in refused(
+    assert "is not a list: use --set" in refused(
         cluster, "configs", "alter", *of, "--append", "retention.ms=5"
     )
     line = refused(cluster, "configs", "alter", *of, "--delete", "flush.ms")

@@ -14,6 +14,7 @@ import sys
 import pytest
 
 from support.cluster import OttlaCluster
+from support.schemas import partition_name
 from support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300), pytest.mark.alone]
@@ -68,7 +69,7 @@ def test_the_documents_example(tmp_path):
         cluster.start_broker(1)
         until(lambda: shows(cluster, stopped, (2, 4)), 60, lambda: str(state(cluster)))
         done = run(cluster, "elect", "preferred", "--all", "--output", "json", code=1)
-        found = {o["partition"]: o["result"] for o in json.loads(done.stdout)}
+        found = {partition_name(o): o["result"] for o in json.loads(done.stdout)}
         assert {k: v for k, v in found.items() if k.startswith("topic1")} == {
             "topic1-0": "elected", "topic1-1": "failed", "topic1-3": "failed",
         }  # fmt: skip

@@ -49,7 +49,7 @@ def test_a_killed_leader_is_explained_from_the_journals(tmp_path):
 
         def moved():
             now = partitions(cluster, others)
-            return now if now and all(p["leader"] not in (victim, -1) for p in now) else None
+            return now if now and all(p["leader"] not in (victim, None) for p in now) else None
 
         after = until(moved, 60, "others lead all")[0]
         code, out, err = until(

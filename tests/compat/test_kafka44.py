@@ -15,6 +15,7 @@ from support.clients import admin_client, create_topics, named, produce
 from support.command_line import call, found, ok
 from support.console import console_on
 from support.kafka41 import VERSION_OF_NEW_GROUPS, Kafka44Cluster
+from support.schemas import partition_name
 from support.waiting import until
 
 WHY_NOT = kafka_tools.why_not(VERSION_OF_NEW_GROUPS)
@@ -107,7 +108,10 @@ def test_groups_of_every_type_are_shown(kafka):
         ("share", "share", "share", "Stable"),
     }  # fmt: skip
     described = found(kafka, "groups", "describe", "live", "share", "connect", "classic")
-    reads = {g["group"]: [m["partitions"] for m in g["members"]] for g in described}
+    reads = {
+        g["group"]: [[*map(partition_name, m["partitions"])] for m in g["members"]]
+        for g in described
+    }
     both = [["t-0", "t-1"]]
     assert reads == {"live": both, "share": both, "classic": both, "connect": [[]]}
 
@@ -181,6 +185,6 @@ def test_the_other_commands_work_without_zookeeper(kafka, tmp_path):
     assert "no reassignment is in progress" in call(kafka, "reassign", "list").stderr
     ok(kafka, "elect", "preferred", "--all")
     (broker,) = found(kafka, "status")["brokers"]
-    assert (broker["id"], broker["alive"]) == (0, True)
+    assert (broker["broker"], broker["alive"]) == (0, True)
     assert found(kafka, "txn", "list") == found(kafka, "txn", "hanging") == []
     ok(kafka, "topics", "delete", "orders", "--yes")

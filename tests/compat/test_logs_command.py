@@ -11,12 +11,11 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from ottla.admin.output_schemas import SCHEMAS
 from ottla.wire.records import Record, build_batch
 from support.clients import admin_client, create_topics, fresh, named
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster
-from support.schemas import problems
+from support.schemas import SCHEMAS, problems
 from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]

@@ -11,10 +11,9 @@ import time
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ottla.admin.output_schemas import SCHEMAS
 from support.clients import admin_client, fresh, named
 from support.kafka39 import Kafka39Cluster
-from support.schemas import problems
+from support.schemas import SCHEMAS, problems
 from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
@@ -128,10 +127,10 @@ def test_assignment_patterns_and_dry_runs(cluster):
     assert len(found(cluster, "topics", "describe", f"{prefix}-a")[0]["partitions"]) == 4
     ok(cluster, "topics", "create", f"{prefix}-c", "--config", "retention.ms=5000000")
     both = found(cluster, "topics", "list", f"{prefix}-.", "--regex")
-    assert [t["name"] for t in both] == [f"{prefix}-a", f"{prefix}-c"]
+    assert [t["topic"] for t in both] == [f"{prefix}-a", f"{prefix}-c"]
     own = found(cluster, "topics", "list", f"{prefix}-.", "--regex", "--overrides")
-    assert [t["name"] for t in own] == [f"{prefix}-c"]
-    names = {p["name"] for p in found(cluster, "topics", "describe", f"{prefix}-.", "--regex")}
+    assert [t["topic"] for t in own] == [f"{prefix}-c"]
+    names = {p["topic"] for p in found(cluster, "topics", "describe", f"{prefix}-.", "--regex")}
     assert names == {f"{prefix}-a", f"{prefix}-c"}
     ok(cluster, "topics", "delete", f"{prefix}-.", "--regex", "--dry-run")
     assert len(found(cluster, "topics", "list", f"{prefix}-.", "--regex")) == 2
@@ -146,7 +145,7 @@ def test_at_min_isr(cluster):
     name = fresh()
     ok(cluster, "topics", "create", name, "--config", "min.insync.replicas=1")
     (topic,) = found(cluster, "topics", "describe", name, "--at-min-isr")
-    assert topic["name"] == name
+    assert topic["topic"] == name
     assert found(cluster, "topics", "describe", name, "--under-min-isr") == []
 
 

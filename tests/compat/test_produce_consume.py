@@ -396,7 +396,7 @@ BAD = [
     (("consume", "{t}", "-f", "%"), b"", 2, "--format it ends with %"),
     (("consume", "{t}", "-p", "4", "--until", "end"), b"", 1, "--partition 4: topic {t} has"),
     (("consume", "{t}", "--follow", "--until", "end"), b"", 2, "--follow, --until"),
-    (("consume", "{t}", "--group", "g", "--tail", "1"), b"", 2, "--group goes on"),
+    (("consume", "{t}", "--group", "g", "--tail", "1"), b"", 2, "--group continues"),
 ]  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from support import kafka_tools
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster
 from support.reassigning import ShortLeases
+from support.schemas import partition_name
 from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
@@ -272,7 +273,7 @@ def test_ctrl_c_takes_throttles_off_and_says_what_goes_on(cluster):
     assert process.returncode == 130
     assert "throttles removed" in said
     assert re.search(
-        r"interrupted; the reassignment of 1 partition goes on, without a throttle", said
+        r"interrupted; the reassignment of 1 partition continues, without a throttle", said
     )
     unthrottled(cluster, "stay")
     moved(cluster, "stay", {0: [2]})
@@ -298,7 +299,9 @@ def test_kill_9_of_the_tool_leaves_a_throttle_only_where_no_lease_is_known(clust
         process.stderr.close()
     left = throttles(cluster, "left")
     assert len(left) == 6, left
-    assert [m["partition"] for m in asked(cluster, "reassign", "list")] == ["left-0"], "it goes on"
+    assert [partition_name(m) for m in asked(cluster, "reassign", "list")] == ["left-0"], (
+        "it goes on"
+    )
     hurry(cluster)
     moved(cluster, "left", {0: [1]})
     if isinstance(cluster, OttlaCluster):
@@ -390,10 +393,10 @@ def test_who_only_watched_leaves_the_throttle_and_is_told_of_it(cluster, number)
         process.kill()
         process.wait(10)
     assert (process.returncode, printed) == (130, "")
-    assert "interrupted; the reassignment of 1 partition goes on: `ottla reassign list`" in said
+    assert "interrupted; the reassignment of 1 partition continues: `ottla reassign list`" in said
     assert stays in said
     assert len(throttles(cluster, topic)) == 6, "it is still throttled"
-    assert [m["partition"] for m in asked(cluster, "reassign", "list")] == [f"{topic}-0"]
+    assert [partition_name(m) for m in asked(cluster, "reassign", "list")] == [f"{topic}-0"]
     hurry(cluster)
     moved(cluster, topic, {0: [1]})
     if isinstance(cluster, OttlaCluster):

@@ -20,6 +20,7 @@ from support.cluster import OttlaCluster
 from support.command_line import call, found, ok
 from support.kafka39 import Kafka39Cluster
 from support.reassigning import ShortLeases, reassigned
+from support.schemas import partition_name
 from support.seen import REASSIGN_ZNODE, Znodes
 from support.waiting import until
 
@@ -80,7 +81,7 @@ def replicas(znodes, topic):
 
 
 def moving(cluster):
-    return {m["partition"] for m in found(cluster, "reassign", "list")}
+    return {partition_name(m) for m in found(cluster, "reassign", "list")}
 
 
 def throttles(cluster, *topics):

@@ -267,7 +267,7 @@ def test_a_user_is_added_changed_and_removed_while_brokers_run(secured):
         until(lambda password=password: may(password) == every, 60, f"carol has {password}")
     assert not may("first")
     listed = json.loads(secured.ottla("users", "list", "carol", "--output", "json").stdout)
-    assert listed == [{"name": "carol", "credentials": dict.fromkeys(SCRAMS, 8192)}]
+    assert listed == [{"user": "carol", "credentials": dict.fromkeys(SCRAMS, 8192)}]
     done = secured.ottla("users", "remove", "carol", "--yes")
     assert done.returncode == 0, done.stderr
     until(lambda: not may("second"), 60, "carol connects no more")

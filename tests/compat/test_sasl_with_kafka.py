@@ -237,7 +237,7 @@ def test_kill_of_brokers_in_the_mixed_cluster(mixed, alice):
         found = ottla("topics", "describe", "shared", "-b", mixed.sides["kafka"],
                       "--command-config", str(alice), "--output", "json")  # fmt: skip
         return found.returncode == 0 and all(
-            len(p["isr"]) == 3 and p["leader"] >= 0
+            len(p["isr"]) == 3 and p["leader"] is not None
             for topic in json.loads(found.stdout)
             for p in topic["partitions"]
         )

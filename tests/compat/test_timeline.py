@@ -122,11 +122,11 @@ def test_a_producer_s_gap_lies_in_the_picture_s(tmp_path, crash_detection):
     before = max(at for at in times if at <= died_ms)
     after = min(at for at in times if at > died_ms)
     gaps = drawn["without_leader"]
-    dying = [gap["from"] for gap in gaps if gap["leader_may_be_dead"]]
-    led = [p for p in drawn["partitions"] if p["leader"] not in (leader, -1)]
-    end = led[0]["from"]
+    dying = [gap["from_ms"] for gap in gaps if gap["leader_may_be_dead"]]
+    led = [p for p in drawn["partitions"] if p["leader"] not in (leader, None)]
+    end = led[0]["from_ms"]
     if crash_detection == "off":
-        assert end == max(gap["until"] for gap in gaps)
+        assert end == max(gap["until_ms"] for gap in gaps)
         assert min(dying) - SLACK_MS <= killed_ms <= end
         assert min(dying) - SLACK_MS <= before <= end
     else:
@@ -140,6 +140,6 @@ def test_a_producer_s_gap_lies_in_the_picture_s(tmp_path, crash_detection):
     assert abs(end - state["modified_ms"]) <= SLACK_MS, "ZooKeeper's clock says when it was"
     led = [p["leader"] for p in drawn["partitions"]]
     assert led[0] == leader
-    assert led[-1] not in (leader, -1)
+    assert led[-1] not in (leader, None)
     line = next(line for line in text.splitlines() if line.startswith("flights-0 leader"))
     assert ("?" in line) == (crash_detection == "off")

@@ -227,7 +227,11 @@ def test_the_command_line_lists_describes_and_aborts(three, admin, name):
     assert (code, [row["state"] for row in rows]) == (0, ["Ongoing"])
     code, out, _ = ottla("describe", transactional_id, "--output", "json", *at)
     (facts,) = json.loads(out)
-    assert (code, facts["state"], facts["partitions"]) == (0, "Ongoing", [f"{name}-1"])
+    assert (code, facts["state"], facts["partitions"]) == (
+        0,
+        "Ongoing",
+        [{"topic": name, "partition": 1}],
+    )
     assert facts["coordinator"] == rows[0]["coordinator"]
     assert facts["producer_id"] == rows[0]["producer_id"]
     assert facts["start_ms"] > 0

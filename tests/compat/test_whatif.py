@@ -18,6 +18,7 @@ from support.cluster import OttlaCluster
 from support.command_line import call
 from support.kafka39 import Kafka39Cluster
 from support.predictions import all_in_sync, predicted, same, settle, states
+from support.schemas import partition_name
 from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(400)]
@@ -55,15 +56,20 @@ def cluster(request, tmp_path_factory):
         yield found
 
 
+def names(found, which):
+    """Return what is wrong after the first step."""
+    return [*map(partition_name, found["steps"][0][which])]
+
+
 def test_two_brokers_die(cluster):
     settle(cluster)
     found, expected = predicted(cluster, "kill", 2, code=1)
-    assert found["steps"][0]["without_leader"] == ["one-2"]
-    assert found["steps"][0]["under_min_isr"] == ["two-1", "two-2"]
+    assert names(found, "without_leader") == ["one-2"]
+    assert names(found, "under_min_isr") == ["two-1", "two-2"]
     cluster.kill(2)
     same(cluster, expected)
     found, expected = predicted(cluster, "kill", 1, code=1)
-    assert set(found["steps"][0]["without_leader"]) == {"one-1", "two-1", "risky-0"}
+    assert set(names(found, "without_leader")) == {"one-1", "two-1", "risky-0"}
     cluster.kill(1)
     same(cluster, expected)
 
@@ -121,7 +127,7 @@ def test_a_setting_that_lets_an_unclean_leader_be_elected(cluster):
     setting = f"{key}=true"
     found, expected = predicted(cluster, "config", setting, "risky", code=1)
     assert expected["risky-0"][:2] == (follower, [follower])
-    assert [lost["partition"] for lost in found["lost"]] == ["risky-0"]
+    assert [partition_name(lost) for lost in found["lost"]] == ["risky-0"]
     assert call(cluster, "configs", "alter", "--topic", "risky", "--set", setting).returncode == 0
     same(cluster, expected)
     done = call(cluster, "configs", "alter", "--topic", "risky", "--delete", key)
@@ -143,11 +149,11 @@ def test_a_setting_that_makes_partitions_refuse_records(cluster):
           "2 is out of every ISR but of that it is alone in")  # fmt: skip
     before = until(lambda: refusing(cluster), 60, "some refuse records already")
     found, expected = predicted(cluster, "config", "min.insync.replicas=3", "three", code=1)
-    assert found["steps"][0]["under_min_isr"] == [f"three-{n}" for n in range(4)]
+    assert names(found, "under_min_isr") == [f"three-{n}" for n in range(4)]
     alter = ("configs", "alter", "--topic", "three", "--set")
     assert call(cluster, *alter, "min.insync.replicas=3").returncode == 0
     try:
-        wanted = before | set(found["steps"][0]["under_min_isr"])
+        wanted = before | set(names(found, "under_min_isr"))
         until(lambda: refusing(cluster) == wanted, 60, "as said")
         same(cluster, expected)
     finally:
@@ -224,7 +230,9 @@ def test_leaders_that_cannot_move_are_named(cluster):
 
 
 def leaderless_are(cluster, partitions):
-    return {tp for tp, (leader, _, _) in states(cluster).items() if leader < 0} == set(partitions)
+    return {tp for tp, (leader, _, _) in states(cluster).items() if leader < 0} == set(
+        map(partition_name, partitions)
+    )
 
 
 def test_a_rolling_restart(cluster):

@@ -11,6 +11,7 @@ from html import unescape
 import pytest
 
 from ottla.console.probe import SHOWN_S, Lane, bars
+from ottla.explain.timestamps import time_text
 from ottla.local.cluster_dir import ClusterDir
 from ottla.testing.sync_cluster import SyncCluster
 from support.console import console_on, form_token, of_preview, until_text
@@ -88,7 +89,7 @@ def test_the_kill_of_a_leader_is_seen_at_once_and_explained(three, http):
     newest = json.loads(printed)["entries"][-1]
     number, row = re.search(r'<tbody>\n<tr id="d(\d+)"[^>]*>(.*?)</tr>', text, re.DOTALL).groups()
     row = unescape(row)
-    assert newest["time"] in row
+    assert time_text(newest["time_ms"]) in row
     assert newest["how"] in row
     assert newest["rule"] in row
     assert '<svg id="s"' in text
@@ -96,14 +97,14 @@ def test_the_kill_of_a_leader_is_seen_at_once_and_explained(three, http):
     assert int(number) == len(entries) - 1
     bars = bars_of(text)
     for label, place in bars.items():  # each leads to the decision that made it so, or the last
-        assert entries[place]["time"] <= label[:23], label
+        assert time_text(entries[place]["time_ms"]) <= label[:23], label
         assert f'<tr id="d{place}"' in text
     made = [n for n, entry in enumerate(entries) if entry["what"] == "leader"]
     assert made[-1] == len(entries) - 1
     for place in made:
         led_by = entries[place]["after"]["leader"]
-        name = f"leader {led_by}" if led_by >= 0 else "no leader"
-        label = f"{entries[place]['time']}: {name}, "
+        name = "no leader" if led_by is None else f"leader {led_by}"
+        label = f"{time_text(entries[place]['time_ms'])}: {name}, "
         assert place in [number for text, number in bars.items() if text.startswith(label)]
     assert f"orders-0: leader {follower}" in unescape(text)
     assert not re.search(r"<script(?! src=\"/static)|style=|\son\w+=", text)

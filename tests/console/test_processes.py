@@ -225,7 +225,7 @@ def test_a_cut_by_commands(folder):
     assert json.loads(done.stdout) == [{"broker": 1, "result": "cut"}], done.stderr
     assert done.stderr == (
         "broker 1 is cut from broker 2\n"
-        "`ottla broker heal` ends it; it ends by itself after 30 min\n"
+        "`ottla broker heal` ends it; otherwise it ends after 30 min\n"
     )
     cuts = faults.in_force(folder)
     assert {of: whom.partition(",")[0] for of, whom in cuts.items()} == {

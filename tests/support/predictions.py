@@ -6,6 +6,7 @@ from confluent_kafka import KafkaException
 
 from support.clients import admin_client
 from support.command_line import call
+from support.schemas import partition_name
 from support.waiting import until
 
 
@@ -46,6 +47,11 @@ def settle(cluster):
     until(lambda: all(leader == r[0] for leader, _, r in states(cluster).values()), 30, "led")
 
 
+def _number(leader):
+    """Return a leader as Metadata has it."""
+    return -1 if leader is None else leader
+
+
 def predicted(cluster, *arguments, code):
     """Return what whatif says of each partition, those that do not change included."""
     before = states(cluster)
@@ -53,7 +59,7 @@ def predicted(cluster, *arguments, code):
     assert done.returncode == code, (done.stdout, done.stderr)
     found = json.loads(done.stdout)
     changed = {
-        c["partition"]: (c["leader_after"], sorted(c["isr_after"]), c["replicas_after"])
+        partition_name(c): (_number(c["leader_after"]), sorted(c["isr_after"]), c["replicas_after"])
         for c in found["changes"]
     }
     assert states(cluster) == before, "nothing changes"

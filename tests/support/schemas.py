@@ -2,11 +2,23 @@
 
 from typing import Any
 
+from ottla.admin.schemas import RESULTS, schema_of
+
+SCHEMAS = {command: schema_of(command) for command in RESULTS}
 TYPES = {
     "string": str, "integer": int, "number": (int, float), "boolean": bool, "null": type(None),
     "array": list, "object": dict,
 }  # fmt: skip
-KNOWN = {"type", "items", "properties", "required", "additionalProperties", "anyOf", "const"}
+KNOWN = {
+    "type",
+    "items",
+    "properties",
+    "required",
+    "additionalProperties",
+    "anyOf",
+    "const",
+    "enum",
+}
 
 
 def problems(value: Any, schema: dict[str, Any], where: str = "$") -> list[str]:
@@ -18,6 +30,9 @@ def problems(value: Any, schema: dict[str, Any], where: str = "$") -> list[str]:
     if "const" in schema:
         wanted = schema["const"]
         return [] if value == wanted else [f"{where}: {value!r} is not {wanted!r}"]
+    if "enum" in schema:
+        known = schema["enum"]
+        return [] if value in known else [f"{where}: {value!r} is none of {known!r}"]
     kind = schema.get("type")
     if kind is not None and (
         not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")
@@ -39,3 +54,8 @@ def problems(value: Any, schema: dict[str, Any], where: str = "$") -> list[str]:
             else:
                 found += problems(inner, extra, f"{where}.{name}")
     return found
+
+
+def partition_name(found: dict[str, Any]) -> str:
+    """Return `topic-0` of what a command's JSON says of a partition."""
+    return f"{found['topic']}-{found['partition']}"

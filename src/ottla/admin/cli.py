@@ -50,8 +50,6 @@ def main(arguments: Sequence[str] | None = None, others: Mapping[str, Node] | No
         return process.EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 - those that are not of the world are raised again
         return _failed(error)
-    finally:
-        output.quiet = output.verbose = False
 
 
 def _failed(error: Exception) -> int:
@@ -93,21 +91,25 @@ def _run(path: list[str], node: Node, words: list[str]) -> int:
 
         sys.stdout.write(help_text.of_command(path, function, known))
         return EXIT_OK
-    output.quiet = "quiet" in parsed.everywhere
-    output.verbose = "verbose" in parsed.everywhere
     if asks:
         connection.options(
             profile=parsed.arguments.pop("profile"),
             command_config=parsed.arguments.pop("command_config"),
         )
+    prints = output.Output(
+        parsed.arguments.get("output", output.Format.table),
+        quiet="quiet" in parsed.everywhere,
+        verbose="verbose" in parsed.everywhere,
+    )
     from ottla.model import waits
 
-    if not output.quiet:
-        waits.report_to(output.print_waits)
-    try:
-        code = function(**parsed.arguments)
-    finally:
-        waits.silence()
+    with output.printing(prints):
+        if not prints.quiet:
+            waits.report_to(output.print_waits)
+        try:
+            code = function(**parsed.arguments)
+        finally:
+            waits.silence()
     return code if isinstance(code, int) else EXIT_OK
 
 

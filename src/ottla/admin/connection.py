@@ -7,14 +7,16 @@ The first of these that is there decides: --bootstrap-server, --dir, --profile, 
 
 import os
 from collections.abc import Mapping
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from ottla.cli import Option
 
 if TYPE_CHECKING:
     from ottla.client.zookeeper_session import ZooKeeper
+    from ottla.local.cluster_dir import ClusterDir
     from ottla.security.client import ClientSecurity
 
 MAX_CONFIG_BYTES = 1_048_576
@@ -28,7 +30,8 @@ class Typed(NamedTuple):
     command_config: Path | None = None
 
 
-typed = Typed()
+_NOTHING = Typed()
+_typed: ContextVar[Typed] = ContextVar("typed", default=_NOTHING)
 
 
 class Where(NamedTuple):
@@ -39,7 +42,7 @@ class Where(NamedTuple):
     command_config: Path | None = None
 
     @property
-    def folder(self) -> Any:
+    def folder(self) -> "ClusterDir":
         """The `ClusterDir`, where it is the cluster of a folder."""
         from ottla.local.cluster_dir import ClusterDir, default_dir
 
@@ -47,7 +50,7 @@ class Where(NamedTuple):
 
     def bootstrap(self) -> str:
         """Return addresses of brokers: those that were named, or those that run."""
-        return str(self.folder.bootstrap()) if self.address is None else self.address
+        return self.folder.bootstrap() if self.address is None else self.address
 
     @property
     def settings(self) -> "ClientSettings":
@@ -72,7 +75,7 @@ def zookeeper(address: str | None, config: Path | None, directory: Path | None) 
         known = folder.load()
         if known is None or known.zookeeper.address != address:
             return ZooKeeper(address)
-    found: ZooKeeper = folder.zookeeper(folder.existing())
+    found = folder.zookeeper(folder.existing())
     return found if config is None else found._replace(settings=settings)
 
 
@@ -98,19 +101,17 @@ def options(
     ] = None,
 ) -> None:  # fmt: skip
     """Take the options that every command has that asks a cluster."""
-    global typed  # noqa: PLW0603 - one command line for each process
-    typed = Typed(profile, command_config)
+    _typed.set(Typed(profile, command_config))
     settings_of.cache_clear()
 
 
 def where(address: str | None, directory: Path | None) -> Where:
     """Return which cluster is meant, as this module's docstring has it."""
-    config = typed.command_config
+    named, config = _typed.get()
     if address is not None:
         return Where(address, None, config)
     if directory is not None:
         return Where(None, directory, config)
-    named = typed.profile
     if named is None and config is not None:
         servers = settings_of(config).bootstrap_servers
         if servers:

@@ -5,12 +5,11 @@ elsewhere as a line now and then; the first and the last look are always said; -
 of it.
 """
 
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from ottla.admin import output
-from ottla.admin.tables import CLEAR_LINE
+from ottla.admin.progress import StatusLine
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
@@ -25,19 +24,16 @@ class MoveProgress:
     """One wait."""
 
     def __init__(self) -> None:
-        self._shown = sys.stderr.isatty() and not output.quiet
+        self._line = StatusLine(shown=not output.current().quiet)
         self._said = ""
         self._next_s = 0.0
-        self._open = False
 
     def __enter__(self) -> "Self":
         return self
 
     def __exit__(self, *error: object) -> None:
         """End the line, for what is said next."""
-        if self._open:
-            self._write("\n")
-            self._open = False
+        self._line.clear(keep=True)
 
     def tell(self, left: int, of: int, estimate: "Estimate | None") -> None:
         """Hear of one look."""
@@ -45,17 +41,12 @@ class MoveProgress:
         text = done if left == 0 or estimate is None else f"{done}, {described(estimate)}"
         now_s = time.monotonic()
         last = left == 0
-        if self._shown:
-            self._write(CLEAR_LINE + text)
-            self._open = True
+        if self._line.shown:
+            self._line.write(text)
         elif text != self._said and (last or now_s >= self._next_s):
             output.say(text)
             self._said = text
             self._next_s = now_s + LINE_EVERY_S
-
-    def _write(self, text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()
 
 
 def described(estimate: "Estimate") -> str:

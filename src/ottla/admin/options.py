@@ -7,11 +7,15 @@ Invariants: a command takes --bootstrap-server and works with any Kafka, or find
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from ottla.admin.output import Format, complain
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.errors import OttlaError
+
+if TYPE_CHECKING:
+    from ottla.client.client import Client
+    from ottla.local.cluster_dir import ClusterDir
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -48,7 +52,7 @@ Regex = Annotated[bool, Option("--regex", help="Names are regular expressions fo
 Output = Annotated[Format, Option("--output", help="How the result is printed")]
 
 
-def cluster_folder(path: Path | None) -> Any:
+def cluster_folder(path: Path | None) -> "ClusterDir":
     """Return the `ClusterDir` of --dir, or of where a cluster is looked for without it."""
     from ottla.admin.connection import Where
 
@@ -65,7 +69,7 @@ def bootstrap(address: str | None, path: Path | None) -> str:
 def ask(
     path: Path | None,
     address: str | None,
-    question: Callable[[Any], Awaitable[T]],
+    question: "Callable[[Client], Awaitable[T]]",
     *,
     timeout_s: float | None = None,
 ) -> T:

@@ -85,7 +85,7 @@ def client_of(
     security: "ClientSecurity | None" = None,
 ) -> Client:
     """Return a client of the cluster at these addresses; whoever asks for it closes it."""
-    return (_TellingClient if output.verbose else _Client)(
+    return (_TellingClient if output.current().verbose else _Client)(
         world(),
         addresses,
         client_id,

@@ -7,7 +7,9 @@ not enough each row is printed as a block of `column: value` lines.
 """
 
 import os
+import re
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import NamedTuple, TextIO
 
 from ottla.model.printable import printable
@@ -16,7 +18,9 @@ GAP, NARROW_GAP = 2, 1
 CLEAR = "\x1b[H\x1b[2J"
 """To a terminal: the cursor home, the screen empty."""
 CLEAR_LINE = "\r\x1b[K"
-"""To a terminal: the cursor at the begin of its line, the line empty."""
+"""To a terminal: the cursor at the start of its line, the line empty."""
+_WORD = re.compile(r"[^, ]*[, ]|[^, ]+")
+_HEADING_WORD = re.compile(r"[^, -]*[, -]|[^, -]+")
 _CODES = {"bold": "1", "red": "31", "green": "32", "yellow": "33"}
 
 
@@ -47,6 +51,17 @@ def styled(text: str, style: str) -> str:
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
 
 
+class _Cell(NamedTuple):
+    """A cell as the words that may stand on lines of their own, each with the blank after it."""
+
+    words: list[str]
+    style: str = ""
+
+    @property
+    def text(self) -> str:
+        return "".join(self.words)
+
+
 def write(
     columns: Sequence[str], rows: Sequence[Sequence[object]], out: TextIO, *, tabs: bool = False
 ) -> None:
@@ -66,25 +81,29 @@ def write(
     ]
     import shutil  # only for a terminal
 
-    width = shutil.get_terminal_size((80, 24)).columns
+    room = shutil.get_terminal_size((80, 24)).columns
     colour = colours(out)
-    heads = [Styled(c, "bold") for c in columns]
+    table = [[_Cell(_HEADING_WORD.findall(c), "bold") for c in columns], *cells]
     for gap in (GAP, NARROW_GAP):
-        found = _widths(columns, cells, width, gap)
-        if found is not None:
-            for row in [heads, *cells]:
-                printed = _lines(row, found, right, gap, colour=colour, hyphens=row is heads)
-                out.writelines(line + "\n" for line in printed)
+        widths = _widths(table, room - gap * (len(columns) - 1))
+        if widths is not None:
+            for row in table:
+                out.writelines(_lines(row, widths, right, " " * gap, colour=colour))
             return
-    _write_blocks(columns, cells, out, colour=colour)
+    for number, row in enumerate(cells):
+        out.write("\n" if number else "")
+        for column, cell in zip(columns, row, strict=True):
+            if cell.text not in ("", "-"):
+                out.write(f"{column or 'note'}: {_shown(cell.text, cell.style, colour)}\n")
 
 
-def _cell(value: object) -> Styled:
-    if value is None:
-        return Styled("-", "")
-    if isinstance(value, Styled):
-        return Styled(printable(value.text), value.style)
-    return Styled(printable(str(value)), "")
+def _cell(value: object) -> _Cell:
+    text, style = value if isinstance(value, Styled) else (value, "")
+    return _Cell(_WORD.findall(printable("-" if text is None else str(text))), style)
+
+
+def _shown(text: str, style: str, colour: bool) -> str:
+    return styled(text, style) if colour and style and text else text
 
 
 def text_width(text: str) -> int:
@@ -99,82 +118,38 @@ def text_width(text: str) -> int:
     )
 
 
-def _words(text: str, *, hyphens: bool = False) -> list[str]:
-    """Cut a text behind commas and spaces; a heading behind hyphens, too."""
-    words = [""]
-    for c in text:
-        words[-1] += c
-        if c in ", " or (hyphens and c == "-"):
-            words.append("")
-    return [w for w in words if w]
-
-
-def _widths(
-    columns: Sequence[str], rows: Sequence[Sequence[Styled]], width: int, gap: int
-) -> list[int] | None:
+def _widths(table: Sequence[Sequence[_Cell]], room: int) -> list[int] | None:
     """Return the columns' widths, or None if a table cannot be made so narrow."""
-    natural, least = [], []
-    for i, column in enumerate(columns):
-        texts = [row[i].text for row in rows]
-        natural.append(max(map(text_width, [column, *texts])))
-        words = [w for t in texts for w in _words(t)] + _words(column, hyphens=True)
-        least.append(max((text_width(w.rstrip(" ")) for w in words), default=0))
-    excess = sum(natural) + gap * (len(columns) - 1) - width
-    while excess > 0:
-        i = max(range(len(columns)), key=lambda i: natural[i] - least[i])
+    natural = [max(text_width(cell.text) for cell in column) for column in zip(*table, strict=True)]
+    least = [
+        max((text_width(word.rstrip(" ")) for cell in column for word in cell.words), default=0)
+        for column in zip(*table, strict=True)
+    ]
+    while (excess := sum(natural) - room) > 0:
+        i = max(range(len(natural)), key=lambda i: natural[i] - least[i])
         if natural[i] == least[i]:
             return None
-        step = min(excess, (natural[i] - least[i] + 1) // 2)
-        natural[i] -= step
-        excess -= step
+        natural[i] -= min(excess, (natural[i] - least[i] + 1) // 2)
     return natural
 
 
 def _lines(
-    row: Sequence[Styled],
-    widths: Sequence[int],
-    right: Sequence[bool],
-    gap: int,
-    *,
-    colour: bool,
-    hyphens: bool,
+    row: Sequence[_Cell], widths: Sequence[int], right: Sequence[bool], gap: str, *, colour: bool
 ) -> Iterator[str]:
-    parts = [
-        _wrapped(cell.text, width, hyphens=hyphens) for cell, width in zip(row, widths, strict=True)
-    ]
-    for n in range(max(map(len, parts), default=0)):
-        line, pending = "", 0
-        for cell, part, width, is_right in zip(row, parts, widths, right, strict=True):
-            text = part[n] if n < len(part) else ""
-            blanks = width - text_width(text)
-            shown = styled(text, cell.style) if colour and cell.style and text else text
-            before = pending + (blanks if is_right else 0)
-            if text:
-                line += " " * before + shown
-                pending = gap + (0 if is_right else blanks)
-            else:
-                pending += width + gap
-        yield line
+    wrapped = [_wrapped(cell.words, width) for cell, width in zip(row, widths, strict=True)]
+    for texts in zip_longest(*wrapped, fillvalue=""):
+        parts = []
+        for text, cell, width, is_right in zip(texts, row, widths, right, strict=True):
+            blanks = " " * (width - text_width(text))
+            shown = _shown(text, cell.style, colour)
+            parts.append(blanks + shown if is_right else shown + blanks)
+        yield gap.join(parts).rstrip(" ") + "\n"
 
 
-def _wrapped(text: str, width: int, *, hyphens: bool) -> list[str]:
-    if text_width(text) <= width:
-        return [text]
+def _wrapped(words: Sequence[str], width: int) -> list[str]:
     lines = [""]
-    for word in _words(text, hyphens=hyphens):
+    for word in words:
         if lines[-1] and text_width((lines[-1] + word).rstrip(" ")) > width:
             lines.append("")
         lines[-1] += word
     return [line.rstrip(" ") for line in lines]
-
-
-def _write_blocks(
-    columns: Sequence[str], rows: Sequence[Sequence[Styled]], out: TextIO, *, colour: bool
-) -> None:
-    for number, row in enumerate(rows):
-        if number:
-            out.write("\n")
-        for column, cell in zip(columns, row, strict=True):
-            if cell.text and cell.text != "-":
-                text = styled(cell.text, cell.style) if colour and cell.style else cell.text
-                out.write(f"{column or 'note'}: {text}\n")

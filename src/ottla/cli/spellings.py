@@ -30,7 +30,7 @@ OPTIONS = {
     "-o": ("--output", "--offset"), "-n": ("--max-messages", "--brokers"), "-e": ("--until end",),
     "-t": ("--topic",), "-X": ("--command-config",), "-K": ("--key-separator",), "-d": ("--dir",),
     "-y": ("--yes",), "-f": ("--format", "--follow"), "-g": ("--group",), "-D": ("--format",),
-    "--json": ("--output json",), "--yaml": ("--output yaml",), "--format": ("--output",),
+    "--json": ("--output json",), "--yaml": ("--output json",), "--format": ("--output",),
     "--to-earliest": ("--to earliest",), "--to-latest": ("--to latest",),
     "--to-current": ("--to current",), "--to-start": ("--to earliest",),
     "--to-end": ("--to latest",), "--num": ("--max-messages",), "--offset": ("--from",),

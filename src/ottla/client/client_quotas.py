@@ -6,9 +6,8 @@ named changes. Kafka: the quota half of `ConfigCommand` (KIP-546, KIP-612).
 
 from collections.abc import Collection, Mapping
 
-import msgspec
-
 from ottla.client.client import Client
+from ottla.client.configs import Quota
 from ottla.client.error_texts import reason
 from ottla.model.errors import OttlaError
 from ottla.wire.messages.configs import AlterClientQuotasRequest, DescribeClientQuotasRequest
@@ -26,13 +25,6 @@ OF_ADDRESSES = ("connection_creation_rate",)
 EXACT, DEFAULT = 0, 1
 
 Entity = Mapping[str, str | None]
-
-
-class Quota(msgspec.Struct, frozen=True):
-    """One entity and its bounds: bytes, percent, mutations or connections per second."""
-
-    entity: dict[str, str | None]
-    values: dict[str, float]
 
 
 def known_keys(entity: Entity) -> tuple[str, ...]:

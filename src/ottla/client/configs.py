@@ -70,6 +70,38 @@ class Setting(msgspec.Struct, frozen=True):
     synonyms: list[Synonym]
 
 
+class Quota(msgspec.Struct, frozen=True):
+    """One entity and its bounds: bytes, percent, mutations or connections per second."""
+
+    entity: dict[str, str | None]
+    values: dict[str, float]
+
+
+class Described(msgspec.Struct):
+    """The settings or the quotas of an entity; of all entities if it is None."""
+
+    entity: dict[str, str | None] | None
+    settings: list[Setting]
+    quotas: list[Quota]
+
+
+class Changed(msgspec.Struct):
+    """A change of one setting or quota, and the value that was in force before."""
+
+    key: str
+    before: str | float | None
+    operation: str
+    value: str | None
+
+
+class Altered(msgspec.Struct):
+    """The changes of an entity, and whether they were made."""
+
+    entity: dict[str, str | None]
+    executed: bool
+    changes: list[Changed]
+
+
 class Change(NamedTuple):
     """What is to be done to one setting: `operation` is SET, DELETE, APPEND or SUBTRACT."""
 

@@ -14,7 +14,7 @@ from ottla.client.client import Client
 from ottla.client.coordinators import at_coordinator
 from ottla.client.error_texts import failure
 from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import Partition, TopicPartition
 from ottla.wire.codec import decode_versioned
 from ottla.wire.messages.groups import ConsumerProtocolAssignment, DescribeGroupsRequest
 
@@ -28,13 +28,13 @@ _OF_ANOTHER_TYPE = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
 
 
 class MemberFacts(msgspec.Struct, frozen=True):
-    """A member and what it reads, as `topic-0`."""
+    """A member and what it reads."""
 
     member: str
     instance: str | None
     client: str
     host: str
-    partitions: list[str]
+    partitions: list[Partition]
 
 
 class GroupDescription(msgspec.Struct, frozen=True):
@@ -117,7 +117,7 @@ async def _of_a_new_type(client: Client, group: str) -> GroupDescription:
 def _member(found: Any, instance: str | None, partitions: Iterable[TopicPartition]) -> MemberFacts:
     host = found.client_host.removeprefix("/")
     return MemberFacts(
-        found.member_id, instance, found.client_id, host, [str(tp) for tp in sorted(partitions)]
+        found.member_id, instance, found.client_id, host, Partition.all(sorted(partitions))
     )
 
 

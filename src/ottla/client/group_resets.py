@@ -16,7 +16,7 @@ from ottla.client.error_texts import failure
 from ottla.client.groups import Committed, committed_offsets, refuse_share_group
 from ottla.client.offsets import log_offsets
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import Partition, TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.wire.messages.groups import OffsetCommitRequest
 
@@ -37,14 +37,20 @@ class Target(msgspec.Struct, frozen=True):
     offsets: Mapping[TopicPartition, int] | None = None
 
 
-class Move(msgspec.Struct, frozen=True):
+class Move(Partition, frozen=True):
     """Where a group's offset of one partition is, was asked to be, and is to be."""
 
-    topic: str
-    partition: int
     current: int | None
     asked: int
     new: int
+
+
+class Reset(msgspec.Struct):
+    """A reset of a group's offsets, and whether it was made."""
+
+    group: str
+    executed: bool
+    partitions: list[Move]
 
 
 async def plan_reset(

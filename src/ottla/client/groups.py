@@ -4,7 +4,7 @@ Invariants: a group is asked for at its coordinator, which is looked for again w
 `ConsumerGroupCommand`, as `group_resets` does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from ottla.client.error_texts import explained, failure, with_way_out
 from ottla.client.group_descriptions import CLASSIC, SHARE, GroupDescription, describe
 from ottla.client.offsets import log_offsets
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import Partition, TopicPartition
 from ottla.model.protocol import LATEST
 from ottla.wire.messages.groups import (
     DeleteGroupsRequest,
@@ -41,17 +41,43 @@ class GroupFacts(msgspec.Struct, frozen=True):
     coordinator: int
 
 
-class PartitionLag(msgspec.Struct, frozen=True):
+class PartitionLag(Partition, frozen=True):
     """How far a group is in one partition; None where there is nothing to tell."""
 
-    topic: str
-    partition: int
     committed: int | None
     end: int | None
     lag: int | None
     member: str | None
     host: str | None
     client: str | None
+
+
+class GroupLag(msgspec.Struct, frozen=True):
+    """How far a group is behind, in total and in each partition."""
+
+    group: str
+    lag: int
+    partitions: list[PartitionLag]
+
+
+class Rated(PartitionLag, frozen=True):
+    """How far a group is in one partition, and how fast; None before the second look."""
+
+    read_per_s: float | None = None
+    written_per_s: float | None = None
+
+
+class RatedLag(msgspec.Struct):
+    """How far a group is behind, in total and in each partition, and how fast it reads."""
+
+    group: str
+    lag: int
+    partitions: list[Rated]
+
+
+def total(rows: Iterable[PartitionLag]) -> int:
+    """Return how many records a group is behind, as far as is known."""
+    return sum(row.lag or 0 for row in rows)
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -121,15 +147,14 @@ async def lag_of(
     else:
         committed = await committed_offsets(client, described.group)
         offsets = {tp: one.offset for tp, one in committed.items()}
-    readers = {partition: m for m in described.members for partition in m.partitions}
-    partitions = {str(tp): tp for tp in offsets}
-    for name in readers:
-        topic, _, index = name.rpartition("-")
-        partitions.setdefault(name, TopicPartition(topic, int(index)))
-    ends = await log_offsets(client, partitions.values(), LATEST, problems=problems)
+    readers = {
+        TopicPartition(p.topic, p.partition): m for m in described.members for p in m.partitions
+    }
+    partitions = sorted({*offsets, *readers})
+    ends = await log_offsets(client, partitions, LATEST, problems=problems)
     rows = []
-    for name, tp in sorted(partitions.items(), key=lambda item: item[1]):
-        offset, end, member = offsets.get(tp), ends.get(tp), readers.get(name)
+    for tp in partitions:
+        offset, end, member = offsets.get(tp), ends.get(tp), readers.get(tp)
         behind = None if offset is None or end is None else max(0, end - offset)
         rows.append(
             PartitionLag(

@@ -8,12 +8,14 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from ottla.client import configs
 from ottla.client.client import Client
 from ottla.client.configs import BROKER
 from ottla.client.error_texts import explained
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, error_name
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import Partition, TopicPartition
 from ottla.model.printable import plural
 from ottla.placement.plans import Places
 from ottla.wire.messages.cluster import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
@@ -52,6 +54,40 @@ class Described(NamedTuple):
     replicas: list[Lying]
     silent: list[int]
     refused: list[str] = []  # noqa: RUF012 - no one changes it
+
+
+class LogDirRow(Struct):
+    """A log dir as it is printed; sizes in bytes, None where the broker does not tell."""
+
+    broker: int
+    path: str
+    problem: str | None
+    total: int | None
+    usable: int | None
+    replicas: int
+    arriving: int
+    size: int
+
+
+class ReplicaRow(Partition, frozen=True):
+    """A replica as it is printed: see `Lying`."""
+
+    broker: int
+    path: str
+    size: int
+    lag: int
+    is_future: bool
+
+
+class LogDirs(Struct):
+    """The log dirs of brokers, and what lies in them."""
+
+    dirs: list[LogDirRow]
+    replicas: list[ReplicaRow]
+
+
+def known(size: int) -> int | None:
+    return None if size < 0 else size
 
 
 class Placed(NamedTuple):

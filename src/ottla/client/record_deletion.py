@@ -6,12 +6,10 @@ Kafka: `DeleteRecordsCommand`, whose files these are.
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from ottla.client.client import Client
 from ottla.client.error_texts import explained
 from ottla.client.offsets import by_leader
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import Partition, TopicPartition
 from ottla.wire.messages.records import DeleteRecordsRequest
 
 TIMEOUT_MS = 30_000
@@ -19,11 +17,9 @@ END = -1
 """As offset: the high watermark, so all that is acknowledged."""
 
 
-class Deleted(msgspec.Struct, frozen=True):
+class Deleted(Partition, frozen=True):
     """What became of one partition: its first offset now, or the reason why not."""
 
-    topic: str
-    partition: int
     first_offset: int | None
     problem: str | None
 

@@ -22,7 +22,7 @@ from ottla.wire.messages.security import (
 class User(msgspec.Struct, frozen=True):
     """A user, and the iterations of each of its credentials by the name of the mechanism."""
 
-    name: str
+    name: str = msgspec.field(name="user")
     credentials: dict[str, int]
 
 

@@ -27,12 +27,15 @@ DELETE_TIMEOUT_MS = 30_000
 FIRST_VERSION_BY_ID = 6
 MIN_ISR = "min.insync.replicas"
 
+Sizes = dict[TopicPartition, dict[int, int]]
+"""Bytes of replicas, by partition and broker."""
+
 
 class PartitionFacts(msgspec.Struct, frozen=True):
-    """One partition as Metadata tells it; leader -1 is none."""
+    """One partition as Metadata describes it."""
 
     partition: int
-    leader: int
+    leader: int | None
     leader_epoch: int
     replicas: list[int]
     isr: list[int]
@@ -40,13 +43,18 @@ class PartitionFacts(msgspec.Struct, frozen=True):
 
 
 class TopicFacts(msgspec.Struct, frozen=True):
-    """One topic. `settings` are those set on it, None where they were not asked for."""
+    """One topic. `settings` are those set on it, None where they were not asked for.
 
-    name: str
+    `size` is the bytes of the leaders' logs, `size_of_replicas` of all, where they were asked for.
+    """
+
+    name: str = msgspec.field(name="topic")
     topic_id: str
     internal: bool
     partitions: list[PartitionFacts]
     settings: dict[str, str | None] | None = None
+    size: int | msgspec.UnsetType = msgspec.UNSET
+    size_of_replicas: int | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def replication_factor(self) -> int:
@@ -58,7 +66,7 @@ class TopicFacts(msgspec.Struct, frozen=True):
 
     @property
     def without_leader(self) -> int:
-        return sum(p.leader < 0 for p in self.partitions)
+        return sum(p.leader is None for p in self.partitions)
 
 
 async def create_topic(
@@ -132,7 +140,7 @@ def _facts(topic: Any) -> TopicFacts:
             (
                 PartitionFacts(
                     p.partition_index,
-                    p.leader_id,
+                    p.leader_id if p.leader_id >= 0 else None,
                     p.leader_epoch,
                     list(p.replica_nodes),
                     list(p.isr_nodes),
@@ -204,7 +212,7 @@ async def pick_partitions(
             p
             for p in topic.partitions
             if (under_replicated and len(p.isr) < len(p.replicas))
-            or (leaderless and p.leader < 0)
+            or (leaderless and p.leader is None)
             or len(p.isr) < least
             or (at_min_isr and len(p.isr) == min_isr)
         ]
@@ -310,19 +318,32 @@ async def sizes(
     names: Collection[str] = (),
     *,
     only: Mapping[str, Collection[int]] | None = None,
-) -> dict[TopicPartition, dict[int, int]]:
+) -> Sizes:
     """Return how many bytes each replica of some topics has, by broker; silent brokers left out.
 
     Of `only` these partitions by topic, if it is given.
     """
     from ottla.client import log_dirs  # few commands need it
 
-    found: dict[TopicPartition, dict[int, int]] = {}
+    found: Sizes = {}
     brokers = await client.broker_ids()
     for lying in (await log_dirs.describe(client, brokers, names, only=only)).replicas:
         if not lying.is_future:
             found.setdefault(lying.partition, {})[lying.broker] = lying.size
     return found
+
+
+def with_sizes(topic: TopicFacts, measured: Sizes) -> TopicFacts:
+    """Return a topic with the bytes of its leaders and of all replicas, as far as known."""
+    by_partition = [
+        (p.leader, measured.get(TopicPartition(topic.name, p.partition), {}))
+        for p in topic.partitions
+    ]
+    return msgspec.structs.replace(
+        topic,
+        size=sum(of.get(leader, 0) for leader, of in by_partition if leader is not None),
+        size_of_replicas=sum(sum(of.values()) for _, of in by_partition),
+    )
 
 
 async def missing_topics(client: Client, names: Sequence[str]) -> list[str]:

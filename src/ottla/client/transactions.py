@@ -14,6 +14,7 @@ from ottla.client.client import Client
 from ottla.client.coordinators import TRANSACTION, at_coordinator, at_each_broker
 from ottla.client.error_texts import failure
 from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import Partition
 from ottla.wire.messages.transactions import (
     DescribeProducersRequest,
     DescribeTransactionsRequest,
@@ -45,7 +46,7 @@ class TransactionFacts(msgspec.Struct, frozen=True):
     coordinator: int
     timeout_ms: int
     start_ms: int | None
-    partitions: list[str]
+    partitions: list[Partition]
 
 
 class ProducerFacts(msgspec.Struct, frozen=True):
@@ -104,7 +105,7 @@ async def describe(client: Client, transactional_id: str) -> TransactionFacts:
         node,
         found.transaction_timeout_ms,
         None if found.transaction_start_time_ms < 0 else found.transaction_start_time_ms,
-        [f"{t.topic}-{p}" for t in found.topics for p in t.partitions],
+        [Partition(t.topic, p) for t in found.topics for p in t.partitions],
     )
 
 
@@ -128,11 +129,9 @@ async def producers(client: Client, topic: str, partition: int) -> list[Producer
     ]
 
 
-class Hanging(msgspec.Struct, frozen=True):
+class Hanging(Partition, frozen=True):
     """An open transaction that does not end; `last_timestamp` is its last record's."""
 
-    topic: str
-    partition: int
     producer_id: int
     producer_epoch: int
     start_offset: int
@@ -161,7 +160,7 @@ async def hanging(
     if not found:
         return []
     owners = {t.producer_id: t.transactional_id for t in await list_transactions(client, [])}
-    known: dict[int, list[str]] = {}
+    known: dict[int, list[Partition]] = {}
     for producer_id in {h.producer_id for h in found}.intersection(owners):
         try:
             facts = await describe(client, owners[producer_id])
@@ -170,7 +169,7 @@ async def hanging(
                 raise
             continue
         known[producer_id] = facts.partitions
-    return [h for h in found if f"{h.topic}-{h.partition}" not in known.get(h.producer_id, ())]
+    return [h for h in found if Partition(h.topic, h.partition) not in known.get(h.producer_id, ())]
 
 
 async def _open(

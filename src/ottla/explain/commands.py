@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ottla.admin.options import Dir, Output
-from ottla.admin.output import Format, print_structured, say, structured
+from ottla.admin.output import Format, print_json, say
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.printable import plural
 
@@ -38,12 +38,7 @@ def why(
     Example: ottla why orders-0 --at 12:30
     """
     from ottla.explain.history import PartitionHistory
-    from ottla.explain.rendering import (
-        history_as_json,
-        print_at,
-        print_history,
-        unknown_partition,
-    )
+    from ottla.explain.rendering import print_at, print_history, unknown_partition
     from ottla.model.journal_schema import partition_of
 
     try:
@@ -55,8 +50,10 @@ def why(
     damage = take_all(journals, until, history.take)
     if not history.seen:
         raise unknown_partition(tp, history.cluster)
-    if structured(output):
-        print_structured(output, history_as_json(history, damage, at=until))
+    if output is Format.json:
+        from ottla.explain.results import history_of
+
+        print_json(history_of(history, damage, until))
     elif at is None:
         print_history(history)
     else:
@@ -84,20 +81,17 @@ def replay(
     Example: ottla replay --diff
     """
     from ottla.explain.cluster_state import ClusterState
-    from ottla.explain.rendering import (
-        cluster_state_as_json,
-        differences_as_json,
-        print_cluster_state,
-        print_differences,
-    )
+    from ottla.explain.rendering import print_cluster_state, print_differences
     from ottla.explain.replay import Replay
 
     journals, (last,) = journals_of(paths, directory, until)
     if not diff:
         cluster = ClusterState()
         damage = take_all(journals, last, cluster.take)
-        if structured(output):
-            print_structured(output, cluster_state_as_json(cluster, damage))
+        if output is Format.json:
+            from ottla.explain.results import cluster_of
+
+            print_json(cluster_of(cluster, damage))
         else:
             print_cluster_state(cluster)
         say_damage(damage)
@@ -106,8 +100,10 @@ def replay(
     with _without_log_lines():
         damage = take_all(journals, last, replayed.take, replayed.lines_missing)
         replayed.finish()
-    if structured(output):
-        print_structured(output, differences_as_json(replayed, damage))
+    if output is Format.json:
+        from ottla.explain.results import differences_of
+
+        print_json(differences_of(replayed, damage))
     else:
         print_differences(replayed)
     say_damage(damage)

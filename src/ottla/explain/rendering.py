@@ -1,18 +1,15 @@
-"""Rendering: histories, states of the cluster and differences as tables and as JSON.
+"""Rendering: histories, states of the cluster and differences as tables.
 
-Invariants: both forms carry the same facts; nothing is cut.
+Invariant: nothing is cut.
 """
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from ottla.admin.output import print_table, say
-from ottla.explain.cluster_state import ClusterState, Part
+from ottla.explain.cluster_state import ClusterState
 from ottla.explain.history import HistoryEntry, PartitionHistory
-from ottla.explain.journals import Damage
 from ottla.explain.timestamps import time_text
 from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import OttlaError
@@ -117,42 +114,6 @@ def _isr(state: LeaderAndIsr | None) -> str:
     return "-" if state is None else ",".join(map(str, state.isr)) or "none"
 
 
-def history_as_json(
-    history: PartitionHistory, damage: Damage, at: int | None = None
-) -> dict[str, Any]:
-    """Return a history as JSON: the state at the end, and all entries."""
-    part = history.cluster.part(history.tp)
-    topic = history.cluster.topics.get(history.tp.topic)
-    return {
-        "topic": history.tp.topic,
-        "partition": history.tp.partition,
-        "topic_id": topic.id if part is not None and topic is not None else None,
-        "at": at,
-        "now": None if part is None else _part_as_json(part),
-        "entries": [
-            {
-                "time": time_text(c.ts),
-                "ts": c.ts,
-                "controller": c.controller,
-                "controller_epoch": c.epoch,
-                "cause": c.cause,
-                "what": c.what,
-                "before": msgspec.to_builtins(c.before),
-                "after": msgspec.to_builtins(c.after),
-                "because": c.because,
-                "how": c.how,
-                "election": c.election,
-                "rule": c.rule,
-                "rejected": [{"replica": r, "reason": why} for r, why in c.rejected],
-                "outcome": c.outcome,
-                "line": c.where,
-            }
-            for c in history.entries
-        ],
-        **damage_as_json(damage),
-    }
-
-
 # --- replay -----------------------------------------------------------------------------------
 
 
@@ -184,41 +145,6 @@ def print_cluster_state(cluster: ClusterState) -> None:
     print_table(("partition", "leader", "epoch", "in sync", "replicas", "state"), rows, title=title)
 
 
-def cluster_state_as_json(cluster: ClusterState, damage: Damage) -> dict[str, Any]:
-    """Return the state of the cluster as JSON."""
-    return {
-        "time": time_text(cluster.ts),
-        "ts": cluster.ts,
-        "controller": cluster.controller,
-        "controller_epoch": cluster.epoch,
-        "in_office": cluster.active,
-        "brokers": sorted(cluster.brokers),
-        "shutting_down": sorted(cluster.shutting_down),
-        "deleting": list(cluster.deleting),
-        "topics": {
-            name: {
-                "id": topic.id,
-                "partitions": {
-                    str(number): _part_as_json(part)
-                    for number, part in sorted(topic.partitions.items())
-                },
-            }
-            for name, topic in sorted(cluster.topics.items())
-        },
-        **damage_as_json(damage),
-    }
-
-
-def _part_as_json(part: Part) -> dict[str, Any]:
-    return {
-        "replicas": part.assignment.replicas,
-        "adding": part.assignment.adding,
-        "removing": part.assignment.removing,
-        "leadership": msgspec.to_builtins(part.leadership),
-        "state": part.state,
-    }
-
-
 def print_differences(replayed: "Replay") -> None:
     """Print what came out differently; how much was decided again goes to stderr."""
     for found in replayed.differences:
@@ -248,35 +174,3 @@ def print_differences(replayed: "Replay") -> None:
 
 def print_lines(*lines: str) -> None:
     sys.stdout.write("".join(line + "\n" for line in lines))
-
-
-def differences_as_json(replayed: "Replay", damage: Damage) -> dict[str, Any]:
-    """Return what came out differently, and how much was looked at."""
-    return {
-        "decided_again": replayed.checked,
-        "unknown": replayed.unknown,
-        "differences": [
-            {
-                "subject": d.subject,
-                "decider": d.decider,
-                "time": time_text(d.ts),
-                "ts": d.ts,
-                "controller_epoch": d.epoch,
-                "cause": d.cause,
-                "line": d.where,
-                "journal": d.journal,
-                "now": d.now,
-            }
-            for d in replayed.differences
-        ],
-        **damage_as_json(damage),
-    }
-
-
-def damage_as_json(damage: Damage) -> dict[str, Any]:
-    """Return what was skipped of the journals, as each command that reads them prints it."""
-    return {
-        "damaged_lines": damage.count,
-        "damaged": [{"file": f, "line": n, "problem": p} for f, n, p in damage.named],
-        "dropped_lines": damage.missing,
-    }

@@ -6,12 +6,11 @@ name first.
 
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from ottla.admin.options import Dir, Output
-from ottla.admin.output import Format, print_structured, say, structured
+from ottla.admin.output import Format, print_json, say
 from ottla.cli import Argument, Option
 from ottla.model.durable_files import replace_file
 
@@ -65,8 +64,10 @@ def timeline(
     # Journals that are named may be of another cluster than the one in the default folder.
     folder = directory or (None if paths else default_dir())
     timeouts = {} if folder is None else session_timeouts(folder)
-    if structured(output):
-        print_structured(output, as_json(drawn, timeouts, damage))
+    if output is Format.json:
+        from ottla.explain.results import timeline_of
+
+        print_json(timeline_of(drawn, timeouts, damage))
     elif html is not None:
         title = f"Leaders of {subject}" if subject else "Leaders of all partitions"
         page = "".join(timeline_html.page(drawn, timeouts, title))
@@ -100,51 +101,3 @@ def session_timeouts(folder: Path) -> dict[int, int]:
         if number.isdecimal() and text.isdecimal():
             found[int(number)] = int(text)
     return found
-
-
-def as_json(drawn: Any, timeouts: Mapping[int, int], damage: Any) -> dict[str, Any]:
-    """Return the timeline as JSON; times are ms since 1970, `until` null where it goes on."""
-    from ottla.explain.rendering import damage_as_json
-    from ottla.explain.spans import gaps
-
-    return {
-        "from": drawn.start,
-        "until": drawn.end,
-        "controllers": [
-            {"controller": t.controller, "epoch": t.epoch, "from": t.start, "until": t.end}
-            for t in drawn.terms
-        ],
-        "brokers": [
-            {"broker": broker, "from": change.ts, "state": change.state}
-            for broker, changes in sorted(drawn.brokers.items())
-            for change in changes
-        ],
-        "partitions": [
-            {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "from": change.ts,
-                "leader": None if change.now is None else change.now.leader,
-                "leader_epoch": None if change.now is None else change.now.epoch,
-                "isr": [] if change.now is None else change.now.isr,
-                "replicas": [] if change.now is None else change.now.replicas,
-                "why": change.why,
-            }
-            for tp, changes in sorted(drawn.changes.items())
-            for change in changes
-        ],
-        "without_leader": [
-            {
-                "topic": gap.tp.topic,
-                "partition": gap.tp.partition,
-                "from": gap.start,
-                "until": gap.end,
-                "leader_may_be_dead": gap.dying,
-                "why": gap.why,
-            }
-            for gap in gaps(drawn, timeouts)
-        ],
-        "events": [{"time": event.ts, "what": event.what} for event in drawn.events],
-        "left_out": drawn.left_out,
-        **damage_as_json(damage),
-    }

@@ -14,7 +14,7 @@ import msgspec
 
 from ottla.explain.modelled_cluster import Facts, ModelledCluster
 from ottla.model.errors import OttlaError
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import Partition, TopicPartition
 from ottla.placement import election_losses
 from ottla.placement.drain_plan import drained
 from ottla.placement.election_losses import Candidate, LogEnd, Loss
@@ -23,7 +23,7 @@ from ottla.placement.spread import propose
 
 T = TypeVar("T")
 Plan = Mapping[TopicPartition, tuple[int, ...]]
-_Change = tuple[int, int, list[int], list[int], list[int], list[int]]
+_Change = tuple[int | None, int | None, list[int], list[int], list[int], list[int]]
 
 
 class BrokerLoad(msgspec.Struct, frozen=True):
@@ -47,22 +47,20 @@ class State(msgspec.Struct, frozen=True):
     brokers: list[BrokerLoad]
 
 
-class Change(msgspec.Struct, frozen=True):
-    """A partition that is not as it was. A leader of -1 is none."""
+class Change(Partition, frozen=True):
+    """A partition that is not as it was."""
 
-    partition: str
-    leader_before: int
-    leader_after: int
+    leader_before: int | None
+    leader_after: int | None
     isr_before: list[int]
     isr_after: list[int]
     replicas_before: list[int]
     replicas_after: list[int]
 
 
-class Lost(msgspec.Struct, frozen=True):
+class Lost(Partition, frozen=True):
     """Records that one replica has and an uncleanly elected leader has not."""
 
-    partition: str
     leader: int
     text: str
 
@@ -71,8 +69,8 @@ class Step(msgspec.Struct, frozen=True):
     """One moment of a scenario: what is wrong then that was not wrong before it."""
 
     what: str
-    without_leader: list[str]
-    under_min_isr: list[str]
+    without_leader: list[Partition]
+    under_min_isr: list[Partition]
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -89,6 +87,16 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def harm(self) -> bool:
         return bool(self.lost) or any(s.without_leader or s.under_min_isr for s in self.steps)
+
+
+class JudgedReport(Report, frozen=True, kw_only=True):
+    """A report as it is printed: with what it amounts to."""
+
+    harm: bool
+
+
+def with_verdict(report: Report) -> JudgedReport:
+    return JudgedReport(**msgspec.structs.asdict(report), harm=report.harm)
 
 
 class WhatIf:
@@ -267,8 +275,8 @@ class WhatIf:
         self._steps.append(
             Step(
                 what,
-                [str(tp) for tp in leaderless if tp not in was_leaderless],
-                [str(tp) for tp in under_min_isr if tp not in was_under],
+                Partition.all(tp for tp in leaderless if tp not in was_leaderless),
+                Partition.all(tp for tp in under_min_isr if tp not in was_under),
             )
         )
         for tp, isr, leader in self._cluster.take_unclean():
@@ -282,7 +290,7 @@ class WhatIf:
         ]
         losses: list[Loss] = election_losses.losses(candidates, leader)
         for loss in losses:
-            yield Lost(str(tp), leader, str(loss))
+            yield Lost(*tp, leader, str(loss))
 
     def _look(self) -> None:
         """Take the cluster as it stands: each partition, those without a leader or min ISR."""
@@ -334,7 +342,7 @@ class WhatIf:
             if both not in known:
                 known[both] = _changed(*both)
             if (change := known[both]) is not None:
-                yield Change(str(tp), *change)
+                yield Change(tp.topic, tp.partition, *change)
 
     def _alive(self, brokers: Sequence[int]) -> None:
         live = sorted(self._cluster.live)
@@ -352,9 +360,13 @@ def _changed(before: Facts, after: Facts) -> _Change | None:
     ):  # fmt: skip
         return None
     return (
-        before.leader, after.leader, list(before.isr), list(after.isr),
+        _or_none(before.leader), _or_none(after.leader), list(before.isr), list(after.isr),
         list(before.replicas), list(after.replicas),
     )  # fmt: skip
+
+
+def _or_none(leader: int) -> int | None:
+    return leader if leader >= 0 else None
 
 
 def _planned(plan: Callable[[], T]) -> T:

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask, read_input, usage
-from ottla.admin.output import Format, print_structured, print_table, say_prose, structured
+from ottla.admin.output import Format, ids, print_json, print_table, say_prose
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.cli.declaring import parameters
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
     from ottla.explain.whatif import Report, State, WhatIf
+    from ottla.model.ids import Partition
+    from ottla.placement.snapshot_file import Broker
 
     Event = Callable[[WhatIf], None]
 
@@ -53,7 +55,7 @@ def _on_snapshot(
 
     def run(event: "Event") -> None:
         from ottla.admin.operations import cluster_snapshot
-        from ottla.explain.whatif import WhatIf
+        from ottla.explain.whatif import WhatIf, with_verdict
         from ottla.placement import snapshot_file
 
         if snapshot is not None:
@@ -67,8 +69,8 @@ def _on_snapshot(
         what = WhatIf(found)
         event(what)
         report = what.report()
-        if structured(output):
-            print_structured(output, {**msgspec.to_builtins(report), "harm": report.harm})
+        if output is Format.json:
+            print_json(with_verdict(report))
         else:
             _print(report, every=every)
         if report.harm:
@@ -154,7 +156,7 @@ def add_brokers(
     """
     from ottla.placement.snapshot_file import Broker
 
-    def parse(text: str) -> Any:
+    def parse(text: str) -> "Broker":
         number, _, rack = text.partition(":")
         if not number.isdigit() or int(number) >= 2**31:
             raise ValueError(f"{text!r} is no broker; write ID or ID:RACK")
@@ -237,10 +239,10 @@ def _print(report: "Report", *, every: bool) -> None:
             ("partition", "leader", "in sync", "replicas"),
             [
                 (
-                    c.partition,
+                    c,
                     _arrow(_leader(c.leader_before), _leader(c.leader_after)),
-                    _arrow(_ids(c.isr_before), _ids(c.isr_after)),
-                    _arrow(_ids(c.replicas_before), _ids(c.replicas_after)),
+                    _arrow(ids(c.isr_before), ids(c.isr_after)),
+                    _arrow(ids(c.replicas_before), ids(c.replicas_after)),
                 )
                 for c in report.changes[:limit]
             ],
@@ -254,7 +256,7 @@ def _print(report: "Report", *, every: bool) -> None:
             step.what, step.under_min_isr, "would be below min.insync.replicas: no acks=all", limit
         )
     for lost in report.lost[:limit]:
-        say_prose(f"{lost.partition}: broker {lost.leader} would lead; lost: {lost.text}")
+        say_prose(f"{lost}: broker {lost.leader} would lead; lost: {lost.text}")
     if len(report.lost) > limit:
         say_prose(
             f"and {plural(len(report.lost) - limit, 'loss', 'losses')} more; --all shows them"
@@ -281,10 +283,12 @@ def _loads(before: "State", after: "State") -> list[tuple[object, ...]]:
     return rows
 
 
-def _say_harm(what: str, partitions: Sequence[str], harm: str, limit: int) -> None:
+def _say_harm(what: str, partitions: "Sequence[Partition]", harm: str, limit: int) -> None:
     if partitions:
         more = len(partitions) - limit
-        named = ", ".join(partitions[:limit]) + (f" and {more:,} more" if more > 0 else "")
+        named = ", ".join(map(str, partitions[:limit])) + (
+            f" and {more:,} more" if more > 0 else ""
+        )
         say_prose(f"{what}: {plural(len(partitions), 'partition')} {harm}: {named}")
 
 
@@ -292,9 +296,5 @@ def _arrow(before: str, after: str) -> str:
     return before if before == after else f"{before} → {after}"
 
 
-def _ids(ids: Sequence[int]) -> str:
-    return ",".join(map(str, ids)) or "-"
-
-
-def _leader(broker: int) -> str:
-    return "none" if broker < 0 else str(broker)
+def _leader(broker: int | None) -> str:
+    return "none" if broker is None else str(broker)

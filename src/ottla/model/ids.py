@@ -5,7 +5,10 @@ Kafka: `TopicPartition`, `Uuid` and `Topic` classes.
 
 import base64
 import re
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, Self
+
+from msgspec import Struct
 
 ZERO_UUID = bytes(16)
 """The topic id that means "none" (Kafka's `Uuid.ZERO_UUID`)."""
@@ -30,6 +33,21 @@ class TopicPartition(NamedTuple):
 
     topic: str
     partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Partition(Struct, frozen=True, order=True):
+    """A partition as JSON names it."""
+
+    topic: str
+    partition: int
+
+    @classmethod
+    def all(cls, partitions: Iterable[TopicPartition]) -> list[Self]:
+        """Return one for each."""
+        return [cls(*tp) for tp in partitions]
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"

@@ -5,20 +5,44 @@ said to be missing. The rows of `lake --sql` have the columns of the query: they
 describe.
 """
 
-from ottla.model.json_schemas import (
-    FLAG,
-    FRACTION,
-    JSON,
-    NUMBER,
-    NUMBERS,
-    TEXT,
-    TEXTS,
-    Schema,
-    an_object,
-    by_name,
-    many,
-    or_null,
-)
+from typing import Any
+
+Schema = dict[str, Any]
+
+TEXT: Schema = {"type": "string"}
+NUMBER: Schema = {"type": "integer"}
+FRACTION: Schema = {"type": "number"}
+FLAG: Schema = {"type": "boolean"}
+NUMBERS: Schema = {"type": "array", "items": NUMBER}
+TEXTS: Schema = {"type": "array", "items": TEXT}
+JSON: Schema = {}
+"""Any value: what is not ours to describe."""
+
+
+def an_object(missing: tuple[str, ...] = (), /, **fields: Schema) -> Schema:
+    """Return an object with these fields; `missing` names those that may be left out."""
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": [name for name in fields if name not in missing],
+        "additionalProperties": False,
+    }
+
+
+def many(item: Schema) -> Schema:
+    """Return a list."""
+    return {"type": "array", "items": item}
+
+
+def or_null(schema: Schema) -> Schema:
+    """Return what may also be null."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def by_name(value: Schema) -> Schema:
+    """Return an object whose names are data."""
+    return {"type": "object", "additionalProperties": value}
+
 
 _PLACE = {"topic": TEXT, "partition": NUMBER}
 _COPIED = an_object(

@@ -36,16 +36,20 @@ class PlanError(OttlaError):
     """A plan that cannot be meant; the message is one line and names the place."""
 
 
-class _Entry(Struct):
+class PlanEntry(Struct):
+    """The replicas of one partition, and the log dir of each."""
+
     topic: str
     partition: _Int32
     replicas: list[_Int32]
     log_dirs: list[str] | None = None
 
 
-class _Plan(Struct):
-    partitions: list[_Entry]
+class PlanFile(Struct, kw_only=True):
+    """A plan in Kafka's JSON format."""
+
     version: _Int32 = PLAN_VERSION
+    partitions: list[PlanEntry]
 
 
 # --- reading and writing ----------------------------------------------------------------------
@@ -59,7 +63,7 @@ def parse_plan(data: bytes, where: str) -> Assignment:
     if len(data) <= MAX_PLAN_BYTES and not data.strip():
         raise PlanError(f"{where}: empty; `ottla reassign plan` writes one")
     too_large = "split the plan and execute its parts one after the other"
-    plan = decoded(data, where, _Plan, _FORMAT, too_large=too_large)
+    plan = decoded(data, where, PlanFile, _FORMAT, too_large=too_large)
     if plan.version != PLAN_VERSION:
         raise PlanError(f"{where}: version {plan.version} is not known; write version 1")
     for entry in plan.partitions:
@@ -91,7 +95,7 @@ def _lower(text: str) -> str:
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
-def _check_log_dirs(entry: _Entry, where: str) -> None:
+def _check_log_dirs(entry: PlanEntry, where: str) -> None:
     named = entry.log_dirs
     if named is None:
         return
@@ -112,7 +116,7 @@ def _check_log_dirs(entry: _Entry, where: str) -> None:
 
 def parse_places(data: bytes) -> Places:
     """Return the log dirs that a plan names which `parse_plan` has accepted."""
-    plan = msgspec.json.decode(data, type=_Plan)
+    plan = msgspec.json.decode(data, type=PlanFile)
     return {
         (TopicPartition(entry.topic, entry.partition), broker): folder
         for entry in plan.partitions
@@ -187,21 +191,11 @@ def parse_brokers(text: str) -> tuple[int, ...]:
 
 def format_plan(assignment: Mapping[TopicPartition, Sequence[int]]) -> str:
     """Return a plan as Kafka's tools read it, on one line, sorted."""
-    return msgspec.json.encode(as_dict(assignment)).decode()
-
-
-def as_dict(assignment: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object]:
-    """Return a plan as Kafka's tools read it, sorted."""
     listed = [
-        {
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "replicas": list(replicas),
-            "log_dirs": [ANY_LOG_DIR] * len(replicas),
-        }
+        PlanEntry(tp.topic, tp.partition, list(replicas), [ANY_LOG_DIR] * len(replicas))
         for tp, replicas in sorted(assignment.items())
     ]
-    return {"version": PLAN_VERSION, "partitions": listed}
+    return msgspec.json.encode(PlanFile(partitions=listed)).decode()
 
 
 def problem_in_cluster(

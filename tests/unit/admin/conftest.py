@@ -6,5 +6,5 @@ from ottla.admin import connection
 
 
 @pytest.fixture(autouse=True)
-def nothing_typed_before(monkeypatch):
-    monkeypatch.setattr(connection, "typed", connection.Typed())
+def nothing_typed_before():
+    connection.options(None, None)

@@ -45,8 +45,8 @@ CASES = [
     (["topics", "describe", "o"], ["orders", "other"]),
     (["topics", "describe", "orders", "x"], ["x"]),
     (["topics", "describe", "--under-r"], ["--under-replicated"]),
-    (["topics", "list", "--output", ""], ["table", "json", "yaml", "tsv"]),
-    (["topics", "list", "--output=y"], ["--output=yaml"]),
+    (["topics", "list", "--output", ""], ["table", "json", "tsv"]),
+    (["topics", "list", "--output=j"], ["--output=json"]),
     (["consume", "-t", "ot"], ["other"]),
     (["consume", "orders", "--isolation", "read_c"], ["read_committed"]),
     (["produce", "orders", "x"], []),
@@ -151,8 +151,8 @@ def ottla(tmp_path):
     [
         ("ottla topi", ["topics"]),
         ("ottla topics describe --under-", ["--under-replicated", "--under-min-isr"]),
-        ("ottla topics list --output ", ["table", "json", "yaml", "tsv"]),
-        ("ottla topics list --output=y", ["yaml"]),
+        ("ottla topics list --output ", ["table", "json", "tsv"]),
+        ("ottla topics list --output=j", ["json"]),
     ],
 )
 def test_bash(ottla, line, wanted):
@@ -252,7 +252,7 @@ def test_a_person_at_a_terminal_presses_tab(ottla, shell, tmp_path):
         typed("describe --under-r\t", "eplicated" if shell == "fish" else "--under-replicated")
         typed(ERASE_LINE + "ottla topics de\t\t", "delete-records", "describe")
         typed(ERASE_LINE + "ottla profile use st\t", "aging" if shell == "fish" else "staging")
-        typed(ERASE_LINE + "ottla topics list --output=y\t", "aml" if shell == "fish" else "yaml")
+        typed(ERASE_LINE + "ottla topics list --output=j\t", "son" if shell == "fish" else "json")
         typed(ERASE_LINE + f"ottla logs {tmp_path}/only-th\t", "is-file")
 
 

@@ -165,7 +165,7 @@ def test_what_is_not_set_is_not_deleted():
     ("setting", "operation", "way_out"),
     [
         ({"read_only": True}, configs.SET, "change it in server.properties"),
-        ({"config_type": 5}, configs.APPEND, "k is no list: use --set"),
+        ({"config_type": 5}, configs.APPEND, "k is not a list: use --set"),
         ({"config_type": 5}, configs.SET, "k is of type long"),
         ({"config_type": 2}, configs.SET, None),
         ({"config_type": 7}, configs.SUBTRACT, "k is of type list"),

@@ -210,7 +210,7 @@ def test_a_group_of_each_type_is_described(group, reads, assignor):
     found = run(describe(Cluster(), group))
     assert (found.group, found.type, found.state) == (group, TYPES[group], "Stable")
     assert found.protocol == assignor
-    assert [(m.member, m.client, m.host, m.partitions) for m in found.members] == [
+    assert [(m.member, m.client, m.host, [*map(str, m.partitions)]) for m in found.members] == [
         ("m", "c", "h", reads)
     ]
 

@@ -6,13 +6,12 @@ import struct
 import pytest
 
 from ottla.admin.cli import main
-from ottla.admin.output_schemas import SCHEMAS
 from ottla.log.checkpoints import encode_epochs
 from ottla.log.producers import CRC_COVERS_FROM, Producer, WrittenBatch, encode_snapshot
 from ottla.wire.batch_header import crc32c
 from ottla.wire.records import Record, build_batch
 from support.old_messages import message_set
-from support.schemas import problems
+from support.schemas import SCHEMAS, problems
 
 BASE = 100
 NAME = f"{BASE:020}"

@@ -1,4 +1,4 @@
-"""JSON, YAML and tabs: one content, whatever is in it; each command has its schema and its page."""
+"""JSON and tabs: one content, whatever is in it; each command has its schema and its page."""
 
 import importlib.util
 import json
@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from ottla.admin.cli import main
 from ottla.admin.connection import options as connection_options
 from ottla.admin.output import readable_json
-from ottla.admin.output_schemas import SCHEMAS
-from ottla.admin.yaml_text import to_yaml
 from ottla.cli.declaring import parameters
 from ottla.cli.manual import pages
 from ottla.cli.table import all_commands
@@ -22,7 +20,7 @@ from ottla.client import client
 from ottla.explain.entries import of_other_rooms
 from ottla.pipelines.command import JOBS
 from ottla.pipelines.result_schemas import RESULTS
-from support.schemas import problems
+from support.schemas import SCHEMAS, problems
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -77,7 +75,7 @@ def undescribed(schema, place):
 def test_schemas_describe_all_that_is_ours():
     all_schemas = {**SCHEMAS, **RESULTS}
     found = {place for name, schema in all_schemas.items() for place in undescribed(schema, name)}
-    kafkas = {"znode get.data", "logs.decoded.key.NAME", "logs.decoded.value.NAME"}
+    kafkas = {"znode get.data", "znode ls.data", "logs.decoded.key", "logs.decoded.value"}
     assert found == kafkas | {"lake.query.NAME"}
 
 
@@ -108,14 +106,6 @@ PLAIN = st.recursive(
 
 
 @given(PLAIN)
-def test_yaml_is_read_by_another_reader_as_it_was_meant(value):
-    yaml = pytest.importorskip("yaml")
-    text = to_yaml(value)
-    assert yaml.safe_load(text) == value
-    assert all(c.isprintable() or c == "\n" for c in text)
-
-
-@given(PLAIN)
 @example("[\n  1,\n  2\n]")
 def test_readable_json_is_the_same_json(value):
     assert json.loads(readable_json(value)) == value
@@ -125,14 +115,6 @@ def test_lists_of_numbers_stand_on_one_line():
     text = readable_json({"replicas": [[0, 1, 2], [-1]], "names": ["a", 1], "none": []})
     assert "\n    [0, 1, 2],\n    [-1]\n" in text
     assert '"names": [\n    "a",\n    1\n  ]' in text
-
-
-def test_yaml_looks_as_people_write_it():
-    value = [{"name": "a b", "partitions": [0, 1], "none": [], "on": "on"}, {"n": {"x": None}}]
-    assert to_yaml(value) == (
-        '- name: "a b"\n  partitions:\n  - 0\n  - 1\n  none: []\n'
-        '  "on": "on"\n- "n":\n    x: null\n'
-    )
 
 
 @pytest.fixture
@@ -157,13 +139,12 @@ def test_profiles(profiles, capsys):
     _, out, _ = run(capsys, "profile", "list", "--output", "json")
     listed = json.loads(out)
     assert problems(listed, SCHEMAS["profile list"]) == []
-    assert [(p["name"], p["in_use"], p["bootstrap_servers"], p["dir"]) for p in listed] == [
+    assert [(p["profile"], p["in_use"], p["bootstrap_servers"], p["dir"]) for p in listed] == [
         ("a", False, "h:1,[::1]:2", None), ("b", True, None, str(profiles)),
     ]  # fmt: skip
     shown = json.loads(run(capsys, "profile", "show", "--output", "json")[1])
     assert shown == {"cluster": str(profiles), "command_config": None}
     assert run(capsys, "profile", "use", "a")[0] == 0
-    assert 'cluster: "h:1' in run(capsys, "profile", "show", "--output", "yaml")[1]
     assert run(capsys, "profile", "show", "--output", "tsv")[1].splitlines()[1] == "h:1,[::1]:2\t-"
     assert run(capsys, "profile", "remove", "a")[0] == 0
     assert run(capsys, "profile", "use", "a")[0] == 1

@@ -202,7 +202,7 @@ def entry(what, before, after, **more):
         for s in (before, after)
     ]
     return {
-        "time": "12:00:01", "controller": 3, "controller_epoch": 7, "what": what,
+        "time_ms": 1000, "controller": 3, "controller_epoch": 7, "what": what,
         "before": states[0], "after": states[1], "because": "", "how": "", "rejected": [], **more,
     }  # fmt: skip
 
@@ -219,14 +219,15 @@ def test_a_history_has_the_newest_first_and_says_why():
                   how="2 is the first", rejected=[{"replica": 1, "reason": "offline"}]),
         ],
     }  # fmt: skip
+    when = "1970-01-01T00:00:01.000Z"
     assert partition_text.history(document).split("\n") == [
         "a-0: leader 2, epoch 5, in sync 2,3, replicas 1,2,3",
         "the newest first:",
         "",
-        "12:00:01  leader 1 → 2, in sync 1,2,3 → 2,3, epoch 4 → 5  (controller 3, epoch 7)",
+        f"{when}  leader 1 → 2, in sync 1,2,3 → 2,3, epoch 4 → 5  (controller 3, epoch 7)",
         "  broker 1 is gone; 2 is the first; rejected: 1 (offline)",
         "",
-        "12:00:01  created  (controller 3, epoch 7)",
+        f"{when}  created  (controller 3, epoch 7)",
         "  topic a was created",
     ]
     assert partition_text.history({**document, "now": None}).startswith(

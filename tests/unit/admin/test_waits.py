@@ -39,16 +39,17 @@ from support.waiting import until
 pytestmark = pytest.mark.timeout(60)
 
 
+PRODUCE, METADATA, FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 10, 18, 22
+DESCRIBE_CONFIGS = 32
+PLAN = '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}'
+
+
 @pytest.fixture(autouse=True)
 def no_reports():
     """Without a command no wait is reported."""
     yield
     waits.silence()
 
-
-PRODUCE, METADATA, FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 10, 18, 22
-DESCRIBE_CONFIGS = 32
-PLAN = '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}'
 
 ASKING = {
     "status": "",

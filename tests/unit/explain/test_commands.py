@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ottla.admin.output_schemas import SCHEMAS
 from ottla.controller import elections, failover
 from ottla.explain.journals import WAY_OUT
 from ottla.explain.timestamps import UnknownTimeError, parse_time, time_text
 from ottla.model.journal_schema import JOURNAL_NAME
-from support.schemas import problems
+from support.schemas import SCHEMAS, problems
 
 
 def test_why_tells_the_story_of_all_brokers_journals(told, ottla):
@@ -103,7 +102,8 @@ def test_replay_shows_the_cluster_and_later_lines_are_left_out(told, ottla, tmp_
         assert code == 0
         found = json.loads(out)
         assert problems(found, SCHEMAS["replay"]) == []
-        part = found["topics"]["t"]["partitions"]["1"]
+        (topic,) = [t for t in found["topics"] if t["topic"] == "t"]
+        (part,) = [p for p in topic["partitions"] if p["partition"] == 1]
         leaders[when] = part["leadership"]["leader"]
     assert list(leaders.values()) == [2, 3]
     code, out, _ = ottla("why", "t-1", tmp_path, "--at", moment_ms)

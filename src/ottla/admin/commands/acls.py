@@ -5,12 +5,16 @@ decides by the same rules as a broker.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from ottla.admin.options import Bootstrap, Dir, DryRun, Output, Yes, agreed, ask, needs_yes, usage
-from ottla.admin.output import Format, print_structured, print_table, say, structured
+from ottla.admin.output import Format, print_result, say
 from ottla.cli import Argument, Option, UsageError
 from ottla.model.printable import plural
+
+if TYPE_CHECKING:
+    from ottla.security.acls import Acl, AclFilter
+    from ottla.security.principals import Principal as Who
 
 Topic = Annotated[
     str | None, Option("--topic", "-t", metavar="NAME", complete="topic", help="A topic")
@@ -60,7 +64,7 @@ class Named(NamedTuple):
         except ValueError as error:
             raise UsageError(str(error)) from None
 
-    def narrowed(self, wanted: Any, pattern_type: int) -> Any:
+    def narrowed(self, wanted: "AclFilter", pattern_type: int) -> "AclFilter":
         """Return a filter for what was named; as it is, if nothing was."""
         if not self.there():
             return wanted
@@ -68,7 +72,7 @@ class Named(NamedTuple):
         return wanted._replace(resource_type=kind, name=name, pattern_type=pattern_type)
 
 
-def _principal(text: str) -> Any:
+def _principal(text: str) -> "Who":
     from ottla.security.acls import parse_principal
 
     found = parse_principal(text)
@@ -77,14 +81,13 @@ def _principal(text: str) -> Any:
     return found
 
 
-def _print(output: Format, acls: Sequence[Any], **more: Any) -> None:
-    from ottla.admin.operations.acl_text import described
+def _print(output: Format, acls: "Sequence[Acl]", *, executed: bool | None = None) -> None:
+    """Print rules; `executed`: whether they have been changed."""
+    from ottla.admin.operations.acl_text import AclChanges, described
 
-    rows = [described(acl) for acl in acls]
-    if structured(output):
-        print_structured(output, {"acls": rows, **more} if more else rows)
-    else:
-        print_table(HEADS, [tuple(row[head] for head in HEADS) for row in rows])
+    found = [described(acl) for acl in acls]
+    shown = found if executed is None else AclChanges(executed, found)
+    print_result(output, shown, HEADS, [[getattr(f, head) for head in HEADS] for f in found])
 
 
 # -- list ---------------------------------------------------------------------------------------
@@ -173,7 +176,7 @@ def add(
     if not dry_run:
         ask(directory, bootstrap_server, lambda c: acls.add(c, rules))
     _print(output, rules, executed=not dry_run)
-    say("nothing was changed: leave --dry-run away" if dry_run else f"{len(rules)} added")
+    say("nothing was changed; drop --dry-run to add them" if dry_run else f"{len(rules)} added")
 
 
 # -- remove -------------------------------------------------------------------------------------
@@ -263,7 +266,7 @@ def check(
     """
     from ottla.admin.operations import acl_text
     from ottla.client import acls
-    from ottla.security.acls import OPERATIONS, Acl, AclFilter, Pattern
+    from ottla.security.acls import OPERATIONS, AclFilter, Entry, Pattern
     from ottla.security.authorizer import AclAuthorizer
     from ottla.security.nearest_acl import allowing, nearest
 
@@ -274,7 +277,7 @@ def check(
     found = ask(directory, bootstrap_server, lambda c: acls.find(c, AclFilter(resource_type=kind)))
     supers = [_principal(text.strip()) for text in super_users.split(";") if text.strip()]
     authorizer = AclAuthorizer(supers, allow_if_no_acl=allow_if_no_acl)
-    by_pattern: dict[Pattern, list[Any]] = {}
+    by_pattern: dict[Pattern, list[Entry]] = {}
     for acl in found:
         by_pattern.setdefault(acl.pattern, []).append(acl.entry)
     authorizer.replace(by_pattern)
@@ -284,24 +287,15 @@ def check(
     if not decision.allowed and decision.acl is None:
         fix = acl_text.as_command(allowing(who, host, wanted, kind, name))
     question = f"{who} {OPERATIONS[wanted]} {Pattern(kind, name)} from host {host}"
-
-    def parts(acl: Acl | None) -> dict[str, str] | None:
-        return None if acl is None else acl_text.described(acl)
-
-    if structured(output):
-        print_structured(
-            output,
-            {
-                "question": question,
-                "allowed": decision.allowed,
-                "reason": decision.reason,
-                "acl": parts(decision.acl),
-                "nearest": None if near is None else parts(near.acl),
-                "differs": [] if near is None else list(near.differs),
-                "command": fix,
-            },
-        )
-        return
+    answer = acl_text.AclAnswer(
+        question,
+        decision.allowed,
+        decision.reason,
+        None if decision.acl is None else acl_text.described(decision.acl),
+        None if near is None else acl_text.described(near.acl),
+        [] if near is None else list(near.differs),
+        fix,
+    )
     rows = [("allowed" if decision.allowed else "denied", decision.reason)]
     if decision.acl is not None:
         rows.append(("rule", str(decision.acl)))
@@ -309,4 +303,4 @@ def check(
         rows.append(("nearest rule", f"{near.acl} (another {', '.join(near.differs)})"))
     if fix is not None:
         rows.append(("to allow it", fix))
-    print_table(("", question), rows)
+    print_result(output, answer, ("", question), rows)

@@ -6,18 +6,18 @@ before anything is done, where that can be known; `drain` and `shutdown` work wi
 """
 
 import signal
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
 from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, cluster_folder, needs_yes
 from ottla.admin.output import (
     Format,
     complain,
+    print_changes,
+    print_json,
     print_line,
-    print_results,
-    print_structured,
-    print_table,
+    print_result,
     say,
-    structured,
 )
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.printable import plural
@@ -149,7 +149,7 @@ def cut(
     from ottla.local import faults
 
     faults.cut(cluster_folder(directory), broker, from_, say)
-    say(f"`ottla broker heal` ends it; it ends by itself after {faults.LASTS_S / 60:g} min")
+    say(f"`ottla broker heal` ends it; otherwise it ends after {faults.LASTS_S / 60:g} min")
     _print_done(output, [broker], "cut")
 
 
@@ -164,14 +164,16 @@ def heal(directory: Dir = None, output: Output = Format.table) -> None:
     _print_done(output, healed, "healed")
 
 
-def _signal(directory: Any, ids: list[int], number: int) -> None:
+def _signal(directory: Path | None, ids: list[int], number: int) -> None:
     from ottla.local import brokers
 
     brokers.send_signal(cluster_folder(directory), ids, number, say)
 
 
 def _print_done(output: Format, ids: list[int], done: str) -> None:
-    print_results(output, [{"broker": i, "result": done} for i in ids])
+    from ottla.admin.results import BrokerResult
+
+    print_changes(output, [BrokerResult(broker, done) for broker in ids])
 
 
 def drain(
@@ -194,6 +196,7 @@ def drain(
 
     New topics may still be placed on it until it is removed. Example: ottla broker drain 3
     """
+    from ottla.admin import results
     from ottla.admin.move_progress import MoveProgress
     from ottla.admin.operations import drain as operation
     from ottla.placement import plans
@@ -202,10 +205,7 @@ def drain(
         _, proposed = ask(
             directory, bootstrap_server, lambda client: operation.plan(client, broker)
         )
-        if output is Format.yaml:
-            print_structured(output, plans.as_dict(proposed))
-        else:
-            print_line(plans.format_plan(proposed))
+        print_line(plans.format_plan(proposed))
         return
     with MoveProgress() as shown:
         moved = ask(
@@ -214,12 +214,12 @@ def drain(
             lambda client: operation.drain(client, broker, throttle, timeout, say, shown.tell),
         )
     say(
-        f"broker {broker} has no replicas any more, {plural(moved, 'replica')} moved"
+        f"broker {broker} no longer has replicas; {plural(moved, 'replica')} moved"
         if moved
         else f"broker {broker} has no replicas"
     )
-    if structured(output):
-        print_structured(output, {"broker": broker, "moved": moved})
+    if output is Format.json:
+        print_json(results.Drained(broker, moved))
 
 
 def shutdown(
@@ -242,7 +242,9 @@ def shutdown(
     has been restarted. `ottla broker stop` also stops the process of a broker of --dir.
     Example: ottla broker shutdown 2 -b host:9092
     """
+    from ottla.admin.results import ShutDown
     from ottla.client import controlled_shutdown
+    from ottla.model.ids import Partition
 
     remaining = ask(
         directory,
@@ -253,11 +255,9 @@ def shutdown(
         ),
         timeout_s=(num_retries + 1) * (retry_interval_ms / 1000 + 30.0),
     )  # fmt: skip
-    if structured(output):
-        result = {"broker": broker, "remaining": [str(tp) for tp in remaining]}
-        print_structured(output, result)
-    elif remaining:
-        print_table(("still led",), [(tp,) for tp in remaining])
+    if remaining or output is Format.json:
+        result = ShutDown(broker, Partition.all(remaining))
+        print_result(output, result, ("still led",), [(tp,) for tp in remaining])
     if remaining:
         complain(
             f"ottla broker shutdown: broker {broker} still leads "

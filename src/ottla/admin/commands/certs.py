@@ -7,14 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Dir, Output, cluster_folder
-from ottla.admin.output import (
-    Format,
-    print_results,
-    print_structured,
-    print_table,
-    say,
-    structured,
-)
+from ottla.admin.output import Format, print_changes, print_result, say
 from ottla.admin.tables import bad, good
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.errors import OttlaError
@@ -36,6 +29,12 @@ def _folder(folder: Path | None, directory: Path | None) -> "CertificateFolder":
     return CertificateFolder(folder or cluster_folder(directory).certificates_dir)
 
 
+def _print(output: Format, result: str, *files: Path) -> None:
+    from ottla.admin.results import FileResult
+
+    print_changes(output, [FileResult(str(file), result) for file in files])
+
+
 def init(
     folder: Folder = None,
     directory: Dir = None,
@@ -50,7 +49,7 @@ def init(
     certificates = _folder(folder, directory)
     certificates.create_ca(name, days)
     say(f"CA made: {certificates.ca_pem}; keep {certificates.ca_key} to yourself")
-    print_results(output, [{"file": str(certificates.ca_pem), "result": "created"}])
+    _print(output, "created", certificates.ca_pem)
 
 
 def issue(
@@ -71,7 +70,7 @@ def issue(
     certificates = _folder(folder, directory)
     file = certificates.issue(name, host or (), days)
     say(f"{file}: private key and certificate of CN={name} (trust {certificates.ca_pem})")
-    print_results(output, [{"file": str(file), "result": "issued"}])
+    _print(output, "issued", file)
 
 
 def list_command(
@@ -81,37 +80,32 @@ def list_command(
 
     Example: ottla certs list --folder ./certs
     """
+    from ottla.admin.results import Certificate
+
     found = _folder(folder, directory).statuses()
-    if structured(output):
-        print_structured(
-            output,
-            [
-                {
-                    "name": s.name,
-                    "subject": s.subject,
-                    "hosts": list(s.hosts),
-                    "expires": None if s.expires is None else s.expires.isoformat(),
-                    "days": s.days,
-                    "problem": s.problem,
-                }
-                for s in found
-            ],
+    listed = [
+        Certificate(
+            s.name,
+            s.subject,
+            list(s.hosts),
+            None if s.expires is None else int(s.expires.timestamp() * 1000),
+            s.days,
+            s.problem or None,
         )
-    else:
-        print_table(
-            ("NAME", "SUBJECT", "HOSTS", "EXPIRES", "DAYS", "STATE"),
-            [
-                (
-                    s.name,
-                    s.subject,
-                    ",".join(s.hosts),
-                    None if s.expires is None else f"{s.expires:%Y-%m-%d %H:%M}",
-                    s.days,
-                    bad(s.problem) if s.problem else good("ok"),
-                )
-                for s in found
-            ],
+        for s in found
+    ]
+    rows = [
+        (
+            s.name,
+            s.subject,
+            ",".join(s.hosts),
+            None if s.expires is None else f"{s.expires:%Y-%m-%d %H:%M}",
+            s.days,
+            bad(s.problem) if s.problem else good("ok"),
         )
+        for s in found
+    ]
+    print_result(output, listed, ("NAME", "SUBJECT", "HOSTS", "EXPIRES", "DAYS", "STATE"), rows)
     if any(s.problem for s in found):
         raise Exit(EXIT_FAILED)
 
@@ -139,9 +133,8 @@ def rotate(
             f"no certificate in {certificates.path}; name another folder, or issue one with `ottla "
             "certs issue`"
         )
-    rows = []
+    files = []
     for name in chosen:
-        file = certificates.rotate(name, days)
-        say(f"{file}: replaced")
-        rows.append({"file": str(file), "result": "replaced"})
-    print_results(output, rows)
+        files.append(certificates.rotate(name, days))
+        say(f"{files[-1]}: replaced")
+    _print(output, "replaced", *files)

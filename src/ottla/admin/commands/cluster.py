@@ -7,18 +7,17 @@ import contextlib
 import itertools
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask, cluster_folder
 from ottla.admin.output import (
     Format,
     megabytes,
+    print_json,
     print_line,
-    print_structured,
     print_table,
     print_watched,
     say,
-    structured,
 )
 from ottla.admin.tables import bad, good
 from ottla.cli import Exit, Option, UsageError
@@ -28,6 +27,8 @@ from ottla.model.process import ended_in_order
 
 if TYPE_CHECKING:
     from ottla.admin.operations.status import BrokerStatus, Status
+    from ottla.local.cluster import Wanted
+    from ottla.local.cluster_dir import ClusterDir
 
 EXIT_FAILED = 1
 
@@ -101,26 +102,25 @@ def up(
         _up(folder, wanted, output, foreground=foreground)
 
 
-def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
+def _up(folder: "ClusterDir", wanted: "Wanted", output: Format, *, foreground: bool) -> None:
     from ottla.local import cluster as local_cluster
     from ottla.local.foreground import stay
 
     cluster, started = local_cluster.up(folder, wanted, say)
-    if structured(output):
-        print_structured(
-            output,
-            {
-                "folder": str(folder),
-                "started": started,
-                "bootstrap_servers": cluster.bootstrap,
-                "zookeeper": cluster.zookeeper.address,
-                "zookeeper_server": cluster.zookeeper.server,
-                "client_settings": str(folder.clients_dir) if cluster.secure else None,
-                "brokers": [
-                    {"id": b.id, "address": b.address, "metrics": b.metrics_address}
-                    for b in cluster.brokers
-                ],
-            },
+    if output is Format.json:
+        from ottla.admin.results import StartedBroker, Up
+
+        found = [StartedBroker(b.id, b.address, b.metrics_address) for b in cluster.brokers]
+        print_json(
+            Up(
+                str(folder),
+                started,
+                cluster.bootstrap,
+                cluster.zookeeper.address,
+                cluster.zookeeper.server,
+                str(folder.clients_dir) if cluster.secure else None,
+                found,
+            )
         )
     count = plural(len(cluster.brokers), "broker")
     lines: tuple[str, ...] = (
@@ -157,8 +157,10 @@ def down(directory: Dir = None, output: Output = Format.table) -> None:
         if stopped
         else f"nothing of {folder} was running"
     )
-    if structured(output):
-        print_structured(output, {"folder": str(folder), "stopped": stopped, "by_force": forced})
+    if output is Format.json:
+        from ottla.admin.results import Down
+
+        print_json(Down(str(folder), stopped, forced))
 
 
 def status(
@@ -203,17 +205,17 @@ def _found(directory: Path | None, bootstrap_server: str | None) -> "Status":
     cluster = where(bootstrap_server, directory)
     if cluster.address is None:
         return cluster_status.of_folder(cluster.folder)
-    found: Status = ask(directory, bootstrap_server, cluster_status.ask)
-    return found
+    return ask(directory, bootstrap_server, cluster_status.ask)
 
 
 def _show_status(found: "Status", output: Format, *, watched: bool) -> None:
     from ottla.admin.operations import status as cluster_status
 
+    shown = cluster_status.with_verdict(found)
     if watched:
-        print_watched(output, cluster_status.as_json(found), lambda: print_status(found))
-    elif structured(output):
-        print_structured(output, cluster_status.as_json(found))
+        print_watched(output, shown, lambda: print_status(found))
+    elif output is Format.json:
+        print_json(shown)
     else:
         print_status(found)
 

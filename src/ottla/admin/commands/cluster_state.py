@@ -4,7 +4,7 @@ Invariants: --dry-run changes nothing; nothing is changed without a yes; exit co
 finds something.
 """
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import (
     Bootstrap,
@@ -17,9 +17,13 @@ from ottla.admin.options import (
     needs_yes,
     read_input,
 )
-from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
+from ottla.admin.output import Format, print_result, say
 from ottla.cli import Argument, Exit, Option
 from ottla.model.printable import plural
+
+if TYPE_CHECKING:
+    from ottla.admin.operations.cluster_state import ClusterState, Step
+    from ottla.client.client import Client
 
 EXIT_DIFFERENT = 1
 File = Annotated[str, Argument(metavar="FILE", help="Of `cluster snapshot`; - is standard input")]
@@ -36,9 +40,6 @@ def snapshot(
     from ottla.admin.operations import cluster_state
 
     found = ask(directory, bootstrap_server, cluster_state.taken)
-    if structured(output):
-        print_structured(output, found)
-        return
     rows = [
         (
             name,
@@ -48,12 +49,14 @@ def snapshot(
         )
         for name, t in found.topics.items()
     ]
-    print_table(("topic", "partitions", "replicas", "settings"), rows)
+    print_result(output, found, ("topic", "partitions", "replicas", "settings"), rows)
+    if output is Format.json:
+        return
     say(f"{plural(len(found.groups), 'group')}, {plural(len(found.quotas), 'quota')}, settings of "
         f"{plural(len(found.brokers), 'broker')}")  # fmt: skip
 
 
-def _read(name: str) -> Any:
+def _read(name: str) -> "ClusterState":
     from ottla.admin.operations import cluster_state
 
     return cluster_state.parse(*read_input(name, cluster_state.MAX_BYTES))
@@ -80,17 +83,14 @@ def diff(
     old = _read(before)
     new = ask(directory, bootstrap_server, cluster_state.taken) if after is None else _read(after)
     found = list(cluster_state.differences(old, new, with_groups=not without_groups))
-    if structured(output):
-        print_structured(output, found)
-    else:
-        rows = [(d.what, d.name, _shown(d.before), _shown(d.after)) for d in found]
-        print_table(("what", "name", "before", "after"), rows)
+    rows = [(d.what, d.name, _shown(d.before), _shown(d.after)) for d in found]
+    print_result(output, found, ("what", "name", "before", "after"), rows)
     say(f"{plural(len(found), 'difference')}")
     if found:
         raise Exit(EXIT_DIFFERENT)
 
 
-def _shown(value: Any) -> str | None:
+def _shown(value: object) -> str | None:
     if isinstance(value, list):
         return ",".join(map(str, value))
     return None if value is None else str(value)
@@ -118,7 +118,7 @@ def apply(
     wanted = _read(file)
     needs_yes(yes or dry_run, "the cluster would be changed")
 
-    async def plan(client: Any) -> tuple[Any, list[Any]]:
+    async def plan(client: "Client") -> "tuple[ClusterState, list[Step]]":
         now = await cluster_state.taken(client)
         found = await cluster_state.apply(client, wanted, now, delete=delete, dry_run=True)
         return now, found
@@ -134,11 +134,8 @@ def apply(
             bootstrap_server,
             lambda c: cluster_state.apply(c, wanted, now, delete=delete, dry_run=False),
         )
-    rows = [{"step": s.kind, "name": s.name, "details": s.done} for s in steps]
-    if output is Format.table:
-        if rows:
-            print_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
-    else:
-        print_results(output, rows)
+    if steps or output is Format.json:
+        rows = [(step.kind, step.name, step.done) for step in steps]
+        print_result(output, steps, ("step", "name", "details"), rows)
     count = plural(len(steps), "change")
     say(f"{count} would be made; nothing was changed" if dry_run else f"{count} made")

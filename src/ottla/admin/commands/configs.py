@@ -7,13 +7,17 @@ names the key, the reason and the way out.
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask
-from ottla.admin.output import Format, print_structured, print_table, say, structured
+from ottla.admin.output import Format, print_result, say
 from ottla.cli import Argument, Option, UsageError
 from ottla.model.errors import OttlaError
 from ottla.model.printable import did_you_mean
+
+if TYPE_CHECKING:
+    from ottla.client.client import Client
+    from ottla.client.configs import Change, Setting
 
 Topic = Annotated[
     str | None,
@@ -46,6 +50,15 @@ class Target(NamedTuple):
     kind: int | None
     name: str
     entity: dict[str, str | None]
+
+    @property
+    def named(self) -> dict[str, str | None]:
+        """The entity as JSON names it; None as a name stands for all that are not named."""
+        from ottla.client import configs
+
+        if self.kind is None:
+            return self.entity
+        return {"topic" if self.kind == configs.TOPIC else "broker": self.name or None}
 
     def __str__(self) -> str:
         from ottla.client import client_quotas, configs
@@ -147,18 +160,21 @@ def describe(
         found = [known[key] for key in wanted]
     elif not every:
         found = [s for s in found if s.source != configs.SOURCES[5]]
-    if structured(output):
-        print_structured(output, {"of": str(target), "settings": found, "quotas": []})
-        return
     rows = [(s.key, _value(s), s.source, s.type, _notes(s)) for s in found]
-    print_table(("key", "value", "source", "type", ""), rows, title=str(target))
+    print_result(
+        output,
+        configs.Described(target.named, found, []),
+        ("key", "value", "source", "type", ""),
+        rows,
+        title=str(target),
+    )
 
 
-def _value(setting: Any) -> str | None:
+def _value(setting: "Setting") -> str | None:
     return HIDDEN if setting.sensitive and setting.value is None else setting.value
 
 
-def _notes(setting: Any) -> str:
+def _notes(setting: "Setting") -> str:
     notes = [("read-only", setting.read_only), ("sensitive", setting.sensitive)]
     return ", ".join(note for note, holds in notes if holds)
 
@@ -166,24 +182,25 @@ def _notes(setting: Any) -> str:
 def _describe_quotas(
     entity: dict[str, str | None] | None,
     keys: Sequence[str],
-    directory: Any,
-    address: Any,
+    directory: Path | None,
+    address: str | None,
     output: Format,
 ) -> None:
-    from ottla.client import client_quotas
+    from ottla.client import client_quotas, configs
 
     found = ask(directory, address, lambda c: client_quotas.describe(c, entity))
-    if structured(output):
-        of = None if entity is None else client_quotas.shown(entity)
-        print_structured(output, {"of": of, "settings": [], "quotas": found})
-        return
     rows = [
         (*(_part(quota.entity, part) for part in client_quotas.PARTS), key, _number(value))
         for quota in found
         for key, value in quota.values.items()
         if not keys or key in keys
     ]
-    print_table((*client_quotas.PARTS, "quota", "per second"), rows)
+    print_result(
+        output,
+        configs.Described(entity, [], found),
+        (*client_quotas.PARTS, "quota", "per second"),
+        rows,
+    )
 
 
 def _part(entity: dict[str, str | None], part: str) -> str | None:
@@ -252,34 +269,39 @@ def alter(
         raise UsageError(
             "say whose settings: --topic, --broker, --broker-defaults, --user, --client-id or --ip"
         )
+    from ottla.client import configs
+
     changes = _changes([*(set_ or ()), *_of_file(set_file)], delete, append, subtract)
 
-    async def question(client: Any) -> Any:
+    async def question(client: "Client") -> Mapping[str, str | float | None]:
         if target.kind is None:
             return await _alter_quotas(client, target, changes, dry_run=dry_run)
         return await _alter_settings(client, target, changes, dry_run=dry_run)
 
     before = ask(directory, bootstrap_server, question)
-    rows = [
-        (c.key, was := before.get(c.key), VERBS[c.operation], _printed(target, c, was))
+    changed = [
+        configs.Changed(
+            c.key, was := before.get(c.key), VERBS[c.operation], _printed(target, c, was)
+        )
         for c in changes
     ]
-    if structured(output):
-        heads = ("key", "before", "operation", "value")
-        listed = [dict(zip(heads, row, strict=True)) for row in rows]
-        print_structured(output, {"of": str(target), "executed": not dry_run, "changes": listed})
-    else:
-        print_table(("key", "before", "", "value"), rows, title=str(target))
-    say("valid, and nothing was changed: leave --dry-run away" if dry_run else f"{target} altered")
+    print_result(
+        output,
+        configs.Altered(target.named, not dry_run, changed),
+        ("key", "before", "", "value"),
+        [(c.key, c.before, c.operation, c.value) for c in changed],
+        title=str(target),
+    )
+    say("valid; nothing was changed: drop --dry-run" if dry_run else f"{target} altered")
 
 
-def _printed(target: Target, change: Any, before: Any) -> str | None:
+def _printed(target: Target, change: "Change", before: object) -> str | None:
     """Return a change's value, but not a password. `before`: the value that was in force."""
     from ottla.client import configs
     from ottla.model.config import base_name
     from ottla.model.config_keys import broker_keys
 
-    value: str | None = change.value
+    value = change.value
     key = broker_keys().get(base_name(change.key)) if target.kind == configs.BROKER else None
     secret = before == HIDDEN or (key is not None and key.type == "password")
     return HIDDEN if secret and value is not None else value
@@ -301,7 +323,7 @@ def _of_file(file: Path | None) -> list[str]:
     return [f"{key}={value}" for key, value in load_settings(data, file).items()]
 
 
-def _changes(set_: Pairs, delete: Pairs, append: Pairs, subtract: Pairs) -> list[Any]:
+def _changes(set_: Pairs, delete: Pairs, append: Pairs, subtract: Pairs) -> "list[Change]":
     """Return what was typed as changes, each key once."""
     from ottla.client.configs import DELETE, Change
 
@@ -323,7 +345,9 @@ def _changes(set_: Pairs, delete: Pairs, append: Pairs, subtract: Pairs) -> list
     return changes
 
 
-def _check_deleted(target: Target, changes: Sequence[Any], there: Mapping[str, Any]) -> None:
+def _check_deleted(
+    target: Target, changes: "Sequence[Change]", there: Mapping[str, object]
+) -> None:
     """Refuse to delete what is not set: a slip of the keyboard, for Kafka's tool too."""
     from ottla.client.configs import DELETE
 
@@ -336,7 +360,7 @@ def _check_deleted(target: Target, changes: Sequence[Any], there: Mapping[str, A
 
 
 async def _alter_settings(
-    client: Any, target: Target, changes: Sequence[Any], *, dry_run: bool
+    client: "Client", target: Target, changes: "Sequence[Change]", *, dry_run: bool
 ) -> dict[str, str | None]:
     """Change a topic or broker; return what was in force before."""
     from ottla.client import configs
@@ -353,7 +377,7 @@ async def _alter_settings(
     return {key: _value(s) for key, s in known.items()}
 
 
-def _hint(change: Any, known: Mapping[str, Any]) -> str | None:
+def _hint(change: "Change", known: "Mapping[str, Setting]") -> str | None:
     """Return the way out for a change that may be the reason of a refusal."""
     from ottla.client.configs import APPEND, SUBTRACT
 
@@ -364,12 +388,12 @@ def _hint(change: Any, known: Mapping[str, Any]) -> str | None:
     if setting.read_only:
         return f"{key} is read-only: change it in server.properties and restart the broker"
     if change.operation in (APPEND, SUBTRACT) and setting.type not in ("list", "unknown"):
-        return f"{key} is no list: use --set"
+        return f"{key} is not a list: use --set"
     return None if setting.type in ("string", "unknown") else f"{key} is of type {setting.type}"
 
 
 async def _alter_quotas(
-    client: Any, target: Target, changes: Sequence[Any], *, dry_run: bool
+    client: "Client", target: Target, changes: "Sequence[Change]", *, dry_run: bool
 ) -> dict[str, float]:
     """Change quotas; return what they were."""
     from ottla.client import client_quotas
@@ -395,8 +419,8 @@ async def _alter_quotas(
     return {key: _number(value) for key, value in there.items()}
 
 
-def _quota(key: str, text: str) -> float:
+def _quota(key: str, text: str | None) -> float:
     try:
-        return float(text)
+        return float(text or "")
     except ValueError:
         raise OttlaError(f"{key}={text}: a quota is a number; nothing was changed") from None

@@ -1,11 +1,23 @@
 """The command `consume`: its arguments; `record_output` reads and prints."""
 
 import re
-from typing import Annotated, Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Bootstrap, Dir, TopicOption, ask, usage
-from ottla.admin.output import Format, Isolation
+from ottla.admin.output import Format
 from ottla.cli import Argument, Option, UsageError
+
+if TYPE_CHECKING:
+    from ottla.client.offsets import Place
+
+
+class Isolation(StrEnum):
+    """Which records of transactions are read, in the order of their numbers."""
+
+    read_uncommitted = "read_uncommitted"
+    read_committed = "read_committed"
+
 
 Topics = Annotated[list[str] | None, Argument(metavar="TOPIC...")]
 Regex = Annotated[bool, Option("--regex", help="TOPIC is a regular expression for whole names")]
@@ -126,7 +138,7 @@ def consume(
         given = [name for name, value in forms.items() if value is not None]
         _only_one([*given, *([f"--output {output}"] if output is not Format.table else [])])
     elif key_separator is not None or template is not None:
-        raise UsageError("--count prints a number: leave --key-separator, --format away")
+        raise UsageError("--count prints a number: drop --key-separator and --format")
     usage(parse, [template] if template is not None else [], "--format")
     stop = usage(parse_place, [until], "--until")[0] if until is not None else None
     record_output.run(
@@ -156,12 +168,12 @@ def consume(
 def _check_group(partitions: list[int] | None, unfit: list[str]) -> None:
     """Refuse what does not go with --group."""
     if partitions:
-        raise UsageError("--group shares the partitions out: leave --partition away")
+        raise UsageError("the members of a group share its partitions: drop --partition")
     if unfit:
-        raise UsageError(f"--group goes on where the group is: leave {', '.join(unfit)} away")
+        raise UsageError(f"--group continues at the group's offsets: drop {', '.join(unfit)}")
 
 
-def _start(from_beginning: bool, place: str | None, offset: int | None) -> Any:
+def _start(from_beginning: bool, place: str | None, offset: int | None) -> "Place":
     """Return where to begin: at the end, unless something else was typed."""
     from ottla.admin.operations.typed_values import parse_place
     from ottla.client.offsets import BEGINNING, END, Place

@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import (
     Bootstrap,
@@ -24,18 +24,18 @@ from ottla.admin.options import (
 from ottla.admin.output import (
     Format,
     complain,
+    print_json,
     print_line,
     print_prose,
-    print_structured,
     print_table,
     say,
-    structured,
 )
 from ottla.cli import Exit, Option, UsageError
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
-    from ottla.admin.diagnosis.facts import Finding
+    from ottla.admin.diagnosis.facts import Facts, Finding
+    from ottla.admin.results import Diagnosis
 
 EXIT_WRONG = 1
 UNSETTLED = "3s"
@@ -96,14 +96,16 @@ def doctor(
         made_here=_made_here(directory, bootstrap_server),
     )
 
-    async def question(client: Any) -> Any:
-        return await asking.ask(client, asked)
-
-    facts = ask(directory, bootstrap_server, question, timeout_s=watch_ms / 1000 + EXTRA_S)
+    facts = ask(
+        directory,
+        bootstrap_server,
+        lambda client: asking.ask(client, asked),
+        timeout_s=watch_ms / 1000 + EXTRA_S,
+    )
     facts.disk = _disk(directory, bootstrap_server)
     found = judged(facts)
-    if structured(output):
-        print_structured(output, _as_json(found, facts.not_asked))
+    if output is Format.json:
+        print_json(_diagnosis(found, facts.not_asked))
     elif output is Format.tsv:
         print_table(
             ("severity", "finding", "evidence", "fix"),
@@ -133,8 +135,7 @@ def _zookeeper_settings(
     found = where(bootstrap_server, directory)
     if found.address is not None:
         return {}
-    settings: Mapping[str, str] = found.folder.zookeeper(found.folder.existing()).settings
-    return settings
+    return found.folder.zookeeper(found.folder.existing()).settings
 
 
 def _made_here(directory: Path | None, bootstrap_server: str | None) -> bool:
@@ -155,7 +156,7 @@ def _disk(directory: Path | None, bootstrap_server: str | None) -> str:
     return found.folder.disk_problem(found.folder.existing()) or ""
 
 
-def judged(facts: Any) -> "list[Finding]":
+def judged(facts: "Facts") -> "list[Finding]":
     """Return the findings of all rules, the worst first."""
     from ottla.admin.diagnosis import brokers, clients, replicas
     from ottla.admin.diagnosis.facts import Severity
@@ -166,18 +167,19 @@ def judged(facts: Any) -> "list[Finding]":
     return sorted(found, key=lambda finding: order.index(finding.severity))
 
 
-def _as_json(found: "Sequence[Finding]", not_asked: Sequence[str]) -> dict[str, object]:
-    return {
-        "findings": [
-            {
-                "finding": f.name, "severity": str(f.severity), "subjects": list(f.subjects),
-                "evidence": f.evidence, "rule": f.rule, "fix": f.fix,
-                "commands": [shlex.join(["ottla", *words]) for words in f.commands],
-            }
+def _diagnosis(found: "Sequence[Finding]", not_asked: Sequence[str]) -> "Diagnosis":
+    from ottla.admin.results import Diagnosis, Found
+
+    return Diagnosis(
+        [
+            Found(
+                f.name, str(f.severity), list(f.subjects), f.evidence, f.rule, f.fix,
+                [shlex.join(["ottla", *words]) for words in f.commands],
+            )
             for f in found
         ],
-        "not_asked": list(not_asked),
-    }  # fmt: skip
+        list(not_asked),
+    )  # fmt: skip
 
 
 def _print(found: "Sequence[Finding]") -> None:

@@ -7,7 +7,7 @@ wants --yes; exit code 1 if any partition asked for has no leader as asked.
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import (
     Bootstrap,
@@ -20,12 +20,14 @@ from ottla.admin.options import (
     read_input,
     usage,
 )
-from ottla.admin.output import Format, complain, print_structured, print_table, say, structured
+from ottla.admin.output import Format, complain, print_result, say
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
     from ottla.admin.operations.unclean import Preview
+    from ottla.admin.results import Elected
+    from ottla.client.client import Client
     from ottla.client.elections import Balance, Outcome
     from ottla.model.ids import TopicPartition
 
@@ -94,7 +96,9 @@ def elect(
                 "no election was held",
             )
 
-    async def run(client: Any) -> "tuple[list[Outcome], Balance | None, dict[TopicPartition, int]]":
+    async def run(
+        client: "Client",
+    ) -> "tuple[list[Outcome], Balance | None, dict[TopicPartition, int]]":
         if dry_run:
             return await electing.would_elect(client, electing.Kind(kind), wanted), None, {}
         found = await electing.elect(client, electing.Kind(kind), wanted, _tell)
@@ -104,11 +108,12 @@ def elect(
         return found, await electing.balance(client, elected) if elected else None, led
 
     found, balance, led = ask(directory, bootstrap_server, run, timeout_s=timeout_s)
-    if structured(output):
-        print_structured(output, [_as_json(o, previews.get(o.partition), led) for o in found])
-    elif found:
-        print_table(
-            ("partition", "result", ""), [(o.partition, o.result, o.problem or "") for o in found]
+    if found or output is Format.json:
+        print_result(
+            output,
+            [_elected(o, previews.get(o.partition), led) for o in found],
+            ("partition", "result", ""),
+            [(o.partition, o.result, o.problem or "") for o in found],
         )
     if not dry_run:
         _say_losses(found, previews, led)
@@ -129,31 +134,28 @@ def elect(
 
 
 async def _look(
-    partitions: "Sequence[TopicPartition] | None", client: Any
+    partitions: "Sequence[TopicPartition] | None", client: "Client"
 ) -> "dict[TopicPartition, Preview]":
     from ottla.admin.operations.unclean import previews
 
     return {p.partition: p for p in await previews(client, partitions)}
 
 
-def _as_json(
+def _elected(
     outcome: "Outcome", preview: "Preview | None", led: "dict[TopicPartition, int]"
-) -> dict[str, object]:
-    """Return one result; `leader` and `lost` are what is expected, until it has happened."""
+) -> "Elected":
+    from ottla.admin.results import Elected, LostRecords
+
     leader = led.get(outcome.partition, None if preview is None else preview.leader)
-    return {
-        "partition": str(outcome.partition),
-        "result": outcome.result,
-        "problem": outcome.problem,
-        "leader": leader,
-        "lost": []
-        if preview is None
-        else [
-            {"broker": loss.broker, "from": loss.first, "to": loss.last, "or_earlier": loss.earlier}
-            for loss in preview.losses(leader)
-        ],
-        "recommendation": None if preview is None else preview.recommendation,
-    }
+    lost = [] if preview is None else preview.losses(leader)
+    return Elected(
+        *outcome.partition,
+        outcome.result,
+        outcome.problem,
+        leader,
+        [LostRecords(loss.broker, loss.first, loss.last, loss.earlier) for loss in lost],
+        None if preview is None else preview.recommendation,
+    )
 
 
 def _print_previews(previews: "Sequence[Preview]") -> None:

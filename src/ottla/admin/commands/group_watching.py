@@ -6,12 +6,16 @@ Ctrl-C is the way to stop, not a failure.
 import asyncio
 import contextlib
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask, fail_for
 from ottla.admin.output import Format, complain, print_line, print_table, print_watched
 from ottla.cli import Argument, Option, UsageError
 from ottla.model.printable import plural
+
+if TYPE_CHECKING:
+    from ottla.client.client import Client
+    from ottla.client.groups import PartitionLag, Rated, RatedLag
 
 
 def watch(
@@ -28,27 +32,30 @@ def watch(
     Example: ottla groups watch audit --interval 5
     """
     if bool(names) == every:
-        raise UsageError("name groups, or write --all: one of both")
+        raise UsageError("name groups, or write --all, not both")
 
-    async def question(client: Any) -> None:
+    async def question(client: "Client") -> None:
         from ottla.admin.commands.groups import chosen_groups
         from ottla.admin.session import of_each
         from ottla.client import groups
 
-        before: dict[Any, tuple[float, Any]] = {}
+        before: dict[tuple[str, str, int], tuple[float, PartitionLag]] = {}
         clock = asyncio.get_running_loop().time
         done = 0
         while True:
-            found = {}
+            found = []
             problems: list[str] = []
             wanted = await chosen_groups(client, names, problems)
             lag = partial(groups.lag, client, problems=problems)
             lags = await of_each(client, wanted, lag, problems)
             now = clock()
             for name, rows in lags.items():
-                found[name] = [_with_rates(r, before.get((name, r.topic, r.partition)), now)
-                               for r in rows]  # fmt: skip
-                before |= {(name, r.topic, r.partition): (now, r) for r in rows}
+                keys = [(name, row.topic, row.partition) for row in rows]
+                rated = [
+                    _rated(row, before.get(key), now) for key, row in zip(keys, rows, strict=True)
+                ]
+                found.append(groups.RatedLag(name, groups.total(rows), rated))
+                before |= {key: (now, row) for key, row in zip(keys, rows, strict=True)}
             _show(found, output)
             done += 1
             if count is not None and done >= count:
@@ -62,44 +69,41 @@ def watch(
         ask(directory, bootstrap_server, question)
 
 
-def _with_rates(row: Any, before: tuple[float, Any] | None, now: float) -> dict[str, Any]:
+def _rated(row: "PartitionLag", before: "tuple[float, PartitionLag] | None", now: float) -> "Rated":
     """Return a row of `groups lag` with records read and written per second since the last one."""
-    found = {
-        "topic": row.topic,
-        "partition": row.partition,
-        "committed": row.committed,
-        "end": row.end,
-        "lag": row.lag,
-        "client": row.client,
-        "read_per_s": None,
-        "written_per_s": None,
-    }
+    from msgspec.structs import asdict
+
+    from ottla.client.groups import Rated
+
+    read = written = None
     if before is not None and now > before[0]:
         seconds, old = now - before[0], before[1]
         if row.committed is not None and old.committed is not None:
-            found["read_per_s"] = round((row.committed - old.committed) / seconds, 1)
+            read = round((row.committed - old.committed) / seconds, 1)
         if row.end is not None and old.end is not None:
-            found["written_per_s"] = round((row.end - old.end) / seconds, 1)
-    return found
+            written = round((row.end - old.end) / seconds, 1)
+    return Rated(**asdict(row), read_per_s=read, written_per_s=written)
 
 
-def _show(found: dict[str, list[dict[str, Any]]], output: Format) -> None:
-    listed = [
-        {"group": name, "lag": sum(r["lag"] or 0 for r in rows), "partitions": rows}
-        for name, rows in found.items()
-    ]
-
+def _show(found: "list[RatedLag]", output: Format) -> None:
     def table() -> None:
         heads = ("topic", "partition", "committed", "end", "lag", "read/s", "written/s", "client")
-        for name, rows in found.items():
-            total = plural(sum(r["lag"] or 0 for r in rows), "record")
+        for group in found:
             cells = [
-                (r["topic"], r["partition"], r["committed"], r["end"], r["lag"], r["read_per_s"],
-                 r["written_per_s"], r["client"])
-                for r in rows
-            ]  # fmt: skip
-            print_table(heads, cells, title=f"{name}: {total} behind")
+                (
+                    r.topic,
+                    r.partition,
+                    r.committed,
+                    r.end,
+                    r.lag,
+                    r.read_per_s,
+                    r.written_per_s,
+                    r.client,
+                )
+                for r in group.partitions
+            ]
+            print_table(heads, cells, title=f"{group.group}: {plural(group.lag, 'record')} behind")
         if not found:
             print_line("no groups")
 
-    print_watched(output, listed, table)
+    print_watched(output, found, table)

@@ -5,10 +5,9 @@ anything asked for was refused.
 """
 
 import sys
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
-from ottla.admin.commands.topic_partitions import parse_topic
-from ottla.admin.commands.topic_partitions import partitions as chosen_partitions
 from ottla.admin.options import (
     Bootstrap,
     Dir,
@@ -25,15 +24,24 @@ from ottla.admin.options import (
 from ottla.admin.output import (
     Format,
     complain,
-    print_results,
-    print_structured,
+    print_changes,
+    print_json,
+    print_result,
     print_table,
     say,
-    structured,
 )
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
+
+if TYPE_CHECKING:
+    from ottla.client.client import Client
+    from ottla.client.group_descriptions import GroupDescription
+    from ottla.client.group_resets import Target
+    from ottla.client.groups import GroupLag
+    from ottla.model.ids import TopicPartition
+
+T = TypeVar("T")
 
 STATES = (
     "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty",
@@ -65,11 +73,8 @@ def list_command(
         for g in ask(directory, bootstrap_server, lambda c: groups.list_groups(c, problems))
         if not wanted or g.state.lower() in wanted
     ]
-    if structured(output):
-        print_structured(output, found)
-    else:
-        rows = [(g.group, g.state, g.type, g.protocol_type, g.coordinator) for g in found]
-        print_table(("group", "state", "type", "protocol", "coordinator"), rows)
+    rows = [(g.group, g.state, g.type, g.protocol_type, g.coordinator) for g in found]
+    print_result(output, found, ("group", "state", "type", "protocol", "coordinator"), rows)
     fail_for(problems)
 
 
@@ -78,7 +83,9 @@ Group = Annotated[str, Argument(metavar="GROUP", complete="group")]
 Every = Annotated[bool, Option("--all", help="Every group of consumers")]
 
 
-async def chosen_groups(client: Any, names: list[str] | None, problems: list[str]) -> list[str]:
+async def chosen_groups(
+    client: "Client", names: list[str] | None, problems: list[str]
+) -> list[str]:
     """Return the groups that were named; all for none, as far as brokers list them."""
     from ottla.client import groups
 
@@ -90,7 +97,7 @@ async def chosen_groups(client: Any, names: list[str] | None, problems: list[str
 
 def _one_of(names: list[str] | None, every: bool) -> None:
     if bool(names) == every:
-        raise UsageError("name groups, or write --all: one of both")
+        raise UsageError("name groups, or write --all, not both")
 
 
 def describe(
@@ -110,28 +117,35 @@ def describe(
     _one_of(names, every)
     problems: list[str] = []
 
-    async def question(client: Any) -> list[Any]:
+    async def question(client: "Client") -> "list[GroupDescription]":
         wanted = await chosen_groups(client, names, problems)
         found = await of_each(client, wanted, lambda n: described(client, n), problems)
         return list(found.values())
 
     found = ask(directory, bootstrap_server, question)
-    if structured(output):
-        print_structured(output, found)
-        fail_for(problems)
-        return
-    for group in found:
-        type_ = "" if group.type == "classic" else f"{group.type} group, "
-        title = (
-            f"{group.group}: {type_}{group.state}, {plural(len(group.members), 'member')}, "
-            f"assignor {group.protocol or '-'}, coordinator {group.coordinator}"
-        )
-        rows = [
-            (m.member, m.instance, m.client, m.host, " ".join(m.partitions) or None)
-            for m in group.members
-        ]
-        print_table(("member", "instance", "client", "host", "partitions"), rows, title=title)
+    _print_each(output, found, _print_description)
     fail_for(problems)
+
+
+def _print_each(output: Format, found: list[T], table: Callable[[T], None]) -> None:
+    if output is Format.json:
+        print_json(found)
+    else:
+        for group in found:
+            table(group)
+
+
+def _print_description(group: "GroupDescription") -> None:
+    type_ = "" if group.type == "classic" else f"{group.type} group, "
+    title = (
+        f"{group.group}: {type_}{group.state}, {plural(len(group.members), 'member')}, "
+        f"assignor {group.protocol or '-'}, coordinator {group.coordinator}"
+    )
+    rows = [
+        (m.member, m.instance, m.client, m.host, " ".join(map(str, m.partitions)) or None)
+        for m in group.members
+    ]
+    print_table(("member", "instance", "client", "host", "partitions"), rows, title=title)
 
 
 def lag(
@@ -151,40 +165,28 @@ def lag(
     _one_of(names, every)
     problems: list[str] = []
 
-    async def question(client: Any) -> dict[str, Any]:
+    async def question(client: "Client") -> "dict[str, list[groups.PartitionLag]]":
         wanted = await chosen_groups(client, names, problems)
         return await of_each(client, wanted, lambda n: groups.lag(client, n, problems), problems)
 
-    found = ask(directory, bootstrap_server, question)
-    if structured(output):
-        print_structured(
-            output,
-            [
-                {
-                    "group": name,
-                    "lag": sum(r.lag or 0 for r in rows),
-                    "partitions": rows,
-                }
-                for name, rows in found.items()
-            ],
-        )
-        fail_for(problems)
-        return
-    for name, rows in found.items():
-        total = sum(r.lag or 0 for r in rows)
-        unknown = sum(r.lag is None for r in rows)
-        title = f"{name}: {plural(total, 'record')} behind" if rows else f"{name}: no offsets"
-        if unknown:
-            title += f", {plural(unknown, 'partition')} without an offset or an end"
-        print_table(
-            ("topic", "partition", "committed", "end", "lag", "member", "host", "client"),
-            [
-                (r.topic, r.partition, r.committed, r.end, r.lag, r.member, r.host, r.client)
-                for r in rows
-            ],
-            title=title,
-        )
+    lags = ask(directory, bootstrap_server, question)
+    found = [groups.GroupLag(name, groups.total(rows), rows) for name, rows in lags.items()]
+    _print_each(output, found, _print_lag)
     fail_for(problems)
+
+
+def _print_lag(group: "GroupLag") -> None:
+    behind = f"{plural(group.lag, 'record')} behind" if group.partitions else "no offsets"
+    unknown = sum(r.lag is None for r in group.partitions)
+    note = f", {plural(unknown, 'partition')} without an offset or an end" if unknown else ""
+    print_table(
+        ("topic", "partition", "committed", "end", "lag", "member", "host", "client"),
+        [
+            (r.topic, r.partition, r.committed, r.end, r.lag, r.member, r.host, r.client)
+            for r in group.partitions
+        ],
+        title=f"{group.group}: {behind}{note}",
+    )
 
 
 def delete(
@@ -199,6 +201,7 @@ def delete(
 
     Example: ottla groups delete audit --yes
     """
+    from ottla.admin.results import GroupResult
     from ottla.client import groups
 
     names = list(dict.fromkeys(names))
@@ -214,10 +217,10 @@ def delete(
             say(f"group {name} {done}")
         else:
             complain(f"group {name} not deleted: {problem}")
-    print_results(
+    print_changes(
         output,
         [
-            {"group": name, "result": done if problem is None else "refused", "problem": problem}
+            GroupResult(name, done if problem is None else "refused", problem)
             for name, problem in results.items()
         ],
     )
@@ -241,12 +244,15 @@ def delete_offsets(
 
     Example: ottla groups delete-offsets audit --topic orders --yes
     """
+    from ottla.admin.commands.topic_partitions import parse_topic
+    from ottla.admin.commands.topic_partitions import partitions as chosen_partitions
+    from ottla.admin.results import OffsetResult
     from ottla.client import groups
 
     chosen = usage(parse_topic, topic, "--topic")
     needs_yes(yes or dry_run, f"the offsets of {group} in {', '.join(topic)} would be gone")
 
-    async def question(client: Any) -> Any:
+    async def question(client: "Client") -> "dict[TopicPartition, str | None]":
         partitions = await chosen_partitions(client, chosen)
         if dry_run:
             return dict.fromkeys(partitions)
@@ -260,15 +266,10 @@ def delete_offsets(
             say(f"{partition} {done}")
         else:
             complain(f"{partition} not forgotten: {problem}")
-    print_results(
+    print_changes(
         output,
         [
-            {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "result": done if problem is None else "refused",
-                "problem": problem,
-            }
+            OffsetResult(*tp, done if problem is None else "refused", problem)
             for tp, problem in results.items()
         ],
     )
@@ -287,7 +288,7 @@ def _target(
     to_datetime: str | None,
     by_duration: str | None,
     from_file: str | None,
-) -> Any:
+) -> "Target":
     """Return where to go; exactly one way of saying it must have been used."""
     from datetime import UTC, datetime
 
@@ -363,14 +364,16 @@ def reset_offsets(
 
     Example: ottla groups reset-offsets audit --by-duration 1h --execute
     """
+    from ottla.admin.commands.topic_partitions import parse_topic
+    from ottla.admin.commands.topic_partitions import partitions as chosen_partitions
     from ottla.client import group_resets
 
     target = _target(group, to, to_offset, shift_by, to_datetime, by_duration, from_file)
     if from_file is not None and topic:
-        raise UsageError("--from-file names the partitions: leave --topic away")
+        raise UsageError("--from-file names the partitions: drop --topic")
     chosen = usage(parse_topic, topic or [], "--topic")
 
-    async def question(client: Any) -> Any:
+    async def question(client: "Client") -> list[group_resets.Move]:
         partitions = await chosen_partitions(client, chosen) if chosen else None
         moves = await group_resets.plan_reset(client, group, partitions, target)
         if not moves:
@@ -382,14 +385,13 @@ def reset_offsets(
     moves = ask(directory, bootstrap_server, question)
     if export:
         sys.stdout.writelines(f"{m.topic},{m.partition},{m.new}\n" for m in moves)
-    elif structured(output):
-        print_structured(output, {"group": group, "executed": execute, "partitions": moves})
     else:
         rows = [(m.topic, m.partition, m.current, m.new) for m in moves]
-        print_table(("topic", "partition", "current", "new"), rows)
+        result = group_resets.Reset(group, execute, moves)
+        print_result(output, result, ("topic", "partition", "current", "new"), rows)
     for m in moves:
         if m.asked != m.new:
             end = "begins" if m.asked < m.new else "ends"
-            say(f"{m.topic}-{m.partition}: {m.asked} is outside of the log, which {end} at {m.new}")
+            say(f"{m}: {m.asked} is outside of the log, which {end} at {m.new}")
     if not execute:
         say("nothing was changed: add --execute")

@@ -4,13 +4,16 @@ Invariants: a broker that is silent is named on stderr, and then and for a log d
 the exit code is 1.
 """
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
-from ottla.admin.output import Format, complain, print_structured, print_table, say, structured
+from ottla.admin.output import Format, complain, print_result, say
 from ottla.cli import Argument, Exit, Option
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
+
+if TYPE_CHECKING:
+    from ottla.client.client import Client
 
 
 def log_dirs(
@@ -29,15 +32,14 @@ def log_dirs(
 
     Example: ottla log-dirs orders --brokers 0,1
     """
-    from ottla.admin.operations import reassign
     from ottla.client import log_dirs as dirs
     from ottla.client import topics as listing
     from ottla.placement import plans
 
     ids = usage(plans.parse_brokers, [brokers] if brokers is not None else [], "--brokers")
 
-    async def run(client: Any) -> dirs.Described:
-        chosen = ids[0] if ids else await reassign.racks(client)
+    async def run(client: "Client") -> dirs.Described:
+        chosen = ids[0] if ids else await client.broker_ids()
         missing = await listing.missing_topics(client, topics) if topics else []
         if missing:
             raise OttlaError(
@@ -53,28 +55,30 @@ def log_dirs(
         size = sum(r.size for r in here)
         rows.append((one, len(here) - arriving, arriving, size))
     moving = [r for r in found.replicas if r.is_future]
-    if structured(output):
-        print_structured(
-            output,
-            {
-                "dirs": [
-                    {**one._asdict(), "replicas": replicas, "arriving": arriving, "size": size}
-                    for one, replicas, arriving, size in rows
-                ],
-                "replicas": [
-                    {**r._asdict(), "partition": str(r.partition)} for r in sorted(found.replicas)
-                ],
-            },
-        )
-    else:
-        print_table(
-            ("broker", "log dir", "replicas", "arriving", "MB", "free MB", "of MB", ""),
-            [
-                (one.broker, one.path, replicas, arriving, _mb(size), _mb(one.usable),
-                 _mb(one.total), one.problem)
-                for one, replicas, arriving, size in rows
-            ],
-        )  # fmt: skip
+    result = dirs.LogDirs(
+        [
+            dirs.LogDirRow(
+                one.broker, one.path, one.problem or None, dirs.known(one.total),
+                dirs.known(one.usable), replicas, arriving, size,
+            )
+            for one, replicas, arriving, size in rows
+        ],
+        [
+            dirs.ReplicaRow(*r.partition, r.broker, r.path, r.size, r.lag, r.is_future)
+            for r in sorted(found.replicas)
+        ],
+    )  # fmt: skip
+    print_result(
+        output,
+        result,
+        ("broker", "log dir", "replicas", "arriving", "MB", "free MB", "of MB", ""),
+        [
+            (d.broker, d.path, d.replicas, d.arriving, _mb(d.size), _mb(d.usable), _mb(d.total),
+             d.problem or "")
+            for d in result.dirs
+        ],
+    )  # fmt: skip
+    if output is not Format.json:
         for r in sorted(moving):
             say(f"{r.partition} on broker {r.broker} moves to {r.path}: {_to_go(r.lag)}")
     for broker in found.silent:
@@ -89,5 +93,5 @@ def _to_go(lag: int) -> str:
     return f"{plural(lag, 'record')} to go" if lag >= 0 else "waits for its leader"
 
 
-def _mb(size: int) -> str:
-    return "-" if size < 0 else f"{size / 1e6:.1f}"
+def _mb(size: int | None) -> str:
+    return "-" if size is None else f"{size / 1e6:.1f}"

@@ -5,11 +5,14 @@ Invariants: offline; nothing is written; exit code 1 for damage.
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.output import Format, complain, say
 from ottla.cli import Argument, Option, UsageError
 from ottla.model.printable import plural, printable
+
+if TYPE_CHECKING:
+    from ottla.admin.log_files.entries import Entry
 
 EXIT_DAMAGED = 1
 
@@ -50,7 +53,7 @@ def logs(
         TRANSACTION_STATE_TOPIC,
     )
 
-    forms = {Format.table: _Lines, Format.json: _JsonList, Format.yaml: _Yaml, Format.tsv: _Tabs}
+    forms = {Format.table: _Lines, Format.json: _JsonList, Format.tsv: _Tabs}
     writer = _Nothing() if check else forms[output]()
     if as_offsets + as_transactions + as_text > 1:
         raise UsageError(
@@ -97,7 +100,7 @@ class _Nothing:
 
     def line(self, text: str) -> None: ...
 
-    def entry(self, path: Path, found: object) -> None: ...
+    def entry(self, path: Path, found: "Entry") -> None: ...
 
     def end(self) -> None: ...
 
@@ -118,31 +121,22 @@ class _Lines(_Nothing):
     def line(self, text: str) -> None:
         sys.stdout.write((printable(text) if self._terminal else text) + "\n")
 
-    def entry(self, _path: Path, found: object) -> None:
-        self.line(found.text)  # type: ignore[attr-defined]
+    def entry(self, _path: Path, found: "Entry") -> None:
+        self.line(found.text)
 
 
-def _fields(path: Path, found: object) -> dict[str, object]:
+def _fields(path: Path, found: "Entry") -> dict[str, object]:
     import msgspec
 
     fields: dict[str, object] = msgspec.to_builtins(found)
     fields.pop("shown", None)
-    return {"file": str(path)} | fields
-
-
-class _Yaml(_Nothing):
-    """Prints one list, entry by entry."""
-
-    def entry(self, path: Path, found: object) -> None:
-        from ottla.admin.yaml_text import to_yaml
-
-        sys.stdout.write(to_yaml([_fields(path, found)]))
+    return {**fields, "file": str(path)}
 
 
 class _Tabs(_Nothing):
     """Prints file, kind, and what an entry holds as name=value, between tabs."""
 
-    def entry(self, path: Path, found: object) -> None:
+    def entry(self, path: Path, found: "Entry") -> None:
         fields = _fields(path, found)
         cells = [str(fields.pop("file")), str(fields.pop("kind"))]
         cells += [f"{name}={value}" for name, value in fields.items() if value is not None]
@@ -155,7 +149,7 @@ class _JsonList(_Nothing):
     def __init__(self) -> None:
         self._before = "[\n"
 
-    def entry(self, path: Path, found: object) -> None:
+    def entry(self, path: Path, found: "Entry") -> None:
         import json
 
         sys.stdout.write(self._before + json.dumps(_fields(path, found)))

@@ -2,11 +2,12 @@ r"""The command `produce`: lines, JSON or files become records."""
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import (
     Bootstrap,
@@ -18,17 +19,40 @@ from ottla.admin.options import (
     ask,
     one_topic,
 )
-from ottla.admin.output import (
-    Compression,
-    Format,
-    InputForm,
-    PartitionerName,
-    print_results,
-    say,
-)
+from ottla.admin.output import Format, print_changes, say
 from ottla.cli import Option, UsageError
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
+
+if TYPE_CHECKING:
+    from ottla.admin.operations.record_input import Lines, Parse
+    from ottla.client.client import Client
+    from ottla.client.producer import Producer
+    from ottla.wire.records import NewRecord
+
+
+class InputForm(StrEnum):
+    """How the input is written."""
+
+    lines = "lines"
+    json = "json"
+
+
+class PartitionerName(StrEnum):
+    """Where records without a key go."""
+
+    sticky = "sticky"
+    random = "random"
+
+
+class Compression(StrEnum):
+    """The codecs, in the order of their numbers."""
+
+    none = "none"
+    gzip = "gzip"
+    snappy = "snappy"
+    lz4 = "lz4"
+    zstd = "zstd"
 
 
 @dataclass(slots=True)
@@ -159,7 +183,7 @@ def produce(
     if tombstone and (template is not None or input_form is InputForm.json or value_file):
         raise UsageError("--tombstone: of --key, or of keys that are lines; nothing else")
     if tombstone and key_separator is not None:
-        raise UsageError("--tombstone: a line is a key; leave --key-separator away")
+        raise UsageError("--tombstone: a line is a key; drop --key-separator")
     if keep_partitions and (input_form is not InputForm.json or partition is not None):
         raise UsageError("--keep-partitions: for --input json, without --partition")
     if key is not None and key_separator is not None:
@@ -191,10 +215,12 @@ def produce(
     )
     count = ask(directory, bootstrap_server, lambda client: _produce(client, wanted))
     result = "valid" if dry_run else "produced"
-    print_results(output, [{"topic": name, "records": count, "result": result}])
+    from ottla.admin.results import Produced
+
+    print_changes(output, [Produced(name, count, result)])
 
 
-async def _produce(client: Any, wanted: Wanted) -> int:
+async def _produce(client: "Client", wanted: Wanted) -> int:
     """Produce what is read; return how many records were."""
     from ottla.admin.operations import record_input
     from ottla.admin.progress import Progress
@@ -217,7 +243,7 @@ async def _produce(client: Any, wanted: Wanted) -> int:
     count = len(facts.partitions)
     if wanted.partition is not None and wanted.partition >= count:
         raise producing.no_such_partition(wanted.topic, wanted.partition, count)
-    available = [p.partition for p in facts.partitions if p.leader >= 0]
+    available = [p.partition for p in facts.partitions if p.leader is not None]
     await writer.open(count, available, dry_run=wanted.dry_run)
     progress = Progress()
     pending: list[NewRecord] = []
@@ -262,7 +288,7 @@ async def _produce(client: Any, wanted: Wanted) -> int:
     return writer.written
 
 
-def _left(writer: Any) -> str:
+def _left(writer: "Producer") -> str:
     """Return what became of the records when producing ended early."""
     parts = [f"{plural(writer.written, 'record')} acknowledged"]
     if writer.unknown:
@@ -283,7 +309,7 @@ def _sources(wanted: Wanted) -> list[Path | None]:
     return [] if nothing_to_read else [None]
 
 
-def _lines(wanted: Wanted, source: Path | None) -> Any:
+def _lines(wanted: Wanted, source: Path | None) -> "Lines":
     from ottla.admin.operations import record_input
 
     parse, end = _parsed(wanted)
@@ -294,7 +320,7 @@ def _lines(wanted: Wanted, source: Path | None) -> Any:
     return record_input.Lines(parse, end, where, before)
 
 
-def _parsed(wanted: Wanted) -> tuple[Any, bytes]:
+def _parsed(wanted: Wanted) -> "tuple[Parse, bytes]":
     """Return what makes a record of its text, and what stands after each."""
     from ottla.admin.operations import record_input
 
@@ -308,7 +334,7 @@ def _parsed(wanted: Wanted) -> tuple[Any, bytes]:
     return record_input.plain(separator, wanted.null), b"\n"
 
 
-def _completed(record: Any, wanted: Wanted) -> Any:
+def _completed(record: "NewRecord", wanted: Wanted) -> "NewRecord":
     """Return a record with what the command line says about all of them."""
     partition = record.partition
     if wanted.form is InputForm.json and not wanted.keep_partitions:
@@ -322,7 +348,7 @@ def _completed(record: Any, wanted: Wanted) -> Any:
 
 
 @contextmanager
-def _input(source: Path | None) -> Iterator[Any]:
+def _input(source: Path | None) -> Iterator[Callable[[bool], None]]:
     """Tell of a wait for input that is neither a file nor typed; yield what hears that some came.
 
     It is given whether more is waited for now.
@@ -347,7 +373,7 @@ def _input(source: Path | None) -> Iterator[Any]:
 
 
 @contextmanager
-def _prompt(source: Path | None) -> Iterator[Any]:
+def _prompt(source: Path | None) -> Iterator[Callable[[], None]]:
     """Tell a person at a terminal that records are wanted now; yield what asks for the next."""
     shown = source is None and sys.stdin.isatty() and sys.stderr.isatty()
 

@@ -5,10 +5,16 @@ from typing import Annotated
 
 from ottla.admin import profiles
 from ottla.admin.options import Output, usage
-from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
+from ottla.admin.output import Format, print_changes, print_result, say
 from ottla.cli import Argument, Option, UsageError
 
 Name = Annotated[str, Argument(metavar="NAME", complete="profile")]
+
+
+def _print(output: Format, name: str, result: str) -> None:
+    from ottla.admin.results import ProfileResult
+
+    print_changes(output, [ProfileResult(name, result)])
 
 
 def list_command(output: Output = Format.table) -> None:
@@ -16,22 +22,20 @@ def list_command(output: Output = Format.table) -> None:
 
     Example: ottla profile list
     """
+    from ottla.admin import results
+
     found = profiles.load()
     listed = [
-        {"name": name, "in_use": name == found.current, **profile._asdict()}
+        results.Profile(name, name == found.current, *profile)
         for name, profile in sorted(found.by_name.items())
     ]
-    if structured(output):
-        print_structured(output, listed)
-        return
     rows = [
-        ("*" if p["in_use"] else "", p["name"], p["bootstrap_servers"] or p["dir"],
-         p["command_config"])
+        ("*" if p.in_use else "", p.profile, p.bootstrap_servers or p.dir, p.command_config)
         for p in listed
-    ]  # fmt: skip
+    ]
     if not listed:
         say("no profiles; `ottla profile set NAME -b HOST:PORT` writes one")
-    print_table(("", "profile", "cluster", "client settings"), rows)
+    print_result(output, listed, ("", "profile", "cluster", "client settings"), rows)
 
 
 def set_command(
@@ -72,7 +76,7 @@ def set_command(
     by_name = {**found.by_name, name: profiles.Profile(servers, folder, config)}
     profiles.save(profiles.Profiles(name if use else found.current, by_name))
     say(f"profile {name} written to {profiles.path()}{', in use' if use else ''}")
-    print_results(output, [{"profile": name, "result": "written"}])
+    _print(output, name, "written")
 
 
 def use(name: Name, output: Output = Format.table) -> None:
@@ -84,7 +88,7 @@ def use(name: Name, output: Output = Format.table) -> None:
     found.find(name)
     profiles.save(found._replace(current=name))
     say(f"profile {name} is in use")
-    print_results(output, [{"profile": name, "result": "in use"}])
+    _print(output, name, "in use")
 
 
 def remove(name: Name, output: Output = Format.table) -> None:
@@ -98,7 +102,7 @@ def remove(name: Name, output: Output = Format.table) -> None:
     current = None if found.current == name else found.current
     profiles.save(profiles.Profiles(current, by_name))
     say(f"profile {name} removed")
-    print_results(output, [{"profile": name, "result": "removed"}])
+    _print(output, name, "removed")
 
 
 def show(output: Output = Format.table) -> None:
@@ -106,12 +110,10 @@ def show(output: Output = Format.table) -> None:
 
     Example: ottla profile show
     """
-    from ottla.admin import connection
+    from ottla.admin import connection, results
 
     found = connection.where(None, None)
     cluster = str(found.folder) if found.address is None else found.address
     config = None if found.command_config is None else str(found.command_config)
-    if structured(output):
-        print_structured(output, {"cluster": cluster, "command_config": config})
-    else:
-        print_table(("cluster", "client settings"), [(cluster, config)])
+    chosen = results.Chosen(cluster, config)
+    print_result(output, chosen, ("cluster", "client settings"), [(cluster, config)])

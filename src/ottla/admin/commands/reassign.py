@@ -6,16 +6,22 @@ said on stderr; exit code 1 while something is not as planned.
 
 import asyncio
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.commands.reassign_options import File, Moves, Wait, clear, plan_of
 from ottla.admin.commands.reassign_plan import KafkaOutput
 from ottla.admin.move_progress import MoveProgress
 from ottla.admin.options import Bootstrap, Dir, DryRun, Output, ask, read_input, usage
-from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
+from ottla.admin.output import Format, ids, print_changes, print_result, say
 from ottla.cli import Exit, Option, UsageError
 from ottla.model.printable import plural
+
+if TYPE_CHECKING:
+    from ottla.admin.operations.reassign_list import Listed
+    from ottla.client.client import Client
+    from ottla.model.ids import TopicPartition
+    from ottla.placement.copy_estimate import Estimate
+    from ottla.placement.plans import Move
 
 Preserve = Annotated[bool, Option("--preserve-throttles", help="Leave throttles as they are")]
 
@@ -35,12 +41,13 @@ def verify(
     Example: ottla reassign verify --file plan.json --wait 600
     """
     from ottla.admin.operations import kafka_text, reassign
+    from ottla.admin.results import Moving
     from ottla.client import log_dirs
 
     plan, _, places = plan_of(file, partition)
     topics = {tp.topic for tp in plan}
 
-    async def run(client: Any) -> tuple[list[reassign.Progress], list[log_dirs.Placed]]:
+    async def run(client: "Client") -> tuple[list[reassign.Progress], list[log_dirs.Placed]]:
         try:
             return await look(client)
         except asyncio.CancelledError:  # Ctrl-C: what was only watched goes on as it was
@@ -54,7 +61,7 @@ def verify(
                 await clear(client, topics, of=plan)
             raise
 
-    async def look(client: Any) -> tuple[list[reassign.Progress], list[log_dirs.Placed]]:
+    async def look(client: "Client") -> tuple[list[reassign.Progress], list[log_dirs.Placed]]:
         if wait is not None:
             with MoveProgress() as shown:
                 await reassign.wait(client, plan, wait, shown.tell)
@@ -74,23 +81,12 @@ def verify(
             say(f"{one.partition} on broker {one.broker} to {one.path}: {one.state}")
     if kafka_output:
         pass
-    elif structured(output):
-        print_structured(
-            output,
-            [
-                {
-                    "partition": str(p.partition),
-                    "state": str(p.state),
-                    "replicas": list(p.replicas),
-                    "target": list(p.target),
-                }
-                for p in found
-            ],
-        )
     else:
-        print_table(
+        print_result(
+            output,
+            [Moving(*p.partition, str(p.state), list(p.replicas), list(p.target)) for p in found],
             ("partition", "state", "replicas", "planned"),
-            [(p.partition, str(p.state), _ids(p.replicas), _ids(p.target)) for p in found],
+            [(p.partition, str(p.state), ids(p.replicas), ids(p.target)) for p in found],
         )
     if any(p.state is not reassign.State.DONE for p in found) or not all(p.done for p in placed):
         raise Exit(1)
@@ -115,18 +111,19 @@ def cancel(
     Example: ottla reassign cancel --all
     """
     from ottla.admin.operations import kafka_text, reassign
+    from ottla.admin.results import Cancelled
     from ottla.placement import plans
 
     if [file is not None, bool(partition), every].count(True) != 1:
         raise UsageError("name what to cancel: --file, --partition or --all, one of them")
-    chosen: list[Any] | None = None
+    chosen: list[TopicPartition] | None = None
     if file is not None:
         chosen = list(plans.parse_plan(*read_input(file, plans.MAX_PLAN_BYTES)))
     elif partition:
         texts = [text.partition("=")[0] for text in partition]
         chosen = usage(plans.parse_partition, texts, "--partition")
 
-    async def run(client: Any) -> dict[Any, Any]:
+    async def run(client: "Client") -> "dict[TopicPartition, Move]":
         if dry_run:
             moving = await reassign.in_progress(client)
             return {tp: m for tp, m in moving.items() if chosen is None or tp in chosen}
@@ -144,11 +141,11 @@ def cancel(
 
     cancelled = ask(directory, bootstrap_server, run)
     for tp, move in cancelled.items():
-        say(f"{tp} {'would go' if dry_run else 'goes'} back to {_ids(move.original)}")
-    print_results(
+        say(f"{tp} {'would go' if dry_run else 'goes'} back to {ids(move.original)}")
+    print_changes(
         Format.table if kafka_output else output,
         [
-            {"partition": str(tp), "replicas": list(move.original), "cancelled": not dry_run}
+            Cancelled(*tp, list(move.original), cancelled=not dry_run)
             for tp, move in cancelled.items()
         ],
     )
@@ -156,7 +153,7 @@ def cancel(
         say("none of them is in progress")
 
 
-async def _tell_what_is_left_over(client: Any) -> None:
+async def _tell_what_is_left_over(client: "Client") -> None:
     """Say where throttles are that the plan had set on topics which were not named now."""
     from ottla.admin.operations import left_over_throttles
 
@@ -184,7 +181,9 @@ def list_command(
     """
     from ottla.admin.operations import reassign
 
-    async def run(client: Any) -> tuple[Any, Any, Any]:
+    async def run(
+        client: "Client",
+    ) -> "tuple[dict[TopicPartition, Move], list[Listed], Estimate | None]":
         moves = await reassign.in_progress(client)
         if kafka_output or not moves:
             return moves, [], None
@@ -198,32 +197,24 @@ def list_command(
 
         sys.stdout.write(kafka_text.listed(moves))
         return
-    if structured(output):
-        print_structured(
+    if found or output is Format.json:
+        print_result(
             output,
+            found,
+            ("partition", "replicas", "adding", "removing", "copied", "left", "per second"),
             [
-                {
-                    "partition": str(one.partition),
-                    "replicas": list(one.move.replicas),
-                    "adding": list(one.move.adding),
-                    "removing": list(one.move.removing),
-                    "copied": one.copied,
-                    "size": one.size,
-                    "left": one.left,
-                    "copied_per_s": one.copied_per_s,
-                }
+                (
+                    one,
+                    ids(one.replicas),
+                    ids(one.adding),
+                    ids(one.removing),
+                    f"{one.copied:,}",
+                    f"{one.left:,}",
+                    "-" if one.copied_per_s is None else f"{one.copied_per_s:,}",
+                )
                 for one in found
             ],
         )
-    elif found:
-        print_table(
-            ("partition", "replicas", "adding", "removing", "copied", "left", "per second"),
-            [
-                (one.partition, _ids(one.move.replicas), _ids(one.move.adding),
-                 _ids(one.move.removing), f"{one.copied:,}", f"{one.left:,}", _rate(one))
-                for one in found
-            ],
-        )  # fmt: skip
     if found:
         from ottla.admin.move_progress import described  # if anything moves
 
@@ -231,11 +222,3 @@ def list_command(
         say(f"{plural(len(found), 'partition')} in progress{said}")
     else:
         say("no reassignment is in progress")
-
-
-def _rate(one: Any) -> str:
-    return "-" if one.copied_per_s is None else f"{one.copied_per_s:,}"
-
-
-def _ids(brokers: Sequence[int]) -> str:
-    return ",".join(map(str, brokers)) or "-"

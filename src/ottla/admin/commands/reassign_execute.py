@@ -7,7 +7,7 @@ it ends; what goes on then is said.
 
 import asyncio
 import sys
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from ottla.admin.commands.reassign_interrupted import (
     tell_what_goes_on,
@@ -22,13 +22,18 @@ from ottla.cli import Option, UsageError
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 
+if TYPE_CHECKING:
+    from ottla.admin.operations.reassign import Prepared
+    from ottla.client.client import Client
+    from ottla.placement.plans import Assignment, Places
+
 
 class _Wanted(NamedTuple):
     """What was typed."""
 
-    plan: Any
+    plan: "Assignment"
     where: str
-    places: Any
+    places: "Places"
     throttle: int | None
     log_dirs_throttle: int | None
     wait: float | None
@@ -85,7 +90,7 @@ def execute(
         raise UsageError("--log-dirs-throttle: the plan names no log_dirs")
     wanted = _Wanted(plan, where, places, throttle, log_dirs_throttle, wait, kafka_output)
 
-    async def run(client: Any) -> int:
+    async def run(client: "Client") -> int:
         prepared = await reassign.prepare(
             client, plan, where, additional=additional, throttle=throttle
         )
@@ -118,7 +123,7 @@ def execute(
         )
 
 
-async def _begin(client: Any, wanted: _Wanted, prepared: Any) -> int:
+async def _begin(client: "Client", wanted: _Wanted, prepared: "Prepared") -> int:
     """Send the plan, wait if that was wanted; return how many partitions are not done then."""
     from ottla.admin.operations import kafka_text, reassign
     from ottla.client import log_dirs

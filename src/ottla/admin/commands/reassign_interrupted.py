@@ -4,13 +4,16 @@ Invariants: what goes on is said, each throttle that stays is named, and so is t
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.admin.output import say
 from ottla.model.printable import plural
 
+if TYPE_CHECKING:
+    from ottla.client.client import Client
 
-async def tell_what_goes_on(client: Any, topics: Iterable[str], *, unthrottled: bool) -> int:
+
+async def tell_what_goes_on(client: "Client", topics: Iterable[str], *, unthrottled: bool) -> int:
     """Say what is in progress, with which throttles; return how many partitions are.
 
     `topics`: those whose throttles are looked for; `unthrottled`: they have just been removed.
@@ -22,7 +25,7 @@ async def tell_what_goes_on(client: Any, topics: Iterable[str], *, unthrottled: 
         say("interrupted; nothing is being reassigned")
         return 0
     say(
-        f"interrupted; the reassignment of {plural(moving, 'partition')} goes on"
+        f"interrupted; the reassignment of {plural(moving, 'partition')} continues"
         f"{', without a throttle' if unthrottled else ''}: `ottla reassign list` shows it, "
         "`ottla reassign cancel --all` stops it"
     )
@@ -31,7 +34,7 @@ async def tell_what_goes_on(client: Any, topics: Iterable[str], *, unthrottled: 
     return moving
 
 
-async def tell_which_throttles_stay(client: Any, topics: Iterable[str]) -> None:
+async def tell_which_throttles_stay(client: "Client", topics: Iterable[str]) -> None:
     """Say where throttles are set, and who removes them."""
     from ottla.admin.operations import reassign, throttles
 

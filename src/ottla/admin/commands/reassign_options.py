@@ -1,12 +1,17 @@
 """What the commands of reassignments share: plans as they are named, and the end of throttles."""
 
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import read_input, usage
 from ottla.admin.output import say
 from ottla.cli import Option, UsageError
+
+if TYPE_CHECKING:
+    from ottla.client.client import Client
+    from ottla.model.ids import TopicPartition
+    from ottla.placement.plans import Assignment, Places
 
 File = Annotated[
     str | None,
@@ -28,14 +33,14 @@ Wait = Annotated[
 ]
 
 
-def plan_of(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str, Any]:
+def plan_of(file: str | None, moves: Sequence[str] | None) -> "tuple[Assignment, str, Places]":
     """Return the plan asked for, how to call it in messages, and the log dirs that it names."""
     from ottla.placement import plans
 
     if (file is None) == (not moves):
         raise UsageError(
             "give the plan as --file plan.json (- is standard input) or as "
-            "--partition flights-0=1,2,3: one of both"
+            "--partition flights-0=1,2,3, not both"
         )
     if file is not None:
         data, where = read_input(file, plans.MAX_PLAN_BYTES)
@@ -47,12 +52,18 @@ def plan_of(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str, An
         raise UsageError(str(error)) from None
 
 
-async def clear(client: Any, topics: Any, *, of: Any = (), kafka_output: bool = False) -> None:
+async def clear(
+    client: "Client",
+    topics: Collection[str],
+    *,
+    of: "Mapping[TopicPartition, Sequence[int]] | None" = None,
+    kafka_output: bool = False,
+) -> None:
     """Remove throttles from all brokers and these topics; `of`: replicas by partition."""
     from ottla.admin.operations import kafka_text, reassign
 
     cleared = await reassign.clear_throttles(client, topics)
-    replicas = {b for ids in of.values() for b in ids} if of else set()
+    replicas = {b for ids in (of or {}).values() for b in ids}
     if kafka_output:
         live = await reassign.racks(client)
         sys.stdout.write(kafka_text.cleared({*live, *replicas}, topics))

@@ -5,12 +5,15 @@ Invariants: stdout carries a plan that `reassign execute --file` and Kafka's own
 """
 
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Bootstrap, Dir, ask, read_input, usage
-from ottla.admin.output import Format, megabytes, print_structured, print_table, say, structured
+from ottla.admin.output import Format, ids, megabytes, print_table, say
 from ottla.cli import Option, UsageError
 from ottla.model.printable import plural
+
+if TYPE_CHECKING:
+    from ottla.placement.plans import Assignment
 
 PlanOutput = Annotated[
     Format, Option("--output", help="The plan: json is what Kafka's tool and --file read")
@@ -20,20 +23,14 @@ KafkaOutput = Annotated[
 ]
 
 
-def print_plan(output: Format, plan: Any) -> None:
+def print_plan(output: Format, plan: "Assignment") -> None:
     """Print a plan to stdout at once."""
     from ottla.placement import plans
 
-    if output is Format.yaml:
-        print_structured(output, plans.as_dict(plan))
-    elif output is Format.json:
+    if output is Format.json:
         sys.stdout.write(plans.format_plan(plan) + "\n")
     else:
-        structured(output)
-        rows = [
-            (tp.topic, tp.partition, ",".join(map(str, replicas)))
-            for tp, replicas in sorted(plan.items())
-        ]
+        rows = [(tp.topic, tp.partition, ids(replicas)) for tp, replicas in sorted(plan.items())]
         print_table(("topic", "partition", "replicas"), rows)
     sys.stdout.flush()
 
@@ -117,14 +114,14 @@ def plan(
         copied, size = len(assignment), 0
     else:
         names = _wanted(topics, topics_file, every)
-        ids = usage(plans.parse_brokers, [brokers] if brokers is not None else [], "--brokers")
+        chosen = usage(plans.parse_brokers, [brokers] if brokers is not None else [], "--brokers")
         current, proposed = ask(
             directory,
             bootstrap_server,
             lambda client: proposing.propose(
                 client,
                 names,
-                ids[0] if ids else (),
+                chosen[0] if chosen else (),
                 replication_factor,
                 rack_aware=not ignore_racks,
             ),

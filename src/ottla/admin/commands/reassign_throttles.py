@@ -3,12 +3,16 @@
 Invariants: nothing is removed without --remove; exit code 1 while there are some.
 """
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask
-from ottla.admin.output import Format, print_structured, print_table, say, structured
+from ottla.admin.output import Format, print_result, say
 from ottla.cli import Exit, Option
 from ottla.model.printable import plural
+
+if TYPE_CHECKING:
+    from ottla.admin.operations.forgotten_throttles import Forgotten
+    from ottla.client.client import Client
 
 
 def throttles(
@@ -25,20 +29,17 @@ def throttles(
     """
     from ottla.admin.operations import left_over_throttles as operation
 
-    async def run(client: Any) -> Any:
+    async def run(client: "Client") -> "list[Forgotten]":
         found = await operation.forgotten(client)
         if remove:
             await operation.remove(client, found)
         return found
 
     found = ask(directory, bootstrap_server, run)
-    if structured(output):
-        print_structured(
+    if found or output is Format.json:
+        print_result(
             output,
-            [{"kind": f.kind, "name": f.name, "settings": f.settings, "fix": f.fix} for f in found],
-        )
-    elif found:
-        print_table(
+            found,
             ("of", "setting", "value"),
             [
                 (f"{f.kind} {f.name}", key, value)

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla.admin.operations.record_format import Template
-from ottla.admin.operations.record_json import to_fields, to_line
-from ottla.admin.output import Format, print_line, print_results, say
+from ottla.admin.operations.record_json import to_line
+from ottla.admin.output import Format, print_changes, print_line, say
 from ottla.admin.progress import Progress
 from ottla.admin.session import world
 from ottla.client import topics
@@ -109,10 +109,6 @@ def _form(wanted: Wanted) -> Callable[[TopicPartition, Record], bytes]:
         return Template(wanted.template, wanted.null).text
     if wanted.output is Format.json:
         return lambda tp, record: to_line(tp, record) + b"\n"
-    if wanted.output is Format.yaml:
-        from ottla.admin.yaml_text import to_yaml
-
-        return lambda tp, record: to_yaml([to_fields(tp, record)]).encode()
     if wanted.output is Format.tsv:
         return _cells
     null = wanted.null
@@ -181,14 +177,13 @@ def _at_a_terminal() -> bool:
 
 
 def _print_counts(wanted: Wanted, printer: Printer) -> None:
-    found = [
-        {"topic": t, "partition": p, "records": count}
-        for (t, p), count in sorted(printer.counts.items())
-    ]
+    from ottla.admin.results import Counted
+
     if wanted.output is Format.table:
         print_line(str(printer.count))
     else:
-        print_results(wanted.output, found)
+        counts = [Counted(*tp, count) for tp, count in sorted(printer.counts.items())]
+        print_changes(wanted.output, counts)
 
 
 async def _chosen(client: Client, wanted: Wanted) -> tuple[dict[str, bytes], list[TopicPartition]]:

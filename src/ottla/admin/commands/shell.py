@@ -7,11 +7,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.output import print_json, say
 from ottla.cli import Argument, UsageError
 from ottla.model.printable import plural
+
+if TYPE_CHECKING:
+    from ottla.cli.tree import Group
+    from ottla.client.client import Client
+    from ottla.wire.messages.cluster import MetadataResponse
 
 NAMES_WITHIN_S = 1.5
 """A person waits at the terminal: a cluster that is slower offers no names."""
@@ -35,7 +40,7 @@ def completion(shell: Annotated[Shell, Argument(metavar="bash|zsh|fish")]) -> No
     sys.stdout.write(SCRIPTS[shell])
 
 
-def complete(root: Any, words: Sequence[str]) -> None:
+def complete(root: "Group", words: Sequence[str]) -> None:
     """Print what may stand for the last of some words, a line each: word, tab, meaning."""
     from ottla.admin import connection
     from ottla.cli.completion import candidates
@@ -71,7 +76,7 @@ def _asked(kind: str, chosen: Mapping[str, str]) -> list[str]:
     connection.options(chosen.get("profile"), Path(config) if config else None)
     found = connection.where(chosen.get("bootstrap_server"), Path(directory) if directory else None)
 
-    async def question(client: Any) -> list[str]:
+    async def question(client: "Client") -> list[str]:
         async with asyncio.timeout(NAMES_WITHIN_S):
             if kind in ("topic", "partition", "number"):
                 return _of_topics(kind, (await client.metadata(None)).topics, chosen.get("topic"))
@@ -90,7 +95,9 @@ def _asked(kind: str, chosen: Mapping[str, str]) -> list[str]:
     )
 
 
-def _of_topics(kind: str, topics: Any, topic: str | None) -> list[str]:
+def _of_topics(
+    kind: str, topics: "Sequence[MetadataResponse.MetadataResponseTopic]", topic: str | None
+) -> list[str]:
     """Return topics, their partitions, or the numbers of the partitions of one topic."""
     if kind == "topic":
         return sorted(t.name or "" for t in topics)
@@ -129,9 +136,9 @@ def schema(
 
     Example: ottla schema topics list
     """
-    from ottla.admin.output_schemas import SCHEMAS
+    from ottla.admin.schemas import RESULTS, schema_of
 
     name = " ".join(words)
-    if name not in SCHEMAS:
-        raise UsageError(f"{name} prints no JSON; there are {', '.join(SCHEMAS)}")
-    print_json(SCHEMAS[name])
+    if name not in RESULTS:
+        raise UsageError(f"{name} prints no JSON; there are {', '.join(RESULTS)}")
+    print_json(schema_of(name))

@@ -7,12 +7,18 @@ stop, not failures.
 import asyncio
 import contextlib
 import sys
+import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask
-from ottla.admin.output import Format, print_line, structured
+from ottla.admin.output import Format, print_json_line, print_line
 from ottla.cli import Option
+
+if TYPE_CHECKING:
+    from ottla.admin.top.looking import Looking, Metrics
+    from ottla.client.client import Client
 
 LONGEST_S = 30 * 86_400.0
 
@@ -32,11 +38,11 @@ def top(
     pipe and with --count only what happens is printed; JSON is an object a line.
     Example: ottla top --interval 1
     """
-    screen = count is None and not structured(output) and sys.stdout.isatty()
+    screen = count is None and output is not Format.json and sys.stdout.isatty()
     if screen:
         _check_extra()
 
-    async def question(client: Any) -> None:
+    async def question(client: "Client") -> None:
         from ottla.admin.top.looking import Looking
 
         looking = Looking(client, _metrics(directory, bootstrap_server))
@@ -47,7 +53,7 @@ def top(
             silence()
             await Top(looking.look, interval, _explainer(directory, bootstrap_server)).run_async()
         else:
-            await _lines(looking, interval, count, json=structured(output))
+            await _lines(looking, interval, count, output)
 
     with contextlib.suppress(KeyboardInterrupt):
         ask(directory, bootstrap_server, question, timeout_s=LONGEST_S if screen else None)
@@ -66,17 +72,21 @@ def _check_extra() -> None:
         )
 
 
-async def _lines(looking: Any, interval: float, count: int | None, *, json: bool) -> None:
+async def _lines(looking: "Looking", interval: float, count: int | None, output: Format) -> None:
     from ottla.admin.top.changes import Changes
 
     changes, done = Changes(), 0
     while True:
-        found = changes.take(await looking.look())
+        look = await looking.look()
+        events = changes.take(look)
         done += 1
-        if json:
-            _print_json(changes, found)
+        if output is Format.json:
+            from ottla.admin.top.look_result import LookResult
+
+            now_ms = int(time.time() * 1000)
+            print_json_line(LookResult.of(changes, now_ms, events))
         else:
-            for line in found:
+            for line in events:
                 print_line(line)
         sys.stdout.flush()
         if done == count:
@@ -84,53 +94,9 @@ async def _lines(looking: Any, interval: float, count: int | None, *, json: bool
         await asyncio.sleep(interval)
 
 
-def _print_json(changes: Any, events: list[str]) -> None:
-    import json  # only where it is printed
-
-    look = changes.look
-    value = {
-        "time": look.clock,
-        "controller": look.controller,
-        "problem": look.problem or None,
-        "brokers": [
-            {
-                "broker": r.broker, "alive": r.facts is not None, "leaders": r.leaders,
-                "replicas": r.replicas, "out_of_sync": r.out_of_sync, "written_per_s": r.written,
-                "requests_per_s": None if r.facts is None else r.facts.requests,
-                "produce_p99_ms": None if r.facts is None else r.facts.p99_ms,
-                "idle": None if r.facts is None else r.facts.idle,
-            }
-            for r in changes.brokers()
-        ],
-        "topics": [
-            {
-                "topic": r.topic, "partitions": r.partitions, "without_leader": r.without_leader,
-                "under_replicated": r.under_replicated, "moving": r.moving,
-                "written_per_s": r.written, "records": r.end,
-            }
-            for r in changes.topics()
-        ],
-        "reassignments": _moves(look),
-        "groups": {name: group._asdict() for name, group in (look.groups or {}).items()},
-        "events": events,
-    }  # fmt: skip
-    print_line(json.dumps(value))
-
-
-def _moves(look: Any) -> dict[str, object] | None:
-    if not look.moves:
-        return None
-    known = look.estimate
-    return {
-        "partitions": len(look.moves),
-        "bytes_copied": None if known is None else known.copied,
-        "bytes": None if known is None else known.of,
-        "bytes_per_s": None if known is None else known.rate,
-        "seconds_left": None if known is None else known.left_s,
-    }
-
-
-def _metrics(directory: Path | None, bootstrap_server: str | None) -> Any:
+def _metrics(
+    directory: Path | None, bootstrap_server: str | None
+) -> "Callable[[int], Metrics | None]":
     """Return what gives the metrics of a broker of the folder that is meant."""
     from ottla.admin.connection import where
     from ottla.admin.operations.status import metrics_of
@@ -142,7 +108,9 @@ def _metrics(directory: Path | None, bootstrap_server: str | None) -> Any:
     return lambda broker: metrics_of(folder.metrics_socket(broker))
 
 
-def _explainer(directory: Path | None, bootstrap_server: str | None) -> Any:
+def _explainer(
+    directory: Path | None, bootstrap_server: str | None
+) -> "Callable[[object], Awaitable[str | None]]":
     """Return what tells a partition's history: `ottla why`, of the journals of the folder.
 
     Of a cluster that is known by its address there are no journals here: None is returned then.

@@ -4,7 +4,7 @@ Invariants: nothing is deleted without a yes; --dry-run changes nothing; exit co
 asked for was refused.
 """
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.commands.topic_partitions import named_like, parse_pattern, parse_topic
 from ottla.admin.commands.topic_partitions import partitions as chosen_partitions
@@ -22,10 +22,14 @@ from ottla.admin.options import (
     read_input,
     usage,
 )
-from ottla.admin.output import Format, complain, print_structured, print_table, say, structured
+from ottla.admin.output import Format, complain, print_result, say
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.printable import plural
 from ottla.model.protocol import EARLIEST, LATEST, OF_MAX_TIMESTAMP
+
+if TYPE_CHECKING:
+    from ottla.client.client import Client
+    from ottla.model.ids import TopicPartition
 
 
 def offsets(
@@ -46,6 +50,7 @@ def offsets(
     Example: ottla topics offsets orders --at 2026-01-31T12:00
     """
     from ottla.admin.operations.typed_values import parse_place
+    from ottla.admin.results import Offsets
     from ottla.client.offsets import log_offsets
     from ottla.client.topics import list_topics
     from ottla.model.ids import TopicPartition
@@ -60,7 +65,7 @@ def offsets(
 
     problems: list[str] = []
 
-    async def question(client: Any) -> list[dict[str, Any]]:
+    async def question(client: "Client") -> list[Offsets]:
         if chosen:
             wanted = await chosen_partitions(client, chosen)
         else:
@@ -75,33 +80,20 @@ def offsets(
             ]
         if moment is not None:
             found = await log_offsets(client, wanted, moment, problems=problems)
-            return [_row(tp, offset=found.get(tp)) for tp in wanted]
+            return [Offsets(*tp, offset=found.get(tp)) for tp in wanted]
         starts = await log_offsets(client, wanted, EARLIEST, problems=problems)
         ends = await log_offsets(client, wanted, LATEST, problems=problems)
-        return [_row(tp, beginning=starts.get(tp), end=ends.get(tp)) for tp in wanted]
+        return [Offsets(*tp, starts.get(tp), ends.get(tp)) for tp in wanted]
 
     found = ask(directory, bootstrap_server, question)
-    if structured(output):
-        print_structured(output, found)
-    elif at is not None:
-        rows = [(f["topic"], f["partition"], f["offset"]) for f in found]
-        print_table(("topic", "partition", "offset"), rows)
+    if at is not None:
+        heads: tuple[str, ...] = ("topic", "partition", "offset")
+        rows: list[tuple[object, ...]] = [(o.topic, o.partition, o.offset) for o in found]
     else:
-        print_table(
-            ("topic", "partition", "beginning", "end", "offsets"),
-            [(f["topic"], f["partition"], f["beginning"], f["end"], _between(f)) for f in found],
-        )
+        heads = ("topic", "partition", "beginning", "end", "offsets")
+        rows = [(o.topic, o.partition, o.beginning, o.end, o.between) for o in found]
+    print_result(output, found, heads, rows)
     fail_for(list(dict.fromkeys(problems)))
-
-
-def _row(tp: Any, **offsets: int | None) -> dict[str, Any]:
-    return {"topic": tp.topic, "partition": tp.partition, **offsets}
-
-
-def _between(row: dict[str, Any]) -> int | None:
-    if row["beginning"] is None or row["end"] is None:
-        return None
-    return int(row["end"] - row["beginning"])
 
 
 def delete_records(
@@ -132,7 +124,7 @@ def delete_records(
     from ottla.client.offsets import log_offsets
 
     if (from_file is None) == (before is None) or (from_file is None) != bool(topics):
-        raise UsageError("name topics and --before, or --from-file: one of both")
+        raise UsageError("name topics and --before, or use --from-file")
     place = usage(parse_place, [before], "--before")[0] if before is not None else None
     if place is not None and (place.before_end is not None or place.timestamp == EARLIEST):
         raise UsageError(f"--before {before}: write an offset, a time, or end")
@@ -142,7 +134,9 @@ def delete_records(
     if from_file is not None:
         asked = parse_deletions(*read_input(from_file, MAX_FILE_BYTES))
 
-    async def plan(client: Any) -> tuple[dict[Any, int], dict[Any, int]]:
+    async def plan(
+        client: "Client",
+    ) -> "tuple[dict[TopicPartition, int], dict[TopicPartition, int]]":
         wanted = asked
         if wanted is None:
             assert place is not None
@@ -166,30 +160,17 @@ def delete_records(
     count = sum(gone.values())
     text = f"{plural(count, 'offset')} of {plural(len(wanted), 'partition')}"
     if dry_run:
-        rows = [
-            {"topic": tp.topic, "partition": tp.partition, "first_offset": offset, "problem": None}
-            for tp, offset in sorted(wanted.items())
+        found = [
+            record_deletion.Deleted(*tp, offset, None) for tp, offset in sorted(wanted.items())
         ]
         say(f"{text} would be deleted; nothing was changed")
     else:
         agreed(yes, f"Delete {text}?", "nothing was deleted")
         found = ask(directory, bootstrap_server, lambda c: record_deletion.delete(c, wanted))
-        rows = [
-            {
-                "topic": d.topic,
-                "partition": d.partition,
-                "first_offset": d.first_offset,
-                "problem": d.problem,
-            }
-            for d in found
-        ]
-    if structured(output):
-        print_structured(output, rows)
-    else:
-        cells = [(r["topic"], r["partition"], r["first_offset"], r["problem"] or "") for r in rows]
-        print_table(("topic", "partition", "first offset", ""), cells)
-    failed = [r for r in rows if r["problem"]]
+    rows = [(d.topic, d.partition, d.first_offset, d.problem or "") for d in found]
+    print_result(output, found, ("topic", "partition", "first offset", ""), rows)
+    failed = [d for d in found if d.problem]
     if failed:
-        complain(f"{plural(len(failed), 'partition')} refused; first {failed[0]['topic']}-"
-                 f"{failed[0]['partition']}: {failed[0]['problem']}")  # fmt: skip
+        refused = plural(len(failed), "partition")
+        complain(f"{refused} refused; first {failed[0]}: {failed[0].problem}")
         raise Exit(1)

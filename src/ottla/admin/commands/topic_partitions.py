@@ -2,9 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.model.errors import OttlaError
+
+if TYPE_CHECKING:
+    from ottla.client.client import Client
+    from ottla.model.ids import TopicPartition
 
 
 def parse_topic(text: str) -> tuple[str, list[int]]:
@@ -16,12 +20,14 @@ def parse_topic(text: str) -> tuple[str, list[int]]:
     return name, [int(n) for n in dict.fromkeys(numbers)]
 
 
-async def partitions(client: Any, chosen: Sequence[tuple[str, list[int]]]) -> list[Any]:
+async def partitions(
+    client: "Client", chosen: Sequence[tuple[str, list[int]]]
+) -> "list[TopicPartition]":
     """Return the partitions that were chosen, each once; OttlaError names one that is not there."""
     from ottla.client import topics
     from ottla.model.ids import TopicPartition
 
-    found: dict[Any, None] = {}
+    found: dict[TopicPartition, None] = {}
     for name, indexes in chosen:
         facts = await topics.describe_topic(client, name)
         known = [p.partition for p in facts.partitions]

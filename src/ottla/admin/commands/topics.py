@@ -5,7 +5,7 @@ list of problems (`describe --under-replicated` and its like) is empty where all
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.commands.topic_partitions import matching, named_like, parse_pattern
 from ottla.admin.options import (
@@ -21,10 +21,24 @@ from ottla.admin.options import (
     needs_yes,
     usage,
 )
-from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
+from ottla.admin.output import (
+    Format,
+    ids,
+    print_changes,
+    print_json,
+    print_result,
+    print_table,
+    say,
+)
 from ottla.cli import Argument, Option, UsageError
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.printable import plural
+
+if TYPE_CHECKING:
+    import re
+
+    from ottla.client.client import Client
+    from ottla.client.topics import TopicFacts
 
 Settings = Annotated[
     list[str] | None,
@@ -71,7 +85,7 @@ def create(
         if count == 0 or count < -1:
             raise UsageError(f"--{what} {count}: choose 1 or more")
         if assignment is not None and count != -1:
-            raise UsageError(f"--assignment says how many: leave --{what} away")
+            raise UsageError(f"--assignment sets the count: drop --{what}")
     settings = _settings(config)
     placed = _assignment(assignment)
     result = "valid" if dry_run else "created"
@@ -104,10 +118,12 @@ def create(
 
 def _print_results(output: Format, results: Sequence[tuple[str, str]]) -> None:
     """Print what became of topics, by name."""
-    print_results(output, [{"topic": name, "result": result} for name, result in results])
+    from ottla.admin.results import TopicResult
+
+    print_changes(output, [TopicResult(name, result) for name, result in results])
 
 
-def _patterns(names: list[str] | None, *, regex: bool) -> Any:
+def _patterns(names: list[str] | None, *, regex: bool) -> "list[re.Pattern[str]] | None":
     """Return names as regular expressions, None where they are names; UsageError for a bad one."""
     return usage(parse_pattern, names or [], "NAME") if regex else None
 
@@ -146,7 +162,7 @@ def list_command(
 
     patterns = _patterns(names, regex=regex)
 
-    async def question(client: Any) -> tuple[list[Any], dict[Any, dict[int, int]]]:
+    async def question(client: "Client") -> tuple[list[topics.TopicFacts], topics.Sizes]:
         found = await topics.list_topics(client)
         if names:
             there = [t.name for t in found]
@@ -161,35 +177,16 @@ def list_command(
         return found, await topics.sizes(client, there) if sizes and there else {}
 
     found, measured = ask(directory, bootstrap_server, question)
-    replicas: dict[str, int] = {}
-    leaders: dict[str, int] = {}
-    for topic in found:
-        for p in topic.partitions:
-            of = measured.get((topic.name, p.partition), {})
-            replicas[topic.name] = replicas.get(topic.name, 0) + sum(of.values())
-            leaders[topic.name] = leaders.get(topic.name, 0) + of.get(p.leader, 0)
-    if structured(output):
-        listed = [_as_dict(t) for t in found]
-        if sizes:
-            for one in listed:
-                one["size"] = leaders.get(one["name"], 0)
-                one["size_of_replicas"] = replicas.get(one["name"], 0)
-        print_structured(output, listed)
-        return
     heads: tuple[str, ...] = ("topic", "partitions", "replicas", "under-replicated", "leaderless")
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (t.name, len(t.partitions), t.replication_factor, t.under_replicated, t.without_leader)
-        + ((leaders.get(t.name, 0), replicas.get(t.name, 0)) if sizes else ())
         for t in found
     ]
-    print_table((*heads, "bytes", "bytes of replicas") if sizes else heads, rows)
-
-
-def _as_dict(topic: Any) -> dict[str, Any]:
-    import msgspec
-
-    found: dict[str, Any] = msgspec.to_builtins(topic)
-    return found
+    if sizes:
+        found = [topics.with_sizes(t, measured) for t in found]
+        heads = (*heads, "bytes", "bytes of replicas")
+        rows = [(*row, t.size, t.size_of_replicas) for row, t in zip(rows, found, strict=True)]
+    print_result(output, found, heads, rows)
 
 
 def describe(
@@ -227,7 +224,7 @@ def describe(
     patterns = _patterns(names, regex=regex)
     problems: list[str] = []
 
-    async def question(client: Any) -> list[topics.TopicFacts]:
+    async def question(client: "Client") -> list[topics.TopicFacts]:
         wanted = await _named(client, names or [], patterns)
         each = await of_each(
             client,
@@ -248,18 +245,19 @@ def describe(
         )
 
     found = ask(directory, bootstrap_server, question)
-    if structured(output):
-        print_structured(output, found)
-        fail_for(problems)
-        return
-    for topic in found:
-        _print_topic(topic)
-    if picking:
-        say(f"{plural(sum(len(t.partitions) for t in found), 'partition')} found")
+    if output is Format.json:
+        print_json(found)
+    else:
+        for topic in found:
+            _print_topic(topic)
+        if picking:
+            say(f"{plural(sum(len(t.partitions) for t in found), 'partition')} found")
     fail_for(problems)
 
 
-async def _named(client: Any, names: Sequence[str], patterns: Any) -> list[str]:
+async def _named(
+    client: "Client", names: Sequence[str], patterns: "Sequence[re.Pattern[str]] | None"
+) -> list[str]:
     """Return the topics of these names or patterns; all for none."""
     from ottla.client import topics
 
@@ -271,17 +269,17 @@ async def _named(client: Any, names: Sequence[str], patterns: Any) -> list[str]:
     return named_like(there, patterns)
 
 
-def _print_topic(topic: Any) -> None:
+def _print_topic(topic: "TopicFacts") -> None:
     settings = "" if topic.settings is None else "  settings: " + (
         ", ".join(f"{k}={v}" for k, v in topic.settings.items()) or "none of its own"
     )  # fmt: skip
     rows = [
         (
             p.partition,
-            p.leader if p.leader >= 0 else "none",
+            "none" if p.leader is None else p.leader,
             p.leader_epoch,
-            ",".join(map(str, p.replicas)),
-            ",".join(map(str, p.isr)),
+            ids(p.replicas),
+            ids(p.isr),
             "" if len(p.isr) == len(p.replicas) else "under-replicated",
         )
         for p in topic.partitions

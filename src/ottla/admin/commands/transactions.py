@@ -3,7 +3,7 @@
 Invariants: nothing is aborted without a yes.
 """
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import (
     Bootstrap,
@@ -17,8 +17,11 @@ from ottla.admin.options import (
     needs_yes,
     usage,
 )
-from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
+from ottla.admin.output import Format, print_changes, print_result, say
 from ottla.cli import Argument, Option
+
+if TYPE_CHECKING:
+    from ottla.client.client import Client
 
 Topic = Annotated[str, Argument(metavar="TOPIC", complete="topic")]
 Partition = Annotated[int, Argument(metavar="PARTITION", min=0)]
@@ -44,11 +47,8 @@ def list_command(
         bootstrap_server,
         lambda c: transactions.list_transactions(c, state or [], problems),
     )
-    if structured(output):
-        print_structured(output, found)
-    else:
-        rows = [(t.transactional_id, t.state, t.producer_id, t.coordinator) for t in found]
-        print_table(("transactional id", "state", "producer id", "coordinator"), rows)
+    rows = [(t.transactional_id, t.state, t.producer_id, t.coordinator) for t in found]
+    print_result(output, found, ("transactional id", "state", "producer id", "coordinator"), rows)
     fail_for(problems)
 
 
@@ -67,25 +67,21 @@ def describe(
 
     problems: list[str] = []
 
-    async def question(client: Any) -> list[Any]:
+    async def question(client: "Client") -> list[transactions.TransactionFacts]:
         every = dict.fromkeys(names)
         found = await of_each(client, every, lambda n: transactions.describe(client, n), problems)
         return list(found.values())
 
     found = ask(directory, bootstrap_server, question)
-    if structured(output):
-        print_structured(output, found)
-        fail_for(problems)
-        return
     rows = [
         (
             t.transactional_id, t.state, t.producer_id, t.producer_epoch, t.coordinator,
-            t.timeout_ms, t.start_ms, " ".join(t.partitions) or None,
+            t.timeout_ms, t.start_ms, " ".join(map(str, t.partitions)) or None,
         )
         for t in found
     ]  # fmt: skip
     heads = ("transactional id", "state", "producer id", "epoch", "coordinator")
-    print_table((*heads, "timeout ms", "since ms", "partitions"), rows)
+    print_result(output, found, (*heads, "timeout ms", "since ms", "partitions"), rows)
     fail_for(problems)
 
 
@@ -103,14 +99,11 @@ def producers(
     from ottla.admin.commands.topic_partitions import partitions
     from ottla.client import transactions
 
-    async def question(client: Any) -> Any:
+    async def question(client: "Client") -> list[transactions.ProducerFacts]:
         await partitions(client, [(topic, [partition])])  # says what is not there
         return await transactions.producers(client, topic, partition)
 
     found = ask(directory, bootstrap_server, question)
-    if structured(output):
-        print_structured(output, found)
-        return
     rows = [
         (
             p.producer_id, p.producer_epoch, p.last_sequence, p.last_timestamp,
@@ -119,7 +112,7 @@ def producers(
         for p in found
     ]  # fmt: skip
     heads = ("producer id", "epoch", "last sequence", "last time ms")
-    print_table((*heads, "coordinator epoch", "transaction since"), rows)
+    print_result(output, found, (*heads, "coordinator epoch", "transaction since"), rows)
 
 
 def hanging(
@@ -152,17 +145,13 @@ def hanging(
         bootstrap_server,
         lambda c: transactions.hanging(c, topic, older_than_ms, now_ms, problems),
     )
-    if structured(output):
-        print_structured(output, found)
-        fail_for(problems)
-        return
     rows = [
         (h.topic, h.partition, h.producer_id, h.producer_epoch, h.start_offset, h.last_timestamp)
         for h in found
     ]
     heads = ("topic", "partition", "producer id", "epoch", "since offset", "last time ms")
-    print_table(heads, rows)
-    if found:
+    print_result(output, found, heads, rows)
+    if found and output is not Format.json:
         h = found[0]
         say(f"`ottla txn abort {h.topic} {h.partition} --start-offset {h.start_offset}` ends one")
     fail_for(problems)
@@ -183,6 +172,7 @@ def abort(
     Example: ottla txn abort orders 0 --start-offset 1234 --yes
     """
     from ottla.admin.commands.topic_partitions import partitions
+    from ottla.admin.results import Aborted
     from ottla.client import transactions
 
     what = f"the transaction at offset {start_offset} of {topic}-{partition}"
@@ -190,23 +180,14 @@ def abort(
     if not dry_run:
         agreed(yes, f"abort {what}?", "nothing was aborted")
 
-    async def question(client: Any) -> Any:
+    async def question(client: "Client") -> transactions.ProducerFacts:
         await partitions(client, [(topic, [partition])])  # says what is not there
         return await transactions.abort(client, topic, partition, start_offset, dry_run=dry_run)
 
     producer = ask(directory, bootstrap_server, question)
     done = "would be aborted" if dry_run else "aborted"
     say(f"{what} {done} (producer id {producer.producer_id}, epoch {producer.producer_epoch})")
-    print_results(
-        output,
-        [
-            {
-                "topic": topic,
-                "partition": partition,
-                "start_offset": start_offset,
-                "producer_id": producer.producer_id,
-                "producer_epoch": producer.producer_epoch,
-                "result": done,
-            }
-        ],
+    aborted = Aborted(
+        topic, partition, start_offset, producer.producer_id, producer.producer_epoch, done
     )
+    print_changes(output, [aborted])

@@ -6,7 +6,7 @@ and never from the arguments, which others on the machine can see.
 
 import sys
 from getpass import getpass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.connection import zookeeper as zookeeper_meant
 from ottla.admin.options import (
@@ -22,8 +22,13 @@ from ottla.admin.options import (
     needs_yes,
     read_input,
 )
-from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
+from ottla.admin.output import Format, print_changes, print_result, say
 from ottla.cli import Argument, Option, UsageError
+
+if TYPE_CHECKING:
+    from ottla.client.client import Client
+    from ottla.security.sasl.scram import ScramMechanism
+    from ottla.zookeeper.session import Session
 
 Name = Annotated[str, Argument(metavar="NAME")]
 Mechanisms = Annotated[
@@ -44,7 +49,7 @@ PasswordFile = Annotated[
 ]
 
 
-def _mechanisms(names: list[str] | None) -> list[Any]:
+def _mechanisms(names: list[str] | None) -> "list[ScramMechanism]":
     from ottla.security.sasl.scram import BY_NAME
 
     unknown = [name for name in names or () if name.upper() not in BY_NAME]
@@ -83,16 +88,12 @@ def list_command(
     found = ask(
         directory, bootstrap_server, lambda c: scram_users.describe(c, names or (), problems)
     )
-    if structured(output):
-        print_structured(output, found)
-        fail_for(problems)
-        return
     rows = [
         (user.name, mechanism, iterations)
         for user in found
         for mechanism, iterations in user.credentials.items()
     ]
-    print_table(("user", "mechanism", "iterations"), rows)
+    print_result(output, found, ("user", "mechanism", "iterations"), rows)
     fail_for(problems)
 
 
@@ -117,6 +118,7 @@ def add(
 
     Example: ottla users add alice --password-file alice.txt
     """
+    from ottla.admin.results import UserResult
     from ottla.client import scram_users
     from ottla.client.first_users import put_in_zookeeper
     from ottla.client.zookeeper_session import asked
@@ -130,10 +132,10 @@ def add(
         raise UsageError("a user's name must not be empty")
     password = _password(password_file, name)
 
-    async def into_zookeeper(session: Any) -> None:
+    async def into_zookeeper(session: "Session") -> None:
         await put_in_zookeeper(session, name, password, mechanisms, iterations)
 
-    async def through_a_broker(client: Any) -> None:
+    async def through_a_broker(client: "Client") -> None:
         await scram_users.put(client, name, password, mechanisms, iterations)
 
     if zookeeper is not None or zookeeper_config is not None:
@@ -142,8 +144,7 @@ def add(
         ask(directory, bootstrap_server, through_a_broker)
     names = " and ".join(m.sasl_name for m in mechanisms)
     say(f"user {name} has a password for {names}")
-    print_results(output, [{"user": name, "mechanism": m.sasl_name, "result": "set"}
-                           for m in mechanisms])  # fmt: skip
+    print_changes(output, [UserResult(name, m.sasl_name, "set") for m in mechanisms])
 
 
 def remove(
@@ -158,21 +159,22 @@ def remove(
 
     Example: ottla users remove alice --yes
     """
+    from ottla.admin.results import UserResult
     from ottla.client import scram_users
 
     wanted = _mechanisms(mechanism)
-    needs_yes(yes, f"{name} could connect no more")
+    needs_yes(yes, f"{name} could no longer connect")
     agreed(yes, f"Remove the passwords of {name}?", "nothing was removed")
 
-    async def question(client: Any) -> list[str]:
+    async def question(client: "Client") -> list[str]:
         (user,) = await scram_users.describe(client, [name])
         had = [m for m in wanted if m.sasl_name in user.credentials or mechanism]
         await scram_users.remove(client, name, had)
         return [m.sasl_name for m in had]
 
     removed = ask(directory, bootstrap_server, question)
-    say(f"user {name} has no password any more for {' and '.join(removed)}")
-    print_results(output, [{"user": name, "mechanism": m, "result": "removed"} for m in removed])
+    say(f"user {name} no longer has a password for {' and '.join(removed)}")
+    print_changes(output, [UserResult(name, mechanism, "removed") for mechanism in removed])
 
 
 def rotate(
@@ -194,6 +196,7 @@ def rotate(
 
     Example: ottla users rotate app
     """
+    from ottla.admin.results import Rotated
     from ottla.local import rotation
 
     wanted = list(dict.fromkeys(rotation.NAMES if every else names or ()))
@@ -201,7 +204,7 @@ def rotate(
         raise UsageError("name users, or add --all")
     if wanted == [rotation.ZOOKEEPER]:
         rotation.rotate_stopped(cluster_folder(directory))
-        print_results(output, [{"user": rotation.ZOOKEEPER, "result": "rotated"}])
+        print_changes(output, [Rotated(rotation.ZOOKEEPER, "rotated")])
         say("brokers have a new password for ZooKeeper; start them with `ottla up`")
         return
     for name in wanted:
@@ -211,4 +214,4 @@ def rotate(
                 f"`ottla users add {name}` gives any other user a new password"
             )
     rotation.rotate(cluster_folder(directory), wanted, timeout, say)
-    print_results(output, [{"user": name, "result": "rotated"} for name in wanted])
+    print_changes(output, [Rotated(name, "rotated") for name in wanted])

@@ -9,23 +9,24 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
 from ottla.admin.output import (
     Format,
     complain,
+    print_json,
     print_line,
-    print_structured,
     print_table,
     say,
-    structured,
 )
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
+    from ottla.admin.operations.replica_comparison import Difference
     from ottla.admin.operations.verify_replicas import Replica, Verified
+    from ottla.client.client import Client
 
 EXIT_DIFFERS = 1
 LONGEST_S = 30 * 86_400.0
@@ -77,7 +78,7 @@ def verify_replicas(
     (begin,) = usage(_parse_since, [since], "--time")
     limits = operation.Limits(begin, fetch_size, max_wait_ms)
 
-    async def run(client: Any) -> "list[Verified]":
+    async def run(client: "Client") -> "list[Verified]":
         wanted = await operation.partitions(client, await _chosen(client, topics, pattern))
         await operation.verify(client, wanted, limits)
         said: Counter[tuple[object, int]] = Counter()
@@ -92,8 +93,8 @@ def verify_replicas(
         return wanted
 
     found = ask(directory, bootstrap_server, run, timeout_s=LONGEST_S if follow else None)
-    if structured(output):
-        print_structured(output, [_as_json(verified) for verified in found])
+    if output is Format.json:
+        print_json([operation.ComparedPartition.of(verified) for verified in found])
     else:
         _print(found)
     differing = sum(verified.differs for verified in found)
@@ -115,7 +116,7 @@ def _parse_since(text: str) -> int:
     return named[text] if text in named else parse_moment(text)
 
 
-async def _chosen(client: Any, topics: list[str] | None, pattern: str | None) -> list[str]:
+async def _chosen(client: "Client", topics: list[str] | None, pattern: str | None) -> list[str]:
     import re  # only with a pattern
 
     if topics:
@@ -151,7 +152,7 @@ def _say_differences(verified: "Verified", said: "Counter[tuple[object, int]]") 
         said[which] = len(replica.differences)
 
 
-def _text(replica: "Replica", difference: Any) -> str:
+def _text(replica: "Replica", difference: "Difference") -> str:
     return (
         f"{replica.partition}: offset {difference.offset} on broker {replica.broker}: "
         f"{difference.text}"
@@ -169,8 +170,8 @@ def _print(found: "Sequence[Verified]") -> None:
                 result = f"{plural(replica.found, 'difference')}"
             rows.append(
                 (
-                    verified.partition, replica.broker, _dash(verified.first),
-                    _dash(verified.offset), _dash(replica.lag), result,
+                    verified.partition, replica.broker, verified.first, verified.offset,
+                    replica.lag, result,
                 )
             )  # fmt: skip
     print_table(("partition", "broker", "from", "to", "lag", "result"), rows)
@@ -178,30 +179,3 @@ def _print(found: "Sequence[Verified]") -> None:
         for replica in verified.replicas:
             for difference in replica.differences:
                 complain(_text(replica, difference))
-
-
-def _dash(number: int | None) -> object:
-    return "-" if number is None else number
-
-
-def _as_json(verified: "Verified") -> dict[str, object]:
-    return {
-        "topic": verified.partition.topic,
-        "partition": verified.partition.partition,
-        "leader": verified.leader,
-        "from": verified.first,
-        "to": verified.offset,
-        "high_watermark": verified.end,
-        "batches": verified.batches,
-        "compacted": verified.compacted,
-        "problem": verified.problem,
-        "replicas": [
-            {
-                "broker": r.broker, "lag": r.lag, "problem": r.problem, "different": r.found,
-                "differences": [
-                    {"kind": d.kind, "offset": d.offset, "text": d.text} for d in r.differences
-                ],
-            }
-            for r in verified.replicas
-        ],
-    }  # fmt: skip

@@ -1,19 +1,22 @@
 """`ottla znode`: what is in ZooKeeper, explained. Read-only."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.connection import zookeeper as zookeeper_meant
 from ottla.admin.options import Dir, Output, ZooKeeperConfig
 from ottla.admin.output import (
     Format,
+    print_json,
     print_line,
-    print_structured,
+    print_result,
     print_table,
     readable_json,
-    structured,
 )
 from ottla.cli import Argument, Option
 from ottla.client.zookeeper_session import asked
+
+if TYPE_CHECKING:
+    from ottla.zookeeper.session import Session
 
 ZooKeeper = Annotated[
     str | None,
@@ -37,19 +40,16 @@ def ls(
     """
     from ottla.admin.operations import znode_reading
 
-    async def question(session: Any) -> list[dict[str, Any]]:
+    async def question(session: "Session") -> list[znode_reading.Znode]:
         listed = znode_reading.tree(session, path, recursive=recursive)
         return [found async for found in listed]
 
     found = asked(zookeeper_meant(zookeeper, zookeeper_config, directory), question)
-    if structured(output):
-        print_structured(output, [{k: v for k, v in f.items() if k != "data"} for f in found])
-        return
     rows = [
-        (f["path"], f["version"], f["children"], f["bytes"], f["ephemeral_owner"] or "", f["kind"])
-        for f in found
+        (z.path, z.version, z.children, z.bytes, z.ephemeral_owner or "", z.kind) for z in found
     ]
-    print_table(("path", "version", "children", "bytes", "session", "what it is"), rows)
+    heads = ("path", "version", "children", "bytes", "session", "what it is")
+    print_result(output, found, heads, rows)
 
 
 def get(
@@ -66,24 +66,23 @@ def get(
     from ottla.admin.operations import znode_reading
     from ottla.admin.operations.record_format import moment
 
-    async def question(session: Any) -> dict[str, Any]:
-        return await znode_reading.read(session, path)
-
-    found = asked(zookeeper_meant(zookeeper, zookeeper_config, directory), question)
-    if structured(output):
-        print_structured(output, found)
+    found = asked(
+        zookeeper_meant(zookeeper, zookeeper_config, directory),
+        lambda session: znode_reading.read(session, path),
+    )
+    if output is Format.json:
+        print_json(found)
         return
-    data = found["data"]
-    text = readable_json(data) if found["encoding"] == "json" else data
+    text = readable_json(found.data) if found.encoding == "json" else found.data
     for line in (text or "(no data)").split("\n"):
         print_line(line)
     rows = [
-        ("what it is", found["kind"] or None),
-        ("version", found["version"]),
-        ("created", moment(found["created_ms"])),
-        ("modified", moment(found["modified_ms"])),
-        ("zxid created, modified", f"{found['created_zxid']:#x}, {found['modified_zxid']:#x}"),
-        ("session", found["ephemeral_owner"]),
-        ("children", found["children"]),
+        ("what it is", found.kind or None),
+        ("version", found.version),
+        ("created", moment(found.created_ms)),
+        ("modified", moment(found.modified_ms)),
+        ("zxid created, modified", f"{found.created_zxid:#x}, {found.modified_zxid:#x}"),
+        ("session", found.ephemeral_owner),
+        ("children", found.children),
     ]
     print_table(("", ""), rows)

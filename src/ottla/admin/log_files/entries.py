@@ -29,7 +29,13 @@ class Note(NamedTuple):
     what: str
 
 
-class Batch(msgspec.Struct, frozen=True, tag_field="kind", tag="batch"):
+class _InFile(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of a file; which one is known to what prints it."""
+
+    file: str = ""
+
+
+class Batch(_InFile, frozen=True, tag_field="kind", tag="batch"):
     """A batch's header. `valid`: its checksum is that of its bytes."""
 
     position: int
@@ -66,7 +72,14 @@ class Batch(msgspec.Struct, frozen=True, tag_field="kind", tag="batch"):
         )
 
 
-class RecordEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="record"):
+class Decoded(msgspec.Struct, frozen=True):
+    """The key and the value of a coordinator's record."""
+
+    key: dict[str, Any] | None
+    value: dict[str, Any] | None
+
+
+class RecordEntry(_InFile, frozen=True, tag_field="kind", tag="record"):
     """A record. `marker` is ABORT or COMMIT in a control batch; key and value if asked for."""
 
     offset: int
@@ -82,10 +95,8 @@ class RecordEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="record"):
     key_base64: str | None = None
     value: str | None = None
     value_base64: str | None = None
-    shown: tuple[str | None, str | None] = (None, None)
-    """key and value as Kafka's tool decodes them"""
-    decoded: dict[str, Any] | None = None
-    """key and value of a group or a transaction"""
+    decoded: Decoded | None = None
+    """Of a group or a transaction."""
 
     @property
     def text(self) -> str:
@@ -98,15 +109,25 @@ class RecordEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="record"):
             line += f" endTxnMarker: {self.marker} coordinatorEpoch: {self.coordinator_epoch}"
         elif self.marker is not None:
             line += f" controlType: {self.marker}"
-        key, value = self.shown
-        if key is not None:
-            line += f" key: {key}"
-        if value is not None:
-            line += f" payload: {value}"
         return line
 
 
-class IndexEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="index"):
+class ShownRecord(RecordEntry, frozen=True, tag="record"):
+    """A record with its key and value as Kafka's tool decodes them, for people only."""
+
+    shown: tuple[str | None, str | None] = (None, None)
+
+    @property
+    def text(self) -> str:
+        key, value = self.shown
+        return (
+            super().text
+            + ("" if key is None else f" key: {key}")
+            + ("" if value is None else f" payload: {value}")
+        )
+
+
+class IndexEntry(_InFile, frozen=True, tag_field="kind", tag="index"):
     """Of an offset index: a batch's last offset, and where the batch begins."""
 
     offset: int
@@ -117,7 +138,7 @@ class IndexEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="index"):
         return f"offset: {self.offset} position: {self.position}"
 
 
-class TimeEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="time_index"):
+class TimeEntry(_InFile, frozen=True, tag_field="kind", tag="time_index"):
     """Of a time index: the largest timestamp so far, and the last offset of the batch with it."""
 
     timestamp: int
@@ -128,7 +149,7 @@ class TimeEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="time_index")
         return f"timestamp: {self.timestamp} offset: {self.offset}"
 
 
-class AbortedEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="aborted_transaction"):
+class AbortedEntry(_InFile, frozen=True, tag_field="kind", tag="aborted_transaction"):
     """Of a transaction index."""
 
     version: int
@@ -146,7 +167,7 @@ class AbortedEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="aborted_t
         )
 
 
-class ProducerEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="producer"):
+class ProducerEntry(_InFile, frozen=True, tag_field="kind", tag="producer"):
     """Of a producer snapshot. The last four are None for a producer without batches."""
 
     producer_id: int
@@ -176,7 +197,7 @@ class ProducerEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="producer
         )
 
 
-class EpochEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="leader_epoch"):
+class EpochEntry(_InFile, frozen=True, tag_field="kind", tag="leader_epoch"):
     """Of a leader-epoch checkpoint."""
 
     epoch: int
@@ -187,7 +208,7 @@ class EpochEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="leader_epoc
         return f"epoch: {self.epoch} startOffset: {self.start_offset}"
 
 
-class OffsetEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="offset"):
+class OffsetEntry(_InFile, frozen=True, tag_field="kind", tag="offset"):
     """Of one of a log dir's checkpoints."""
 
     topic: str
@@ -199,7 +220,7 @@ class OffsetEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="offset"):
         return f"topic: {self.topic} partition: {self.partition} offset: {self.offset}"
 
 
-class PropertyEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="property"):
+class PropertyEntry(_InFile, frozen=True, tag_field="kind", tag="property"):
     """Of meta.properties and partition.metadata."""
 
     name: str

@@ -15,11 +15,12 @@ from ottla.admin.log_files.entries import (
     TIMES,
     AbortedEntry,
     Batch,
+    Decoded,
     Found,
     IndexEntry,
     Note,
     Problem,
-    RecordEntry,
+    ShownRecord,
     TimeEntry,
     batch_entry,
     sequence,
@@ -155,11 +156,11 @@ def _record_entry(
     record: Record,
     contents: bool,
     decode: "Callable[[Record], StateRecord] | None",
-) -> RecordEntry:
+) -> ShownRecord:
     marker = coordinator_epoch = None
-    fields: dict[str, str | None] = {}
+    fields: dict[str, Any] = {}
     shown: tuple[str | None, str | None] = (None, None)
-    decoded: dict[str, Any] | None = None
+    decoded = None
     if header.is_control:
         control = parse_control_record(record)
         marker = _MARKERS.get(control.type, f"UNKNOWN({control.type})")
@@ -170,8 +171,8 @@ def _record_entry(
         if decode is not None:
             found = decode(record)
             shown = (found.key, found.value)
-            decoded = {"key": found.decoded_key, "value": found.decoded_value}
-    return RecordEntry(
+            decoded = Decoded(found.decoded_key, found.decoded_value)
+    return ShownRecord(
         offset=record.offset,
         timestamp_type=TIMES[header.timestamp_type],
         timestamp=record.timestamp,

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from shlex import quote
 
+from msgspec import Struct
+
 from ottla.security.acls import (
     CLUSTER,
     CLUSTER_NAME,
@@ -31,18 +33,49 @@ def unknown_to(resource_type: int, operations: Sequence[int]) -> list[str]:
     return [OPERATIONS[o] for o in operations if o in OPERATIONS and o not in (*known, 2)]
 
 
-def described(acl: Acl) -> dict[str, str]:
-    """Return an ACL by its parts, as the output has them."""
+class AclFacts(Struct, frozen=True):
+    """An ACL by its parts, in words."""
+
+    resource: str
+    name: str
+    pattern: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+
+class AclChanges(Struct):
+    """The ACLs of a change, and whether it was made."""
+
+    executed: bool
+    acls: list[AclFacts]
+
+
+class AclAnswer(Struct):
+    """Whether something is allowed; the ACL that says so, or the one that nearly allows it."""
+
+    question: str
+    allowed: bool
+    reason: str
+    acl: AclFacts | None
+    nearest: AclFacts | None
+    differs: list[str]
+    command: str | None
+
+
+def described(acl: Acl) -> AclFacts:
+    """Return an ACL by its parts."""
     pattern, entry = acl
-    return {
-        "resource": RESOURCE_TYPES.get(pattern.resource_type, "Unknown"),
-        "name": pattern.name,
-        "pattern": {LITERAL: "literal", PREFIXED: "prefixed"}.get(pattern.pattern_type, "unknown"),
-        "principal": entry.principal,
-        "host": entry.host,
-        "operation": OPERATIONS.get(entry.operation, "Unknown"),
-        "permission": PERMISSIONS.get(entry.permission, "Unknown"),
-    }
+    return AclFacts(
+        RESOURCE_TYPES.get(pattern.resource_type, "Unknown"),
+        pattern.name,
+        {LITERAL: "literal", PREFIXED: "prefixed"}.get(pattern.pattern_type, "unknown"),
+        entry.principal,
+        entry.host,
+        OPERATIONS.get(entry.operation, "Unknown"),
+        PERMISSIONS.get(entry.permission, "Unknown"),
+    )
 
 
 def as_command(acl: Acl) -> str:

@@ -52,8 +52,8 @@ class Difference(msgspec.Struct, frozen=True):
 
     what: str
     name: str
-    before: Any
-    after: Any
+    before: str | float | list[int] | None
+    after: str | float | list[int] | None
 
 
 async def taken(client: Client) -> ClusterState:
@@ -166,9 +166,9 @@ def _flat(offsets: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
 class Step(msgspec.Struct, frozen=True):
     """One change that makes a cluster more like a file; `done` tells what it was, in words."""
 
-    kind: str
+    kind: str = msgspec.field(name="step")
     name: str
-    done: str
+    done: str = msgspec.field(name="details")
 
 
 async def apply(

@@ -6,7 +6,8 @@ its own (broker/configs/throttle_lease.py).
 """
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from ottla.model.throttle_settings import (
     LEASE,
@@ -16,7 +17,7 @@ from ottla.model.throttle_settings import (
 )
 
 
-class Forgotten(NamedTuple):
+class Forgotten(Struct, frozen=True):
     """Throttles of one broker or topic; `fix` is the command that removes them."""
 
     kind: str

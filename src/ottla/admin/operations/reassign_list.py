@@ -6,30 +6,26 @@ added together; works with any Kafka.
 
 import asyncio
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from ottla.admin.operations import reassign
 from ottla.admin.operations.copy_progress import CopyProgress
 from ottla.client.client import Client
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import Partition, TopicPartition
 from ottla.model.waits import waiting
 from ottla.placement.copy_estimate import Estimate
 from ottla.placement.plans import Move
 
 
-class Listed(NamedTuple):
-    """One partition: bytes copied, of how many, and per second (None: not measured)."""
+class Listed(Partition, frozen=True):
+    """One partition: bytes copied, of how many, left, and per second (None: not measured)."""
 
-    partition: TopicPartition
-    move: Move
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
     copied: int
     size: int
+    left: int
     copied_per_s: int | None
-
-    @property
-    def left(self) -> int:
-        """Bytes that are not there yet."""
-        return self.size - self.copied
 
 
 async def listed(
@@ -54,10 +50,13 @@ async def listed(
         now = progress.by_partition(before)
     return [
         Listed(
-            tp,
-            move,
+            *tp,
+            list(move.replicas),
+            list(move.adding),
+            list(move.removing),
             now[tp].copied,
             now[tp].of,
+            now[tp].of - now[tp].copied,
             round(max(0, now[tp].copied - before[tp].copied) / took_s) if took_s else None,
         )
         for tp, move in moves.items()

@@ -7,6 +7,7 @@ base64 in a field of another name; `from_line` of what `to_line` returns is the 
 import base64
 import binascii
 import json
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -32,36 +33,47 @@ def field(name: str, data: bytes | None) -> tuple[str, str | None]:
         return name + BASE64, base64.b64encode(data).decode()
 
 
+class Header(msgspec.Struct, forbid_unknown_fields=True):
+    """A header of a record, as its fields."""
+
+    key: _Text = UNSET
+    key_base64: str | UnsetType = UNSET
+    value: _Text = UNSET
+    value_base64: str | UnsetType = UNSET
+
+
+class RecordLine(msgspec.Struct, kw_only=True):
+    """A record as a line has it."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: _Text = UNSET
+    key_base64: str | UnsetType = UNSET
+    value: _Text = UNSET
+    value_base64: str | UnsetType = UNSET
+    headers: list[Header]
+
+
 def to_line(tp: TopicPartition, record: Record) -> bytes:
     """Return a record as one line of JSON in ASCII, without its end."""
-    return json.dumps(to_fields(tp, record)).encode()
+    fields: dict[str, Any] = dict((field("key", record.key), field("value", record.value)))
+    line = RecordLine(
+        topic=tp.topic,
+        partition=tp.partition,
+        offset=record.offset,
+        timestamp=record.timestamp,
+        headers=[_header_of(name, content) for name, content in record.headers],
+        **fields,
+    )
+    return json.dumps(msgspec.to_builtins(line)).encode()
 
 
-def to_fields(tp: TopicPartition, record: Record) -> dict[str, object]:
-    """Return what `to_line` writes."""
-    fields: list[tuple[str, object]] = [
-        ("topic", tp.topic),
-        ("partition", tp.partition),
-        ("offset", record.offset),
-        ("timestamp", record.timestamp),
-        field("key", record.key),
-        field("value", record.value),
-        (
-            "headers",
-            [
-                dict((field("key", name.encode(errors=_AS_IT_IS)), field("value", content)))
-                for name, content in record.headers
-            ],
-        ),
-    ]
-    return dict(fields)
-
-
-class _Header(msgspec.Struct, forbid_unknown_fields=True):
-    key: _Text = UNSET
-    key_base64: _Text = UNSET
-    value: _Text = UNSET
-    value_base64: _Text = UNSET
+def _header_of(name: str, content: bytes | None) -> Header:
+    key = field("key", name.encode(errors=_AS_IT_IS))
+    fields: dict[str, Any] = dict((key, field("value", content)))
+    return Header(**fields)
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
@@ -73,7 +85,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     key_base64: _Text = UNSET
     value: _Text = UNSET
     value_base64: _Text = UNSET
-    headers: list[_Header | tuple[str, str | None]] = []
+    headers: list[Header | tuple[str, str | None]] = []
 
 
 _decoder = msgspec.json.Decoder(_Line)
@@ -137,7 +149,7 @@ def field_of(value: bytes | None, name: str) -> bytes | None:
     return text.encode()
 
 
-def _header(header: _Header | tuple[str, str | None]) -> tuple[str, bytes | None]:
+def _header(header: Header | tuple[str, str | None]) -> tuple[str, bytes | None]:
     if isinstance(header, tuple):
         name, value = header
         return name, None if value is None else value.encode()

@@ -10,6 +10,8 @@ topic are cleaned each on its own, so only records that both have are compared. 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from ottla.model.errors import OttlaError
 from ottla.model.ports import Buffer
 from ottla.wire.records import Record, crc_ok, iter_batches, iter_records
@@ -35,7 +37,7 @@ class Same(NamedTuple):
     end: int
 
 
-class Difference(NamedTuple):
+class Difference(Struct, frozen=True):
     """What a replica has otherwise: `kind` is offsets, checksum, epoch, damaged or record."""
 
     kind: str

@@ -5,7 +5,6 @@ reported all the same.
 """
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -28,7 +27,7 @@ IDLE = "kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent"
 class BrokerStatus(msgspec.Struct):
     """One broker. Fields of the folder are None where only the wire was asked."""
 
-    id: int
+    id: int = msgspec.field(name="broker")
     address: str
     alive: bool
     controller: bool = False
@@ -86,8 +85,14 @@ class Status(msgspec.Struct):
         )
 
 
-def as_json(status: Status) -> dict[str, Any]:
-    return {**msgspec.to_builtins(status), "healthy": status.healthy}
+class JudgedStatus(Status, kw_only=True):
+    """A status as it is printed: with what it amounts to."""
+
+    healthy: bool
+
+
+def with_verdict(status: Status) -> JudgedStatus:
+    return JudgedStatus(**msgspec.structs.asdict(status), healthy=status.healthy)
 
 
 async def ask(client: Client) -> Status:

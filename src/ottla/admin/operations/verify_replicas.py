@@ -10,7 +10,9 @@ requests (`replica_requests`). Kafka: `ReplicaVerificationTool`.
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
+
+from msgspec import Struct
 
 from ottla.admin.operations.replica_comparison import (
     Difference,
@@ -25,7 +27,7 @@ from ottla.client import configs
 from ottla.client.client import Client, partitions_of
 from ottla.client.error_texts import failure
 from ottla.model.errors import OttlaError
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import Partition, TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.model.waits import waiting
 
@@ -99,6 +101,46 @@ class Verified:
         """How far what is compared is behind the high watermark, or a replica is."""
         left = 0 if self.end is None or self.offset is None else max(0, self.end - self.offset)
         return max([left, *(r.lag or 0 for r in self.replicas)])
+
+
+class ComparedReplica(Struct):
+    """A replica as it is printed: `different` differences, of which the first are listed."""
+
+    broker: int
+    lag: int | None
+    problem: str | None
+    different: int
+    differences: list[Difference]
+
+
+class ComparedPartition(Partition, frozen=True, rename={"first": "from", "last": "to"}):
+    """A partition as it is printed, compared from `from` up to `to`, which is not included."""
+
+    leader: int | None
+    first: int | None
+    last: int | None
+    high_watermark: int | None
+    batches: int
+    compacted: bool
+    problem: str | None
+    replicas: list[ComparedReplica]
+
+    @classmethod
+    def of(cls, found: Verified) -> Self:
+        return cls(
+            *found.partition,
+            found.leader if found.leader >= 0 else None,
+            found.first,
+            found.offset,
+            found.end,
+            found.batches,
+            found.compacted,
+            found.problem,
+            [
+                ComparedReplica(r.broker, r.lag, r.problem, r.found, r.differences)
+                for r in found.replicas
+            ],
+        )
 
 
 async def partitions(client: Client, topics: Collection[str]) -> list[Verified]:

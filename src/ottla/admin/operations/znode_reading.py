@@ -10,6 +10,8 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
+from msgspec import UNSET, Struct
+
 from ottla.model.errors import OttlaError
 from ottla.zookeeper.addresses import check_path
 from ottla.zookeeper.errors import NoNodeError
@@ -46,6 +48,25 @@ KINDS = (
     (r"/kafka-acl.*", "access rights"),
     (r"/ottla/.+", "what only Ottla keeps: docs/RELIABILITY.md"),
 )
+
+
+class Znode(Struct):
+    """A znode, and what ZooKeeper knows about it. `data` is left out of lists."""
+
+    path: str
+    kind: str
+    encoding: str
+    version: int
+    created_ms: int
+    modified_ms: int
+    created_zxid: int
+    modified_zxid: int
+    ephemeral_owner: str | None
+    bytes: int
+    children: int
+    data: Any = UNSET
+
+
 _COMPILED = [(re.compile(pattern), kind) for pattern, kind in KINDS]
 
 
@@ -68,7 +89,7 @@ def decoded(data: bytes) -> tuple[str, Any]:
         return "text", text
 
 
-async def read(session: Session, path: str) -> dict[str, Any]:
+async def read(session: Session, path: str) -> Znode:
     """Return a znode with its data and all that ZooKeeper knows about it."""
     check_path(path)
     try:
@@ -76,24 +97,24 @@ async def read(session: Session, path: str) -> dict[str, Any]:
     except NoNodeError:
         raise OttlaError(f"there is no znode {path}; `ottla znode ls` lists them") from None
     encoding, content = decoded(data)
-    return {
-        "path": path,
-        "kind": kind_of(path),
-        "encoding": encoding,
-        "data": content,
-        "version": stat.version,
-        "created_ms": stat.ctime,
-        "modified_ms": stat.mtime,
-        "created_zxid": stat.czxid,
-        "modified_zxid": stat.mzxid,
-        "ephemeral_owner": f"{stat.ephemeral_owner:#x}" if stat.ephemeral_owner else None,
-        "bytes": stat.data_length,
-        "children": stat.num_children,
-    }
+    return Znode(
+        path=path,
+        kind=kind_of(path),
+        encoding=encoding,
+        version=stat.version,
+        created_ms=stat.ctime,
+        modified_ms=stat.mtime,
+        created_zxid=stat.czxid,
+        modified_zxid=stat.mzxid,
+        ephemeral_owner=f"{stat.ephemeral_owner:#x}" if stat.ephemeral_owner else None,
+        bytes=stat.data_length,
+        children=stat.num_children,
+        data=content,
+    )
 
 
-async def tree(session: Session, path: str, *, recursive: bool) -> AsyncIterator[dict[str, Any]]:
-    """Yield the znodes below one, in the order of their names; all of them if `recursive`."""
+async def tree(session: Session, path: str, *, recursive: bool) -> AsyncIterator[Znode]:
+    """Yield the znodes below one, without data, by name; all of them if `recursive`."""
     check_path(path)
     try:
         names = await session.children(path)
@@ -107,11 +128,12 @@ async def tree(session: Session, path: str, *, recursive: bool) -> AsyncIterator
             found = await read(session, here)
         except OttlaError:
             continue  # it went meanwhile
+        found.data = UNSET
         yield found
         count += 1
         if count == MOST:
             raise OttlaError(f"more than {MOST:,} znodes; name one further down")
-        if recursive and found["children"]:
+        if recursive and found.children:
             names = await session.children(here)
             left += [_below(here, name) for name in sorted(names, reverse=True)]
 

@@ -1,12 +1,13 @@
 """A partition's history as `ottla top` shows it: what `ottla why --output json` prints, as text.
 
-A decider. Invariants: values in, lines out, none wider than it must be (the screen wraps them); the
+Invariants: values in, lines out, none wider than it must be (the screen wraps them); the
 newest comes first, since a screen may be short.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ottla.admin.operations.record_format import moment
 from ottla.admin.top.changes import Partition
 from ottla.model.ids import NO_LEADER, TopicPartition
 
@@ -24,7 +25,7 @@ def history(document: Mapping[str, Any]) -> str:
     for entry in reversed(document["entries"]):
         if entry["what"] == "offline":
             continue  # the decision of the same event follows, and says why
-        lines += ["", f"{entry['time']}  {_change(entry)}", f"  {_why(entry)}"]
+        lines += ["", f"{moment(entry['time_ms'])}  {_change(entry)}", f"  {_why(entry)}"]
     return "\n".join(lines)
 
 
@@ -75,12 +76,12 @@ def _state(state: Mapping[str, Any] | None) -> str:
 
 
 def _field(state: Mapping[str, Any], field: str) -> str:
-    value = state.get(field)
-    if value is None:
+    if field not in state:
         return "-"
+    value = state[field]
     if isinstance(value, list):
         return _ids(value)
-    return "none" if field == "leader" and value == NO_LEADER else str(value)
+    return "none" if value is None else str(value)
 
 
 def _ids(brokers: Sequence[int]) -> str:

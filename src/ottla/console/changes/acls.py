@@ -3,6 +3,7 @@
 Invariants: the rule of the preview, and no other, is added or removed.
 """
 
+from msgspec.structs import asdict
 from starlette.responses import Response
 
 from ottla.admin.operations import acl_text
@@ -65,7 +66,7 @@ async def change(console: Console, asked: Asked) -> Page | Response:
         else:
             await acls.remove(console.client, [acl])
         return redirect(BACK)
-    row = acl_text.described(acl)
+    row = asdict(acl_text.described(acl))
     return preview(
         Preview(
             "Add a rule" if deed == "add" else "Remove a rule",

@@ -54,7 +54,7 @@ async def write(console: Console, asked: Asked) -> Page | Response:
         raise no_such_partition(topic, record.partition, count)
     if asked.has("do"):
         writer = Producer(console.client, world(), topic, acks=ACKS_ALL, timeout_s=TIMEOUT_S)
-        await writer.open(count, [p.partition for p in facts.partitions if p.leader >= 0])
+        await writer.open(count, [p.partition for p in facts.partitions if p.leader is not None])
         await writer.send([record])
         return redirect(path("messages", topic=topic, **{"from": "-20"}))
     values = {"fields": typed.fields, "writings": WRITINGS, "preview": _preview(record, count)}

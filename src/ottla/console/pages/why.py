@@ -17,7 +17,8 @@ from ottla.console.page import Page, problem
 from ottla.console.state import Console
 from ottla.explain import commands, journals, timeline_html
 from ottla.explain.history import PartitionHistory
-from ottla.explain.rendering import UnknownPartitionError, history_as_json, unknown_partition
+from ottla.explain.rendering import UnknownPartitionError, unknown_partition
+from ottla.explain.results import History, history_of
 from ottla.explain.spans import Timeline
 from ottla.explain.timeline_command import session_timeouts
 from ottla.local.cluster_dir import ClusterDir
@@ -35,7 +36,7 @@ NO_JOURNALS = (
 
 
 class _Explained(NamedTuple):
-    history: dict[str, Any]
+    history: History
     picture: Markup
     left_out: int
 
@@ -55,7 +56,7 @@ async def page(console: Console, asked: Asked) -> Page:
             found = await console.alone(_explain, console.folder, tp)
         except (UnknownPartitionError, journals.NoJournalError) as error:
             return problem(404, "Nothing is known", error)
-        entries = list(enumerate(found.history["entries"]))[::-1]
+        entries = list(enumerate(found.history.entries))[::-1]
         values |= {
             "found": found,
             "entries": entries[:MOST_ENTRIES],
@@ -93,7 +94,7 @@ def _explain(folder: ClusterDir, tp: TopicPartition) -> _Explained:
     links = {tp: [_link(place - 1, len(history.entries)) for place in places]}
     drawing = "".join(timeline_html.picture(drawn, session_timeouts(folder.path), links))
     picture = Markup(drawing)  # noqa: S704  # it escapes what it draws  # nosec B704
-    return _Explained(history_as_json(history, damage), picture, left_out)
+    return _Explained(history_of(history, damage), picture, left_out)
 
 
 def _link(place: int, count: int) -> str:

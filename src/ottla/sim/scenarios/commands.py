@@ -7,22 +7,14 @@ was broken.
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ottla.admin.options import Output, read_input
-from ottla.admin.output import (
-    Format,
-    print_line,
-    print_prose,
-    print_structured,
-    print_table,
-    say,
-    structured,
-)
-from ottla.admin.tables import CLEAR_LINE
+from ottla.admin.output import Format, print_json, print_line, print_prose, print_table, say
+from ottla.admin.progress import StatusLine
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.cli.declaring import parameters
 from ottla.model.process import ended_in_order
@@ -276,28 +268,20 @@ def scenario() -> "Act":
     return act
 
 
-class _Line:
+class _Line(StatusLine):
     """One line on a terminal that says how it goes."""
 
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
-
     def __call__(self, text: str) -> None:
-        if self._shown:
-            sys.stderr.write(f"{CLEAR_LINE}{text[:100]}")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        if self._shown:
-            sys.stderr.write(CLEAR_LINE)
-            sys.stderr.flush()
+        self.write(text[:100])
 
 
 def _print(findings: "Findings", output: Format) -> None:
     from ottla.sim.scenarios import report
 
-    if structured(output):
-        print_structured(output, _document(findings))
+    if output is Format.json:
+        from ottla.sim.scenarios.results import Checked
+
+        print_json(Checked.of(findings))
         return
     for line in report.head(findings.scenario):
         print_prose(line)
@@ -306,52 +290,3 @@ def _print(findings: "Findings", output: Format) -> None:
     print_line("")
     for line in report.lines(findings):
         print_prose(line)
-
-
-def _document(findings: "Findings") -> dict[str, Any]:
-    from ottla.sim.scenarios import report
-
-    hours, remedy = findings.hours, findings.remedy
-    results: Sequence[tuple[str, str]] = report.results(findings)
-    return {
-        "scenario": findings.scenario,
-        "broken": list(hours.first),
-        "promises": [
-            {
-                "promise": promise,
-                "meaning": meaning,
-                "broken": promise in hours.first,
-                "counterexample": found.explanation
-                if (found := findings.counterexamples.get(promise)) is not None
-                else None,
-            }
-            for promise, (meaning, _) in zip(findings.scenario.promises, results, strict=True)
-        ],
-        "runs": hours.runs,
-        "simulated_hours": round(hours.seconds / 3600, 3),
-        "faults": hours.faults,
-        "acknowledged": hours.acknowledged,
-        "longest_gap_seconds": round(hours.longest_gap_s, 1),
-        "known_losses": [
-            {
-                "settings": known.settings,
-                "hours": known.hours,
-                "chance": round(report.chance(known, hours.seconds), 3),
-            }
-            for known in report.KNOWN_LOSSES
-        ],
-        "remedy": None
-        if remedy is None
-        else {
-            "changes": remedy.changes,
-            "helps": remedy.helps,
-            "broken": list(remedy.hours.first),
-            "simulated_hours": round(remedy.hours.seconds / 3600, 3),
-            "longest_gap_seconds": round(remedy.hours.longest_gap_s, 1),
-        },
-        "not_recovered": None
-        if hours.unhealed is None
-        else {"seed": hours.unhealed.seed, "what": hours.unhealed.unhealed},
-        "defects": hours.defects,
-        "interrupted": hours.interrupted,
-    }

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ottla.admin.output_schemas import SCHEMAS
 from ottla.sim.scenarios import report
 from ottla.sim.scenarios.scenario import Scenario
 from ottla.sim.scenarios.scenario_run import Run
 from ottla.sim.scenarios.search import Hours
-from support.schemas import problems
+from support.schemas import SCHEMAS, problems
 from support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
