@@ -355,6 +355,7 @@ class SyncCluster:
 
     def create_topic(
         self,
+        /,
         name: str,
         partitions: int = 1,
         replicas: int | None = None,
