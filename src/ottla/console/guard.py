@@ -150,9 +150,13 @@ class Guard:
         # A redirect would be of whoever linked here, and a strict cookie not sent with it.
         response = HTMLResponse(ENTERED.format(place=session.place))
         response.set_cookie(
-            self._cookie, session.key, httponly=True, samesite="strict",
-            path=session.place, secure=self._secure,
-        )  # fmt: skip
+            self._cookie,
+            session.key,
+            httponly=True,
+            samesite="strict",
+            path=session.place,
+            secure=self._secure,
+        )
         self._entered()
         return response
 

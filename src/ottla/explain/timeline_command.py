@@ -69,8 +69,7 @@ def timeline(
         print_structured(output, as_json(drawn, timeouts, damage))
     elif html is not None:
         title = f"Leaders of {subject}" if subject else "Leaders of all partitions"
-        page = "".join(timeline_html.page(drawn, timeouts, title))
-        replace_file(html, page.encode())
+        replace_file(html, timeline_html.page(drawn, timeouts, title).encode())
         say(f"ottla: wrote {html}")
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS

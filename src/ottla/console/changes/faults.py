@@ -104,8 +104,14 @@ def _preview(look: Look, rows: Sequence[BrokerRow], broker: LocalBroker, wanted:
             lines,
             ("broker", "state", "process", "leads", "replicas", "what"),
             [
-                (number, state, _process(broker) or None, row.leaders if row else None,
-                 row.replicas if row else None, wanted.words)
+                (
+                    number,
+                    state,
+                    _process(broker) or None,
+                    row.leaders if row else None,
+                    row.replicas if row else None,
+                    wanted.words,
+                )
             ],
             "/chaos/do",
             fields,
@@ -115,4 +121,4 @@ def _preview(look: Look, rows: Sequence[BrokerRow], broker: LocalBroker, wanted:
             if event
             else None,
         )
-    )  # fmt: skip
+    )

@@ -44,7 +44,10 @@ async def page(console: Console, asked: Asked) -> Page:
     values = {
         "brokers": () if look is None else sorted(look.brokers)[:MOST_BROKERS],
         "kind": "topic" if kind == configs.TOPIC else "broker",
-        "name": name, "shown": shown, "rows": rows,
-        "q": wanted, "only_set": only_set,
-    }  # fmt: skip
+        "name": name,
+        "shown": shown,
+        "rows": rows,
+        "q": wanted,
+        "only_set": only_set,
+    }
     return Page("settings.html", {"title": f"Settings of {shown}", **values})
