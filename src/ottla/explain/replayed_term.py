@@ -51,6 +51,8 @@ class CutShortError(Exception):
 
 
 class _NoClock:
+    slice_s = 0.0
+
     def monotonic(self) -> float:
         return 0.0
 

@@ -212,9 +212,14 @@ class WhatIf:
     def report(self) -> Report:
         """Return what came of the event."""
         return Report(
-            self._scenario, self._before, self._state(), list(self._changes()), self._steps,
-            self._lost, self._notes,
-        )  # fmt: skip
+            self._scenario,
+            self._before,
+            self._state(),
+            list(self._changes()),
+            self._steps,
+            self._lost,
+            self._notes,
+        )
 
     # --- inside -----------------------------------------------------------------------------
 
@@ -315,14 +320,17 @@ class WhatIf:
         live = self._cluster.live
         ids = sorted({*live, *replicas, *self._cluster.racks})
         return State(
-            len(self._now), without, under_replicated, len(self._wrong_now[1]),
+            len(self._now),
+            without,
+            under_replicated,
+            len(self._wrong_now[1]),
             [
                 BrokerLoad(
                     b, self._cluster.racks.get(b), b in live, leaders[b], replicas[b], held[b]
                 )
                 for b in ids
             ],
-        )  # fmt: skip
+        )
 
     def _changes(self) -> Iterator[Change]:
         known: dict[tuple[Facts, Facts], _Change | None] = {}
@@ -345,13 +353,19 @@ class WhatIf:
 def _changed(before: Facts, after: Facts) -> _Change | None:
     """Return what of a `Change` comes after its partition; None if all is as it was."""
     if (before.replicas, before.leader, set(before.isr)) == (
-        after.replicas, after.leader, set(after.isr),
-    ):  # fmt: skip
+        after.replicas,
+        after.leader,
+        set(after.isr),
+    ):
         return None
     return (
-        before.leader, after.leader, list(before.isr), list(after.isr),
-        list(before.replicas), list(after.replicas),
-    )  # fmt: skip
+        before.leader,
+        after.leader,
+        list(before.isr),
+        list(after.isr),
+        list(before.replicas),
+        list(after.replicas),
+    )
 
 
 def _planned(plan: Callable[[], T]) -> T:
