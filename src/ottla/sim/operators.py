@@ -14,14 +14,13 @@ from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.client import Client
-from ottla.sim.clients import REQUEST_TIMEOUT_S, create_topic
+from ottla.sim.clients import REQUEST_TIMEOUT_S, create_topic, produce_request
 from ottla.sim.history import History
 from ottla.sim.masks import Operations
 from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 from ottla.wire.messages.fetch import FetchRequest
-from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.records import Record, build_batch, iter_batches, iter_records
 from ottla.zookeeper.session import Session
 
@@ -87,18 +86,7 @@ class Churn:
         """Try to write one record; False if the topic is not there."""
         value = b"g%d-%d" % (self.generation, number)
         batch = build_batch([Record(-1, self.world.clock.wall_ms(), None, value)])
-        request = ProduceRequest(
-            acks=-1,
-            timeout_ms=3000,
-            topic_data=[
-                ProduceRequest.TopicProduceData(
-                    name=self.topic,
-                    partition_data=[
-                        ProduceRequest.PartitionProduceData(index=number % 2, records=batch)
-                    ],
-                )
-            ],
-        )
+        request = produce_request(TopicPartition(self.topic, number % 2), batch)
         unknown = 0
         for _ in range(WRITE_TRIES):
             code = None

@@ -107,11 +107,3 @@ class Target(Protocol):
     def started(self, node: Node) -> bool:
         """Whether a broker runs and has said that it has started."""
         ...
-
-
-class Healer(Protocol):
-    """Whoever broke things, as the end of a run needs it."""
-
-    def heal(self) -> None:
-        """Mend everything that is broken now."""
-        ...

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from ottla.admin.operations.coordinators import TRANSACTION
-from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
+from ottla.model.errors import RETRIABLE, ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.client import Client
-from ottla.sim.clients import PERHAPS, PRODUCE_VERSIONS, REQUEST_TIMEOUT_S
+from ottla.sim.clients import PERHAPS, REQUEST_TIMEOUT_S, produce, produce_request
 from ottla.sim.coordinated import Coordinator
 from ottla.sim.history import Commit, Fenced, History, Init, Transaction, Write
 from ottla.sim.members import Member, Seat, code_of, partition_codes
@@ -24,7 +24,6 @@ from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.wire.messages.end_txn import EndTxnRequest
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
-from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.wire.records import Record, build_batch
 
@@ -156,9 +155,10 @@ class TransactionalProducer:
             generation_id=seat.generation,
             member_id=seat.member_id,
             group_instance_id=member.instance_id,
-            topics=[r.TxnOffsetCommitRequestTopic(name=t, partitions=p)
-                    for t, p in by_topic.items()],
-        )  # fmt: skip
+            topics=[
+                r.TxnOffsetCommitRequestTopic(name=t, partitions=p) for t, p in by_topic.items()
+            ],
+        )
         response = await member.ask(commit, partition_codes, again=RETRIABLE)
         for code in sorted(set(partition_codes(response))):
             self._check("TxnOffsetCommit", code)
@@ -244,10 +244,11 @@ class TransactionalProducer:
             base_sequence=sequence,
             is_transactional=True,
         )
+        request = produce_request(tp, batch, transactional_id=self.transactional_id)
         until = loop.time() + DELIVERY_TIMEOUT_S
         refresh = False
         while loop.time() < until:
-            response = await self._attempt(tp, batch, refresh=refresh)
+            response = await produce(self.world, self.client, tp, request, refresh=refresh)
             if response is not None:
                 code = ErrorCode(response.error_code)
                 if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
@@ -267,22 +268,6 @@ class TransactionalProducer:
         """Give a batch up: sequences have a hole now, so that the epoch has to be raised."""
         write.abandoned = True
         self._renew = True
-
-    async def _attempt(self, tp: TopicPartition, batch: bytes, *, refresh: bool) -> Any:
-        data = ProduceRequest.PartitionProduceData(index=tp.partition, records=batch)
-        request = ProduceRequest(
-            transactional_id=self.transactional_id,
-            acks=-1,
-            timeout_ms=3000,
-            topic_data=[ProduceRequest.TopicProduceData(name=tp.topic, partition_data=[data])],
-        )
-        try:
-            leader = await self.client.leader(tp.topic, tp.partition, refresh=refresh)
-            version = self.world.random.choice(PRODUCE_VERSIONS)
-            response = await self.client.call(request, leader, version=version)
-        except OttlaError:
-            return None
-        return response.responses[0].partition_responses[0]
 
     def _check(self, what: str, number: int) -> None:
         if number != ErrorCode.NONE:

@@ -17,6 +17,8 @@ from ottla.wire.records import COMMIT, Record, build_batch, build_control_batch,
 class ManualClock:
     """Time stands still until a test moves it."""
 
+    slice_s = 0.008
+
     def __init__(self) -> None:
         self.now_s = 1000.0
         self.wall = 1_700_000_000_000

@@ -23,7 +23,7 @@ from ottla.sim.scenarios.scenario import (
     PROMISES,
     READS,
     Scenario,
-)  # fmt: skip
+)
 from ottla.sim.scenarios.scenario_run import Run, StateChange
 
 BEGINS = {

@@ -111,10 +111,14 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
         in_flight, retries = int(text[BATCH]), int(text["retries"])
         if idempotent:
             conflict = (
-                f"acks={text['acks']}" if acks != -1 else
-                f"{BATCH}={in_flight}" if in_flight > 5 else
-                "retries=0" if not retries else None
-            )  # fmt: skip
+                f"acks={text['acks']}"
+                if acks != -1
+                else f"{BATCH}={in_flight}"
+                if in_flight > 5
+                else "retries=0"
+                if not retries
+                else None
+            )
             if conflict is not None and "enable.idempotence" in self.producer:
                 raise OttlaError(
                     f"producer: enable.idempotence=true does not go with {conflict}, in Kafka's "

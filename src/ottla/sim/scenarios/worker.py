@@ -62,8 +62,10 @@ class Worker:
     def _start(self) -> "subprocess.Popen[bytes]":
         self._process = subprocess.Popen(
             (sys.executable, "-P", "-m", "ottla.sim.scenarios.worker"),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
         assert self._process.stdin is not None
         self._process.stdin.write(msgspec.json.encode(self._scenario) + b"\n")
         return self._process
