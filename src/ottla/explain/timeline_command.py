@@ -16,7 +16,7 @@ from ottla.admin.output import Format, print_structured, say, structured
 from ottla.model.durable_files import replace_file
 
 PIPE_COLUMNS = 100
-"""How wide the picture is where stdout is no terminal."""
+"""The width of the picture where stdout is not a terminal."""
 SESSION_TIMEOUT = "zookeeper.session.timeout.ms"
 
 

@@ -203,7 +203,7 @@ class WhatIf:
             self._step(f"{key} set", lambda: self._cluster.allow_unclean(chosen, allowed))
         else:
             raise OttlaError(
-                f"{key} changes neither leaders nor ISRs by itself; what can be tried is "
+                f"{key} changes neither leaders nor ISRs on its own; settings to try are "
                 f"{MIN_ISR} and {UNCLEAN}"
             )
 

@@ -508,7 +508,7 @@ class Cluster:
         return kind(world, self.bootstrap, name, self.tps, self.history, pause_s, keyed=keyed)
 
     def _settle(self, heal: Callable[[], None]) -> list[str]:
-        """Heal everything; the cluster has to come back by itself, and catch up."""
+        """Heal everything; the cluster has to recover on its own and catch up."""
         for operator in self._operators:
             operator.stopping = True
         heal()
@@ -518,7 +518,7 @@ class Cluster:
         return self.finish()
 
     def finish(self) -> list[str]:
-        """Wait, once all is mended, until all is at rest and every client has what it is owed.
+        """Wait, once all faults are over, until all is at rest and each client has its responses.
 
         Then judge. Returns the anomalies.
         """

@@ -246,7 +246,7 @@ class Member:
         return assign_range(counts, subscriptions)
 
     def _heed(self, code: ErrorCode) -> bool:
-        """Begin anew as far as the coordinator says so; False if it said something else."""
+        """Rejoin as far as the coordinator requires it; False if it asked for something else."""
         if code is ErrorCode.FENCED_INSTANCE_ID:
             self.fenced = self.due = True
             self._lose()
@@ -331,7 +331,7 @@ class Member:
         return {tp: max(0, offset) for tp, offset in found.items()}
 
     async def commit(self, offsets: dict[TopicPartition, int]) -> bool:
-        """Commit positions, also while the others join anew; False if our generation is over."""
+        """Commit positions, also while others rejoin; False if our generation is over."""
         if not offsets or self.generation < 0:
             return not offsets
         r = OffsetCommitRequest

@@ -1,8 +1,8 @@
 """Faults that wait for a moment: they look at the cluster from outside and strike when it comes.
 
-Invariants: looked at are ZooKeeper's znodes, files on disks and who runs, nothing inside of a
-broker; each ends by itself, bounded in time, and restores what it slowed; its chance is a stream of
-its own. Chance alone hardly ever makes these circumstances meet.
+Invariants: they look at ZooKeeper's znodes, files on disks and which processes run, at nothing
+inside a broker; each ends on its own within a bounded time and restores what it slowed; its chance
+is a stream of its own. Chance alone hardly ever makes these circumstances meet.
 """
 
 from collections.abc import Callable

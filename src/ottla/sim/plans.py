@@ -41,7 +41,7 @@ class Plan:
         "are paused and taken over",
     ] = 0
     cooperative: Annotated[
-        bool, "members keep what does not move while the group is assigned anew (KIP-429)"
+        bool, "members keep partitions that do not move during a rebalance (KIP-429)"
     ] = False
     log_dirs: Annotated[
         int, "of each broker, up to three; administrators move replicas between them"

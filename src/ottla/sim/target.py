@@ -1,4 +1,4 @@
-"""What the nemesis needs of a cluster: whom it may break, and what it may look at.
+"""What the nemesis needs of a cluster: the nodes it may break, and what it may look at.
 
 Invariants: looking changes nothing.
 """

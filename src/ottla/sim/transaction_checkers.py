@@ -111,7 +111,7 @@ def check_transactions(
 
 
 def check_reasons(history: History) -> list[str]:
-    """No one is fenced amid a young transaction unless another process asked for the id.
+    """No producer is fenced during a young transaction unless another process asked for the id.
 
     Whose transaction is as old as its timeout may find that it was aborted.
     """

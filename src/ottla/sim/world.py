@@ -291,7 +291,7 @@ def garbage_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        collect_garbage()  # of the cluster, too: whoever froze it would keep it for ever
+        collect_garbage()  # the cluster as well: once frozen it would never be freed
         gc.unfreeze()
         gc.set_threshold(*before)
 

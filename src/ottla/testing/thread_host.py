@@ -131,7 +131,7 @@ class _Node:
             await self._serve(self, layer)
         except asyncio.CancelledError:
             pass
-        except Exception as error:  # noqa: BLE001 - whoever waits for the start is shown it
+        except Exception as error:  # noqa: BLE001 - raised where the start is awaited
             self.failure = error
             logging.getLogger(__name__).error("broker ended error=%s", error)  # noqa: TRY400
         finally:

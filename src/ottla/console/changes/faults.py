@@ -89,7 +89,7 @@ def _preview(look: Look, rows: Sequence[BrokerRow], broker: LocalBroker, wanted:
         whom = CUT_FROM.get(wanted.from_, f"broker {wanted.from_}")
         what = (
             f"Nothing gets through between it and {whom}, in either direction; clients reach it. "
-            f"It ends by itself after {faults.LASTS_S / 60:g} min, by Heal, or when the broker "
+            f"It ends on its own after {faults.LASTS_S / 60:g} min, by Heal, or when the broker "
             "is restarted."
         )
         fields.append(("from", wanted.from_))

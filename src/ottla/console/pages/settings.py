@@ -27,7 +27,7 @@ def resource(asked: Asked) -> tuple[int, str, str]:
     if kind == configs.TOPIC and not name:
         raise BadRequestError("name: no topic is given")
     if kind == configs.BROKER and name and not (name.isascii() and name.isdigit()):
-        raise BadRequestError(f"name: {name[:40]} is no id of a broker")
+        raise BadRequestError(f"name: {name[:40]} is not the id of a broker")
     return kind, name, configs.shown(kind, name)
 
 

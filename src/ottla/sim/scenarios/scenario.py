@@ -162,12 +162,12 @@ class ProducerSettings(msgspec.Struct, frozen=True):
 def parse(data: bytes, where: str) -> dict[str, Any]:
     """Return what a scenario file says, unchecked but for being TOML."""
     if len(data) > MAX_BYTES:
-        raise OttlaError(f"{where}: more than {MAX_BYTES:,} bytes are no scenario")
+        raise OttlaError(f"{where}: a scenario has at most {MAX_BYTES:,} bytes")
     try:
         return tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise OttlaError(
-            f"{where} is no scenario: {error}; `ottla sim scenario` prints one"
+            f"{where} is not a scenario: {error}; `ottla sim scenario` prints one"
         ) from None
 
 
