@@ -27,6 +27,8 @@ from ottla.wire.records import Record, build_batch
 
 
 class Clock:
+    slice_s = 0.008
+
     def monotonic(self) -> float:
         return time.monotonic()
 

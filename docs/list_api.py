@@ -37,7 +37,12 @@ FIXTURES = (
 
 def signature(function: Any) -> str:
     """Return a signature without `self`, and with short names of types."""
-    text = str(inspect.signature(function)).replace("(self, ", "(").replace("(self)", "()")
+    text = (
+        str(inspect.signature(function))
+        .replace("(self, /, ", "(")
+        .replace("(self, ", "(")
+        .replace("(self)", "()")
+    )
     text = re.sub(r"\b(?:[a-z_]+\.)+([A-Z]\w+)", r"\1", text)
     text = re.sub(r"(?:Union\[int, (Literal\[[^]]*\])\]|int \| Literal\[[^]]*\])", "Target", text)
     text = re.sub(r"Union\[int, Literal\[[^]]*\], Iter", "Union[Target, Iter", text)

@@ -39,7 +39,7 @@ PURE_BUT_FOR_IMPORTS = {
     "pipelines/replica_files/checks.py", "pipelines/replica_files/compare.py",
     "pipelines/replica_files/judge.py", "pipelines/replica_files/replica.py",
     "pipelines/timeline/lines.py", "pipelines/timeline/picture.py", "pipelines/timeline/when.py",
-    "sim/costs.py", "sim/shrink.py", "testing/links.py",
+    "sim/shrink.py", "testing/links.py",
 }  # fmt: skip
 
 
@@ -237,7 +237,7 @@ def test_brokers_take_locks_from_their_ports():
     """
     threads = {"threading", "_thread", "queue", "multiprocessing", "concurrent.futures"}
     own = {
-        "log/files.py", "net/runtime.py", "sim/threads.py", "zookeeper/embedded.py",
+        "log/files.py", "net/runtime.py", "zookeeper/embedded.py",
         "model/waits.py",  # watches only where a command asked for it
         "sim/scenarios/search.py",  # waits for processes that simulate; is in none itself
     }  # fmt: skip

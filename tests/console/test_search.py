@@ -272,7 +272,7 @@ def test_an_error_ends_it_with_a_line(page):
         assert [name for name, *_ in found] == ["part", "end"]
         assert said in lines(found)[0]
     found = events(page("/live?of=search&topic=haystack&q=x&at=0:x"))
-    assert "at: 0:x is no partition with an offset" in lines(found)[0]
+    assert "at: 0:x is not a partition with an offset" in lines(found)[0]
 
 
 def test_it_ends_with_the_console(page, monkeypatch, fetches):

@@ -83,8 +83,8 @@ def test_files_that_are_no_use_are_one_line_each(pki):
     assert why(missing, pki.key) == f"--tls-certificate {missing}: No such file or directory"
     assert why(pki.certificate, missing) == f"--tls-key {missing}: No such file or directory"
     folder = pki.folder
-    assert why(folder, pki.key) == f"--tls-certificate {folder}: this is no file that can be read"
-    assert why(pki.certificate, folder) == f"--tls-key {folder}: this is no file that can be read"
+    assert why(folder, pki.key) == f"--tls-certificate {folder}: this file cannot be read"
+    assert why(pki.certificate, folder) == f"--tls-key {folder}: this file cannot be read"
     for text in (pki.text, pki.key):
         assert why(text, pki.key) == f"--tls-certificate {text}: there is no PEM certificate in it"
     for text in (pki.text, pki.certificate):
@@ -92,14 +92,14 @@ def test_files_that_are_no_use_are_one_line_each(pki):
     for key in (pki.other_key, pki.rsa_key):
         said = f"--tls-key {key}: this is not the key of the first certificate in {pki.certificate}"
         assert why(pki.certificate, key) == said
-    assert "no name of a file" in why(pki.folder / "\0", pki.key)
+    assert "not a file name" in why(pki.folder / "\0", pki.key)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
 def test_a_key_that_may_not_be_read(pki):
     closed = pki.write("closed.pem", pki.key.read_bytes())
     closed.chmod(0)
-    assert "no file that can be read" in why(pki.certificate, closed)
+    assert "this file cannot be read" in why(pki.certificate, closed)
 
 
 def test_an_encrypted_key_is_refused_and_no_terminal_is_asked(pki):

@@ -127,7 +127,9 @@ class Log:
 class OffsetMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
-        clock = SimpleNamespace(monotonic=lambda: self.now / 1000, wall_ms=lambda: self.now)
+        clock = SimpleNamespace(
+            monotonic=lambda: self.now / 1000, wall_ms=lambda: self.now, slice_s=0.008
+        )
         self.now = 1_700_000_000_000
         config = SimpleNamespace(
             interval_s=lambda _: 600.0,

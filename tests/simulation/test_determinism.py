@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from ottla.model.state_changes import LOGGER_NAME, TRACE
-from ottla.sim import cluster, threads, world
+from ottla.sim import cluster, world
 from ottla.sim.cluster import run
 from ottla.sim.plans import Plan
 
@@ -112,13 +112,6 @@ def test_the_trace_is_the_same_however_often_garbage_is_collected(digest_at, mon
         monkeypatch.setattr(world, "PATIENT_COLLECTOR", thresholds)
         traces.add(digest_at(logging.CRITICAL)[0])
     assert len(traces) == 1
-
-
-@pytest.mark.skipif(threads.greenlet is None, reason="greenlet is not installed")
-def test_the_trace_is_the_same_with_threads_and_with_greenlets(digest_at, monkeypatch):
-    with_greenlets = digest_at(logging.CRITICAL)[0]
-    monkeypatch.setattr(threads, "greenlet", None)
-    assert digest_at(logging.CRITICAL)[0] == with_greenlets
 
 
 def test_a_run_keeps_no_memory(monkeypatch):

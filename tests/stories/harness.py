@@ -47,6 +47,8 @@ SETTLE_S = 30
 class StillClock:
     """Time does not pass."""
 
+    slice_s = 0.008
+
     def monotonic(self) -> float:
         return 1000.0
 

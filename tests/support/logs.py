@@ -29,6 +29,8 @@ from ottla.wire.records import (
 class HandClock:
     """Time stands still until a test moves it."""
 
+    slice_s = 0.008
+
     def __init__(self, wall_ms: int = 1_000_000) -> None:
         self.now_ms = 0.0
         self._start_ms = wall_ms
@@ -42,6 +44,8 @@ class HandClock:
 
 class SystemClock:
     """Time as it is."""
+
+    slice_s = 0.008
 
     def monotonic(self) -> float:
         return time.monotonic()

@@ -13,6 +13,8 @@ USERS = {"kafka": "k", "eve": "e"}
 class Clock:
     """Stands still; a test moves it forward, or each look at it does."""
 
+    slice_s = 0.008
+
     def __init__(self):
         self.now_s = 1000.0
         self.step_s = 0.0

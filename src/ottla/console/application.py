@@ -114,9 +114,12 @@ def application(
     async def not_found(request: Request, _error: Exception) -> Response:
         session = getattr(request.state, "session", None)  # files are given without one
         text = made_by.get_template("problem.html").render(
-            title="Not found", error="there is no such page; the links above lead to all pages",
-            form_token="" if session is None else session.form_token, console=console, here="",
-        )  # fmt: skip
+            title="Not found",
+            error="there is no such page; the links above lead to all pages",
+            form_token="" if session is None else session.form_token,
+            console=console,
+            here="",
+        )
         return HTMLResponse(placed(text, request.state.place), 404)
 
     app = Starlette(

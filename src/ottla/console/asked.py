@@ -10,7 +10,7 @@ MOST_CHARACTERS = 1000
 
 
 class BadRequestError(Exception):
-    """A field that cannot be meant so. The message is one line for whoever typed it."""
+    """A field that cannot be meant so. The message is one line for the person who typed it."""
 
 
 class Asked:
@@ -45,7 +45,7 @@ class Asked:
         if not text:
             return default
         if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 20):
-            raise BadRequestError(f"{name}: {text[:40]} is no number")
+            raise BadRequestError(f"{name}: {text[:40]} is not a number")
         if not least <= int(text) <= most:
             raise BadRequestError(f"{name}: {text} is not in {least:,} to {most:,}")
         return int(text)

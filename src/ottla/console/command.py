@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.console.avro import Schemas
 
 REQUEST_TIMEOUT_S = 10.0
-"""For each request to a broker: a page that waits longer is no use."""
+"""For each request to a broker: nobody waits longer for a page."""
 LIBRARIES = ("starlette", "uvicorn", "jinja2")
 
 
@@ -80,7 +80,7 @@ def console(
     if not _is_loopback(host) and tls is None:
         say(
             f"ottla console: {host} is reached from other machines, and nothing is encrypted: "
-            "whoever sees the traffic can act as you do here; "
+            "anyone who sees the traffic can act as you do here; "
             "--tls-certificate and --tls-key encrypt it"
         )
 

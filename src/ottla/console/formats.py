@@ -50,7 +50,7 @@ def formed(data: bytes | None, form: str, most: int) -> Formed:
 
 
 def _is_text(data: bytes, *, whole: bool) -> bool:
-    """Return whether bytes are UTF-8, which may have been cut amid a character."""
+    """Return whether bytes are UTF-8, which may have been cut within a character."""
     try:
         data.decode()
     except UnicodeDecodeError as error:

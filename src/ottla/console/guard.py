@@ -150,9 +150,13 @@ class Guard:
         # A redirect would be of whoever linked here, and a strict cookie not sent with it.
         response = HTMLResponse(ENTERED.format(place=session.place))
         response.set_cookie(
-            self._cookie, session.key, httponly=True, samesite="strict",
-            path=session.place, secure=self._secure,
-        )  # fmt: skip
+            self._cookie,
+            session.key,
+            httponly=True,
+            samesite="strict",
+            path=session.place,
+            secure=self._secure,
+        )
         self._entered()
         return response
 
@@ -189,9 +193,7 @@ def _check_origin(headers: Headers, host: str, *, https_only: bool) -> None:
 async def _form(headers: Headers, receive: Receive) -> list[tuple[str, str]]:
     if headers.get("content-type", "").partition(";")[0].strip().lower() != FORM_TYPE:
         raise NotServedError(415, f"a form is sent as {FORM_TYPE}")
-    too_large = NotServedError(
-        413, f"more than {MAX_FORM_BYTES:,} bytes are no form of this console"
-    )
+    too_large = NotServedError(413, f"a form of this console has at most {MAX_FORM_BYTES:,} bytes")
     length = headers.get("content-length", "")
     if length.isdigit() and int(length) > MAX_FORM_BYTES:
         raise too_large
@@ -200,7 +202,7 @@ async def _form(headers: Headers, receive: Receive) -> list[tuple[str, str]]:
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            raise NotServedError(400, "the connection ended amid a form")
+            raise NotServedError(400, "the connection ended during a form")
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > MAX_FORM_BYTES:
@@ -211,4 +213,4 @@ async def _form(headers: Headers, receive: Receive) -> list[tuple[str, str]]:
         text = b"".join(parts).decode("ascii")
         return parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
     except ValueError:
-        raise NotServedError(400, "this is no form, or has too many fields") from None
+        raise NotServedError(400, "this is not a form, or it has too many fields") from None

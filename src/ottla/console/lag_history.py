@@ -147,10 +147,14 @@ class LagHistory:
 def _point(series: _Series, index: int) -> Point:
     row = series.rows[index * WIDTH : (index + 1) * WIDTH]
     return Point(
-        (row[AT] >> FLAG_BITS) / 1000, bool(row[AT] & JOINED), bool(row[AT] & SAME),
-        row[LAG], row[COMMITTED], row[END],
+        (row[AT] >> FLAG_BITS) / 1000,
+        bool(row[AT] & JOINED),
+        bool(row[AT] & SAME),
+        row[LAG],
+        row[COMMITTED],
+        row[END],
         tuple(None if lag == UNKNOWN else lag for lag in row[TOPICS:]),
-    )  # fmt: skip
+    )
 
 
 def _name_topics(series: _Series, topics: Mapping[str, int]) -> None:

@@ -148,9 +148,10 @@ def _highest(
     part_s: float,
 ) -> tuple[int | None, ...]:
     inside = [
-        index for index, p in enumerate(points)
+        index
+        for index, p in enumerate(points)
         if part == min(TABLE_ROWS - 1, int((p.at_s - begin_s) / part_s))
-    ]  # fmt: skip
+    ]
     return tuple(
         max((lag for i in inside if (lag := of_line[i]) is not None), default=None)
         for of_line in lags

@@ -1,7 +1,7 @@
 """Where the lag of a group goes: records consumed and produced per second, and when it is gone.
 
 Pure. Invariants: rates are differences of two points that sum the same partitions, LEAST_S apart at
-least; what may come of commits alone is no trend.
+least; what commits alone can explain is not a trend.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 Invariants: MOST_SUBSCRIBERS streams at most; each keeps only what it sent last, so a browser that
 reads slowly costs nothing and gets the newest; a part is rendered by the template that made it when
-the page was loaded; a stream that ends by itself is not begun again.
+the page was loaded; a stream that ends on its own is not started again.
 """
 
 import asyncio

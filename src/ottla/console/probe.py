@@ -1,7 +1,7 @@
 """A client's view of faults: small records written all the time, and how long each took.
 
 Invariants: it writes only to the topic that was named, with a client of its own; partitions, rate
-and what is remembered are bounded; it ends by itself.
+and what is remembered are bounded; it ends on its own.
 """
 
 import asyncio

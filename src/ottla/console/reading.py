@@ -161,8 +161,9 @@ class _Sink:
         return not wanted.needle or any(
             wanted.needle in part
             for part in (
-                record.key or b"", record.value or b"",
+                record.key or b"",
+                record.value or b"",
                 *(name.encode(errors="surrogateescape") for name, _ in record.headers),
                 *(content or b"" for _, content in record.headers),
             )
-        )  # fmt: skip
+        )

@@ -40,7 +40,7 @@ def paged(rows: Sequence[Any], page: int, size: int) -> tuple[Sequence[Any], Pag
 
 
 def _finalize(value: Any) -> Any:
-    if isinstance(value, Markup):
+    if hasattr(value, "__html__"):
         return value
     if value is None:
         return "-"
@@ -134,7 +134,11 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters |= {
-        "number": number, "size": size, "ids": ids, "block": block, "as_typed": as_typed,
-    }  # fmt: skip
+        "number": number,
+        "size": size,
+        "ids": ids,
+        "block": block,
+        "as_typed": as_typed,
+    }
     made.globals |= {"path": path, "plural": plural, "navigation": navigation}
     return made

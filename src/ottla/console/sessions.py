@@ -38,7 +38,7 @@ class Sessions:
         self._now_s = now_s
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self.token = secrets.token_urlsafe(SECRET_BYTES)
-        """Lets in whoever shows it first."""
+        """Lets in the first browser that shows it."""
 
     def enter(self, token: str) -> Session | None:
         """Return a new session for the token of the link, which is another one from now on."""

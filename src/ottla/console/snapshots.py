@@ -56,7 +56,7 @@ class Snapshots:
             self._task = asyncio.create_task(self._prepare(look))
 
     async def _prepare(self, look: Look) -> None:
-        with contextlib.suppress(OttlaError):  # whoever asks for it gets the reason
+        with contextlib.suppress(OttlaError):  # the request for it gets the reason
             await self.get(look)
 
     async def stop(self) -> None:

@@ -58,7 +58,7 @@ class Console:
     _one: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
 
     async def alone(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do what takes long in a thread; one at a time, also where whoever asked has gone."""
+        """Do slow work in a thread, one piece at a time, also after the client has gone."""
 
         async def run() -> T:
             async with self._one:

@@ -57,10 +57,10 @@ def _check_readable(option: str, path: Path) -> None:
     try:
         path.stat()
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "this is no name of a file"
+        why = error.strerror if isinstance(error, OSError) else "this is not a file name"
         raise ConfigError(f"{option} {path}: {why}") from None
     if path.is_dir() or not os.access(path, os.R_OK):
-        raise ConfigError(f"{option} {path}: this is no file that can be read")
+        raise ConfigError(f"{option} {path}: this file cannot be read")
 
 
 def _no_passphrase() -> str:

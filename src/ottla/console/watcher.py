@@ -151,7 +151,9 @@ class Watcher:
         else:
             self._watch_over(set(look.brokers))
         if look.progress is not None:
-            self.lags.take(look.progress, self.seen_s)  # those of the look before are no new points
+            self.lags.take(
+                look.progress, self.seen_s
+            )  # those of the previous look are not new points
         await self._tell()
         return self.seen_s - began_s
 

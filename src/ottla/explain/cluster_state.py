@@ -221,6 +221,9 @@ def _after(line: DecisionLine) -> LeaderAndIsr | None:
     if after is None or line.before is None or line.asked is not None:
         return after
     return LeaderAndIsr(
-        after.leader, after.leader_epoch, after.isr, line.before.partition_epoch + 1,
+        after.leader,
+        after.leader_epoch,
+        after.isr,
+        line.before.partition_epoch + 1,
         after.recovery_state,
-    )  # fmt: skip
+    )

@@ -131,9 +131,12 @@ class Followed:
             return
         if line.asked is None and line.before is not None:
             after = LeaderAndIsr(
-                after.leader, after.leader_epoch, after.isr,
-                line.before.partition_epoch + 1, after.recovery_state,
-            )  # fmt: skip
+                after.leader,
+                after.leader_epoch,
+                after.isr,
+                line.before.partition_epoch + 1,
+                after.recovery_state,
+            )
         tp = journaled.partition_of(line.partition)
         self.context.leadership[tp] = LeaderIsrAndControllerEpoch(after, self.context.epoch)
 

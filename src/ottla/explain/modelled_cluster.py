@@ -65,8 +65,10 @@ class ModelledCluster:
         for tp, partition in snapshot.partitions():
             isr = tuple(partition.isr)
             assignment = (
-                tuple(partition.replicas), tuple(partition.adding), tuple(partition.removing)
-            )  # fmt: skip
+                tuple(partition.replicas),
+                tuple(partition.adding),
+                tuple(partition.removing),
+            )
             state = partition.leader, partition.leader_epoch, isr
             ends = tuple(sorted(partition.ends.items()))
             first = firsts.setdefault((assignment, state, ends, self.unclean[tp.topic]), tp)

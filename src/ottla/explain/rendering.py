@@ -31,7 +31,7 @@ def unknown_partition(tp: TopicPartition, cluster: ClusterState) -> UnknownParti
     topic = cluster.topics.get(tp.topic)
     if topic is not None and topic.partitions:
         there = ", ".join(f"{tp.topic}-{n}" for n in sorted(topic.partitions)[:NAMES_SHOWN])
-        return UnknownPartitionError(f"no journal knows {tp}; of this topic there are {there}")
+        return UnknownPartitionError(f"no journal knows {tp}; it knows {there} of this topic")
     names = sorted(cluster.topics)
     there = ", ".join(names[:NAMES_SHOWN]) + (", …" if len(names) > NAMES_SHOWN else "")
     return UnknownPartitionError(f"no journal knows {tp}; the topics are: {there or 'none'}")

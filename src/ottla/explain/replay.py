@@ -379,7 +379,7 @@ def _legality(entry: Entry) -> str:
     return (
         "a legal state change"
         if legal
-        else f"{line.before} -> {line.after} is no legal state change"
+        else f"{line.before} -> {line.after} is not a legal state change"
     )
 
 

@@ -51,6 +51,8 @@ class CutShortError(Exception):
 
 
 class _NoClock:
+    slice_s = 0.0
+
     def monotonic(self) -> float:
         return 0.0
 
@@ -173,7 +175,7 @@ class ReplayedTerm:
         except (DiffersError, CutShortError):
             raise
         except Exception as error:  # a rule that fails is what is looked for
-            found = lines.next  # that it fails is no matter of lines to come
+            found = lines.next  # a failure does not depend on later lines
             journal = NOTHING if found is None else text_of(found)
             raise DiffersError(journal, failure(error)) from error
 

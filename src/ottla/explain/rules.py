@@ -39,7 +39,11 @@ def _asked(line: DecisionLine, rule: str) -> str:
     refusal = line.outcome.removeprefix("refused: ")
     if line.decided_by in REQUESTED:
         ineligible = refusal == "INELIGIBLE_REPLICA"
-        why = "a newcomer registered anew" if ineligible else "the state znode has another version"
+        why = (
+            "a new member has registered again"
+            if ineligible
+            else "the state znode has another version"
+        )
         return f"ISR {proposed} refused with {refusal}: {why}"
     return f"ISR {proposed} refused with {refusal}: {rule}"
 

@@ -15,7 +15,7 @@ from ottla.cli import Argument, Option
 from ottla.model.durable_files import replace_file
 
 PIPE_COLUMNS = 100
-"""How wide the picture is where stdout is no terminal."""
+"""The width of the picture where stdout is not a terminal."""
 SESSION_TIMEOUT = "zookeeper.session.timeout.ms"
 
 
@@ -70,8 +70,7 @@ def timeline(
         print_json(timeline_of(drawn, timeouts, damage))
     elif html is not None:
         title = f"Leaders of {subject}" if subject else "Leaders of all partitions"
-        page = "".join(timeline_html.page(drawn, timeouts, title))
-        replace_file(html, page.encode())
+        replace_file(html, timeline_html.page(drawn, timeouts, title).encode())
         say(f"ottla: wrote {html}")
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS

@@ -1,32 +1,25 @@
 """A timeline as one HTML page: nothing is fetched from elsewhere; it can be mailed and kept.
 
-Invariants: text from a journal is data and is escaped; the page has a Content-Security-Policy that
-allows no connection; at most MOST_PARTITIONS are drawn, those with the most changes, the others are
-counted.
+Invariants: those of `model.html`; at most MOST_PARTITIONS are drawn, those with the most changes,
+the others are counted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from types import MappingProxyType
 
 from ottla.explain.spans import DOWN, SHUTTING_DOWN, Event, Gap, Timeline, gaps
 from ottla.explain.timestamps import time_text
+from ottla.model import html
+from ottla.model.html import COLOURS, Html, tag
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
 
 MOST_PARTITIONS = 1000
 MOST_GAPS = 1000
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bb8855", "#888888")
 ROW = 18
 UNITS = 10_000
 """Width of the drawing in its own units; zooming changes which of them are seen."""
 
-PAGE_STYLE = """
-body{font:14px system-ui,sans-serif;margin:1.5em;color:#222;background:#fff}
-h1{font-size:1.3em}table{border-collapse:collapse}td,th{padding:.15em .8em .15em 0;text-align:left;
-vertical-align:top}th{border-bottom:1px solid #999}button{margin-right:.4em}
-@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}}
-"""
 STYLE = """
 .t{white-space:nowrap;font-family:monospace}
 #w{display:flex}#n{flex:none;font:12px monospace;width:190px;overflow:hidden}
@@ -52,16 +45,9 @@ for(const r of document.querySelectorAll('tr[data-x]'))r.onclick=()=>{const n=Ma
 """
 
 
-def page(timeline: Timeline, session_timeouts_ms: Mapping[int, int], title: str) -> Iterator[str]:
-    """Yield the page, piece by piece."""
-    yield (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">"
-        f"<title>{escape(title)}</title><style>{PAGE_STYLE}{STYLE}</style><h1>{escape(title)}</h1>"
-    )
-    yield from picture(timeline, session_timeouts_ms)
-    yield f"<script>{script()}</script></html>\n"
+def page(timeline: Timeline, session_timeouts_ms: Mapping[int, int], title: str) -> Html:
+    """Return the page."""
+    return html.page(title, picture(timeline, session_timeouts_ms), STYLE, script())
 
 
 def script() -> str:
@@ -73,7 +59,7 @@ def picture(
     timeline: Timeline,
     session_timeouts_ms: Mapping[int, int],
     links: Mapping[TopicPartition, Sequence[str]] = MappingProxyType({}),
-) -> Iterator[str]:
+) -> Iterator[Html]:
     """Yield the drawing with its tables; it needs STYLE, and `script` after it.
 
     `links`: where the bars of a partition's last changes lead to, empty for nowhere; the last one
@@ -82,21 +68,27 @@ def picture(
     drawing = _Drawing(timeline, session_timeouts_ms, links)
     rows = list(drawing.rows())
     height = max(drawing.height, ROW)
-    yield (
-        f"<p>{time_text(timeline.start)} to {time_text(timeline.end)}. Turn the wheel to zoom, drag"
-        " to move, point at a bar for the reason, click on a row of the table below to see that "
-        'time. <button id="i">+</button><button id="o">&minus;</button></p>'
+    yield tag(
+        "p",
+        f"{time_text(timeline.start)} to {time_text(timeline.end)}. Turn the wheel to zoom, drag "
+        "to move, point at a bar for the reason, click on a row of the table below to see that "
+        "time. ",
+        tag("button", "+", id="i"),
+        tag("button", "\N{MINUS SIGN}", id="o"),
     )
-    yield '<div id="w"><div id="n">' + "".join(drawing.names) + "</div>"
-    yield (
-        f'<svg id="s" data-h="{height}" height="{height}" viewBox="0 0 {UNITS} {height}" '
-        'preserveAspectRatio="none">'
+    svg = tag(
+        "svg",
+        *rows,
+        id="s",
+        data_h=height,
+        height=height,
+        viewBox=f"0 0 {UNITS} {height}",
+        preserveAspectRatio="none",
     )
-    yield from rows
-    yield "</svg></div>"
+    yield tag("div", tag("div", *drawing.names, id="n"), svg, id="w")
     if drawing.left:
         left = plural(drawing.left, "more partition is", "more partitions are")
-        yield f"<p>{left} not drawn: name a topic.</p>"
+        yield tag("p", f"{left} not drawn: name a topic.")
     yield from drawing.tables()
 
 
@@ -120,7 +112,7 @@ class _Drawing:
         brokers = {r for c in timeline.changes.values() for x in c if x.now for r in x.now.replicas}
         known = sorted(brokers | set(timeline.brokers))
         self._colours = {b: COLOURS[i % len(COLOURS)] for i, b in enumerate(known)}
-        self.names: list[str] = []
+        self.names: list[Html] = []
         self.height = 0
 
     def _x(self, ts: int | None) -> float:
@@ -128,19 +120,31 @@ class _Drawing:
         return round((at - self._timeline.start) * UNITS / self._length, 2)
 
     def _bar(
-        self, start: int, end: int | None, colour: str, text: str, height: int = ROW - 3
-    ) -> str:
+        self,
+        start: int,
+        end: int | None,
+        colour: str,
+        text: str,
+        *,
+        height: int = ROW - 3,
+        below: int = 0,
+    ) -> Html:
         left, right = self._x(start), self._x(end)
-        return (
-            f'<rect x="{left}" y="{self.height}" width="{max(right - left, 0.5):.2f}" '
-            f'height="{height}" fill="{colour}"><title>{escape(text)}</title></rect>'
+        width = f"{max(right - left, 0.5):.2f}"
+        return tag(
+            "rect",
+            tag("title", text),
+            x=left,
+            y=self.height + below,
+            width=width,
+            height=height,
+            fill=colour,
         )
 
-    def _begin(self, name: str, height: int = ROW) -> None:
-        kind = ' class="h"' if height < ROW else ""
-        self.names.append(f'<div{kind} title="{escape(name)}">{escape(name)}</div>')
+    def _begin(self, name: str) -> None:
+        self.names.append(tag("div", name, title=name))
 
-    def rows(self) -> Iterator[str]:
+    def rows(self) -> Iterator[Html]:
         timeline = self._timeline
         self._begin("controller")
         for term in timeline.terms:
@@ -160,7 +164,7 @@ class _Drawing:
         for tp in self._chosen:
             yield from self._partition(tp)
 
-    def _partition(self, tp: TopicPartition) -> Iterator[str]:
+    def _partition(self, tp: TopicPartition) -> Iterator[Html]:
         changes = self._timeline.changes[tp]
         links = self._links.get(tp, ())
         self._begin(str(tp))
@@ -173,51 +177,44 @@ class _Drawing:
             leader = f"leader {now.leader}" if now.leader >= 0 else "no leader"
             text = f"{tp}: {leader}, epoch {now.epoch}, in sync {isr}\n{time_text(change.ts)}"
             colour = self._colours.get(now.leader, "#c22")
-            bar = self._bar(change.ts, end, colour, f"{text}\n{change.why}", ROW - 6)
+            bar = self._bar(change.ts, end, colour, f"{text}\n{change.why}", height=ROW - 6)
             place = index - len(changes) + len(links)
             link = links[place] if place >= 0 else ""
             name = f"{time_text(change.ts)}: {leader}, in sync {isr}"
-            yield f'<a href="{escape(link)}" aria-label="{escape(name)}">{bar}</a>' if link else bar
+            yield tag("a", bar, href=link, aria_label=name) if link else bar
             if not set(now.isr) >= set(now.replicas):
-                self.height += ROW - 6
-                yield self._bar(change.ts, end, "#ddaa33", f"{text}\n{change.why}", 3)
-                self.height -= ROW - 6
+                why = f"{text}\n{change.why}"
+                yield self._bar(change.ts, end, "#ddaa33", why, height=3, below=ROW - 6)
         for gap in self._of_partition.get(tp, ()):
             if gap.dying:
                 text = f"{tp}: the leader's process may be dead\n{gap.why}"
-                yield self._bar(gap.start, gap.end, "#e99", text, ROW - 6)
+                yield self._bar(gap.start, gap.end, "#e99", text, height=ROW - 6)
         self.height += ROW
 
-    def tables(self) -> Iterator[str]:
-        yield "<h2>Events</h2>"
+    def tables(self) -> Iterator[Html]:
+        yield tag("h2", "Events")
         if self._timeline.events:
-            yield "<table><tr><th>time<th>what</tr>"
-            yield from map(self._event, self._timeline.events)
-            yield "</table>"
+            yield html.table(("time", "what"), map(self._event, self._timeline.events))
         else:
-            yield "<p>None.</p>"
-        yield "<h2>Without a leader</h2>"
+            yield tag("p", "None.")
+        yield tag("h2", "Without a leader")
         if not self._gaps:
-            yield "<p>At no time.</p>"
+            yield tag("p", "At no time.")
             return
-        yield "<table><tr><th>partition<th>from<th>ms<th>why</tr>"
-        for gap in self._gaps[:MOST_GAPS]:
-            end = self._timeline.end if gap.end is None else gap.end
-            length = f"{end - gap.start:,}"
-            length += " at most: its process died in this time" if gap.dying else ""
-            length += ", not over" if gap.end is None else ""
-            yield (
-                f'<tr data-x="{self._x(gap.start)}" data-y="{self._x(end)}">'
-                f"<td>{escape(str(gap.tp))}"
-                f'<td class="t">{time_text(gap.start)}<td>{length}<td>{escape(gap.why)}</tr>'
-            )
-        yield "</table>"
+        yield html.table(("partition", "from", "ms", "why"), map(self._gap, self._gaps[:MOST_GAPS]))
         if len(self._gaps) > MOST_GAPS:
-            yield f"<p>{len(self._gaps) - MOST_GAPS:,} more are left out: name a topic.</p>"
+            yield tag("p", f"{len(self._gaps) - MOST_GAPS:,} more are left out: name a topic.")
 
-    def _event(self, event: Event) -> str:
+    def _gap(self, gap: Gap) -> Html:
+        end = self._timeline.end if gap.end is None else gap.end
+        length = f"{end - gap.start:,}"
+        length += " at most: its process died in this time" if gap.dying else ""
+        length += ", not over" if gap.end is None else ""
+        time = tag("td", time_text(gap.start), class_="t")
+        cells = tag("td", gap.tp), time, tag("td", length), tag("td", gap.why)
+        return tag("tr", *cells, data_x=self._x(gap.start), data_y=self._x(end))
+
+    def _event(self, event: Event) -> Html:
         at = self._x(event.ts)
-        return (
-            f'<tr data-x="{at}" data-y="{at + 1}"><td class="t">{time_text(event.ts)}'
-            f"<td>{escape(event.what)}</tr>"
-        )
+        cells = tag("td", time_text(event.ts), class_="t"), tag("td", event.what)
+        return tag("tr", *cells, data_x=at, data_y=at + 1)

@@ -21,7 +21,7 @@ LINE, NO_LEADER, DYING, ABSENT = "─", "x", "?", " "
 LEGEND = (
     f"{LINE} leads, is in sync, or is up   {NO_LEADER} no leader, or down",
     f"{DYING} the leader's process may be dead: its session has not ended yet",
-    "Long calm stretches are shortened: columns are no measure of time.",
+    "Long stretches without a change are shortened: columns do not measure time.",
 )
 
 

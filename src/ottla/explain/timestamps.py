@@ -41,8 +41,8 @@ def parse_time(text: str, last_ms: int = -1) -> int:
                 when = when.replace(microsecond=999_000)
     except (ValueError, OverflowError, OSError) as error:
         raise UnknownTimeError(
-            f"{text!r} is no time: write 12:01:07, 2026-11-21T12:01:07 (an offset such as +02:00 "
-            f"may follow) or milliseconds since 1970 ({error})"
+            f"{text!r} is not a time: write 12:01:07, 2026-11-21T12:01:07 (an offset such as "
+            f"+02:00 may follow) or milliseconds since 1970 ({error})"
         ) from error
     return int(when.timestamp() * 1000)
 

@@ -214,7 +214,7 @@ class WhatIf:
             self._step(f"{key} set", lambda: self._cluster.allow_unclean(chosen, allowed))
         else:
             raise OttlaError(
-                f"{key} changes neither leaders nor ISRs by itself; what can be tried is "
+                f"{key} changes neither leaders nor ISRs on its own; settings to try are "
                 f"{MIN_ISR} and {UNCLEAN}"
             )
 
@@ -223,9 +223,14 @@ class WhatIf:
     def report(self) -> Report:
         """Return what came of the event."""
         return Report(
-            self._scenario, self._before, self._state(), list(self._changes()), self._steps,
-            self._lost, self._notes,
-        )  # fmt: skip
+            self._scenario,
+            self._before,
+            self._state(),
+            list(self._changes()),
+            self._steps,
+            self._lost,
+            self._notes,
+        )
 
     # --- inside -----------------------------------------------------------------------------
 
@@ -326,14 +331,17 @@ class WhatIf:
         live = self._cluster.live
         ids = sorted({*live, *replicas, *self._cluster.racks})
         return State(
-            len(self._now), without, under_replicated, len(self._wrong_now[1]),
+            len(self._now),
+            without,
+            under_replicated,
+            len(self._wrong_now[1]),
             [
                 BrokerLoad(
                     b, self._cluster.racks.get(b), b in live, leaders[b], replicas[b], held[b]
                 )
                 for b in ids
             ],
-        )  # fmt: skip
+        )
 
     def _changes(self) -> Iterator[Change]:
         known: dict[tuple[Facts, Facts], _Change | None] = {}
@@ -356,13 +364,19 @@ class WhatIf:
 def _changed(before: Facts, after: Facts) -> _Change | None:
     """Return what of a `Change` comes after its partition; None if all is as it was."""
     if (before.replicas, before.leader, set(before.isr)) == (
-        after.replicas, after.leader, set(after.isr),
-    ):  # fmt: skip
+        after.replicas,
+        after.leader,
+        set(after.isr),
+    ):
         return None
     return (
-        _or_none(before.leader), _or_none(after.leader), list(before.isr), list(after.isr),
-        list(before.replicas), list(after.replicas),
-    )  # fmt: skip
+        _or_none(before.leader),
+        _or_none(after.leader),
+        list(before.isr),
+        list(after.isr),
+        list(before.replicas),
+        list(after.replicas),
+    )
 
 
 def _or_none(leader: int) -> int | None:

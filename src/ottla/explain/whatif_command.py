@@ -159,7 +159,7 @@ def add_brokers(
     def parse(text: str) -> "Broker":
         number, _, rack = text.partition(":")
         if not number.isdigit() or int(number) >= 2**31:
-            raise ValueError(f"{text!r} is no broker; write ID or ID:RACK")
+            raise ValueError(f"{text!r} is not a broker; write ID or ID:RACK")
         return Broker(int(number), rack or None)
 
     new = usage(parse, brokers, "")

@@ -22,6 +22,9 @@ Buffer = bytes | bytearray | memoryview
 class Clock(Protocol):
     """Two clocks: one for durations, one for what users read. Never mix them (fault F23)."""
 
+    slice_s: float
+    """How long work may share the event loop before it yields (`model.time_slices`)."""
+
     def monotonic(self) -> float:
         """Return seconds since some start; never goes back."""
         ...

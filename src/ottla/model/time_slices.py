@@ -18,19 +18,17 @@ from ottla.model.steps import yield_to_loop as yield_to_loop  # noqa: PLC0414 - 
 T = TypeVar("T")
 
 SLICE_S = 0.008
-"""The length of a time slice; producers would already notice a callback of 20 ms."""
+"""The length of a time slice by a real clock; producers would notice a callback of 20 ms."""
 
 
 class TimeSlice:
     """A slice of the event loop's time, from its creation on."""
 
-    __slots__ = ("_clock", "_slice_s", "_until_s")
+    __slots__ = ("_clock", "_until_s")
 
-    def __init__(self, clock: Clock, slice_s: float | None = None) -> None:
-        """`slice_s`: by default SLICE_S as it is now (the simulator sets it to 0)."""
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._slice_s = SLICE_S if slice_s is None else slice_s
-        self._until_s = clock.monotonic() + self._slice_s
+        self._until_s = clock.monotonic() + clock.slice_s
 
     @property
     def over(self) -> bool:
@@ -39,7 +37,7 @@ class TimeSlice:
 
     def restart(self) -> None:
         """Begin a new slice: the caller has just waited for something else."""
-        self._until_s = self._clock.monotonic() + self._slice_s
+        self._until_s = self._clock.monotonic() + self._clock.slice_s
 
     async def next(self) -> None:
         """Let everything else that is ready run, then begin a new slice."""

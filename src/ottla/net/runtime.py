@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from ottla.model.errors import StartupError
 from ottla.model.ports import Files, Listener, World
 from ottla.model.posix import fcntl
+from ottla.model.time_slices import SLICE_S
 
 T = TypeVar("T")
 
@@ -30,6 +31,7 @@ BACKLOG = 1024
 class RealClock:
     """The machine's two clocks."""
 
+    slice_s = SLICE_S
     monotonic = staticmethod(time.monotonic)
 
     def wall_ms(self) -> int:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ottla.sim.cluster import run
 from ottla.sim.faults import ALL_NAMES, NAMES, OF_STATEMENTS
-from ottla.sim.plans import MASKS, SIZES, Plan, drawn
+from ottla.sim.plans import MASKS, OPTIONS, Plan, drawn
 from ottla.sim.shrink_runs import Budget, shrink_run
 from ottla.sim.verdict import Verdict
 
@@ -25,100 +25,58 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         prog="python -m ottla.sim",
         description="Run whole clusters on simulated time, network and disks, and break them.",
     )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seeds", type=int, default=1, help="run so many seeds, from --seed on")
-    parser.add_argument(
-        "--drawn", action="store_true", help="draw sizes and settings by the seed, too"
-    )
-    parser.add_argument("--brokers", type=int, default=3)
-    parser.add_argument("--replicas", type=int, default=3)
-    parser.add_argument("--min-isr", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=60.0, help="virtual seconds of faults")
-    parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument(
-        "--unclean-partitions", type=int, default=0, help="partitions with unclean elections"
-    )
-    parser.add_argument("--administrators", type=int, default=0, help="people at work at once")
-    parser.add_argument("--producers", type=int, default=2)
-    parser.add_argument("--no-retry-producers", type=int, default=1, help="acks=1, no second try")
-    parser.add_argument("--consumers", type=int, default=2)
-    parser.add_argument("--members", type=int, default=0, help="processes in a consumer group")
-    parser.add_argument(
-        "--copiers", type=int, default=0, help="transactional ids that copy what is written"
-    )
-    parser.add_argument(
-        "--coordinated", action="store_true", help="with --drawn: draw members and copiers, too"
-    )
-    parser.add_argument("--gap", type=float, default=4.0, help="mean seconds between faults")
-    parser.add_argument("--pause", type=float, default=0.2, help="mean seconds between writes")
-    _add_choices(parser)
-    parser.add_argument("--json", action="store_true", help="print each verdict as JSON")
-    parser.add_argument(
-        "--shrink", action="store_true", help="find a smaller run with the same failure"
-    )
-    parser.add_argument("--shrink-seconds", type=float, default=900.0, help="CPU time for that")
-    parser.add_argument("--shrink-runs", type=int, default=400, help="runs for that")
-    parser.add_argument(
-        "--failure", help="the kind of failure to keep; by default the run's gravest one"
-    )
-    parser.add_argument("--until", type=float, help="stop at this virtual second, unjudged")
-    parser.add_argument("--trace", action="store_true", help="print every event")
-    parser.add_argument("--log-level", default="critical", help="what the product logs, to stderr")
-    arguments = parser.parse_args(argv)
-    if arguments.seeds < 1:
-        parser.error(f"--seeds: {arguments.seeds} runs show nothing")
-    chosen = tuple(f for f in arguments.faults.split(",") if f and f != "none")
-    unknown = sorted(set(chosen) - set(ALL_NAMES))
-    if unknown:
-        parser.error(f"--faults: unknown {', '.join(unknown)}")
-    arguments.faults = chosen
-    return arguments
-
-
-def _add_choices(parser: argparse.ArgumentParser) -> None:
-    """Add what a plan has, or has not, and which faults."""
-    parser.add_argument("--slowness", type=float, default=1.0, help="of brokers; 0: no time passes")
-    parser.add_argument("--no-interleave", action="store_true", help="workers' calls are atomic")
-    parser.add_argument("--evicted", type=float, default=0.0, help="how often reads are cold")
-    parser.add_argument("--small-fetches", action="store_true", help="followers fetch little")
-    parser.add_argument("--compacted", action="store_true", help="the topic is compacted")
-    parser.add_argument("--in-order", action="store_true", help="power losses keep a prefix")
-    parser.add_argument(
-        "--faults", default=",".join(NAMES), help=f"'none' or any of {','.join(ALL_NAMES)}"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--seed", type=int, default=0)
+    add("--seeds", type=int, default=1, help="run so many seeds, from --seed on")
+    add("--drawn", action="store_true", help="draw sizes and settings by the seed, too")
+    add("--coordinated", action="store_true", help="with --drawn: draw members and copiers, too")
+    add(
         "--statements",
         type=_names,
         default=OF_STATEMENTS,
         metavar="NAMES",
         help=f"with --drawn: draw only these of {','.join(OF_STATEMENTS)}; or 'none'",
     )
-    for name in MASKS:
-        parser.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=_names,
-            default=getattr(Plan(0), name),
-            metavar="NAMES",
-            help="by their names after '#' in a failure's report, such as 3,c2 or a0.7; or 'none'",
-        )
-    parser.add_argument("--log-dirs", type=int, default=2, choices=(1, 2, 3))
-    parser.add_argument(
-        "--short-turns", action="store_true", help="give way after each item, not after 8 ms"
+    add(
+        "--faults",
+        type=_names,
+        default=NAMES,
+        metavar="NAMES",
+        help=f"'none' or any of {','.join(ALL_NAMES)}",
     )
-    parser.add_argument(
-        "--crash-detection", action="store_true", help="a refused connection ends a registration"
-    )
-    parser.add_argument(
-        "--durable-zookeeper", action="store_true", help="its server has files, and dies"
-    )
-    parser.add_argument("--cooperative", action="store_true", help="members of KIP-429")
-    parser.add_argument("--no-operators", action="store_true", help="topics do not come and go")
-    parser.add_argument(
-        "--hard", action="store_true", help="break as much as is promised after a power loss"
-    )
-    parser.add_argument(
-        "--careless", action="store_true", help="break more than is promised after a power loss"
-    )
+    for option in OPTIONS:
+        if isinstance(option.default, bool):
+            action = "store_false" if option.default else "store_true"
+            add(option.flag, dest=option.field, action=action, help=option.help)
+        elif isinstance(option.default, int | float):
+            kind = type(option.default)
+            add(option.flag, dest=option.field, type=kind, default=option.default, help=option.help)
+        else:
+            add(
+                option.flag,
+                dest=option.field,
+                type=_names,
+                default=option.default,
+                metavar="NAMES",
+                help=option.help,
+            )
+    add("--json", action="store_true", help="print each verdict as JSON")
+    add("--shrink", action="store_true", help="find a smaller run with the same failure")
+    add("--shrink-seconds", type=float, default=900.0, help="CPU time for that")
+    add("--shrink-runs", type=int, default=400, help="runs for that")
+    add("--failure", help="the kind of failure to keep; by default the run's gravest one")
+    add("--until", type=float, help="stop at this virtual second, unjudged")
+    add("--trace", action="store_true", help="print every event")
+    add("--log-level", default="critical", help="what the product logs, to stderr")
+    arguments = parser.parse_args(argv)
+    if arguments.seeds < 1:
+        parser.error(f"--seeds: {arguments.seeds} runs show nothing")
+    if arguments.log_dirs not in (1, 2, 3):
+        parser.error(f"--log-dirs {arguments.log_dirs}: a broker has one, two or three")
+    unknown = sorted(set(arguments.faults) - set(ALL_NAMES))
+    if unknown:
+        parser.error(f"--faults: unknown {', '.join(unknown)}")
+    return arguments
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -127,33 +85,14 @@ def _names(text: str) -> tuple[str, ...]:
 
 def plan_of(arguments: argparse.Namespace, seed: int) -> Plan:
     """Return the plan of one seed: the drawn one, or the one the arguments spell out."""
-    masks = {name: getattr(arguments, name) for name in MASKS}
     if arguments.drawn:
         plan = drawn(seed, coordinated=arguments.coordinated)
         left_out = set(OF_STATEMENTS) - set(arguments.statements)
         faults = tuple(name for name in plan.faults if name not in left_out)
+        masks = {name: getattr(arguments, name) for name in MASKS}
         return replace(plan, faults=faults, **masks)
-    return Plan(
-        seed,
-        **{name: getattr(arguments, name) for name in SIZES},
-        **masks,
-        faults=arguments.faults,
-        mean_gap_s=arguments.gap,
-        pause_s=arguments.pause,
-        operators=not arguments.no_operators,
-        cooperative=arguments.cooperative,
-        slowness=arguments.slowness,
-        interleave=not arguments.no_interleave,
-        short_turns=arguments.short_turns,
-        crash_detection=arguments.crash_detection,
-        durable_zookeeper=arguments.durable_zookeeper,
-        evicted=arguments.evicted,
-        small_fetches=arguments.small_fetches,
-        compacted=arguments.compacted,
-        in_order=arguments.in_order,
-        hard=arguments.hard,
-        careless=arguments.careless,
-    )
+    chosen = {option.field: getattr(arguments, option.field) for option in OPTIONS}
+    return Plan(seed, faults=arguments.faults, **chosen)
 
 
 def report(verdict: Verdict, wall_s: float) -> str:

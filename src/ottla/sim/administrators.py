@@ -80,10 +80,20 @@ class Administrator:
     async def run(self) -> None:
         """Do something now and then, until `stopping`."""
         acts: tuple[Callable[[], Awaitable[None]], ...] = (
-            self._create, self._create, self._delete, self._grow, self._move, self._move,
-            self._cancel, self._elect, self._elect_clients, self._configure,
-            self._configure_clients, self._change_log_dir, self._change_log_dir,
-        )  # fmt: skip
+            self._create,
+            self._create,
+            self._delete,
+            self._grow,
+            self._move,
+            self._move,
+            self._cancel,
+            self._elect,
+            self._elect_clients,
+            self._configure,
+            self._configure_clients,
+            self._change_log_dir,
+            self._change_log_dir,
+        )
         if len(self.log_dirs) > 1:
             acts += (self._move_log_dir,) * 3
         async for rng in self.operations.due(lambda: self.stopping):

@@ -151,14 +151,24 @@ def cache_against(snapshot: Snapshot, context: Context, controller: int) -> Iter
             state = leadership.leader_and_isr
             replicas = context.assignment(tp).replicas
             told_facts: tuple[Any, ...] = (
-                listed.leader, listed.leader_epoch, listed.isr, listed.partition_epoch,
-                listed.controller_epoch, listed.replicas, listed.offline_replicas,
-            )  # fmt: skip
+                listed.leader,
+                listed.leader_epoch,
+                listed.isr,
+                listed.partition_epoch,
+                listed.controller_epoch,
+                listed.replicas,
+                listed.offline_replicas,
+            )
             offline = tuple(r for r in replicas if not context.is_online(r, tp))
             true_facts: tuple[Any, ...] = (
-                state.leader, state.leader_epoch, state.isr, state.partition_epoch,
-                leadership.controller_epoch, replicas, offline,
-            )  # fmt: skip
+                state.leader,
+                state.leader_epoch,
+                state.isr,
+                state.partition_epoch,
+                leadership.controller_epoch,
+                replicas,
+                offline,
+            )
             yield from _differ(str(tp), told_facts, true_facts)
 
 

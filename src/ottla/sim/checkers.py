@@ -153,7 +153,7 @@ def check_order(history: History, final: Mapping[TopicPartition, Sequence[LogRec
 
 
 def check_reads(history: History, final: Mapping[TopicPartition, Sequence[LogRecord]]) -> list[str]:
-    """Check that an offset gives everybody the same record for ever."""
+    """Check that every reader always gets the same record at an offset."""
     by_offset = {tp: {r.offset: r.value for r in records} for tp, records in final.items()}
     seen: dict[tuple[TopicPartition, int], bytes] = {}
     last: dict[tuple[str, TopicPartition], int] = {}

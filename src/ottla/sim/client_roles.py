@@ -1,10 +1,10 @@
 """The cast: clients that are processes of their own, on nodes of their own, with their own faults.
 
-Invariants: whoever ends is started again after a while, as by a supervisor, under a new name; a
-role may have an understudy, which takes over while the first is paused or still at work (a zombie);
-chance comes from streams of its own, so that the nemesis of the brokers does the same with and
-without a cast, and each strike can be left out alone (`masks`). Faults F1 and F7 on the clients'
-side.
+Invariants: a client that exits is started again after a while, as by a supervisor, under a new
+name; a role may have an understudy, which takes over while the first is paused or still at work (a
+zombie); chance comes from streams of its own, so that the nemesis of the brokers does the same with
+and without a cast, and each strike can be left out alone (`masks`). Faults F1 and F7 on the
+clients' side.
 """
 
 import random

@@ -94,6 +94,38 @@ async def create_coordinated_topics(client: Client) -> None:
             await asyncio.sleep(0.3)
 
 
+def produce_request(
+    tp: TopicPartition,
+    batch: bytes,
+    *,
+    acks: int = -1,
+    timeout_ms: int = 3000,
+    transactional_id: str | None = None,
+) -> ProduceRequest:
+    """Return the request that writes one batch."""
+    r = ProduceRequest
+    data = r.PartitionProduceData(index=tp.partition, records=batch)
+    return r(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=[r.TopicProduceData(name=tp.topic, partition_data=[data])],
+    )
+
+
+async def produce(
+    world: World, client: Client, tp: TopicPartition, request: ProduceRequest, *, refresh: bool
+) -> Any:
+    """Send a batch to its leader; return what became of it, None where no response came."""
+    try:
+        leader = await client.leader(tp.topic, tp.partition, refresh=refresh)
+        version = world.random.choice(PRODUCE_VERSIONS)
+        response = await client.call(request, leader, version=version)
+    except OttlaError:
+        return None
+    return response.responses[0].partition_responses[0]
+
+
 class Producer:
     """One idempotent producer with a task per partition."""
 
@@ -193,27 +225,8 @@ class Producer:
             await asyncio.sleep(0.1 + 0.2 * self.world.random.random())
 
     async def _attempt(self, write: Write, batch: bytes, *, refresh: bool) -> Any:
-        tp = write.tp
-        request = ProduceRequest(
-            acks=write.acks,
-            timeout_ms=3000,
-            topic_data=[
-                ProduceRequest.TopicProduceData(
-                    name=tp.topic,
-                    partition_data=[
-                        ProduceRequest.PartitionProduceData(index=tp.partition, records=batch)
-                    ],
-                )
-            ],
-        )
-        try:
-            leader = await self.client.leader(tp.topic, tp.partition, refresh=refresh)
-            response = await self.client.call(
-                request, leader, version=self.world.random.choice(PRODUCE_VERSIONS)
-            )
-        except OttlaError:
-            return None
-        return response.responses[0].partition_responses[0]
+        request = produce_request(write.tp, batch, acks=write.acks)
+        return await produce(self.world, self.client, write.tp, request, refresh=refresh)
 
 
 class NoRetryProducer(Producer):

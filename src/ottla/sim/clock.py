@@ -2,9 +2,9 @@
 
 Invariants: `monotonic` is virtual time plus a node's own start and never jumps; `wall_ms` does when
 the nemesis says so (fault F23). Work handed to the workers runs later. Where workers interleave, a
-call runs in a thread of its own, in lock step with everything else: it stops before each file
-operation, and the loop and other calls run meanwhile, by seed. So a crash may come between any two
-operations of a call.
+call runs in a greenlet of its own, which stands for a thread: it stops before each file operation,
+and the loop and other calls run meanwhile, by seed. So a crash may come between any two operations
+of a call.
 """
 
 import asyncio
@@ -14,10 +14,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+try:
+    import greenlet
+except ImportError:  # only calls that interleave need it
+    greenlet = None
+
+from ottla.model.time_slices import SLICE_S
 from ottla.sim.files import DiedError, SimFiles
 from ottla.sim.loop import SimLoop
-from ottla.sim.scheduler import Scheduler
-from ottla.sim.threads import Threads, Worker
+from ottla.sim.scheduler import Scheduler, no_running_loop
 
 T = TypeVar("T")
 
@@ -34,7 +39,8 @@ THREADS = 4
 class SimClock:
     """Two clocks of one node."""
 
-    def __init__(self, scheduler: Scheduler, boot_s: float) -> None:
+    def __init__(self, scheduler: Scheduler, boot_s: float, slice_s: float = SLICE_S) -> None:
+        self.slice_s = slice_s
         self._scheduler = scheduler
         self._boot_s = boot_s
         self.wall_offset_ms = 0
@@ -60,9 +66,9 @@ class SimWorkers:
         files: SimFiles | None = None,
         *,
         interleave: bool = False,
-        threads: Threads | None = None,
     ) -> None:
-        self.threads = threads or Threads()
+        if interleave and greenlet is None:
+            raise RuntimeError("to interleave workers' calls takes the package greenlet")
         self._random = rng
         self._files = files
         self.mean_s = mean_s
@@ -93,7 +99,7 @@ class SimWorkers:
             self._waiting.append(call)
 
     def ended(self, call: "_Call") -> None:
-        """Give a call's thread to the next that waits."""
+        """Let the next call that waits begin."""
         self.calls.pop(call, None)
         if self._waiting and len(self.calls) < THREADS:
             following = self._waiting.pop(0)
@@ -129,7 +135,7 @@ def _tell(done: asyncio.Future[Any], result: Any, error: BaseException | None) -
 
 
 class _Call:
-    """One worker's call, in a thread that runs only while everything else stands still."""
+    """One worker's call, in a greenlet that runs only while everything else stands still."""
 
     def __init__(
         self,
@@ -144,7 +150,7 @@ class _Call:
         self._done = done
         self._function = function
         self._args = args
-        self._thread: Worker | None = None
+        self._greenlet: Any = None
         self.mutexes = 0
         self._killed = False
         self._wait_s = 0.0
@@ -171,42 +177,40 @@ class _Call:
             self._outcome()
 
     def go_on(self) -> None:
-        """Let the thread run up to where it stops next; called by the loop."""
+        """Let the call run up to where it stops next; called by the loop."""
         files = self._workers.files
         self._switch(files)
         if self._died:
-            self._end()
+            self._workers.ended(self)
             files.ended()
         elif self._outcome is not None:
-            self._end()
+            self._workers.ended(self)
             self._outcome()
         else:
             self._loop.call_later(self._wait_s, self.go_on)
 
-    def _end(self) -> None:
-        """Give the thread back."""
-        thread, self._thread = self._thread, None
-        assert thread is not None
-        self._workers.threads.give(thread)
-        self._workers.ended(self)
-
     def _switch(self, files: SimFiles) -> None:
-        """Run the thread until it stops or ends."""
-        scheduler, thread = self._loop.scheduler, self._thread
+        """Run the call until it stops or ends."""
+        scheduler = self._loop.scheduler
         files.job = self
         before, scheduler.spends = scheduler.spends, False  # not the loop's time passes
         try:
-            if thread is None:
-                thread = self._thread = self._workers.threads.take()
-                thread.run(partial(contextvars.copy_context().run, self._work))
-            else:
-                thread.run()
+            if self._greenlet is None:
+                work = partial(contextvars.copy_context().run, self._work)
+                self._greenlet = greenlet.greenlet(work)
+            self._run()
         finally:
             scheduler.spends = before
         files.job = None
 
+    def _run(self) -> None:
+        """Give the turn to the greenlet, which has no event loop, as a worker's thread has none."""
+        self._greenlet.parent = greenlet.getcurrent()
+        with no_running_loop():
+            self._greenlet.switch()
+
     def hand_over(self, cost_s: float) -> None:
-        """Stop before a file operation (called in the thread)."""
+        """Stop before a file operation (called by the call's function)."""
         if self._killed:
             return
         pause_s = self._workers.pause_s()
@@ -215,22 +219,19 @@ class _Call:
         self._stop(pause_s + cost_s)
 
     def wait(self) -> None:
-        """Let others run for a while: what this call needs is taken (called in the thread)."""
+        """Let others run for a while: what this call needs is taken."""
         if self._killed:
             raise DiedError("the process has ended")
         self._stop(self._workers.mean_s)
 
     def _stop(self, wait_s: float) -> None:
         self._wait_s = wait_s
-        assert self._thread is not None
-        self._thread.stop()
+        self._greenlet.parent.switch()
         if self._killed:
             raise DiedError("the process has ended")
 
     def kill(self) -> None:
-        """End the thread where it stands (its process is dead, so nothing it does has effects)."""
+        """End the call where it stands (its process is dead, so nothing it does has effects)."""
         self._killed = True
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.run()
-            self._workers.threads.give(thread)
+        if self._greenlet:  # it has begun and not ended
+            self._run()

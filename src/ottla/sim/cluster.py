@@ -10,12 +10,13 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TypeVar
 
 from ottla.client.client import Client
-from ottla.model import time_slices
 from ottla.model.config import BrokerConfig
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
+from ottla.model.time_slices import SLICE_S
 from ottla.sim.administrators import Administrator, set_min_isr
 from ottla.sim.agreement import disagreements
 from ottla.sim.bit_flips import BitFlips, check_checksums
@@ -31,7 +32,7 @@ from ottla.sim.clients import (
     create_topic,
 )
 from ottla.sim.coordination import COPIES, Coordination, Stages
-from ottla.sim.costs import MEASURED, charged
+from ottla.sim.costs import MEASURED
 from ottla.sim.crash_rules import CrashRules
 from ottla.sim.folder_rules import FolderRules
 from ottla.sim.history import History
@@ -43,7 +44,6 @@ from ottla.sim.operators import Churn, Mover
 from ottla.sim.plans import Plan
 from ottla.sim.replica_files import ReplicaFiles
 from ottla.sim.scheduler import SimulationError
-from ottla.sim.target import Healer
 from ottla.sim.verdict import LONGEST_CALLBACK_S, Tracebacks, Verdict, stalls_of
 from ottla.sim.watched_writes import WatchedWrites
 from ottla.sim.world import Node, Simulation, garbage_kept
@@ -52,6 +52,8 @@ from ottla.sim.zookeeper_node import PORT as ZOOKEEPER_PORT
 from ottla.sim.zookeeper_node import ZooKeeperNode
 from ottla.zookeeper.memory import LoggedWrite, MemoryZooKeeper
 from ottla.zookeeper.memory_tree import Znode
+
+ClusterT = TypeVar("ClusterT", bound="Cluster")
 
 UNCLEAN = "unclean"
 """A topic of unclean elections: it may lose what it acknowledged, and keeps all else."""
@@ -387,7 +389,7 @@ class Cluster:
             ended_s = self.simulation.now
             if until_s is None:
                 nemesis.stop()
-                anomalies += self._settle(nemesis)
+                anomalies += self._settle(nemesis.heal)
         except (SimulationError, TimeoutError) as error:
             anomalies.append(f"stuck: {error}")
         finally:
@@ -505,18 +507,18 @@ class Cluster:
         keyed = self.plan.compacted
         return kind(world, self.bootstrap, name, self.tps, self.history, pause_s, keyed=keyed)
 
-    def _settle(self, nemesis: Healer) -> list[str]:
-        """Heal everything; the cluster has to come back by itself, and catch up."""
+    def _settle(self, heal: Callable[[], None]) -> list[str]:
+        """Heal everything; the cluster has to recover on its own and catch up."""
         for operator in self._operators:
             operator.stopping = True
-        nemesis.heal()
+        heal()
         self.coordination.client_roles.heal()
         self.simulation.run_for(QUIET_S)
-        nemesis.heal()
+        heal()
         return self.finish()
 
     def finish(self) -> list[str]:
-        """Wait, once all is mended, until all is at rest and every client has what it is owed.
+        """Wait, once all faults are over, until all is at rest and each client has its responses.
 
         Then judge. Returns the anomalies.
         """
@@ -631,8 +633,15 @@ def _id_of(node: Node) -> int:
 
 def simulation_of(plan: Plan, sink: Callable[[str], object] | None = None) -> Simulation:
     """Return the empty world of a plan."""
-    costs = MEASURED.slower(plan.slowness)
-    return Simulation(plan.seed, sink=sink, costs=costs, interleave=plan.interleave)
+    return Simulation(
+        plan.seed,
+        sink=sink,
+        costs=MEASURED.slower(plan.slowness),
+        # On a busy machine others may run between any two items: what was read before is then not
+        # true any more.
+        slice_s=0.0 if plan.short_turns else SLICE_S,
+        interleave=plan.interleave,
+    )
 
 
 def run(
@@ -643,34 +652,17 @@ def run(
         return _run(plan, sink, until_s)
 
 
-@contextlib.contextmanager
-def _turns_of(plan: Plan) -> Iterator[None]:
-    """Let others run between any two items of a list that brokers take in turns, if a plan says so.
-
-    On a busy machine they may: what was read before is then not true any more.
-    """
-    before = time_slices.SLICE_S
-    if plan.short_turns:
-        time_slices.SLICE_S = 0.0
-    try:
-        yield
-    finally:
-        time_slices.SLICE_S = before
-
-
 def _run(plan: Plan, sink: Callable[[str], object] | None, until_s: float | None) -> Verdict:
-    cluster = Cluster(plan, simulation_of(plan, sink))
-    with under_way(cluster):
+    with under_way(Cluster(plan, simulation_of(plan, sink))) as cluster:
         return cluster.run(until_s=until_s)
 
 
 @contextlib.contextmanager
-def under_way(cluster: Cluster) -> Iterator[None]:
-    """Charge a cluster's operations while it runs, and end all of it afterwards."""
-    simulation = cluster.simulation
+def under_way(cluster: ClusterT) -> Iterator[ClusterT]:
+    """Watch a cluster while it runs, and end all of it afterwards."""
     try:
-        charging = charged(simulation.costs, simulation.scheduler.spend)
-        with charging, _turns_of(cluster.plan), cluster.in_sync.watching():
-            yield
+        with cluster.in_sync.watching():
+            yield cluster
     finally:
-        simulation.close(collect=False)  # `garbage_kept` does, when the cluster itself is garbage
+        # The caller's `garbage_kept` collects, when the cluster itself is garbage.
+        cluster.simulation.close(collect=False)

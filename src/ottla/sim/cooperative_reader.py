@@ -17,7 +17,7 @@ from ottla.sim.members import COMMIT_BYTES, GroupReader
 
 
 class CooperativeReader(GroupReader):
-    """A process that reads as a member, also while the group is assigned anew."""
+    """A process that reads as a member, also during a rebalance."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Asking a coordinator: whoever keeps a group or a transactional id, wherever it moves.
+"""Asking the coordinator of a group or a transactional id, wherever it moves.
 
 Invariants: an answer that says "not here" or "not yet" is never passed on; a request is repeated
 until another response comes, as a Java client does with endless patience: what must not wait for

@@ -239,7 +239,7 @@ class Coordination:
         return [*found, *(self._compacted_apart() if complete else ())]
 
     def _compacted_apart(self) -> list[str]:
-        """Compare what replicas of internal topics say in the end; each compacts by itself."""
+        """Compare what replicas of internal topics say in the end; each compacts on its own."""
         found = []
         for tp, replicas in self._cluster.raw_logs(self.internal).items():
             # Most replicas are the same bytes: those are read once.

@@ -1,8 +1,8 @@
 """Faults that crash detection has to tell apart: false alarms, deaths at once, deaths unseen (F44).
 
 Hosts refuse connections though processes live, for long or for less than a proof takes; several
-processes die at once; a proxy answers for a process that died. Invariants: each ends by itself,
-bounded in time.
+processes die at once; a proxy answers for a process that died. Invariants: each ends on its own
+within a bounded time.
 """
 
 from collections.abc import Callable

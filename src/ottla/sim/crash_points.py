@@ -336,7 +336,7 @@ def choose(steps: int, wanted: int, seed: int) -> set[int]:
     edge = wanted // 8
     chosen = {*range(1, edge + 1), *range(steps - edge + 1, steps + 1)}
     rest = range(edge + 1, steps - edge + 1)
-    return chosen | set(random.Random(seed).sample(rest, wanted - len(chosen)))  # noqa: S311
+    return chosen | set(random.Random(seed).sample(rest, wanted - len(chosen)))
 
 
 def enumerate_deaths(

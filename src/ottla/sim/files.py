@@ -180,7 +180,7 @@ class SimDisk:
         self.folders, other.folders = other.folders, self.folders
         self.commit()
         other.commit()
-        most = max(self.changes, other.changes)  # whoever keeps what was read looks anew
+        most = max(self.changes, other.changes)  # readers that cache must read again
         self.changes, other.changes = most + 1, most + 2
 
     def check(self, operation: str, path: str) -> None:
@@ -317,7 +317,7 @@ class SimMutex:
         self._job: Job | None = None
 
     def __enter__(self) -> None:
-        assert not self._held, "whoever holds a mutex stopped, or takes it twice"
+        assert not self._held, "a call stopped while it held a mutex, or takes it twice"
         self._held = True
         job = self._job = self._files.job
         if job is not None:
@@ -458,7 +458,7 @@ class SimFiles:
         self.last_operations: int | None = None
         """After so many operations the process ends, in the middle of what it does."""
         self.ended: Callable[[], None] = lambda: None
-        """Called when it does so in a callback; a job's worker finds out by itself."""
+        """Called when it does so in a callback; a worker's call notices on its own."""
         self._spend = spend
 
     def kill(self) -> None:

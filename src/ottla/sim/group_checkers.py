@@ -125,8 +125,9 @@ def check_generations(history: History) -> list[str]:
     for commit in history.commits:
         if commit.completed_s is None:
             continue
-        newest = max((g for at, g in began.get(commit.group, ()) if at < commit.invoked_s),
-                     default=-1)  # fmt: skip
+        newest = max(
+            (g for at, g in began.get(commit.group, ()) if at < commit.invoked_s), default=-1
+        )
         if newest > commit.generation:
             found.append(
                 f"{commit.group} {commit.tp}: {commit.offset} of generation {commit.generation} "

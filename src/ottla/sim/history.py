@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ottla.model.ids import TopicPartition
 
 GAP_S = 1.0
-"""Shorter times without an acknowledged write are no unavailability worth counting."""
+"""Shorter times without an acknowledged write do not count as unavailability."""
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Write:
     """A final refusal that says nothing was appended; None while open or acknowledged."""
 
     abandoned: bool = False
-    """The producer cannot learn the outcome any more: perhaps, for ever."""
+    """The producer can never learn the outcome: the records may be there or not."""
 
     @property
     def acked(self) -> bool:

@@ -12,8 +12,6 @@ import asyncio
 import contextvars
 import logging
 import warnings
-from asyncio.events import _get_running_loop as get_running_loop
-from asyncio.events import _set_running_loop as set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import copy_context
@@ -21,7 +19,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ottla.sim.scheduler import MAX_STEPS_AT_ONCE, LivelockError, Scheduler
+from ottla.sim.scheduler import (
+    MAX_STEPS_AT_ONCE,
+    LivelockError,
+    Scheduler,
+    get_running_loop,
+    set_running_loop,
+)
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -268,8 +272,6 @@ class SimLoop(asyncio.AbstractEventLoop):
             self.ended_s = self.scheduler.now
         self.dead = True
         self.queue.clear()
-        for task in self._tasks:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
 
     def discard_tasks(self) -> None:
         """Let go of a dead node's tasks. Their `finally` blocks run now, on ports long dead."""
@@ -302,17 +304,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._task_number += 1
         label = name or f"{self.name}-{self._task_number}"
         task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=label, context=context)
-        if self.dead:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
         self._tasks.append(task)
         if len(self._tasks) >= self._prune_at:
             self._tasks = [t for t in self._tasks if not t.done()]
             self._prune_at = len(self._tasks) + _PRUNE_EVERY
         return task
-
-    def pending_tasks(self) -> list[asyncio.Task[Any]]:
-        """Return the tasks that wait for something, oldest first (what a deadlock shows)."""
-        return [t for t in self._tasks if not t.done()]
 
     def run_until_complete(self, future: Any) -> Any:
         """Run the whole simulation until this node's future or coroutine is done."""

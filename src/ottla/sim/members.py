@@ -226,8 +226,9 @@ class Member:
         claims = {}
         for m in members:
             said = decode_versioned(ConsumerProtocolSubscription, m.metadata, newer_ok=True)
-            owned = [TopicPartition(t.topic, p) for t in said.owned_partitions
-                     for p in t.partitions]  # fmt: skip
+            owned = [
+                TopicPartition(t.topic, p) for t in said.owned_partitions for p in t.partitions
+            ]
             claims[m.member_id] = Claim(said.generation_id, frozenset(owned))
         given = assign_cooperative(self.tps, claims)
         return {member: _by_topic(partitions) for member, partitions in given.items()}
@@ -245,7 +246,7 @@ class Member:
         return assign_range(counts, subscriptions)
 
     def _heed(self, code: ErrorCode) -> bool:
-        """Begin anew as far as the coordinator says so; False if it said something else."""
+        """Rejoin as far as the coordinator requires it; False if it asked for something else."""
         if code is ErrorCode.FENCED_INSTANCE_ID:
             self.fenced = self.due = True
             self._lose()
@@ -306,10 +307,12 @@ class Member:
         r = OffsetFetchRequest
         request = r(
             group_id=self.group,
-            topics=[r.OffsetFetchRequestTopic(name=t, partition_indexes=p)
-                    for t, p in _by_topic(wanted).items()],
+            topics=[
+                r.OffsetFetchRequestTopic(name=t, partition_indexes=p)
+                for t, p in _by_topic(wanted).items()
+            ],
             require_stable=True,
-        )  # fmt: skip
+        )
         patient = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT})
         began = asyncio.get_running_loop().time()
         response = await self.ask(request, _fetched_codes, version=STABLE_VERSION, again=patient)
@@ -328,7 +331,7 @@ class Member:
         return {tp: max(0, offset) for tp, offset in found.items()}
 
     async def commit(self, offsets: dict[TopicPartition, int]) -> bool:
-        """Commit positions, also while the others join anew; False if our generation is over."""
+        """Commit positions, also while others rejoin; False if our generation is over."""
         if not offsets or self.generation < 0:
             return not offsets
         r = OffsetCommitRequest
@@ -375,9 +378,15 @@ class Member:
             leader = await self.client.leader(tp.topic, tp.partition)
             isolation = READ_COMMITTED if committed_only else READ_UNCOMMITTED
             data = await fetch(
-                self.world, self.client, tp, offset, leader,
-                isolation_level=isolation, max_wait_ms=50, max_bytes=max_bytes,
-            )  # fmt: skip
+                self.world,
+                self.client,
+                tp,
+                offset,
+                leader,
+                isolation_level=isolation,
+                max_wait_ms=50,
+                max_bytes=max_bytes,
+            )
             if data is None or data.error_code:
                 await self.client.metadata([tp.topic])
                 return [], offset

@@ -1,8 +1,8 @@
 """Faults that wait for a moment: they look at the cluster from outside and strike when it comes.
 
-Invariants: looked at are ZooKeeper's znodes, files on disks and who runs, nothing inside of a
-broker; each ends by itself, bounded in time, and restores what it slowed; its chance is a stream of
-its own. Chance alone hardly ever makes these circumstances meet.
+Invariants: they look at ZooKeeper's znodes, files on disks and which processes run, at nothing
+inside a broker; each ends on its own within a bounded time and restores what it slowed; its chance
+is a stream of its own. Chance alone hardly ever makes these circumstances meet.
 """
 
 from collections.abc import Callable
@@ -170,9 +170,12 @@ def power_loss_at_rejoin(hand: Hand) -> str | None:
 
     def has_all() -> bool:
         end = _end(hand, tp, follower)
-        return outside() and follower.up and hand.target.started(follower) and (
-            end == _end(hand, tp, leader) > 0
-        )  # fmt: skip
+        return (
+            outside()
+            and follower.up
+            and hand.target.started(follower)
+            and (end == _end(hand, tp, leader) > 0)
+        )
 
     def lose() -> None:
         hand.after(hand.between(0.01, 0.2), lose_now)
@@ -255,8 +258,12 @@ def leader_cut_off_from_followers(hand: Hand) -> str | None:
         return None
     tp, leader, isr = chosen
     internet = hand.simulation.internet
-    pairs = [pair for n in isr if n is not leader
-             for pair in ((n.name, leader.name), (leader.name, n.name))]  # fmt: skip
+    pairs = [
+        pair
+        for n in isr
+        if n is not leader
+        for pair in ((n.name, leader.name), (leader.name, n.name))
+    ]
     internet.block_all(pairs)
     number, seconds = nodes.index(leader), hand.between(8.0, 15.0)
 

@@ -1,4 +1,4 @@
-"""The nemesis: breaks things by a seeded schedule, and mends what it broke.
+"""The nemesis: breaks things by a seeded schedule, and repairs what it broke.
 
 Invariants: every fault has its end in the same schedule; a fault is drawn from the seed's own
 stream, so adding clients does not change it; each has a number and a stream of chance of its own,
@@ -29,7 +29,7 @@ from ottla.sim.world import Node
 
 
 class Nemesis:
-    """Draws a fault every few seconds until `stop`; then `heal` mends everything."""
+    """Draws a fault every few seconds until `stop`; then `heal` repairs everything."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Nemesis:
         return node in self._lacking
 
     def heal(self) -> None:
-        """Mend links and disks, wake who sleeps, start who is down."""
+        """Repair links and disks, resume paused nodes, start those that are down."""
         for entry in list(self._reserved):
             self._release(entry)
         self._simulation.internet.heal()
@@ -180,7 +180,7 @@ class Nemesis:
     def _broker(self) -> Node | None:
         """Draw a broker that runs and is not paused; while some lack records, one of those.
 
-        The same one if it can be, whoever is down.
+        The same one if possible, whichever others are down.
         """
         nodes = self.target.broker_nodes()
         drawn = self._random.sample(nodes, len(nodes))
@@ -567,7 +567,7 @@ class Nemesis:
         return f"{node.name} {by_ms} ms"
 
     def _disk_error(self) -> str | None:
-        """Let one log dir of one broker fail until someone mends it and restarts the broker."""
+        """Fail one log dir of a broker until its operator replaces it and restarts the broker."""
         node = self._broker()
         if node is None or self._bad_disks:
             return None
@@ -581,7 +581,7 @@ class Nemesis:
         return f"{node.name}:{folder} {'+'.join(operations)} {errno.errorcode[error]} torn={torn}"
 
     def _replace_disk(self, node: Node) -> None:
-        """Mend a log dir and restart the broker, as its operator does.
+        """Replace a log dir and restart the broker, as its operator does.
 
         A partition that left and came back meanwhile lies in both dirs: a broker refuses to start
         then and asks for one to be moved away (as Kafka does), so the older copy is.

@@ -14,10 +14,10 @@ from ottla.client.client import Client
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
-from ottla.sim.clients import REQUEST_TIMEOUT_S, create_topic
+from ottla.sim.clients import REQUEST_TIMEOUT_S, create_topic, produce_request
 from ottla.sim.history import History
 from ottla.sim.masks import Operations
-from ottla.wire.messages.records import FetchRequest, ProduceRequest
+from ottla.wire.messages.records import FetchRequest
 from ottla.wire.messages.topics import (
     AlterPartitionReassignmentsRequest,
     DeleteTopicsRequest,
@@ -88,18 +88,7 @@ class Churn:
         """Try to write one record; False if the topic is not there."""
         value = b"g%d-%d" % (self.generation, number)
         batch = build_batch([Record(-1, self.world.clock.wall_ms(), None, value)])
-        request = ProduceRequest(
-            acks=-1,
-            timeout_ms=3000,
-            topic_data=[
-                ProduceRequest.TopicProduceData(
-                    name=self.topic,
-                    partition_data=[
-                        ProduceRequest.PartitionProduceData(index=number % 2, records=batch)
-                    ],
-                )
-            ],
-        )
+        request = produce_request(TopicPartition(self.topic, number % 2), batch)
         unknown = 0
         for _ in range(WRITE_TRIES):
             code = None

@@ -1,36 +1,20 @@
 """Plans: what a run consists of, and the command line that says the same.
 
 A plan and nothing else decides a run; `drawn` makes one of a seed, so that sizes and settings vary
-as well as faults.
+as well as faults. A field with a help text is an option of `python -m ottla.sim`.
 """
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from ottla.sim.faults import ASKED_FOR, DRAWN_STATEMENTS, NAMES, OF_CRASHES
 from ottla.sim.masks import Mask, mask_of
 
 FLIPPED_BIT = "flipped-bit"
-SIZES = (
-    "brokers",
-    "replicas",
-    "min_isr",
-    "seconds",
-    "partitions",
-    "unclean_partitions",
-    "producers",
-    "no_retry_producers",
-    "consumers",
-    "administrators",
-    "members",
-    "copiers",
-    "log_dirs",
-)
-"""The numbers of a plan that a command line may set."""
-
-
 MASKS = ("only_faults", "skip_faults", "only_operations", "skip_operations")
 """The lists of a plan that leave single faults and operations out."""
+_NAMES_HELP = "by their names after '#' in a failure's report, such as 3,c2 or a0.7; or 'none'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,65 +22,68 @@ class Plan:
     """What a run consists of. The seed decides all else."""
 
     seed: int
-    brokers: int = 3
-    replicas: int = 3
-    min_isr: int = 2
-    seconds: float = 60.0
-    partitions: int = 4
-    unclean_partitions: int = 0
-    """Partitions of a topic that allows unclean elections (F43)."""
-    producers: int = 2
-    no_retry_producers: int = 1
-    consumers: int = 2
-    administrators: int = 0
-    """How many people create, delete, grow, move, elect and configure topics at once."""
-    members: int = 0
-    """How many processes read as members of one consumer group; they die and are paused."""
-    copiers: int = 0
-    """How many transactional ids copy what there is, exactly once; their processes die, are paused
-    and taken over."""
-    cooperative: bool = False
-    """Whether members keep what does not move while the group is assigned anew (KIP-429)."""
-    log_dirs: int = 2
-    """How many each broker has, up to three; administrators move replicas between them."""
+    brokers: Annotated[int, ""] = 3
+    replicas: Annotated[int, ""] = 3
+    min_isr: Annotated[int, ""] = 2
+    seconds: Annotated[float, "virtual seconds of faults"] = 60.0
+    partitions: Annotated[int, ""] = 4
+    unclean_partitions: Annotated[int, "partitions with unclean elections (F43)"] = 0
+    producers: Annotated[int, ""] = 2
+    no_retry_producers: Annotated[int, "producers with acks=1 and no second try"] = 1
+    consumers: Annotated[int, ""] = 2
+    administrators: Annotated[
+        int, "people who create, delete, grow, move, elect and configure topics at once"
+    ] = 0
+    members: Annotated[int, "processes in a consumer group; they die and are paused"] = 0
+    copiers: Annotated[
+        int,
+        "transactional ids that copy what is written, exactly once; their processes die, "
+        "are paused and taken over",
+    ] = 0
+    cooperative: Annotated[
+        bool, "members keep partitions that do not move during a rebalance (KIP-429)"
+    ] = False
+    log_dirs: Annotated[
+        int, "of each broker, up to three; administrators move replicas between them"
+    ] = 2
     topic: str = "events"
     faults: tuple[str, ...] = NAMES
-    mean_gap_s: float = 4.0
-    pause_s: float = 0.2
-    """The mean time between two writes of a producer to a partition."""
-    operators: bool = True
-    """Whether topics come and go, and where there are brokers enough also move."""
-    slowness: float = 1.0
-    """How slow the brokers' machines are, by the table of `costs`; 0: callbacks take no time."""
-    interleave: bool = True
+    mean_gap_s: Annotated[float, "mean seconds between faults"] = 4.0
+    pause_s: Annotated[float, "mean seconds between two writes of a producer to a partition"] = 0.2
+    operators: Annotated[bool, "no topics come and go, or move where there are brokers enough"] = (
+        True
+    )
+    slowness: Annotated[
+        float, "of the brokers' machines, by the table of `costs`; 0: callbacks take no time"
+    ] = 1.0
+    interleave: Annotated[bool, "workers' calls are atomic"] = True
     """Whether the loop and other calls run between the file operations of a worker's call."""
-    short_turns: bool = False
-    """Whether what shares the loop gives way after each item, and not only after 8 ms of them."""
-    crash_detection: bool = False
-    """Whether refused connections prove that a process is gone (R17); if not, only its session's
-    end does. The kept seeds are older."""
-    evicted: float = 0.0
-    """How often a broker that looks for something in memory finds that it has to be read."""
-    small_fetches: bool = False
-    """Whether followers fetch a few kilobytes at a time, so that catching up takes many
-    responses."""
-    compacted: bool = False
-    """Whether the topic is compacted; each record has a key of its own, so all records stay."""
-    in_order: bool = False
-    """Whether a power loss keeps what was written in its order (F5 with an old disk)."""
-    hard: bool = False
-    """Whether the nemesis goes to the limit of what is promised after a power loss: all but one
-    replica in sync lose power at once, and others are taken away while they have not caught up."""
-    careless: bool = False
-    """Whether the nemesis goes beyond what is promised after a power loss."""
-    durable_zookeeper: bool = False
-    """Whether the coordination server has files, and dies as other processes do."""
-    only_faults: tuple[str, ...] | None = None
-    """The faults that may happen, by their names ("7", "c2"); None for all (`masks`)."""
-    skip_faults: tuple[str, ...] = ()
-    only_operations: tuple[str, ...] | None = None
-    """The operations of administrators and movers that may happen ("a0.7", "m0.2")."""
-    skip_operations: tuple[str, ...] = ()
+    short_turns: Annotated[bool, "give way after each item, not after 8 ms of them"] = False
+    crash_detection: Annotated[bool, "refused connections end a registration (R17)"] = False
+    """If not, only its session's end does. The kept seeds are older than R17."""
+    evicted: Annotated[float, "how often a broker finds that it has to read from disk"] = 0.0
+    small_fetches: Annotated[
+        bool, "followers fetch a few kilobytes at a time: catching up takes many responses"
+    ] = False
+    compacted: Annotated[
+        bool, "the topic is compacted; each record has a key of its own, so all records stay"
+    ] = False
+    in_order: Annotated[
+        bool, "a power loss keeps what was written in its order (F5 with an old disk)"
+    ] = False
+    hard: Annotated[
+        bool,
+        "break as much as is promised after a power loss: all but one replica in sync lose "
+        "power at once, others are taken away while they have not caught up",
+    ] = False
+    careless: Annotated[bool, "break more than is promised after a power loss"] = False
+    durable_zookeeper: Annotated[
+        bool, "the coordination server has files, and dies as other processes do"
+    ] = False
+    only_faults: Annotated[tuple[str, ...] | None, f"run these only, {_NAMES_HELP}"] = None
+    skip_faults: Annotated[tuple[str, ...], f"leave these out, {_NAMES_HELP}"] = ()
+    only_operations: Annotated[tuple[str, ...] | None, f"run these only, {_NAMES_HELP}"] = None
+    skip_operations: Annotated[tuple[str, ...], f"leave these out, {_NAMES_HELP}"] = ()
     properties: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -120,48 +107,45 @@ class Plan:
     def replayed_by(self) -> str:
         """Return the one command that runs this plan again."""
         parts = [f"python -m ottla.sim --seed {self.seed}"]
-        default = Plan(0)
-        for name in SIZES:
-            value = getattr(self, name)
-            if value != getattr(default, name):
-                parts.append(f"--{name.replace('_', '-')} {value:g}")
-        if self.mean_gap_s != default.mean_gap_s:
-            parts.append(f"--gap {self.mean_gap_s:g}")
-        if self.pause_s != default.pause_s:
-            parts.append(f"--pause {self.pause_s:g}")
-        if not self.operators:
-            parts.append("--no-operators")
-        if self.cooperative:
-            parts.append("--cooperative")
-        if self.slowness != default.slowness:
-            parts.append(f"--slowness {self.slowness:g}")
-        if not self.interleave:
-            parts.append("--no-interleave")
-        if self.short_turns:
-            parts.append("--short-turns")
-        if self.crash_detection:
-            parts.append("--crash-detection")
-        if self.evicted:
-            parts.append(f"--evicted {self.evicted:g}")
-        if self.small_fetches:
-            parts.append("--small-fetches")
-        if self.compacted:
-            parts.append("--compacted")
-        if self.in_order:
-            parts.append("--in-order")
-        if self.hard:
-            parts.append("--hard")
-        if self.durable_zookeeper:
-            parts.append("--durable-zookeeper")
-        if self.careless:
-            parts.append("--careless")
-        if self.faults != default.faults:
+        for option in OPTIONS:
+            value = getattr(self, option.field)
+            if value != option.default:
+                parts.append(option.flag)
+                if isinstance(value, tuple):
+                    parts.append(",".join(value) or "none")
+                elif not isinstance(value, bool):
+                    parts.append(f"{value:g}")
+        if self.faults != NAMES:
             parts.append(f"--faults {','.join(self.faults) or 'none'}")
-        for name in MASKS:
-            chosen = getattr(self, name)
-            if chosen != getattr(default, name):
-                parts.append(f"--{name.replace('_', '-')} {','.join(chosen) or 'none'}")
         return " ".join(parts)
+
+
+class Option(NamedTuple):
+    """An option of the command line, which sets a field of a plan."""
+
+    flag: str
+    field: str
+    default: Any
+    help: str
+
+
+def _options() -> list[Option]:
+    hints = get_type_hints(Plan, include_extras=True)
+    short = {"mean_gap_s": "gap", "pause_s": "pause"}
+    return [
+        Option(
+            f"--{'no-' if one.default is True else ''}"
+            f"{short.get(one.name, one.name).replace('_', '-')}",
+            one.name,
+            one.default,
+            hints[one.name].__metadata__[0],
+        )
+        for one in fields(Plan)
+        if hasattr(hints[one.name], "__metadata__")
+    ]
+
+
+OPTIONS = _options()
 
 
 def drawn(seed: int, *, coordinated: bool = False) -> Plan:
@@ -169,20 +153,20 @@ def drawn(seed: int, *, coordinated: bool = False) -> Plan:
 
     `coordinated` adds members of groups and transactional copiers, and leaves all else as it is.
     """
-    rng = random.Random(f"{seed}/plan")  # noqa: S311 - repeatable on purpose
-    extra = random.Random(f"{seed}/coordinated")  # noqa: S311
+    rng = random.Random(f"{seed}/plan")
+    extra = random.Random(f"{seed}/coordinated")
     members, copiers = extra.choice(((0, 1), (0, 2), (2, 1), (2, 2), (3, 0), (3, 2), (3, 3)))
-    cooperative = random.Random(f"{seed}/cooperative").random() < 0.5  # noqa: S311
-    log_dirs = random.Random(f"{seed}/log dirs").choice((1, 2, 2, 2, 3))  # noqa: S311
-    more = random.Random(f"{seed}/aimed")  # noqa: S311
+    cooperative = random.Random(f"{seed}/cooperative").random() < 0.5
+    log_dirs = random.Random(f"{seed}/log dirs").choice((1, 2, 2, 2, 3))
+    more = random.Random(f"{seed}/aimed")
     asked_for = ASKED_FOR if more.random() < 0.5 else ()
     if more.random() < 0.7:  # an auditor and little memory cost time
         asked_for = tuple(name for name in asked_for if name != FLIPPED_BIT)
-    crash_detection = random.Random(f"{seed}/crash detection").random() < 0.7  # noqa: S311
+    crash_detection = random.Random(f"{seed}/crash detection").random() < 0.7
     if crash_detection:
         asked_for = (*asked_for, *OF_CRASHES)
     # A stream of its own: without these faults a seed draws what it drew before there were any.
-    trust = random.Random(f"{seed}/statements")  # noqa: S311
+    trust = random.Random(f"{seed}/statements")
     durable_zookeeper = trust.random() < 0.7
     if trust.random() < 0.6:
         asked_for = (*asked_for, *(n for n in DRAWN_STATEMENTS if trust.random() < 0.5))
@@ -204,11 +188,11 @@ def drawn(seed: int, *, coordinated: bool = False) -> Plan:
         mean_gap_s=rng.choice((1.0, 1.5, 2.5, 4.0)),
         pause_s=extra.choice((0.3, 0.6, 1.0)),
         slowness=extra.choice((0.0, 1.0, 1.0, 4.0)),
-        short_turns=random.Random(f"{seed}/turns").random() < 0.3,  # noqa: S311
+        short_turns=random.Random(f"{seed}/turns").random() < 0.3,
         crash_detection=crash_detection,
         durable_zookeeper=durable_zookeeper,
         evicted=extra.choice((0.0, 0.01, 0.2)),
-        compacted=random.Random(f"{seed}/compacted").random() < 0.25,  # noqa: S311
+        compacted=random.Random(f"{seed}/compacted").random() < 0.25,
         in_order=extra.random() < 0.2,
         hard=extra.random() < 0.5,
         small_fetches=extra.random() < 0.3,

@@ -35,7 +35,7 @@ class ReplicaFiles:
         self._parsed: dict[TopicPartition, tuple[bytes, list[LogRecord]]] = {}
 
     def paths(self, node: Node, tp: TopicPartition) -> list[str]:
-        """Return a replica's segments, sorted; looked up anew when files came or went."""
+        """Return a replica's segments, sorted; looked up again when files were added or removed."""
         changes, folders = self._segments.get(node.name, (-1, {}))
         if changes != node.disk.changes:
             folders = {}

@@ -10,15 +10,28 @@ while someone waits is a `DeadlockError`.
 
 import asyncio
 import contextlib
-from asyncio.events import _get_running_loop as get_running_loop
-from asyncio.events import _set_running_loop as set_running_loop
 from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import Protocol
 
+# What asyncio exports "to be used by event loops"; there is no other way to be one.
+get_running_loop = asyncio._get_running_loop  # noqa: SLF001
+set_running_loop = asyncio._set_running_loop  # noqa: SLF001
+
 MAX_STEPS = 50_000_000
 MAX_STEPS_AT_ONCE = 500_000
+
+
+@contextlib.contextmanager
+def no_running_loop() -> Iterator[None]:
+    """Have asyncio know of no running loop meanwhile."""
+    loop = get_running_loop()
+    set_running_loop(None)
+    try:
+        yield
+    finally:
+        set_running_loop(loop)
 
 
 class SimulationError(Exception):

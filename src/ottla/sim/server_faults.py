@@ -1,7 +1,7 @@
 """Faults of the coordination server's files, of deletions, and of bytes that arrive late.
 
 Those of the server do nothing where it has no files (`Plan.durable_zookeeper`). Invariants: each
-ends by itself, bounded in time.
+ends on its own within a bounded time.
 """
 
 import errno
@@ -87,7 +87,7 @@ def zookeeper_restored(hand: Hand) -> str | None:
 
     The partitions that are judged have the leaders, epochs and ISRs of the copy, and everything is
     in sync: what they acknowledged can all be kept. No producer ids were given since: they would be
-    given twice, in Kafka as well. Brokers start anew, as their sessions know of
+    given twice, in Kafka as well. Brokers restart, as their sessions know of
     a later state than the server.
     """
     target, zk = hand.target, hand.target.zk

@@ -8,12 +8,11 @@ that run: the same run, by the invariants of `masks`.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from ottla.sim.plans import Plan
+from ottla.sim.plans import OPTIONS, Plan
 
 T = TypeVar("T")
 
@@ -86,17 +85,7 @@ LEAST = {
     "evicted": 0,
 }
 """Numbers of a plan that may fall by themselves, down to these."""
-SWITCHES = (
-    "operators",
-    "cooperative",
-    "careless",
-    "compacted",
-    "durable_zookeeper",
-    "hard",
-    "in_order",
-    "interleave",
-    "small_fetches",
-)
+SWITCHES = tuple(option.field for option in OPTIONS if isinstance(option.default, bool))
 SHORTEST_S = 1.0
 SHORTEST_STEP_S = 0.5
 
@@ -216,39 +205,20 @@ def lower(value: int, least: int, fails: Callable[[int], bool]) -> int:
 def ddmin(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
     """Return a part of `items`, in their order, that fails, with no item that can be left out.
 
-    `items` as a whole fails. Nothing is tried first, then halves, then ever smaller parts and
-    what is left without them.
+    `items` as a whole fails. Left out are all of them, then halves, then ever smaller parts.
     """
-    have = list(items)
-    if not have or fails([]):
-        return []
-    parts = 2
-    while len(have) >= 2:
-        smaller = next((c for c in _candidates(have, parts) if fails(c.items)), None)
-        if smaller is not None:
-            have = smaller.items
-            parts = max(2, min(smaller.parts, len(have)))
-        elif parts >= len(have):
-            break
-        else:
-            parts = min(parts * 2, len(have))
+    have, size = list(items), len(items)
+    while size:
+        before, at = len(have), 0
+        while at < len(have):
+            fewer = have[:at] + have[at + size :]
+            if fails(fewer):
+                have = fewer
+            else:
+                at += size
+        # Single items again, if any went: another may have become unnecessary.
+        size = size // 2 or int(len(have) < before)
     return have
-
-
-class _Candidate(NamedTuple, Generic[T]):
-    items: list[T]
-    parts: int
-    """into how many parts to divide it next"""
-
-
-def _candidates(have: list[T], parts: int) -> Iterator[_Candidate[T]]:
-    """Yield each of so many parts, then what is left without each."""
-    bounds = list(pairwise(len(have) * i // parts for i in range(parts + 1)))
-    for start, end in bounds:
-        yield _Candidate(have[start:end], 2)
-    if parts > 2:  # with two parts, what is left is the other part
-        for start, end in bounds:
-            yield _Candidate(have[:start] + have[end:], parts - 1)
 
 
 def differences(before: Plan, after: Plan) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the nemesis needs of a cluster: whom it may break, and what it may look at.
+"""What the nemesis needs of a cluster: the nodes it may break, and what it may look at.
 
 Invariants: looking changes nothing.
 """
@@ -106,12 +106,4 @@ class Target(Protocol):
 
     def started(self, node: Node) -> bool:
         """Whether a broker runs and has said that it has started."""
-        ...
-
-
-class Healer(Protocol):
-    """Whoever broke things, as the end of a run needs it."""
-
-    def heal(self) -> None:
-        """Mend everything that is broken now."""
         ...

@@ -111,7 +111,7 @@ def check_transactions(
 
 
 def check_reasons(history: History) -> list[str]:
-    """No one is fenced amid a young transaction unless another process asked for the id.
+    """No producer is fenced during a young transaction unless another process asked for the id.
 
     Whose transaction is as old as its timeout may find that it was aborted.
     """
@@ -277,10 +277,13 @@ def check_fencing(history: History) -> list[str]:
         if not t.outcome or t.end_invoked_s is None:
             continue
         own = max(
-            (at for at, process, *_ in by_id.get(t.transactional_id, ())
-             if process == t.process and at <= t.began_s),
+            (
+                at
+                for at, process, *_ in by_id.get(t.transactional_id, ())
+                if process == t.process and at <= t.began_s
+            ),
             default=0.0,
-        )  # fmt: skip
+        )
         for init in history.inits:
             if init.transactional_id != t.transactional_id or init.process == t.process:
                 continue

@@ -13,14 +13,13 @@ from typing import Any, NoReturn
 
 from ottla.client.client import Client
 from ottla.client.coordinators import TRANSACTION
-from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
+from ottla.model.errors import RETRIABLE, ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
-from ottla.sim.clients import PERHAPS, PRODUCE_VERSIONS, REQUEST_TIMEOUT_S
+from ottla.sim.clients import PERHAPS, REQUEST_TIMEOUT_S, produce, produce_request
 from ottla.sim.coordinated import Coordinator
 from ottla.sim.history import Commit, Fenced, History, Init, Transaction, Write
 from ottla.sim.members import Member, Seat, code_of, partition_codes
-from ottla.wire.messages.records import ProduceRequest
 from ottla.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -158,9 +157,10 @@ class TransactionalProducer:
             generation_id=seat.generation,
             member_id=seat.member_id,
             group_instance_id=member.instance_id,
-            topics=[r.TxnOffsetCommitRequestTopic(name=t, partitions=p)
-                    for t, p in by_topic.items()],
-        )  # fmt: skip
+            topics=[
+                r.TxnOffsetCommitRequestTopic(name=t, partitions=p) for t, p in by_topic.items()
+            ],
+        )
         response = await member.ask(commit, partition_codes, again=RETRIABLE)
         for code in sorted(set(partition_codes(response))):
             self._check("TxnOffsetCommit", code)
@@ -246,10 +246,11 @@ class TransactionalProducer:
             base_sequence=sequence,
             is_transactional=True,
         )
+        request = produce_request(tp, batch, transactional_id=self.transactional_id)
         until = loop.time() + DELIVERY_TIMEOUT_S
         refresh = False
         while loop.time() < until:
-            response = await self._attempt(tp, batch, refresh=refresh)
+            response = await produce(self.world, self.client, tp, request, refresh=refresh)
             if response is not None:
                 code = ErrorCode(response.error_code)
                 if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
@@ -269,22 +270,6 @@ class TransactionalProducer:
         """Give a batch up: sequences have a hole now, so that the epoch has to be raised."""
         write.abandoned = True
         self._renew = True
-
-    async def _attempt(self, tp: TopicPartition, batch: bytes, *, refresh: bool) -> Any:
-        data = ProduceRequest.PartitionProduceData(index=tp.partition, records=batch)
-        request = ProduceRequest(
-            transactional_id=self.transactional_id,
-            acks=-1,
-            timeout_ms=3000,
-            topic_data=[ProduceRequest.TopicProduceData(name=tp.topic, partition_data=[data])],
-        )
-        try:
-            leader = await self.client.leader(tp.topic, tp.partition, refresh=refresh)
-            version = self.world.random.choice(PRODUCE_VERSIONS)
-            response = await self.client.call(request, leader, version=version)
-        except OttlaError:
-            return None
-        return response.responses[0].partition_responses[0]
 
     def _check(self, what: str, number: int) -> None:
         if number != ErrorCode.NONE:

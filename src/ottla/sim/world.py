@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Self
 
 from ottla.model.ports import World
+from ottla.model.time_slices import SLICE_S
 from ottla.sim.clock import SimClock, SimWorkers
 from ottla.sim.costs import FREE, Costs
 from ottla.sim.files import SimDisk, SimFiles
 from ottla.sim.loop import SimLoop
 from ottla.sim.network import Internet, SimNetwork
 from ottla.sim.scheduler import MAX_STEPS, Scheduler
-from ottla.sim.threads import Threads
 from ottla.sim.trace import Trace
 
 PATIENT_COLLECTOR = (100_000, 50, 1000)
@@ -85,7 +85,7 @@ class Node:
         self.loop.failures = self.failures
         self.loop.stalls = self.stalls
         boot_s = float(self.random("boot").randrange(1_000_000))
-        self.clock = SimClock(simulation.scheduler, boot_s)
+        self.clock = SimClock(scheduler, boot_s, simulation.slice_s)
         self.clock.wall_offset_ms = self.wall_offset_ms
         self.network = SimNetwork(simulation.internet, self.name, self.loop)
         self.files = SimFiles(self.disk, costs, scheduler.spend)
@@ -94,7 +94,6 @@ class Node:
             self.random("workers"),
             files=self.files,
             interleave=simulation.interleave,
-            threads=simulation.threads,
         )
         self.world = World(
             clock=self.clock,
@@ -137,7 +136,7 @@ class Node:
             self.boot()
 
     def _kill(self) -> None:
-        """End the process: its loop, its files, its workers' threads."""
+        """End the process: its loop, its files, its workers' calls."""
         self.loop.kill()
         self.files.kill()
         self.workers.kill()
@@ -191,14 +190,16 @@ class Simulation:
         sink: Callable[[str], object] | None = None,
         max_steps: int = MAX_STEPS,
         costs: Costs = FREE,
+        slice_s: float = SLICE_S,
         interleave: bool = False,
     ) -> None:
         self.seed = seed
         self.costs = costs
         """What a node's callbacks take of its time."""
+        self.slice_s = slice_s
+        """How long work of a node may share its loop; 0: others run between any two items."""
         self.interleave = interleave
-        """Whether workers' calls stop at their file operations. Such a simulation cannot fork."""
-        self.threads = Threads()
+        """Whether workers' calls stop at their file operations."""
         self.scheduler = Scheduler(max_steps=max_steps)
         self.trace = Trace(sink)
         self.internet = Internet(self.scheduler, self.random("internet"), self.trace)
@@ -208,7 +209,7 @@ class Simulation:
 
     def random(self, purpose: str) -> random.Random:
         """Return a stream of chance for one purpose; others do not disturb it."""
-        return random.Random(f"{self.seed}/{purpose}")  # noqa: S311 - repeatable on purpose
+        return random.Random(f"{self.seed}/{purpose}")
 
     def node(self, name: str) -> Node:
         """Return the machine of that name; it is there, off, from its first mention."""
@@ -249,7 +250,6 @@ class Simulation:
             node.files.kill()
             node.workers.kill()
             self.dead_loops.append(node.loop)
-        self.threads.close()
         with _silent_endings():
             for loop in self.dead_loops:
                 loop.discard_tasks()
@@ -291,7 +291,7 @@ def garbage_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        collect_garbage()  # of the cluster, too: whoever froze it would keep it for ever
+        collect_garbage()  # the cluster as well: once frozen it would never be freed
         gc.unfreeze()
         gc.set_threshold(*before)
 

@@ -1,4 +1,4 @@
-"""Links: which brokers are separated from whom, and whose disk is full.
+"""Links: which brokers are separated from which, and which disks are full.
 
 Pure. Invariants: what separates two brokers is in the rules of both, since each opens connections
 to the other.
@@ -14,7 +14,7 @@ from ottla.testing.faults import Rules
 from ottla.zookeeper.addresses import ConnectString
 
 Target = int | Literal["all", "brokers", "clients", "zookeeper"]
-"""From whom a broker is separated: a broker's id, or all of a kind."""
+"""What a broker is separated from: a broker's id, or all of a kind."""
 
 
 class Faults:

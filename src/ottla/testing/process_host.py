@@ -82,7 +82,7 @@ class ProcessHost:
             ours.close()
             raise StartupError(f"the fork server has ended: {self._last_words()}")
         pid = msgspec.json.decode(data, type=Reply).pid
-        # It is no child of ours: that it is gone already is seen by whoever waits for it.
+        # It is not our child: the caller that waits for its end sees that it is gone.
         process = processes.identify(pid) or ProcessId(pid, "")
         self._children[number] = _Child(process, ours)
 

@@ -2,7 +2,7 @@
 
 Invariants: one thread with one event loop per cluster, which serves any number of callers, also
 those in which a loop runs; a connection is kept until it fails; nothing is asked twice here:
-whoever asks knows what may be repeated.
+the caller knows what may be repeated.
 """
 
 import asyncio

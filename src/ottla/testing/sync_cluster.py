@@ -164,7 +164,7 @@ class SyncCluster:
         self.note(f"started with {plural(self._count, 'broker')}")
 
     def close(self) -> None:
-        """Stop everything; brokers whose data is kept end well. Closing twice is fine."""
+        """Stop everything; brokers whose data is kept stop gracefully. Closing twice is fine."""
         host, self._host = self._host, None
         if host is not None:
             if self._keep:
@@ -354,6 +354,7 @@ class SyncCluster:
 
     def create_topic(
         self,
+        /,
         name: str,
         partitions: int = 1,
         replicas: int | None = None,
@@ -413,7 +414,7 @@ class SyncCluster:
         self._note_fault("kill", f"killed broker {broker}")
 
     def stop(self, broker: int, timeout_s: float = WAIT_S) -> None:
-        """Stop a broker well (SIGTERM): it hands its leaders over first."""
+        """Stop a broker gracefully (SIGTERM): it hands its leaders over first."""
         host = self._must_run(broker)
         host.terminate(broker)
         host.wait_ended(broker, timeout_s)
@@ -428,19 +429,19 @@ class SyncCluster:
         self.note(f"started broker {broker}")
 
     def restart(self, broker: int, timeout_s: float = START_S) -> None:
-        """Stop a broker well and start it again."""
+        """Stop a broker gracefully and start it again."""
         self.stop(broker, timeout_s)
         self.start(broker, timeout_s)
 
     def pause(self, broker: int, timeout_s: float = FAULT_S) -> None:
-        """Stop a broker amid everything (SIGSTOP): it keeps its connections and says nothing."""
+        """Pause a broker (SIGSTOP): it keeps its connections and does not respond."""
         host = self._must_run(broker)
         if not host.paused(broker):
             host.pause(broker, timeout_s)
         self._note_fault("pause", f"paused broker {broker}")
 
     def resume(self, broker: int, timeout_s: float = FAULT_S) -> None:
-        """Let a paused broker go on (SIGCONT)."""
+        """Resume a paused broker (SIGCONT)."""
         host = self._must_run(broker)
         host.resume(broker)
         host.apply(broker, self._rules(broker), timeout_s)

@@ -11,7 +11,6 @@ import concurrent.futures
 import contextlib
 import logging
 import threading
-from asyncio.events import _set_running_loop as set_running_loop
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from ottla.testing.folder_removal import FolderRemoval
 
 OPEN_FILES = 512
 """Of each broker: the descriptors are this process's."""
-"""As of a broker's process."""
 END_S = 10.0
 LONGEST_PAUSE_S = 3600.0
 
@@ -126,7 +124,8 @@ class _Node:
             if not self._killed:
                 self.failure = error
         finally:
-            self._close_tasks()
+            loop.set_exception_handler(_ignore)  # of tasks that were cut short
+            loop.run_until_complete(_close_tasks())
             asyncio.set_event_loop(None)
             loop.close()
             _router.files.pop(self.name, None)
@@ -140,7 +139,7 @@ class _Node:
             await self._serve(self, layer)
         except asyncio.CancelledError:
             pass
-        except Exception as error:  # noqa: BLE001 - whoever waits for the start is shown it
+        except Exception as error:  # noqa: BLE001 - raised where the start is awaited
             self.failure = error
             logging.getLogger(__name__).error("broker ended error=%s", error)  # noqa: TRY400
         finally:
@@ -149,17 +148,6 @@ class _Node:
             assert isinstance(workers, RealWorkers)
             workers.close()
             await asyncio.sleep(0.001)  # transports end in the loop's next iterations
-
-    def _close_tasks(self) -> None:
-        """Let go of what was cut short; its `finally` blocks meet files and sockets that fail."""
-        set_running_loop(self._loop)
-        try:
-            for task in asyncio.all_tasks(self._loop):
-                task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
-                with contextlib.suppress(BaseException):
-                    task.get_coro().close()
-        finally:
-            set_running_loop(None)
 
     # --- for other threads ------------------------------------------------------------------
 
@@ -221,7 +209,7 @@ class _Node:
     def _die(self) -> None:
         """Fail all that it has, then stop the loop when the sockets are closed."""
         loop = self._loop
-        loop.set_exception_handler(lambda _loop, _context: None)  # of what runs for a moment yet
+        loop.set_exception_handler(_ignore)  # of what runs for a moment yet
         if self._layer is not None:
             self._layer.die()
             workers = self._layer.world.workers
@@ -240,8 +228,21 @@ class _Node:
             raise OttlaError(f"{self.name} still runs after {timeout_s:g} s")
 
 
+def _ignore(_loop: asyncio.AbstractEventLoop, _context: object) -> None:
+    """Report nothing of a broker that was killed."""
+
+
+async def _close_tasks() -> None:
+    """Let go of what was cut short; its `finally` blocks meet files and sockets that fail."""
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        coroutine = task.get_coro()
+        assert coroutine is not None
+        with contextlib.suppress(BaseException):
+            coroutine.close()
+
+
 class ThreadHost:
-    """See the module."""
+    """The nodes of one cluster as threads; see the module."""
 
     def __init__(self, remove: Path | None) -> None:
         """`remove`: the folder that goes when the cluster ends, whichever way."""

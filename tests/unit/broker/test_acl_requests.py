@@ -47,7 +47,7 @@ def filters_request(filters):
 
 async def deleted(cache, filters):
     """Return the ACLs that each filter deleted."""
-    clock = SimpleNamespace(monotonic=time.monotonic)
+    clock = SimpleNamespace(monotonic=time.monotonic, slice_s=0.008)
     server = SimpleNamespace(
         acl_cache=cache, store=SimpleNamespace(acls=None), world=SimpleNamespace(clock=clock)
     )

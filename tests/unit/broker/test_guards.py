@@ -49,6 +49,8 @@ HOST = "10.0.0.7"
 
 
 class Clock:
+    slice_s = 0.008
+
     def monotonic(self):
         return 1.0
 

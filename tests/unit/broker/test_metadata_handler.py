@@ -57,7 +57,7 @@ def server():
         cluster_id="cluster",
         config=config,
         quotas=SimpleNamespace(active=False),
-        world=SimpleNamespace(clock=SimpleNamespace(monotonic=lambda: 0.0)),
+        world=SimpleNamespace(clock=SimpleNamespace(monotonic=lambda: 0.0, slice_s=0.008)),
     )
 
 

@@ -26,6 +26,8 @@ OF_A_PARTITION_S, OF_A_TOPIC_S, OF_A_FAMILY_S = 20e-6, 5e-6, 1e-3
 class Clock:
     """A clock that only work moves."""
 
+    slice_s = SLICE_S
+
     def __init__(self):
         self.now = 0.0
 

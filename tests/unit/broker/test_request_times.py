@@ -76,7 +76,7 @@ class Peer:
 
 class FakeWorld:
     def __init__(self, peer):
-        self.clock = SimpleNamespace(monotonic=lambda: peer.now)
+        self.clock = SimpleNamespace(monotonic=lambda: peer.now, slice_s=0.008)
 
 
 class FakeTransport:

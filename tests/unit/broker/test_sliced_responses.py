@@ -66,7 +66,9 @@ class Turns:
 
     def __init__(self, **parts):
         self.world = SimpleNamespace(
-            clock=SimpleNamespace(monotonic=time.process_time, wall_ms=lambda: 10**12)
+            clock=SimpleNamespace(
+                monotonic=time.process_time, wall_ms=lambda: 10**12, slice_s=0.008
+            )
         )
         self.tasks, self.served, self.authorizer = Tasks(), (), None
         self.quotas = SimpleNamespace(active=False)

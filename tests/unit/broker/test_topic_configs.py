@@ -61,7 +61,7 @@ class FakeStore:
 
 def scene():
     config = BrokerConfig({"zookeeper.connect": "z:1", "broker.id": "1"})
-    clock = SimpleNamespace(wall_ms=lambda: NOW_MS, monotonic=lambda: 0.0)
+    clock = SimpleNamespace(wall_ms=lambda: NOW_MS, monotonic=lambda: 0.0, slice_s=0.008)
     world = SimpleNamespace(clock=clock, random=random.Random(1))
     told = []
     configs = TopicConfigs(

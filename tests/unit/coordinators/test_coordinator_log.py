@@ -28,6 +28,8 @@ TOPIC = "__state"
 class Clock:
     """Each look at it costs a millisecond, so that turns end."""
 
+    slice_s = 0.008
+
     def __init__(self):
         self.now_s = 0.0
 

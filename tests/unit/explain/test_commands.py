@@ -47,11 +47,11 @@ def test_why_as_json_has_the_line_it_came_from(told, ottla):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["why", "t-9"], 1, "no journal knows t-9; of this topic there are t-0"),
+        (["why", "t-9"], 1, "no journal knows t-9; it knows t-0"),
         (["why", "other-0"], 1, "no journal knows other-0; the topics are: t"),
         (["why", "flights"], 2, "'flights' is no TOPIC-PARTITION"),
-        (["why", "t-0", "--at", "yesterday"], 1, "'yesterday' is no time: write 12:01:07"),
-        (["replay", "--until", "25:00"], 1, "'25:00' is no time"),
+        (["why", "t-0", "--at", "yesterday"], 1, "'yesterday' is not a time: write 12:01:07"),
+        (["replay", "--until", "25:00"], 1, "'25:00' is not a time"),
     ],
 )
 def test_what_cannot_be_told_is_one_line(told, ottla, words, code, said):
@@ -180,7 +180,7 @@ def test_moments():
     assert parse_time(clock[:8], exact) == exact + 749
     assert parse_time(clock[:5], exact) // 60_000 == exact // 60_000
     for text in ("noon", "2026-13-01T00:00:00", "99:99:99"):
-        with pytest.raises(UnknownTimeError, match="is no time"):
+        with pytest.raises(UnknownTimeError, match="is not a time"):
             parse_time(text, exact)
     assert time_text(-1) == "-"
 

@@ -19,6 +19,8 @@ from support.logs import open_log
 class ManualClock:
     """Time stands still until a test moves it."""
 
+    slice_s = 0.008
+
     def __init__(self) -> None:
         self.now_s = 1000.0
         self.wall = 1_700_000_000_000

@@ -10,6 +10,7 @@ from ottla.model.time_slices import InTimeSlices, TimeSlice, run_in_time_slices,
 class ManualClock:
     def __init__(self) -> None:
         self.now_s = 100.0
+        self.slice_s = 0.008
 
     def monotonic(self) -> float:
         return self.now_s
@@ -47,7 +48,8 @@ def run(main):
 def test_a_checkpoint_yields_only_when_the_slice_is_over():
     async def main():
         clock, neighbour = ManualClock(), Neighbour()
-        time_slice = TimeSlice(clock, 0.5)
+        clock.slice_s = 0.5
+        time_slice = TimeSlice(clock)
         clock.now_s += 0.25
         assert not await time_slice.checkpoint()
         assert neighbour.turns == 0

@@ -99,6 +99,8 @@ class FakeTransport(asyncio.Transport):
 class HandClock:
     """Time moves when a test says so."""
 
+    slice_s = 0.008
+
     def __init__(self):
         self.now = 100.0
 

@@ -2,7 +2,6 @@
 
 import asyncio
 
-from ottla.model import time_slices
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.replication.strays import Assignment, stop_deleted, stop_unassigned
@@ -145,10 +144,10 @@ def test_a_new_log_is_not_taken_for_the_old_one_when_the_request_came_twice(wire
 
 def test_a_request_ends_half_way_when_a_newer_controller_epoch_comes(wired, monkeypatch):
     """Else it would bring back what that controller let go in the meantime."""
-    monkeypatch.setattr(time_slices, "SLICE_S", -1)
 
     async def scenario(c):
         node, count = c[1], 50
+        c.clock.slice_s = -1
         state = LeaderAndIsrRequest.LeaderAndIsrPartitionState
         request = LeaderAndIsrRequest(
             controller_id=99,

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from ottla.sim.__main__ import main, parse_arguments, plan_of
-from ottla.sim.plans import SIZES, Plan, drawn
+from ottla.sim.plans import Plan, drawn
 
 
 @pytest.mark.parametrize(
@@ -28,12 +28,6 @@ def test_the_printed_command_says_the_whole_plan(plan):
     assert words[:3] == ["python", "-m", "ottla.sim"]
     read = parse_arguments(words[3:])
     assert plan_of(read, read.seed) == plan
-    for name in SIZES:
-        assert getattr(read, name) == getattr(plan, name)
-    assert read.gap == plan.mean_gap_s
-    assert read.no_operators == (not plan.operators)
-    assert read.careless == plan.careless
-    assert read.faults == plan.faults
 
 
 def test_unknown_faults_are_a_usage_error(capsys):

@@ -2,11 +2,9 @@
 
 import asyncio
 import contextvars
-import threading
 
 import pytest
 
-from ottla.sim import threads
 from ottla.sim.scheduler import DeadlockError, LivelockError, Scheduler
 from ottla.sim.world import Simulation, simulate
 
@@ -342,46 +340,37 @@ def test_a_nodes_time_goes_on_by_what_its_callbacks_cost():
         assert other == [0.035]
 
 
-@pytest.mark.parametrize("kind", ["threads", "greenlets"])
-def test_threads_of_workers_are_used_again_and_end_with_the_simulation(kind, monkeypatch):
-    if kind == "threads":
-        monkeypatch.setattr(threads, "greenlet", None)
-    elif threads.greenlet is None:
-        pytest.skip("greenlet is not installed")
-    made = []
+def test_a_workers_call_sees_no_event_loop_and_ends_with_its_process():
+    """What asks there for the running loop fails on a real broker, so it has to fail here."""
+    order = []
 
-    class Noted(threads.LockStepGreenlet):
-        __slots__ = ()
-
-        def __init__(self):
-            super().__init__()
-            made.append(self)
-
-    monkeypatch.setattr(threads, "LockStepGreenlet", Noted)
-    before = set(threading.enumerate())
-
-    def workers():
-        new_threads = len(set(threading.enumerate()) - before)
-        assert not (made and new_threads)
-        return len(made) + new_threads
+    def job(files, number):
+        for turn in range(3):
+            try:
+                order.append(asyncio.get_running_loop())
+            except RuntimeError:
+                order.append((number, turn))
+            files.write(f"/{number}", b"x")
 
     with Simulation(1, interleave=True) as simulation:
         node = simulation.node("here")
 
         async def main(world):
-            for _ in range(20):
-                await world.workers.run(node.files.write_durable, "/a", b"x")
+            loop = asyncio.get_running_loop()
+            async with asyncio.TaskGroup() as group:
+                for number in range(20):
+                    group.create_task(world.workers.run(job, world.files, number))
+            assert asyncio.get_running_loop() is loop
 
         node.call(main(node.world))
-        assert workers() == 1
-        # One that stops in the middle of a call ends with its process, and is used again, too.
+        assert sorted(order) == [(n, turn) for n in range(20) for turn in range(3)]
+        assert order != sorted(order), "they took turns"
+        order.clear()
         node.loop.create_task(main(node.world))
         simulation.run_until(lambda: bool(node.workers.calls))
         node.crash()
+        assert not node.workers.calls
+        count = len(order)
         node.boot(main)
         simulation.run_until(node.task.done)
-        assert workers() == 1
-    for thread in set(threading.enumerate()) - before:
-        thread.join(10)
-    assert set(threading.enumerate()) <= before
-    assert all(one.ended for one in made)
+        assert len(order) == count + 60

@@ -38,6 +38,8 @@ class StillLoop(asyncio.SelectorEventLoop):
 
 
 class StillClock:
+    slice_s = 0.008
+
     def __init__(self, loop: StillLoop) -> None:
         self.loop = loop
 

@@ -49,10 +49,16 @@ async def listed(console: Console, asked: Asked) -> Page:
         return Page("acls.html", {"title": "Access rules", "without": str(error)})
     shown, pages = paged(found, asked.number("page", 1, 1, 1 << 31), PAGE_ROWS)
     values = {
-        "rows": [acl_text.described(acl) for acl in shown], "heads": HEADS, "pages": pages,
-        "without": "", "principal": principal, "kinds": KINDS, "permissions": PERMISSIONS,
-        "patterns": PATTERNS, "operations": OPERATIONS.values(),
-    }  # fmt: skip
+        "rows": [acl_text.described(acl) for acl in shown],
+        "heads": HEADS,
+        "pages": pages,
+        "without": "",
+        "principal": principal,
+        "kinds": KINDS,
+        "permissions": PERMISSIONS,
+        "patterns": PATTERNS,
+        "operations": OPERATIONS.values(),
+    }
     return Page("acls.html", {"title": "Access rules", **values})
 
 

@@ -89,7 +89,7 @@ def _preview(look: Look, rows: Sequence[BrokerRow], broker: LocalBroker, wanted:
         whom = CUT_FROM.get(wanted.from_, f"broker {wanted.from_}")
         what = (
             f"Nothing gets through between it and {whom}, in either direction; clients reach it. "
-            f"It ends by itself after {faults.LASTS_S / 60:g} min, by Heal, or when the broker "
+            f"It ends on its own after {faults.LASTS_S / 60:g} min, by Heal, or when the broker "
             "is restarted."
         )
         fields.append(("from", wanted.from_))
@@ -104,8 +104,14 @@ def _preview(look: Look, rows: Sequence[BrokerRow], broker: LocalBroker, wanted:
             lines,
             ("broker", "state", "process", "leads", "replicas", "what"),
             [
-                (number, state, _process(broker) or None, row.leaders if row else None,
-                 row.replicas if row else None, wanted.words)
+                (
+                    number,
+                    state,
+                    _process(broker) or None,
+                    row.leaders if row else None,
+                    row.replicas if row else None,
+                    wanted.words,
+                )
             ],
             "/chaos/do",
             fields,
@@ -115,4 +121,4 @@ def _preview(look: Look, rows: Sequence[BrokerRow], broker: LocalBroker, wanted:
             if event
             else None,
         )
-    )  # fmt: skip
+    )

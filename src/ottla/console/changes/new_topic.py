@@ -31,9 +31,12 @@ async def create(console: Console, asked: Asked) -> Page | Response:
     replicas = asked.number("replicas", DEFAULT, 1, MOST_REPLICAS)
     agreed = asked.has("do")
     counts = await topics.create_topic(
-        console.client, name, partitions=partitions, replication_factor=replicas,
+        console.client,
+        name,
+        partitions=partitions,
+        replication_factor=replicas,
         validate_only=not agreed,
-    )  # fmt: skip
+    )
     if agreed:
         await _until_known(console, name)
         return redirect(path("topic", name=name))

@@ -73,9 +73,12 @@ async def _partitions(console: Console, topic: str) -> int | None:
 async def _create(console: Console, topic: str, replicas: int) -> None:
     try:
         await topics.create_topic(
-            console.client, topic, partitions=PARTITIONS, replication_factor=replicas,
+            console.client,
+            topic,
+            partitions=PARTITIONS,
+            replication_factor=replicas,
             settings=SETTINGS,
-        )  # fmt: skip
+        )
     except OttlaError as error:
         if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             raise

@@ -77,6 +77,11 @@ def _view(console: Console) -> dict[str, Any]:
         waits = None if lane.waits_since_s is None else now_s - lane.waits_since_s
         rows.append({"lane": lane, "bars": drawn, "waits": waits})
     return {
-        "probe": console.probe, "rows_of_probe": rows, "width": WIDTH, "row": ROW,
-        "seconds": SHOWN_S, "slow": SLOW_S, "late": LATE_S,
-    }  # fmt: skip
+        "probe": console.probe,
+        "rows_of_probe": rows,
+        "width": WIDTH,
+        "row": ROW,
+        "seconds": SHOWN_S,
+        "slow": SLOW_S,
+        "late": LATE_S,
+    }

@@ -81,10 +81,12 @@ async def one(console: Console, asked: Asked) -> Page:
         )
     record = found.records[0][1]
     headers = [
-        (name.encode(errors="surrogateescape").decode(errors="backslashreplace"),
-         formed(content, records.besides(form), records.SHOWN_BYTES))
+        (
+            name.encode(errors="surrogateescape").decode(errors="backslashreplace"),
+            formed(content, records.besides(form), records.SHOWN_BYTES),
+        )
         for name, content in record.headers[:HEADERS_SHOWN]
-    ]  # fmt: skip
+    ]
     values = {
         "topic": topic,
         "partition": partition,

@@ -88,9 +88,11 @@ def local_processes(console: Console) -> dict[int, BrokerStatus]:
     for broker in cluster.brokers:
         running = broker.running
         found[broker.id] = BrokerStatus(
-            broker.id, broker.address, alive=running,
+            broker.id,
+            broker.address,
+            alive=running,
             pid=broker.process.pid if broker.process is not None and running else None,
             paused=running and broker.paused,
             reason=None if running else console.folder.why_down(broker),
-        )  # fmt: skip
+        )
     return found

@@ -27,7 +27,7 @@ def resource(asked: Asked) -> tuple[int, str, str]:
     if kind == configs.TOPIC and not name:
         raise BadRequestError("name: no topic is given")
     if kind == configs.BROKER and name and not (name.isascii() and name.isdigit()):
-        raise BadRequestError(f"name: {name[:40]} is no id of a broker")
+        raise BadRequestError(f"name: {name[:40]} is not the id of a broker")
     return kind, name, configs.shown(kind, name)
 
 
@@ -44,7 +44,10 @@ async def page(console: Console, asked: Asked) -> Page:
     values = {
         "brokers": () if look is None else sorted(look.brokers)[:MOST_BROKERS],
         "kind": "topic" if kind == configs.TOPIC else "broker",
-        "name": name, "shown": shown, "rows": rows,
-        "q": wanted, "only_set": only_set,
-    }  # fmt: skip
+        "name": name,
+        "shown": shown,
+        "rows": rows,
+        "q": wanted,
+        "only_set": only_set,
+    }
     return Page("settings.html", {"title": f"Settings of {shown}", **values})

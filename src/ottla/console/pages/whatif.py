@@ -36,11 +36,16 @@ async def page(console: Console, asked: Asked) -> Page:
     else:
         console.snapshots.prepare(look)  # while the form is filled in
     values = {
-        "brokers": sorted(look.brokers), "events": {k: words for k, (words, _) in EVENTS.items()},
-        "event": event, "chosen": chosen, "report": report, "clock": clock, "shown": SHOWN,
+        "brokers": sorted(look.brokers),
+        "events": {k: words for k, (words, _) in EVENTS.items()},
+        "event": event,
+        "chosen": chosen,
+        "report": report,
+        "clock": clock,
+        "shown": SHOWN,
         "scenario": f"Brokers that {EVENTS[event][0]}: {', '.join(map(str, chosen))}",
         **_loads(report),
-    }  # fmt: skip
+    }
     return Page("whatif.html", {"title": "What if", **values})
 
 

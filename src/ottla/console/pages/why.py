@@ -8,7 +8,6 @@ import time
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -23,6 +22,7 @@ from ottla.explain.spans import Timeline
 from ottla.explain.timeline_command import session_timeouts
 from ottla.local.cluster_dir import ClusterDir
 from ottla.model.errors import OttlaError
+from ottla.model.html import Html, joined
 from ottla.model.ids import TopicPartition
 from ottla.model.journal_schema import partition_of
 
@@ -37,7 +37,7 @@ NO_JOURNALS = (
 
 class _Explained(NamedTuple):
     history: History
-    picture: Markup
+    picture: Html
     left_out: int
 
 
@@ -92,8 +92,7 @@ def _explain(folder: ClusterDir, tp: TopicPartition) -> _Explained:
     if left_out:
         drawn = drawn.since(changes[-MOST_DRAWN].ts)
     links = {tp: [_link(place - 1, len(history.entries)) for place in places]}
-    drawing = "".join(timeline_html.picture(drawn, session_timeouts(folder.path), links))
-    picture = Markup(drawing)  # noqa: S704  # it escapes what it draws  # nosec B704
+    picture = joined(timeline_html.picture(drawn, session_timeouts(folder.path), links))
     return _Explained(history_of(history, damage), picture, left_out)
 
 

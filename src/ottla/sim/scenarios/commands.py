@@ -194,7 +194,7 @@ def check(
         said.clear()
         _print(findings, output)
         if html is not None:
-            html.write_text("".join(report.page(findings)), encoding="utf-8")
+            html.write_text(report.page(findings), encoding="utf-8")
             say(f"ottla: wrote {html}")
         if findings.hours.interrupted:
             say("ottla: interrupted; this is what was found until then")
@@ -206,9 +206,14 @@ def check(
 
 
 def _searched(
-    scenario: "Scenario", seconds: float, processes: int, seed: int, said: "_Line", *,
+    scenario: "Scenario",
+    seconds: float,
+    processes: int,
+    seed: int,
+    said: "_Line",
+    *,
     no_remedy: bool,
-) -> "Findings":  # fmt: skip
+) -> "Findings":
     """Return what a search found; if it is interrupted, what was found until then."""
     from ottla.sim.scenarios import report, search
 

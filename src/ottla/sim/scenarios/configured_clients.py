@@ -14,11 +14,10 @@ from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.protocol import UNKNOWN_OFFSET
-from ottla.sim.clients import PERHAPS, Consumer, Producer, fetch
+from ottla.sim.clients import PERHAPS, Consumer, Producer, fetch, produce_request
 from ottla.sim.history import History, Write
 from ottla.sim.scenarios.scenario import ProducerSettings
-from ottla.wire.messages.records import ProduceRequest
-from ottla.wire.records import Record, build_batch
+from ottla.wire.records import build_batch
 
 PRODUCE_VERSION = 9
 ANY_RETRIABLE = RETRIABLE | PERHAPS
@@ -69,11 +68,13 @@ class ConfiguredProducer(Producer):
     def _batch(
         self, write: Write, identity: tuple[int, int] = (-1, -1), sequence: int = -1
     ) -> bytes:
-        now_ms = self.world.clock.wall_ms()
+        producer_id, epoch = identity
         return build_batch(
-            [Record(-1, now_ms, None, value) for value in write.values],
-            producer_id=identity[0], producer_epoch=identity[1], base_sequence=sequence,
-        )  # fmt: skip
+            self._records(write),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+        )
 
     async def _deliver(self, write: Write, batch: bytes) -> bool:
         """Send, and try again as often and as long as the settings say; return whether it stands.
@@ -101,18 +102,8 @@ class ConfiguredProducer(Producer):
     ) -> tuple[ErrorCode | None, int]:
         """Send once; return the error code and the offset, None where no response came."""
         tp, acks = write.tp, self._settings.acks
-        request = ProduceRequest(
-            acks=acks,
-            timeout_ms=round(self._settings.request_timeout_s * 1000),
-            topic_data=[
-                ProduceRequest.TopicProduceData(
-                    name=tp.topic,
-                    partition_data=[
-                        ProduceRequest.PartitionProduceData(index=tp.partition, records=batch)
-                    ],
-                )
-            ],
-        )
+        timeout_ms = round(self._settings.request_timeout_s * 1000)
+        request = produce_request(tp, batch, acks=acks, timeout_ms=timeout_ms)
         try:
             leader = await self.client.leader(tp.topic, tp.partition, refresh=refresh)
             if acks == 0:

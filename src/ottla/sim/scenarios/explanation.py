@@ -23,7 +23,7 @@ from ottla.sim.scenarios.scenario import (
     PROMISES,
     READS,
     Scenario,
-)  # fmt: skip
+)
 from ottla.sim.scenarios.scenario_run import Run, StateChange
 
 BEGINS = {
@@ -38,7 +38,7 @@ BEGINS = {
     "slow-network": "the network between broker {0} and the others becomes slow",
     "slow-disk": "the disk of broker {0} becomes slow",
     "session-expiry": "ZooKeeper ends the session of broker {0}",
-    "zookeeper-outage": "ZooKeeper stops to respond",
+    "zookeeper-outage": "ZooKeeper stops responding",
 }
 ENDS = {
     "crash": "broker {0} starts again",

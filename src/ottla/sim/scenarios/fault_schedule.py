@@ -43,7 +43,7 @@ PATIENCE = 3.0
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One fault that happened. `broker` is -1 for ZooKeeper; `lasts_s`: until it is mended."""
+    """One fault that happened. `broker` is -1 for ZooKeeper; `lasts_s`: until it is repaired."""
 
     number: int
     at_s: float
@@ -60,7 +60,7 @@ class ScenarioTarget(Target, Protocol):
 
 
 class FaultSchedule:
-    """Draws faults until `stop`; then `heal` mends everything."""
+    """Draws faults until `stop`; then `heal` repairs everything."""
 
     def __init__(self, target: ScenarioTarget, scenario: Scenario, mask: Mask = ALL) -> None:
         self.happened: list[Fault] = []
@@ -94,7 +94,7 @@ class FaultSchedule:
         self._stopped = True
 
     def heal(self) -> None:
-        """Mend all links and disks, resume and start every process."""
+        """Repair all links and disks, resume and start every process."""
         self._lasting.clear()
         self._blocked.clear()
         self._delays.clear()
@@ -228,7 +228,7 @@ class FaultSchedule:
             self._cut_off(fault, node)
 
     def _note(self, fault: Fault, mend: Callable[[], object]) -> None:
-        """Note that a fault happened, and mend it when its time has come."""
+        """Note that a fault happened, and repair it when its time is over."""
         self.happened.append(fault)
 
         def over() -> None:

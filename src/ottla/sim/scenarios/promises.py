@@ -4,8 +4,9 @@ Plain code over values. Of each promise the first record that shows it broken is
 there are.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 
@@ -40,9 +41,12 @@ class Broken(msgspec.Struct, frozen=True):
 
 
 def judge(
-    history: History, final: Logs, promises: Sequence[str], longest_gap_s: float | None = None,
+    history: History,
+    final: Logs,
+    promises: Sequence[str],
+    longest_gap_s: float | None = None,
     during_s: tuple[float, float] = (0.0, 0.0),
-) -> list[Broken]:  # fmt: skip
+) -> list[Broken]:
     """Return what is broken of the promises, in the order of `promises`.
 
     `final`: the records of the longest replica of each partition. Gaps are judged in `during_s`.
@@ -54,8 +58,7 @@ def judge(
         READS: lambda: _other_than_read(history, final),
         GAP: lambda: _gap(history, longest_gap_s or 0.0, during_s),
     }
-    broken = [found[promise]() for promise in promises]
-    return [one for one in broken if one is not None]
+    return [one for promise in promises for one in _counted(found[promise]())]
 
 
 def longest_gap(history: History, during_s: tuple[float, float]) -> tuple[float, str, float]:
@@ -73,21 +76,29 @@ def longest_gap(history: History, during_s: tuple[float, float]) -> tuple[float,
     return longest
 
 
-def _gap(history: History, limit_s: float, during_s: tuple[float, float]) -> Broken | None:
+def _counted(broken: Iterator[Broken]) -> Iterator[Broken]:
+    """Yield the first record that shows it, with how many there are; nothing where none does."""
+    for first in broken:
+        yield msgspec.structs.replace(first, count=1 + sum(1 for _ in broken))
+
+
+def _broken(promise: str, tp: TopicPartition, value: bytes, offset: int, **more: Any) -> Broken:
+    return Broken(promise, 1, str(tp), value.decode(), offset, **more)
+
+
+def _gap(history: History, limit_s: float, during_s: tuple[float, float]) -> Iterator[Broken]:
     seconds, partition, began_s = longest_gap(history, during_s)
-    if seconds <= limit_s:
-        return None
-    return Broken(GAP, 1, partition, sent_s=began_s, acknowledged_s=began_s + seconds)
+    if seconds > limit_s:
+        yield Broken(GAP, 1, partition, sent_s=began_s, acknowledged_s=began_s + seconds)
 
 
-def _lost(history: History, final: Logs) -> Broken | None:
+def _lost(history: History, final: Logs) -> Iterator[Broken]:
     """Every record that was reported to be sent is in the log; where it was said to be, if it was.
 
     With acks=0 no offset is known.
     """
     by_offset = {tp: {r.offset: r.value for r in records} for tp, records in final.items()}
     anywhere = {tp: set(have.values()) for tp, have in by_offset.items()}
-    first, count = None, 0
     for write in history.writes:
         if not write.acked:
             continue
@@ -97,34 +108,35 @@ def _lost(history: History, final: Logs) -> Broken | None:
             there = have.get(offset)
             if there == value or (offset < 0 and value in anywhere.get(write.tp, ())):
                 continue
-            count += 1
-            first = first or Broken(
-                KEPT, 1, str(write.tp), value.decode(), offset, _decoded(there),
-                write.invoked_s, write.completed_s or -1.0, write.process,
-            )  # fmt: skip
-    return _counted(first, count)
+            yield _broken(
+                KEPT,
+                write.tp,
+                value,
+                offset,
+                found=_decoded(there),
+                sent_s=write.invoked_s,
+                acknowledged_s=write.completed_s or -1.0,
+                client=write.process,
+            )
 
 
-def _twice(final: Logs) -> Broken | None:
-    first, count = None, 0
+def _twice(final: Logs) -> Iterator[Broken]:
     for tp in sorted(final):
         places: dict[bytes, int] = {}
         for record in final[tp]:
-            if record.value in places:
-                count += 1
-                first = first or Broken(
-                    ONCE, 1, str(tp), record.value.decode(), places[record.value],
-                    other_offset=record.offset,
-                )  # fmt: skip
-            places.setdefault(record.value, record.offset)
-    return _counted(first, count)
+            first = places.setdefault(record.value, record.offset)
+            if first != record.offset:
+                yield _broken(ONCE, tp, record.value, first, other_offset=record.offset)
 
 
-def _out_of_order(history: History, final: Logs) -> Broken | None:
+def _out_of_order(history: History, final: Logs) -> Iterator[Broken]:
     """Compare the order of each producer's records, each by its first place, with how it sent."""
-    sent = {value: (w.process, w.number, i) for w in history.writes if w.acked
-            for i, value in enumerate(w.values)}  # fmt: skip
-    first, count = None, 0
+    sent = {
+        value: (w.process, w.number, i)
+        for w in history.writes
+        if w.acked
+        for i, value in enumerate(w.values)
+    }
     for tp in sorted(final):
         last: dict[str, tuple[tuple[int, int], LogRecord]] = {}
         seen: set[bytes] = set()
@@ -136,32 +148,33 @@ def _out_of_order(history: History, final: Logs) -> Broken | None:
             here = (place[0], place[1])
             before = last.get(process)
             if before is not None and here < before[0]:
-                count += 1
-                first = first or Broken(
-                    ORDER, 1, str(tp), record.value.decode(), record.offset, client=process,
-                    other_offset=before[1].offset, other_value=before[1].value.decode(),
-                )  # fmt: skip
+                yield _broken(
+                    ORDER,
+                    tp,
+                    record.value,
+                    record.offset,
+                    client=process,
+                    other_offset=before[1].offset,
+                    other_value=before[1].value.decode(),
+                )
                 continue
             last[process] = here, record
-    return _counted(first, count)
 
 
-def _other_than_read(history: History, final: Logs) -> Broken | None:
+def _other_than_read(history: History, final: Logs) -> Iterator[Broken]:
     by_offset = {tp: {r.offset: r.value for r in records} for tp, records in final.items()}
-    first, count = None, 0
     for read in history.reads:
         there = by_offset.get(read.tp, {}).get(read.offset)
         if there != read.value:
-            count += 1
-            first = first or Broken(
-                READS, 1, str(read.tp), read.value.decode(), read.offset, _decoded(there),
-                acknowledged_s=read.at_s, client=read.process,
-            )  # fmt: skip
-    return _counted(first, count)
-
-
-def _counted(first: Broken | None, count: int) -> Broken | None:
-    return None if first is None else msgspec.structs.replace(first, count=count)
+            yield _broken(
+                READS,
+                read.tp,
+                read.value,
+                read.offset,
+                found=_decoded(there),
+                acknowledged_s=read.at_s,
+                client=read.process,
+            )
 
 
 def _decoded(value: bytes | None) -> str | None:

@@ -1,15 +1,16 @@
 """Reports of a search: what was found as text lines, and as one HTML page.
 
-Invariants: text of a scenario is data and is escaped; the page fetches nothing.
+Invariants of the page: those of `model.html`.
 """
 
 from collections.abc import Iterator
-from html import escape
 from math import ceil, exp, log
 from typing import NamedTuple
 
 import msgspec
 
+from ottla.model import html
+from ottla.model.html import COLOURS, Html, tag
 from ottla.model.ids import NO_LEADER
 from ottla.model.printable import plural
 from ottla.sim.scenarios.explanation import Explanation, explain, settings_text
@@ -18,8 +19,6 @@ from ottla.sim.scenarios.scenario import FAULTS, PROMISES, Scenario
 from ottla.sim.scenarios.scenario_run import Run
 from ottla.sim.scenarios.search import Hours, Remedy, broken_of
 
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bb8855", "#888888",
-           "#999933")  # fmt: skip
 WIDTH, ROW = 1000, 20
 
 
@@ -192,63 +191,53 @@ def _counterexample(explanation: Explanation, *, events: bool) -> Iterator[str]:
 
 
 STYLE = """
-body{font:14px system-ui,sans-serif;margin:1.5em;max-width:70em;color:#222;background:#fff}
-h1{font-size:1.4em}h2{font-size:1.15em}table{border-collapse:collapse;margin:.8em 0}
-td,th{padding:.2em 1em .2em 0;text-align:left;vertical-align:top}
-th{border-bottom:1px solid #999}.n{text-align:right;font-family:monospace;white-space:nowrap}
-.fault{color:#a02020}.record{font-weight:bold}code{white-space:pre-wrap}
+td{padding-right:1em}table{margin:.8em 0}.n{text-align:right;font-family:monospace}
+.n{white-space:nowrap}.fault{color:#a02020}.record{font-weight:bold}code{white-space:pre-wrap}
 svg{width:100%;background:#f4f4f4}text{font:11px monospace;fill:#222}
-@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}svg{background:#242424}
-text{fill:#ddd}.fault{color:#ff8080}}
+@media(prefers-color-scheme:dark){svg{background:#242424}text{fill:#ddd}.fault{color:#ff8080}}
 """
 
 
-def page(findings: Findings) -> Iterator[str]:
-    """Yield one HTML page, piece by piece."""
+def page(findings: Findings) -> Html:
+    """Return the report as one HTML page."""
     title = "What may be lost" if findings.counterexamples else "No counterexample found"
-    yield (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv='
-        "\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>ottla sim: {title}</title><style>{STYLE}</style><h1>{title}</h1><ul>"
-    )
-    for line in head(findings.scenario):
-        yield f"<li>{escape(line)}</li>"
-    yield "</ul><table><tr><th>promise</th><th>result</th></tr>"
-    for meaning, outcome in results(findings):
-        yield f"<tr><td>{escape(meaning)}</td><td>{escape(outcome)}</td></tr>"
+    return html.page(f"ottla sim: {title}", _parts(findings), STYLE)
+
+
+def _parts(findings: Findings) -> Iterator[Html]:
+    yield tag("ul", *(tag("li", line) for line in head(findings.scenario)))
+    rows = (tag("tr", tag("td", meaning), tag("td", text)) for meaning, text in results(findings))
+    yield html.table(("promise", "result"), rows)
     hours = findings.hours
-    yield (
-        f"</table><p>{plural(hours.runs, 'run')} in {hours_text(hours.seconds)}, with "
+    yield tag(
+        "p",
+        f"{plural(hours.runs, 'run')} in {hours_text(hours.seconds)}, with "
         f"{plural(hours.faults, 'fault')} and {plural(hours.acknowledged, 'acknowledged record')}."
-        f" The longest time without an acknowledged write was {hours.longest_gap_s:.0f} s.</p>"
+        f" The longest time without an acknowledged write was {hours.longest_gap_s:.0f} s.",
     )
-    yield "".join(f"<p>{escape(line)}</p>" for line in likelihood(findings) if line)
+    yield from (tag("p", line) for line in likelihood(findings) if line)
     for found in findings.counterexamples.values():
         yield from _section(found)
     if findings.remedy is not None:
-        yield f"<h2>What helps</h2><p>{escape(remedy_text(findings.remedy))}</p>"
-    yield "</html>\n"
+        yield tag("h2", "What helps")
+        yield tag("p", remedy_text(findings.remedy))
 
 
-def _section(found: Counterexample) -> Iterator[str]:
+def _section(found: Counterexample) -> Iterator[Html]:
     explanation = found.explanation
-    yield f"<h2>Broken: {escape(explanation.meaning)}</h2><p>{escape(explanation.what)}</p><ul>"
-    yield from (f"<li>{escape(line)}</li>" for line in explanation.why)
-    yield "</ul>"
-    yield from _drawing(found.run, found.broken)
-    yield "<table><tr><th>time</th><th>what happened</th></tr>"
-    for event in explanation.events:
-        yield (
-            f'<tr class="{event.kind}"><td class="n">{event.at_s:.1f} s</td>'
-            f"<td>{escape(event.text)}</td></tr>"
-        )
-    yield (
-        "</table><p>Again: the same command with "
-        f"<code>{escape(replay_options(explanation))}</code></p>"
+    yield tag("h2", f"Broken: {explanation.meaning}")
+    yield tag("p", explanation.what)
+    yield tag("ul", *(tag("li", line) for line in explanation.why))
+    yield _drawing(found.run, found.broken)
+    rows = (
+        tag("tr", tag("td", f"{e.at_s:.1f} s", class_="n"), tag("td", e.text), class_=e.kind)
+        for e in explanation.events
     )
+    yield html.table(("time", "what happened"), rows)
+    yield tag("p", "Again: the same command with ", tag("code", replay_options(explanation)))
 
 
-def _drawing(run: Run, broken: Broken) -> Iterator[str]:
+def _drawing(run: Run, broken: Broken) -> Html:
     """Draw the leader, each broker's time in sync, its faults, and the record's moment."""
     states = [s for s in run.states if s.partition == broken.partition]
     brokers = sorted({b for s in states for b in s.isr} | {f.broker for f in run.faults} - {-1})
@@ -257,35 +246,29 @@ def _drawing(run: Run, broken: Broken) -> Iterator[str]:
 
     def x(at_s: float) -> float:
         share = min(max((at_s - run.began_s) / end_s, 0.0), 1.0)
-        return 170 + share * (WIDTH - 180)
+        return round(170 + share * (WIDTH - 180), 1)
 
-    def bar(row: int, start_s: float, stop_s: float, colour: str, what: str) -> str:
-        return (
-            f'<rect x="{x(start_s):.1f}" y="{row * ROW + 3}" height="{ROW - 6}" '
-            f'width="{max(x(stop_s) - x(start_s), 1.5):.1f}" fill="{colour}">'
-            f"<title>{escape(what)}</title></rect>"
-        )
+    def bar(row: int, start_s: float, stop_s: float, colour: str, what: str) -> Html:
+        left = x(start_s)
+        width = max(round(x(stop_s) - left, 1), 1.5)
+        place = {"x": left, "y": row * ROW + 3, "width": width, "height": ROW - 6}
+        return tag("rect", tag("title", what), fill=colour, **place)
 
-    yield f'<svg viewBox="0 0 {WIDTH} {len(rows) * ROW + 4}" role="img" aria-label="timeline">'
-    for row, name in enumerate(rows):
-        yield f'<text x="4" y="{row * ROW + 14}">{escape(name)}</text>'
+    drawn = [tag("text", name, x=4, y=row * ROW + 14) for row, name in enumerate(rows)]
     ends = [s.at_s for s in states[1:]] + [run.began_s + end_s]
     for state, until_s in zip(states, ends, strict=False):
         if state.leader != NO_LEADER:
             what = f"leader {state.leader}, epoch {state.leader_epoch}"
-            yield bar(0, state.at_s, until_s, COLOURS[state.leader % len(COLOURS)], what)
+            drawn.append(bar(0, state.at_s, until_s, COLOURS[state.leader % len(COLOURS)], what))
         for broker in state.isr:
-            colour = COLOURS[broker % len(COLOURS)]
-            row = 1 + brokers.index(broker)
-            yield bar(row, state.at_s, until_s, colour, f"broker {broker} in sync")
+            colour, what = COLOURS[broker % len(COLOURS)], f"broker {broker} in sync"
+            drawn.append(bar(1 + brokers.index(broker), state.at_s, until_s, colour, what))
     for fault in run.faults:
         what = f"{fault.kind} of {f'broker {fault.broker}' if fault.broker >= 0 else 'ZooKeeper'}"
         colour = COLOURS[fault.broker % len(COLOURS)] if fault.broker >= 0 else "#444444"
-        yield bar(len(rows) - 1, fault.at_s, fault.at_s + fault.lasts_s, colour, what)
+        drawn.append(bar(len(rows) - 1, fault.at_s, fault.at_s + fault.lasts_s, colour, what))
+    height = len(rows) * ROW + 4
     if broken.acknowledged_s >= 0:
-        at = x(broken.acknowledged_s)
-        yield (
-            f'<line x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="{len(rows) * ROW}" stroke="#d02020" '
-            f'stroke-width="1.5"><title>{escape(broken.value or broken.promise)}</title></line>'
-        )
-    yield "</svg>"
+        at, name = x(broken.acknowledged_s), tag("title", broken.value or broken.promise)
+        drawn.append(tag("line", name, x1=at, x2=at, y1=0, y2=height, stroke="#d02020"))
+    return tag("svg", *drawn, viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label="timeline")

@@ -111,10 +111,14 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
         in_flight, retries = int(text[BATCH]), int(text["retries"])
         if idempotent:
             conflict = (
-                f"acks={text['acks']}" if acks != -1 else
-                f"{BATCH}={in_flight}" if in_flight > 5 else
-                "retries=0" if not retries else None
-            )  # fmt: skip
+                f"acks={text['acks']}"
+                if acks != -1
+                else f"{BATCH}={in_flight}"
+                if in_flight > 5
+                else "retries=0"
+                if not retries
+                else None
+            )
             if conflict is not None and "enable.idempotence" in self.producer:
                 raise OttlaError(
                     f"producer: enable.idempotence=true does not go with {conflict}, in Kafka's "
@@ -158,12 +162,12 @@ class ProducerSettings(msgspec.Struct, frozen=True):
 def parse(data: bytes, where: str) -> dict[str, Any]:
     """Return what a scenario file says, unchecked but for being TOML."""
     if len(data) > MAX_BYTES:
-        raise OttlaError(f"{where}: more than {MAX_BYTES:,} bytes are no scenario")
+        raise OttlaError(f"{where}: a scenario has at most {MAX_BYTES:,} bytes")
     try:
         return tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise OttlaError(
-            f"{where} is no scenario: {error}; `ottla sim scenario` prints one"
+            f"{where} is not a scenario: {error}; `ottla sim scenario` prints one"
         ) from None
 
 

@@ -133,10 +133,13 @@ class ScenarioCluster(Cluster):
                 state = json.loads(write.data)
                 self.states.append(
                     StateChange(
-                        now_s, f"{TOPIC}-{partition}", state["leader"], state["leader_epoch"],
+                        now_s,
+                        f"{TOPIC}-{partition}",
+                        state["leader"],
+                        state["leader_epoch"],
                         tuple(state["isr"]),
                     )
-                )  # fmt: skip
+                )
 
     def at_next_acknowledgement(self, callback: Callable[[], object]) -> None:
         """Call back once, when a producer is notified that a record was acknowledged."""
@@ -157,11 +160,17 @@ class ScenarioCluster(Cluster):
         await client.close()
         self._producers += [
             ConfiguredProducer(
-                world, self.bootstrap, f"producer-{i}", self.tps, self.history, PAUSE_S,
-                self.settings, self._acknowledged,
+                world,
+                self.bootstrap,
+                f"producer-{i}",
+                self.tps,
+                self.history,
+                PAUSE_S,
+                self.settings,
+                self._acknowledged,
             )
             for i in range(1, PRODUCERS + 1)
-        ]  # fmt: skip
+        ]
         self._consumers.append(
             ConfiguredConsumer(world, self.bootstrap, "consumer-1", self.firm, self.history)
         )
@@ -199,12 +208,15 @@ class ScenarioCluster(Cluster):
             self.simulation.run_for(self.plan.seconds)
             faults.stop()
             ended_s = self.simulation.now
-            found.unhealed = "; ".join(self._settle(faults))
+            found.unhealed = "; ".join(self._settle(faults.heal))
             found.longest_gap = longest_gap(self.history, (found.began_s, ended_s))
             found.broken = judge(
-                self.history, self._final(), self.scenario.promises,
-                self.scenario.longest_gap_seconds, (found.began_s, ended_s),
-            )  # fmt: skip
+                self.history,
+                self._final(),
+                self.scenario.promises,
+                self.scenario.longest_gap_seconds,
+                (found.began_s, ended_s),
+            )
         except (SimulationError, TimeoutError) as error:
             found.unhealed = f"it came to no end: {error}"
         finally:
@@ -230,6 +242,5 @@ def run(scenario: Scenario, job: Job) -> Run:
 
 
 def _run(scenario: Scenario, job: Job) -> Run:
-    cluster = ScenarioCluster(scenario, job)
-    with under_way(cluster):
+    with under_way(ScenarioCluster(scenario, job)) as cluster:
         return cluster.of()

@@ -62,8 +62,10 @@ class Worker:
     def _start(self) -> "subprocess.Popen[bytes]":
         self._process = subprocess.Popen(
             (sys.executable, "-P", "-m", "ottla.sim.scenarios.worker"),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
         assert self._process.stdin is not None
         self._process.stdin.write(msgspec.json.encode(self._scenario) + b"\n")
         return self._process
@@ -112,7 +114,7 @@ def _read_line(pipe: IO[bytes], timeout_s: float) -> bytes:
 
 def main() -> int:
     """Run the jobs of standard input; those without broken promises are returned in short."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it decides
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     logging.basicConfig(level=logging.CRITICAL)
     scenario = msgspec.json.decode(sys.stdin.buffer.readline(), type=Scenario)
