@@ -408,8 +408,8 @@ def names(proof: Proof, here: Watched) -> None:
         (("topics", "list", "--profile", "nope"), "profile nope", "there are"),
         (("znode", "get", "/nope", "--zookeeper", here.zookeeper), "/nope", "`ottla znode ls`"),
         (("znode", "ls", "/nope", "--zookeeper", here.zookeeper), "/nope", "`ottla znode ls`"),
-        (("logs", "/nosuch"), "/nosuch", "No such file"),
-        (("logs", "/etc/hostname"), "/etc/hostname", "their names are"),
+        (("dump-log", "/nosuch"), "/nosuch", "No such file"),
+        (("dump-log", "/etc/hostname"), "/etc/hostname", "their names are"),
     ]
     if here.folder is not None:
         cases += [

@@ -198,7 +198,7 @@ SCHEMAS: dict[str, Schema] = {
         zookeeper_server=_or_null(TEXT), problem=_or_null(TEXT), disk=_or_null(TEXT),
         healthy=FLAG,
     ),
-    "broker stop": _BROKER_RESULT,
+    "broker stop": {"anyOf": [_BROKER_RESULT, _object(broker=NUMBER, remaining=TEXTS)]},
     "broker start": _BROKER_RESULT,
     "broker restart": _BROKER_RESULT,
     "broker kill": _BROKER_RESULT,
@@ -207,7 +207,6 @@ SCHEMAS: dict[str, Schema] = {
     "broker cut": _BROKER_RESULT,
     "broker heal": _BROKER_RESULT,
     "broker drain": {"anyOf": [_object(broker=NUMBER, moved=NUMBER), _PLAN]},
-    "broker shutdown": _object(broker=NUMBER, remaining=TEXTS),
     "broker remove": _BROKER_RESULT,
     "topics create": _TOPIC_RESULT,
     "topics list": _many(
@@ -428,7 +427,7 @@ SCHEMAS: dict[str, Schema] = {
             )
         ),
     ),
-    "logs": _many({"anyOf": list(_LOG_ENTRIES)}),
+    "dump-log": _many({"anyOf": list(_LOG_ENTRIES)}),
     "certs init": _CERTIFICATE_RESULT,
     "certs issue": _CERTIFICATE_RESULT,
     "certs rotate": _CERTIFICATE_RESULT,
@@ -479,7 +478,7 @@ SCHEMAS: dict[str, Schema] = {
         topic=TEXT, partition=NUMBER, topic_id=_or_null(TEXT), at=_or_null(NUMBER),
         now=_or_null(_PART), entries=_many(_HISTORY_ENTRY), **_LEFT_OUT,
     ),
-    "timeline": _object(
+    "history timeline": _object(
             until=NUMBER,
             controllers=_many(_span(controller=NUMBER, epoch=NUMBER, until=_or_null(NUMBER))),
             brokers=_many(_span(broker=NUMBER, state=TEXT)),
@@ -498,7 +497,7 @@ SCHEMAS: dict[str, Schema] = {
             events=_many(_object(time=NUMBER, what=TEXT)), left_out=NUMBER, **_LEFT_OUT,
             **{"from": NUMBER},
     ),
-    "replay": {
+    "history replay": {
         "anyOf": [
             _object(
                 time=TEXT, ts=NUMBER, controller=_or_null(NUMBER), controller_epoch=NUMBER,

@@ -61,11 +61,6 @@ def console(
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
 ) -> None:
-    """Show a cluster in a browser: topics, groups, records, settings, what happens and why.
-
-    Any Kafka, too. The printed link lets one browser in. It listens on this machine alone; from
-    another one: ssh -L 8090:localhost:8090. Example: ottla console --read-only
-    """
     _check_libraries()
     schemas = _schemas(avro_schema or ())
     from ottla.admin.connection import where

@@ -1,4 +1,4 @@
-"""Commands: `ottla why` and `ottla replay`, as a person types them.
+"""Commands: `ottla why` and `ottla history replay`, as a person types them.
 
 Invariants: offline: only files are read, no broker is asked and nothing is written; stdout carries
 what was asked for, what was skipped is said on stderr; exit code 1 where the response is no: an
@@ -33,10 +33,6 @@ def why(
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Tell why a partition has the leader and ISR it has, from the controllers' journals.
-
-    Example: ottla why orders-0 --at 12:30
-    """
     from ottla.explain.history import PartitionHistory
     from ottla.explain.rendering import (
         history_as_json,
@@ -79,10 +75,6 @@ def replay(
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Show the cluster as the journals have it, or what the installed rules would do otherwise.
-
-    Example: ottla replay --diff
-    """
     from ottla.explain.cluster_state import ClusterState
     from ottla.explain.rendering import (
         cluster_state_as_json,

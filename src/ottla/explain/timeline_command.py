@@ -1,4 +1,4 @@
-"""`ottla timeline`: what `why` tells, as a picture over time, in the terminal or as one HTML page.
+"""`ottla history timeline`: what `why` tells, as a picture over time: text, or one HTML page.
 
 Invariants: offline: only files are read, and only the page that was named is written, under another
 name first.
@@ -39,10 +39,6 @@ def timeline(
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Draw leaders, ISR, brokers and controllers over time, from the controllers' journals.
-
-    Example: ottla timeline orders-0 --from 12:30 --html orders.html
-    """
     from ottla.admin.local.cluster_dir import default_dir
     from ottla.admin.tables import colours
     from ottla.explain import commands, timeline_html, timeline_text

@@ -5,6 +5,11 @@ said to be missing. The rows of `lake --sql` have the columns of the query: they
 describe.
 """
 
+import json
+import sys
+from typing import Annotated
+
+from ottla.cli import Argument, UsageError
 from ottla.model.json_schemas import (
     FLAG,
     FRACTION,
@@ -157,3 +162,9 @@ RESULTS: dict[str, Schema] = {
     "rebalance": {"anyOf": [_PLAN, _SAMPLE]},
 }  # fmt: skip
 """By the job's name; with `--print json` for `timeline`. The others print text, files or lines."""
+
+
+def schema(name: Annotated[str, Argument(metavar="JOB")]) -> None:
+    if name not in RESULTS:
+        raise UsageError(f"name one of {', '.join(sorted(RESULTS))}")
+    sys.stdout.write(json.dumps(RESULTS[name], indent=2) + "\n")

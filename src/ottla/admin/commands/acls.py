@@ -107,10 +107,6 @@ def list_command(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """List the access rules; with a resource, those that cover it.
-
-    Example: ottla acls list --topic orders
-    """
     from ottla.admin.operations import acls
     from ottla.security.acls import ANY, MATCH, AclFilter
 
@@ -142,10 +138,6 @@ def add(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Allow a principal something, or deny it.
-
-    Example: ottla acls add User:app --operation Read --topic orders
-    """
     from ottla.admin.operations import acls
     from ottla.security.acls import (
         ALLOW,
@@ -199,10 +191,6 @@ def remove(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Remove the access rules that all options name together.
-
-    Example: ottla acls remove --principal User:app --topic orders --yes
-    """
     from ottla.admin.operations import acls
     from ottla.security.acls import LITERAL, PREFIXED, AclFilter
 
@@ -255,10 +243,6 @@ def check(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Tell whether a principal may do something, and which rule says so.
-
-    Example: ottla acls check User:app Read --topic orders --host 10.0.0.7
-    """
     from ottla.admin.operations import acls
     from ottla.security.acls import OPERATIONS, Acl, AclFilter, Pattern
     from ottla.security.authorizer import AclAuthorizer

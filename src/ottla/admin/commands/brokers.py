@@ -1,11 +1,12 @@
 """`ottla broker`: stop, start, restart, kill, pause, resume, cut, drain and remove single brokers.
 
 Invariants: a broker is named by its id; what cannot be done for one of the named brokers is said
-before anything is done, where that can be known; `drain` and `shutdown` work with any Kafka by
---bootstrap-server, the others with the cluster that `ottla up` started in --dir.
+before anything is done, where that can be known; `drain` and `stop --leaders-only` work with any
+Kafka by --bootstrap-server, the others with the cluster that `ottla up` started in --dir.
 """
 
 import signal
+from pathlib import Path
 from typing import Annotated, Any
 
 from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, cluster_folder, needs_yes
@@ -29,25 +30,39 @@ Timeout = Annotated[float, Option(metavar="SECONDS", help="How long to wait at m
 
 
 def stop(
-    ids: Ids, timeout: Timeout = 60.0, directory: Dir = None, output: Output = Format.table
+    ids: Ids,
+    timeout: Timeout = 60.0,
+    leaders_only: Annotated[
+        bool,
+        Option(
+            "--leaders-only",
+            help="Only move leaders off the broker, of any Kafka; stop its process yourself",
+        ),
+    ] = False,
+    num_retries: Annotated[
+        int, Option(help="With --leaders-only: how often to retry for leaders that remain", min=0)
+    ] = 3,
+    retry_interval_ms: Annotated[
+        int, Option(metavar="MS", help="With --leaders-only: time between two attempts", min=0)
+    ] = 1000,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
 ) -> None:
-    """Stop brokers by a controlled shutdown.
-
-    Their leaderships move first.
-
-    Example: ottla broker stop 1
-    """
     from ottla.admin.local import brokers
 
+    if leaders_only:
+        if len(ids) != 1:
+            raise UsageError("--leaders-only takes one broker")
+        _move_leaders(ids[0], num_retries, retry_interval_ms, directory, bootstrap_server, output)
+        return
+    if bootstrap_server is not None:
+        raise UsageError("only processes of --dir can be stopped: use --dir, or --leaders-only")
     brokers.stop(cluster_folder(directory), ids, timeout, say)
     _print_done(output, ids, "stopped")
 
 
 def start(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
-    """Start brokers that are down, and wait until they serve.
-
-    Example: ottla broker start 1
-    """
     from ottla.admin.local import brokers
 
     brokers.start(cluster_folder(directory), ids, say)
@@ -65,12 +80,6 @@ def restart(
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Restart brokers one after the other.
-
-    Each waits while a partition has it in sync and lacks others. Brokers that lag or are paused
-    come first, the controller last.
-    Example: ottla broker restart --all
-    """
     from ottla.admin.local import brokers
 
     if bool(ids) == every:
@@ -95,30 +104,16 @@ def restart(
 
 
 def kill(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
-    """Kill brokers at once (SIGKILL), as a crash does.
-
-    Example: ottla broker kill 1
-    """
     _signal(directory, ids, signal.SIGKILL)
     _print_done(output, ids, "killed")
 
 
 def pause(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
-    """Pause brokers (SIGSTOP).
-
-    They keep their connections and do not respond.
-
-    Example: ottla broker pause 1
-    """
     _signal(directory, ids, signal.SIGSTOP)
     _print_done(output, ids, "paused")
 
 
 def resume(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
-    """Let paused brokers go on (SIGCONT).
-
-    Example: ottla broker resume 1
-    """
     _signal(directory, ids, signal.SIGCONT)
     _print_done(output, ids, "resumed")
 
@@ -139,13 +134,6 @@ def cut(
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Cut a broker from other brokers and ZooKeeper.
-
-    Nothing gets through in either direction, and no connection ends. Clients still reach it. The
-    cut ends by `ottla broker heal`, or by itself after 30 minutes.
-
-    Example: ottla broker cut 1 --from zookeeper
-    """
     from ottla.admin.local import faults
 
     faults.cut(cluster_folder(directory), broker, from_, say)
@@ -154,10 +142,6 @@ def cut(
 
 
 def heal(directory: Dir = None, output: Output = Format.table) -> None:
-    """End all cuts of brokers.
-
-    Example: ottla broker heal
-    """
     from ottla.admin.local import faults
 
     healed = faults.heal(cluster_folder(directory), say)
@@ -190,10 +174,6 @@ def drain(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Move all replicas of a broker to the others.
-
-    New topics may still be placed on it until it is removed. Example: ottla broker drain 3
-    """
     from ottla.admin.move_progress import MoveProgress
     from ottla.admin.operations import drain as operation
     from ottla.admin.operations import plans
@@ -222,25 +202,17 @@ def drain(
         print_structured(output, {"broker": broker, "moved": moved})
 
 
-def shutdown(
-    broker: Annotated[
-        int, Argument(metavar="ID", complete="broker", help="Id of the broker", min=0)
-    ],
-    num_retries: Annotated[
-        int, Option("--num-retries", help="How often to ask again for leaders that stay", min=0)
-    ] = 3,
-    retry_interval_ms: Annotated[
-        int, Option("--retry-interval-ms", help="Time between two attempts", min=0)
-    ] = 1000,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
+def _move_leaders(
+    broker: int,
+    num_retries: int,
+    retry_interval_ms: int,
+    directory: Path | None,
+    bootstrap_server: str | None,
+    output: Format,
 ) -> None:
-    """Move all leaders off a broker, so that its process can be stopped. Exit code 1 if some stay.
+    """Ask the controller to move all leaders off a broker; Exit(1) if some stay.
 
-    The controller is asked, so it works with any Kafka. The broker leads nothing more until it
-    has been restarted. `ottla broker stop` also stops the process of a broker of --dir.
-    Example: ottla broker shutdown 2 -b host:9092
+    The broker leads nothing until it has been restarted.
     """
     from ottla.admin.operations import controlled_shutdown
 
@@ -260,7 +232,7 @@ def shutdown(
         print_table(("still led",), [(tp,) for tp in remaining])
     if remaining:
         complain(
-            f"ottla broker shutdown: broker {broker} still leads "
+            f"ottla broker stop: broker {broker} still leads "
             f"{plural(len(remaining), 'partition')}; no other replica of those is alive and in sync"
         )
         raise Exit(1)
@@ -276,12 +248,6 @@ def remove(
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Take a drained broker out of the cluster.
-
-    Its process is stopped and its empty folder removed.
-
-    Example: ottla broker remove 3 --yes
-    """
     from ottla.admin.local import brokers
 
     folder = cluster_folder(directory)

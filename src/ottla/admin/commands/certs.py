@@ -43,10 +43,6 @@ def init(
     days: Days = 3650,
     output: Output = Format.table,
 ) -> None:
-    """Create a CA, which issues certificates to brokers and clients.
-
-    Example: ottla certs init --folder ./certs
-    """
     certificates = _folder(folder, directory)
     certificates.create_ca(name, days)
     say(f"CA made: {certificates.ca_pem}; keep {certificates.ca_key} to yourself")
@@ -64,10 +60,6 @@ def issue(
     days: Days = 397,
     output: Output = Format.table,
 ) -> None:
-    """Issue a key and a certificate: a broker's with its hosts, a client's without.
-
-    Example: ottla certs issue broker-0 --host broker0.example.com --host 10.0.0.7
-    """
     certificates = _folder(folder, directory)
     file = certificates.issue(name, host or (), days)
     say(f"{file}: private key and certificate of CN={name} (trust {certificates.ca_pem})")
@@ -77,10 +69,6 @@ def issue(
 def list_command(
     folder: Folder = None, directory: Dir = None, output: Output = Format.table
 ) -> None:
-    """Show certificates, their hosts and when they expire; exit code 1 if one is not well.
-
-    Example: ottla certs list --folder ./certs
-    """
     found = _folder(folder, directory).statuses()
     if structured(output):
         print_structured(
@@ -126,10 +114,6 @@ def rotate(
     days: Days = 397,
     output: Output = Format.table,
 ) -> None:
-    """Replace certificates by new ones of the same names; brokers load them without a restart.
-
-    Example: ottla certs rotate --all
-    """
     if bool(names) is every:
         raise UsageError("name certificates, or add --all")
     certificates = _folder(folder, directory)

@@ -76,10 +76,6 @@ def up(
     ] = False,
     output: Output = Format.table,
 ) -> None:
-    """Start ZooKeeper and brokers on this machine, or those of them that do not run.
-
-    Example: ottla up -n 3 --set min.insync.replicas=2
-    """
     from ottla.admin.local import cluster as local_cluster
 
     folder = cluster_folder(directory)
@@ -143,10 +139,6 @@ def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
 
 
 def down(directory: Dir = None, output: Output = Format.table) -> None:
-    """Stop the brokers and ZooKeeper that `ottla up` started; data stays.
-
-    Example: ottla down --dir ./ottla-data
-    """
     from ottla.admin.local import cluster as local_cluster
 
     folder = cluster_folder(directory)
@@ -172,12 +164,6 @@ def status(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show brokers, controller and the health of partitions. Exit code 1 if something is down.
-
-    With --watch, JSON is an object a line, and the exit code is that of the last one.
-
-    Example: ottla status --watch 2
-    """
     if count is not None and watch is None:
         raise UsageError("--count goes with --watch")
     healthy = True
@@ -229,10 +215,6 @@ def demo(
     ] = None,
     spark: Annotated[bool, Option(help="Run the Spark pipeline at the end")] = True,
 ) -> None:
-    """Three brokers, two kill -9, flights produced, verified, and landed in Parquet by Spark.
-
-    Example: ottla demo --fast --no-spark
-    """
     from ottla.admin.demo.run import Options, run
 
     with ended_in_order():

@@ -29,10 +29,6 @@ SnapshotOutput = Annotated[Format, Option("--output", help="json is what diff an
 def snapshot(
     directory: Dir = None, bootstrap_server: Bootstrap = None, output: SnapshotOutput = Format.json
 ) -> None:
-    """Print topics, settings, quotas and groups' offsets, for diff and apply.
-
-    Example: ottla cluster snapshot > before.json
-    """
     from ottla.admin.operations import cluster_state
 
     found = ask(directory, bootstrap_server, cluster_state.taken)
@@ -71,10 +67,6 @@ def diff(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show what is different in two snapshots, or since one. Exit code 1 if anything is.
-
-    Example: ottla cluster diff before.json
-    """
     from ottla.admin.operations import cluster_state
 
     old = _read(before)
@@ -107,12 +99,6 @@ def apply(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Make a cluster like a snapshot: topics, settings, quotas. Asks, unless --yes is given.
-
-    Replicas of partitions that are there, and offsets of groups, are left as they are.
-
-    Example: ottla cluster apply before.json --dry-run
-    """
     from ottla.admin.operations import cluster_state
 
     wanted = _read(file)

@@ -113,10 +113,6 @@ def describe(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show what is set, and where each value comes from.
-
-    Example: ottla configs describe --topic orders
-    """
     target = _target(
         topic,
         broker,
@@ -236,10 +232,6 @@ def alter(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Change settings or quotas: all that is named, or nothing if one of them is refused.
-
-    Example: ottla configs alter --topic orders --set retention.ms=3600000 --dry-run
-    """
     target = _target(
         topic,
         broker,

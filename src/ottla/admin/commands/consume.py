@@ -88,10 +88,6 @@ def consume(
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
 ) -> None:
-    r"""Print records, one per line, until Ctrl-C or --max-messages.
-
-    Example: ottla consume orders --from 1h --until end --format '%p %o %k=%v\n'
-    """
     from ottla.admin.commands import record_output
     from ottla.admin.operations.places import END, parse_place
     from ottla.admin.operations.record_format import parse

@@ -74,10 +74,6 @@ def doctor(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Find what is stuck or unsafe in a cluster, and say what mends it. Exit code 1 if it is wrong.
-
-    Example: ottla doctor --for 20s
-    """
     from ottla.admin.diagnosis import asking
     from ottla.admin.operations.durations import parse_duration
 

@@ -59,10 +59,6 @@ def elect(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Elect leaders anew. Exit code 1 if a partition has no leader as asked.
-
-    Example: ottla elect preferred --all
-    """
     from ottla.admin.operations import elect as electing
     from ottla.admin.operations.election_file import parse_partitions
     from ottla.admin.operations.plans import MAX_PLAN_BYTES, parse_partition

@@ -23,10 +23,6 @@ def watch(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show lag and rates of groups again and again, until Ctrl-C. JSON is an object a line.
-
-    Example: ottla groups watch audit --interval 5
-    """
     if bool(names) == every:
         raise UsageError("name groups, or write --all: one of both")
 

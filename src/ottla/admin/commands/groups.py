@@ -50,10 +50,6 @@ def list_command(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """List the groups of the cluster.
-
-    Example: ottla groups list --state Empty
-    """
     from ottla.admin.operations import groups
 
     problems: list[str] = []
@@ -100,10 +96,6 @@ def describe(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show groups with their members and what each of them reads.
-
-    Example: ottla groups describe audit
-    """
     from ottla.admin.operations.group_descriptions import describe as described
     from ottla.admin.session import of_each
 
@@ -141,10 +133,6 @@ def lag(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show how far groups are behind, per partition and in total.
-
-    Example: ottla groups lag --all
-    """
     from ottla.admin.operations import groups
     from ottla.admin.session import of_each
 
@@ -195,10 +183,6 @@ def delete(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Delete groups without members, and their offsets.
-
-    Example: ottla groups delete audit --yes
-    """
     from ottla.admin.operations import groups
 
     names = list(dict.fromkeys(names))
@@ -237,10 +221,6 @@ def delete_offsets(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Forget a group's offsets of topics that no member of it reads.
-
-    Example: ottla groups delete-offsets audit --topic orders --yes
-    """
     from ottla.admin.operations import groups
 
     chosen = usage(parse_topic, topic, "--topic")
@@ -359,10 +339,6 @@ def reset_offsets(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Move a group's offsets. The group must have no members.
-
-    Example: ottla groups reset-offsets audit --by-duration 1h --execute
-    """
     from ottla.admin.operations import group_resets
 
     target = _target(group, to, to_offset, shift_by, to_datetime, by_duration, from_file)

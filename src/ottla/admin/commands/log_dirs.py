@@ -25,10 +25,6 @@ def log_dirs(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show each broker's log dirs and the replicas that move between them.
-
-    Example: ottla log-dirs orders --brokers 0,1
-    """
     from ottla.admin.operations import log_dirs as dirs
     from ottla.admin.operations import plans, reassign
     from ottla.admin.operations import topics as listing

@@ -36,13 +36,6 @@ def logs(
     ] = False,
     output: Annotated[Format, Option("--output", help="table is as Kafka's")] = (Format.table),
 ) -> int:
-    """Print segments, indexes, snapshots and checkpoints of Ottla or Kafka, without Java.
-
-    Prints Kafka's DumpLogSegments lines. Damage is reported on standard error, with exit code 1.
-
-    Example: ottla logs ottla-data/broker-0/orders-0 --records
-    Example: ottla logs ottla-data/broker-0/__consumer_offsets-7 --contents
-    """
     from ottla.admin.log_files.entries import Note, Problem
     from ottla.admin.log_files.files import dump, expanded, topic_of
     from ottla.model.ids import (

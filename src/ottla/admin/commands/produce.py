@@ -142,10 +142,6 @@ def produce(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    r"""Produce records: lines of standard input, JSON, or files.
-
-    Example: printf 'a=1\nb=2\n' | ottla produce letters --key-separator =
-    """
     from ottla.admin.operations.moments import parse_moment
     from ottla.admin.operations.record_format import InputTemplate
     from ottla.admin.options import usage

@@ -12,10 +12,6 @@ Name = Annotated[str, Argument(metavar="NAME", complete="profile")]
 
 
 def list_command(output: Output = Format.table) -> None:
-    """List the profiles; the one in use has a star.
-
-    Example: ottla profile list
-    """
     found = profiles.load()
     listed = [
         {"name": name, "in_use": name == found.current, **profile._asdict()}
@@ -49,10 +45,6 @@ def set_command(
     use: Annotated[bool, Option("--use", help="And use it from now on")] = False,
     output: Output = Format.table,
 ) -> None:
-    """Write a profile, or change one: what is not named stays.
-
-    Example: ottla profile set staging -b kafka1:9092,kafka2:9092 --use
-    """
     usage(profiles.check_name, [name], "")
     if bootstrap_servers is not None and directory is not None:
         raise UsageError("--bootstrap-server, --dir: only one of them")
@@ -76,10 +68,6 @@ def set_command(
 
 
 def use(name: Name, output: Output = Format.table) -> None:
-    """Use a profile from now on, where no other cluster is named.
-
-    Example: ottla profile use staging
-    """
     found = profiles.load()
     found.find(name)
     profiles.save(found._replace(current=name))
@@ -88,10 +76,6 @@ def use(name: Name, output: Output = Format.table) -> None:
 
 
 def remove(name: Name, output: Output = Format.table) -> None:
-    """Remove a profile.
-
-    Example: ottla profile remove staging
-    """
     found = profiles.load()
     found.find(name)
     by_name = {n: p for n, p in found.by_name.items() if n != name}
@@ -102,10 +86,6 @@ def remove(name: Name, output: Output = Format.table) -> None:
 
 
 def show(output: Output = Format.table) -> None:
-    """Show which cluster commands would ask now.
-
-    Example: ottla profile show
-    """
     from ottla.admin import connection
 
     found = connection.where(None, None)

@@ -30,10 +30,6 @@ def verify(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show how far a plan is; when nothing moves any more, remove throttles. Exit 1 until done.
-
-    Example: ottla reassign verify --file plan.json --wait 600
-    """
     from ottla.admin.operations import kafka_text, log_dirs, reassign
 
     plan, _, places = plan_of(file, partition)
@@ -109,10 +105,6 @@ def cancel(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Stop moves and go back to the replicas there were.
-
-    Example: ottla reassign cancel --all
-    """
     from ottla.admin.operations import kafka_text, plans, reassign
 
     if [file is not None, bool(partition), every].count(True) != 1:
@@ -173,13 +165,6 @@ def list_command(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """List the moves in progress: how much is copied, how fast, and what is left.
-
-    A throttle lets records pass in bursts: what a second shows may be nothing or several times its
-    rate. With --interval 10 the rate is that of a whole burst.
-
-    Example: ottla reassign list --interval 10
-    """
     from ottla.admin.operations import reassign
 
     async def run(client: Any) -> tuple[Any, Any, Any]:

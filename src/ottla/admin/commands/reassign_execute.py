@@ -70,13 +70,6 @@ def execute(
     bootstrap_server: Bootstrap = None,
     output: PlanOutput = Format.json,
 ) -> None:
-    """Start a plan; print the current assignment, which is the plan to go back.
-
-    The way back is written to a file before anything is changed. A plan in progress can be executed
-    again with another --throttle. With --wait, throttles are removed at the end and on Ctrl-C.
-
-    Example: ottla reassign execute --file plan.json --wait 60 > back.json
-    """
     from ottla.admin.operations import kafka_text, plans, reassign, way_back
 
     plan, where, places = plan_of(file, partition)

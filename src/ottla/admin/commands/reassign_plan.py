@@ -96,13 +96,6 @@ def plan(
     bootstrap_server: Bootstrap = None,
     output: PlanOutput = Format.json,
 ) -> None:
-    """Print a plan that balances the topics with the fewest moves.
-
-    Balances, in this order: racks, each topic's replicas and leaders, those of all topics (also of
-    topics not named), bytes. Kafka's --generate places all replicas again, from a random start.
-
-    Example: ottla reassign plan --topics orders --replication-factor 3 > plan.json
-    """
     from ottla.admin.operations import drain as draining
     from ottla.admin.operations import kafka_text, plans, proposing
 

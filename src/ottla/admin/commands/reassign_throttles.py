@@ -17,12 +17,6 @@ def throttles(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show throttles of replication while nothing is reassigned. Exit 1 if there are any.
-
-    Whoever set one by hand, as for a broker that recovers, may still need it.
-
-    Example: ottla reassign throttles --remove
-    """
     from ottla.admin.operations import left_over_throttles as operation
 
     async def run(client: Any) -> Any:

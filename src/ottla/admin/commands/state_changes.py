@@ -33,16 +33,6 @@ def merge_state_changes(
     ] = None,
     directory: Dir = None,
 ) -> None:
-    """Merge state change logs of several brokers, of Ottla or Kafka, in order of time.
-
-    Prints the lines that name a partition, as [orders,0] or as orders-0. The times are those in the
-    logs. Lines of the same time are in the order of the files. Without --logs and --logs-regex the
-    logs of all brokers below --dir are merged. Exit code 1 if no line matches.
-
-    Example: ottla merge-state-changes --topic orders
-    Example: ottla merge-state-changes --logs-regex 'logs/state-change.*' --topic orders
-    Example: ottla merge-state-changes --logs b0/state-change.log,b1/state-change.log
-    """
     from ottla.admin.local.cluster_dir import default_dir
     from ottla.admin.log_files import state_changes
 

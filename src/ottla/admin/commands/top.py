@@ -26,12 +26,6 @@ def top(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Watch brokers, topics, partitions, groups and what happens, on a whole terminal.
-
-    Keys: b, t, p, g choose a list, Enter opens a topic or a partition's history, q ends it. In a
-    pipe and with --count only what happens is printed; JSON is an object a line.
-    Example: ottla top --interval 1
-    """
     screen = count is None and not structured(output) and sys.stdout.isatty()
     if screen:
         _check_extra()

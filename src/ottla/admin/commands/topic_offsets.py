@@ -41,10 +41,6 @@ def offsets(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show where the logs of topics begin and end, or the first offset of a time.
-
-    Example: ottla topics offsets orders --at 2026-01-31T12:00
-    """
     from ottla.admin.operations.offsets import log_offsets
     from ottla.admin.operations.places import parse_place
     from ottla.admin.operations.topics import list_topics
@@ -122,10 +118,6 @@ def delete_records(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Delete the first records of partitions. Asks, unless --yes is given.
-
-    Example: ottla topics delete-records orders --before 7d --dry-run
-    """
     from ottla.admin.operations import record_deletion
     from ottla.admin.operations.offsets import log_offsets
     from ottla.admin.operations.places import parse_place

@@ -61,10 +61,6 @@ def create(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Create a topic.
-
-    Example: ottla topics create orders --partitions 6 --config retention.ms=3600000
-    """
     from ottla.admin.operations import topics
 
     for what, count in (("partitions", partitions), ("replication-factor", replication_factor)):
@@ -138,10 +134,6 @@ def list_command(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """List the topics.
-
-    Example: ottla topics list --regex 'orders-.*' --sizes
-    """
     from ottla.admin.operations import configs, topics
 
     patterns = _patterns(names, regex=regex)
@@ -211,10 +203,6 @@ def describe(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show partitions, replicas and settings of topics; or what is wrong with any of them.
-
-    Example: ottla topics describe --under-replicated
-    """
     from ottla.admin.operations import topics
     from ottla.admin.session import of_each
 
@@ -309,10 +297,6 @@ def alter(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Give a topic more partitions or other settings.
-
-    Example: ottla topics alter orders --partitions 12 --dry-run
-    """
     from ottla.admin.operations import topics
 
     changed = _settings(config)
@@ -354,10 +338,6 @@ def delete(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Delete topics and their records. Asks, unless --yes is given.
-
-    Example: ottla topics delete old-orders --yes
-    """
     from ottla.admin.operations import topics
 
     patterns = _patterns(names, regex=regex)

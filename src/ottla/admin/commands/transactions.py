@@ -32,10 +32,6 @@ def list_command(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """List the transactional ids of the cluster.
-
-    Example: ottla txn list --state Ongoing
-    """
     from ottla.admin.operations import transactions
 
     problems: list[str] = []
@@ -58,10 +54,6 @@ def describe(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show transactional ids with their state, producer and partitions.
-
-    Example: ottla txn describe payments-1
-    """
     from ottla.admin.operations import transactions
     from ottla.admin.session import of_each
 
@@ -96,10 +88,6 @@ def producers(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show the producers that a partition's leader knows, and where their transactions begin.
-
-    Example: ottla txn producers orders 0
-    """
     from ottla.admin.commands.topic_partitions import partitions
     from ottla.admin.operations import transactions
 
@@ -135,10 +123,6 @@ def hanging(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Find open transactions that no coordinator will end: they hold read_committed back.
-
-    Example: ottla txn hanging --older-than 1h
-    """
     from datetime import UTC, datetime
 
     from ottla.admin.operations import transactions
@@ -178,10 +162,6 @@ def abort(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """End a transaction that hangs in one partition.
-
-    Example: ottla txn abort orders 0 --start-offset 1234 --yes
-    """
     from ottla.admin.commands.topic_partitions import partitions
     from ottla.admin.operations import transactions
 

@@ -83,10 +83,6 @@ def list_command(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """List users with SCRAM credentials.
-
-    Example: ottla users list
-    """
     from ottla.admin.operations import scram_users
 
     problems: list[str] = []
@@ -123,10 +119,6 @@ def add(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Give a user a password; a user that exists gets a new one.
-
-    Example: ottla users add alice --password-file alice.txt
-    """
     from ottla.admin.first_users import put_in_zookeeper
     from ottla.admin.operations import scram_users
     from ottla.admin.zookeeper_session import asked
@@ -161,10 +153,6 @@ def remove(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Take a user's passwords away: it can connect no more.
-
-    Example: ottla users remove alice --yes
-    """
     from ottla.admin.operations import scram_users
 
     wanted = _mechanisms(mechanism)
@@ -194,13 +182,6 @@ def rotate(
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Give users of `ottla up --secure` new random passwords, and write them into their files.
-
-    For `brokers` all of them are restarted one by one. Connections that are open go on. `zookeeper`
-    is the brokers' password there; it is replaced while nothing runs.
-
-    Example: ottla users rotate app
-    """
     from ottla.admin.local import rotation
 
     wanted = list(dict.fromkeys(rotation.NAMES if every else names or ()))

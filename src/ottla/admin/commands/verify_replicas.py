@@ -60,12 +60,6 @@ def verify_replicas(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Compare the replicas of topics batch by batch, over the wire. Exit code 1 if one differs.
-
-    What is committed is compared: offsets, checksums and leader epochs of batches; of compacted
-    topics, which each broker cleans on its own, the records that both have.
-    Example: ottla verify-replicas orders
-    """
     from ottla.admin.operations import verify_replicas as operation
 
     if topics and pattern is not None:

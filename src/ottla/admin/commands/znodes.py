@@ -31,10 +31,6 @@ def ls(
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """List the znodes below one.
-
-    Example: ottla znode ls /brokers/topics/orders -r
-    """
     from ottla.admin.operations import znode_reading
 
     async def question(session: Any) -> list[dict[str, Any]]:
@@ -59,10 +55,6 @@ def get(
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Show a znode's data, and what ZooKeeper knows about it.
-
-    Example: ottla znode get /brokers/topics/orders/partitions/0/state
-    """
     from ottla.admin.operations import znode_reading
     from ottla.admin.operations.record_format import moment
 
