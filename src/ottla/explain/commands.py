@@ -24,11 +24,11 @@ def why(
     partition: Annotated[str, Argument(metavar="TOPIC-PARTITION")],
     paths: Annotated[
         list[Path] | None,
-        Argument(metavar="[JOURNAL]...", help="Files, or folders to look in [--dir]"),
+        Argument(metavar="[JOURNAL]...", help="Journals, or folders to search for them [--dir]"),
     ] = None,
     at: Annotated[
         str | None,
-        Option(metavar="TIME", help="How it was then, and what had made it so"),
+        Option(metavar="TIME", help="State at that time, and its cause"),
     ] = None,
     directory: Dir = None,
     output: Output = Format.table,
@@ -63,14 +63,15 @@ def why(
 def replay(
     paths: Annotated[
         list[Path] | None,
-        Argument(metavar="[JOURNAL]...", help="Files, or folders to look in [--dir]"),
+        Argument(metavar="[JOURNAL]...", help="Journals, or folders to search for them [--dir]"),
     ] = None,
-    until: Annotated[
-        str | None, Option(metavar="TIME", help="Leave out what was written later")
-    ] = None,
+    until: Annotated[str | None, Option(metavar="TIME", help="Draw until this time")] = None,
     diff: Annotated[
         bool,
-        Option("--diff", help="Decide all again by the installed rules; 1 if it differs"),
+        Option(
+            "--diff",
+            help="Repeat all decisions with the installed rules; exits with 1 if one differs",
+        ),
     ] = False,
     directory: Dir = None,
     output: Output = Format.table,

@@ -27,15 +27,13 @@ def timeline(
     ] = None,
     paths: Annotated[
         list[Path] | None,
-        Argument(metavar="[JOURNAL]...", help="Files, or folders to look in [--dir]"),
+        Argument(metavar="[JOURNAL]...", help="Journals, or folders to search for them [--dir]"),
     ] = None,
     html: Annotated[Path | None, Option(metavar="FILE", help="Write one HTML page instead")] = None,
     since: Annotated[
         str | None, Option("--from", metavar="TIME", help="Draw from this time on")
     ] = None,
-    until: Annotated[
-        str | None, Option(metavar="TIME", help="Leave out what was written later")
-    ] = None,
+    until: Annotated[str | None, Option(metavar="TIME", help="Draw until this time")] = None,
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:

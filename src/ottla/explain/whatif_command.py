@@ -127,7 +127,9 @@ def add_brokers(
 
 
 def reassign(
-    plan: Annotated[str, Argument(metavar="FILE", help="As of `reassign plan`; - is stdin")],
+    plan: Annotated[
+        str, Argument(metavar="FILE", help="A plan of `reassign plan`; - is standard input")
+    ],
     on: OnSnapshot,
 ) -> None:
     from ottla.admin.operations.plans import MAX_PLAN_BYTES, parse_plan

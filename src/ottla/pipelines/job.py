@@ -31,7 +31,7 @@ class Shown(StrEnum):
     json = "json"
 
 
-Output = Annotated[Shown, Option("--output", help="How the result is printed")]
+Output = Annotated[Shown, Option("--output", help="Format of the result")]
 Topics = Annotated[
     Sequence[str], Option("--topic", metavar="TOPIC", help="Only this topic; repeatable")
 ]

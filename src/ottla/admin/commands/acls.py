@@ -13,24 +13,37 @@ from ottla.cli import Argument, Option, UsageError
 from ottla.model.printable import plural
 
 Topic = Annotated[
-    str | None, Option("--topic", "-t", metavar="NAME", complete="topic", help="A topic")
+    str | None, Option("--topic", "-t", metavar="NAME", complete="topic", help="Name of a topic")
 ]
-Group = Annotated[str | None, Option("--group", metavar="ID", complete="group", help="A group")]
+Group = Annotated[
+    str | None, Option("--group", metavar="ID", complete="group", help="Name of a group")
+]
 TransactionalId = Annotated[
     str | None,
-    Option("--transactional-id", metavar="ID", complete="transaction", help="A transactional id"),
+    Option(
+        "--transactional-id",
+        metavar="ID",
+        complete="transaction",
+        help="A transactional id",
+    ),
 ]
 Token = Annotated[str | None, Option("--delegation-token", metavar="ID", help="A delegation token")]
 User = Annotated[
-    str | None, Option("--user", metavar="PRINCIPAL", help="A user whose tokens are meant")
+    str | None, Option("--user", metavar="PRINCIPAL", help="Owner of delegation tokens")
 ]
 Cluster = Annotated[bool, Option("--cluster", help="The cluster itself")]
-Prefixed = Annotated[bool, Option("--prefixed", help="All whose names begin with the one given")]
+Prefixed = Annotated[
+    bool, Option("--prefixed", help="Match all names that begin with the given one")
+]
 Operations = Annotated[
     list[str] | None,
-    Option("--operation", metavar="NAME", help="Read, Write, Describe, …; repeatable [All]"),
+    Option(
+        "--operation", metavar="NAME", help="Operation: Read, Write, Describe, …; repeatable [All]"
+    ),
 ]
-Host = Annotated[str, Option("--host", metavar="ADDRESS", help="From this address [every one]")]
+Host = Annotated[
+    str, Option("--host", metavar="ADDRESS", help="Only connections from this address [any]")
+]
 Principal = Annotated[str, Argument(metavar="PRINCIPAL", help="User:NAME, or User:* for everyone")]
 
 HEADS = ("principal", "permission", "operation", "host", "resource", "name", "pattern")
@@ -92,7 +105,7 @@ def _print(output: Format, acls: Sequence[Any], **more: Any) -> None:
 
 def list_command(
     principal: Annotated[
-        str | None, Option("--principal", metavar="PRINCIPAL", help="Only of this principal")
+        str | None, Option("--principal", metavar="PRINCIPAL", help="Only rules of this principal")
     ] = None,
     topic: Topic = None,
     group: Group = None,
@@ -101,7 +114,7 @@ def list_command(
     user: User = None,
     cluster: Cluster = False,
     exact: Annotated[
-        bool, Option("--exact", help="Not those that cover the name by a prefix or *")
+        bool, Option("--exact", help="Leave out rules that match the name by a prefix or *")
     ] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
@@ -131,7 +144,7 @@ def add(
     prefixed: Prefixed = False,
     host: Host = "*",
     deny: Annotated[
-        bool, Option("--deny", help="Forbid it: that wins over all that allow")
+        bool, Option("--deny", help="Deny the operations; this overrides all that allow them")
     ] = False,
     dry_run: DryRun = False,
     directory: Dir = None,
@@ -172,7 +185,7 @@ def add(
 
 def remove(
     principal: Annotated[
-        str | None, Option("--principal", metavar="PRINCIPAL", help="Only of this principal")
+        str | None, Option("--principal", metavar="PRINCIPAL", help="Only rules of this principal")
     ] = None,
     operation: Operations = None,
     topic: Topic = None,
@@ -183,7 +196,7 @@ def remove(
     cluster: Cluster = False,
     prefixed: Prefixed = False,
     host: Annotated[
-        str | None, Option("--host", metavar="ADDRESS", help="Only of this host")
+        str | None, Option("--host", metavar="ADDRESS", help="Only rules for this host")
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -230,14 +243,19 @@ def check(
     user: User = None,
     cluster: Cluster = False,
     host: Annotated[
-        str, Option("--host", metavar="ADDRESS", help="From this address")
+        str, Option("--host", metavar="ADDRESS", help="Address of the connection")
     ] = "127.0.0.1",
     super_users: Annotated[
-        str, Option("--super-users", metavar="LIST", help="The brokers' super.users: they hide it")
+        str,
+        Option(
+            "--super-users",
+            metavar="LIST",
+            help="The brokers' super.users, which brokers do not report",
+        ),
     ] = "",
     allow_if_no_acl: Annotated[
         bool,
-        Option("--allow-if-no-acl", help="The brokers' allow.everyone.if.no.acl.found is true"),
+        Option("--allow-if-no-acl", help="Assume allow.everyone.if.no.acl.found=true"),
     ] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,

@@ -23,10 +23,8 @@ from ottla.admin.output import (
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.printable import plural
 
-Ids = Annotated[
-    list[int], Argument(metavar="ID...", complete="broker", help="Ids of brokers", min=0)
-]
-Timeout = Annotated[float, Option(metavar="SECONDS", help="How long to wait at most", min=0)]
+Ids = Annotated[list[int], Argument(metavar="ID...", complete="broker", help="Broker ids", min=0)]
+Timeout = Annotated[float, Option(metavar="SECONDS", help="Longest time to wait", min=0)]
 
 
 def stop(
@@ -71,12 +69,12 @@ def start(ids: Ids, directory: Dir = None, output: Output = Format.table) -> Non
 
 def restart(
     ids: Annotated[list[int] | None, Argument(metavar="[ID...]", complete="broker", min=0)] = None,
-    every: Annotated[bool, Option("--all", help="All brokers of the cluster")] = False,
+    every: Annotated[bool, Option("--all", help="Restart all brokers of the cluster")] = False,
     timeout: Annotated[
         float,
-        Option(metavar="SECONDS", help="Wait so long at most for replicas in sync", min=0),
+        Option(metavar="SECONDS", help="Longest time to wait for replicas to be in sync", min=0),
     ] = 120.0,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only print the order")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only print the order of restarts")] = False,
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
@@ -119,16 +117,14 @@ def resume(ids: Ids, directory: Dir = None, output: Output = Format.table) -> No
 
 
 def cut(
-    broker: Annotated[
-        int, Argument(metavar="ID", complete="broker", help="Id of the broker", min=0)
-    ],
+    broker: Annotated[int, Argument(metavar="ID", complete="broker", help="Broker id", min=0)],
     from_: Annotated[
         str,
         Option(
             "--from",
             metavar="WHOM",
             complete="broker",
-            help="From whom: `brokers`, `zookeeper`, `all` of them, or the id of one broker",
+            help="What to cut it from: `brokers`, `zookeeper`, `all`, or one broker id",
         ),
     ] = "all",
     directory: Dir = None,
@@ -159,12 +155,10 @@ def _print_done(output: Format, ids: list[int], done: str) -> None:
 
 
 def drain(
-    broker: Annotated[
-        int, Argument(metavar="ID", complete="broker", help="Id of the broker", min=0)
-    ],
+    broker: Annotated[int, Argument(metavar="ID", complete="broker", help="Broker id", min=0)],
     throttle: Annotated[
         int | None,
-        Option(metavar="BYTES/S", help="Limit the copying, per broker each way", min=1),
+        Option(metavar="BYTES/S", help="Limit copying, per broker and direction", min=1),
     ] = None,
     timeout: Timeout = 600.0,
     dry_run: Annotated[
@@ -240,10 +234,8 @@ def _move_leaders(
 
 
 def remove(
-    broker: Annotated[
-        int, Argument(metavar="ID", complete="broker", help="Id of the broker", min=0)
-    ],
-    yes: Annotated[bool, Option("--yes", help="Do not ask")] = False,
+    broker: Annotated[int, Argument(metavar="ID", complete="broker", help="Broker id", min=0)],
+    yes: Annotated[bool, Option("--yes", help="Do not ask for confirmation")] = False,
     timeout: Timeout = 60.0,
     directory: Dir = None,
     output: Output = Format.table,

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 Folder = Annotated[
     Path | None,
-    Option("--folder", metavar="FOLDER", help="Where CA and certificates lie [certs of --dir]"),
+    Option(
+        "--folder", metavar="FOLDER", help="Folder of the CA and its certificates [certs in --dir]"
+    ),
 ]
-Days = Annotated[int, Option(help="How long it is valid", min=1, max=36500)]
+Days = Annotated[int, Option(help="Days until it expires", min=1, max=36500)]
 
 
 def _folder(folder: Path | None, directory: Path | None) -> "CertificateFolder":
@@ -39,7 +41,7 @@ def _folder(folder: Path | None, directory: Path | None) -> "CertificateFolder":
 def init(
     folder: Folder = None,
     directory: Dir = None,
-    name: Annotated[str, Option(help="Its common name")] = "Ottla CA",
+    name: Annotated[str, Option(help="Common name of the CA")] = "Ottla CA",
     days: Days = 3650,
     output: Output = Format.table,
 ) -> None:
@@ -50,10 +52,10 @@ def init(
 
 
 def issue(
-    name: Annotated[str, Argument(metavar="NAME", help="Common name, and name of the file")],
+    name: Annotated[str, Argument(metavar="NAME", help="Common name, and file name")],
     host: Annotated[
         list[str] | None,
-        Option(help="A host name or address of a broker; may be repeated. Without: a client's"),
+        Option(help="Host name or address of a broker; repeatable [a client's certificate]"),
     ] = None,
     folder: Folder = None,
     directory: Dir = None,
@@ -108,7 +110,7 @@ def rotate(
     names: Annotated[
         list[str] | None, Argument(metavar="[NAME...]", help="Names of certificates")
     ] = None,
-    every: Annotated[bool, Option("--all", help="All but the CA's")] = False,
+    every: Annotated[bool, Option("--all", help="Rotate all but the CA's")] = False,
     folder: Folder = None,
     directory: Dir = None,
     days: Days = 397,

@@ -22,8 +22,10 @@ from ottla.cli import Argument, Exit, Option
 from ottla.model.printable import plural
 
 EXIT_DIFFERENT = 1
-File = Annotated[str, Argument(metavar="FILE", help="Of `cluster snapshot`; - is standard input")]
-SnapshotOutput = Annotated[Format, Option("--output", help="json is what diff and apply read")]
+File = Annotated[
+    str, Argument(metavar="FILE", help="A file of `cluster snapshot`; - is standard input")
+]
+SnapshotOutput = Annotated[Format, Option("--output", help="Format; diff and apply read json")]
 
 
 def snapshot(
@@ -58,10 +60,10 @@ def _read(name: str) -> Any:
 def diff(
     before: File,
     after: Annotated[
-        str | None, Argument(metavar="FILE", help="Another one [default: the cluster as it is]")
+        str | None, Argument(metavar="FILE", help="A second file [default: the cluster as it is]")
     ] = None,
     without_groups: Annotated[
-        bool, Option("--without-groups", help="Not what groups have read")
+        bool, Option("--without-groups", help="Leave out group offsets")
     ] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
@@ -91,7 +93,7 @@ def _shown(value: Any) -> str | None:
 def apply(
     file: File,
     delete: Annotated[
-        bool, Option("--delete", help="Also delete topics that the file does not have")
+        bool, Option("--delete", help="Also delete topics that are not in the file")
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,

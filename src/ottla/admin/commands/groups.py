@@ -43,9 +43,7 @@ STATES = (
 
 
 def list_command(
-    state: Annotated[
-        list[str] | None, Option(help="Only groups in this state; may be repeated")
-    ] = None,
+    state: Annotated[list[str] | None, Option(help="Only groups in this state; repeatable")] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
@@ -71,7 +69,7 @@ def list_command(
 
 Names = Annotated[list[str] | None, Argument(metavar="[GROUP]...", complete="group")]
 Group = Annotated[str, Argument(metavar="GROUP", complete="group")]
-Every = Annotated[bool, Option("--all", help="Every group of consumers")]
+Every = Annotated[bool, Option("--all", help="All consumer groups")]
 
 
 async def chosen_groups(client: Any, names: list[str] | None, problems: list[str]) -> list[str]:
@@ -213,7 +211,13 @@ def delete_offsets(
     group: Group,
     topic: Annotated[
         list[str],
-        Option("--topic", "-t", metavar="TOPIC[:0,1]", help="May be repeated", complete="topic"),
+        Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:0,1]",
+            help="Only these partitions; repeatable",
+            complete="topic",
+        ),
     ],
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -311,30 +315,37 @@ def reset_offsets(
             "-t",
             metavar="TOPIC[:0,1]",
             complete="topic",
-            help="May be repeated [all with an offset]",
+            help="Only these partitions; repeatable [all with an offset]",
         ),
     ] = None,
     to: Annotated[
         str | None,
-        Option(metavar="earliest|latest|current", help="An end of the log, or where they are"),
+        Option(
+            metavar="earliest|latest|current",
+            help="First offset, end of the log, or the current offset",
+        ),
     ] = None,
     to_offset: Annotated[
-        int | None, Option(help="This offset in each partition", min=0, max=(1 << 63) - 1)
+        int | None, Option(help="Reset to this offset in each partition", min=0, max=(1 << 63) - 1)
     ] = None,
-    shift_by: Annotated[int | None, Option(help="Forward, or back if negative")] = None,
-    to_datetime: Annotated[str | None, Option(help="The first record not older than this")] = None,
+    shift_by: Annotated[int | None, Option(help="Move by N, back if negative")] = None,
+    to_datetime: Annotated[
+        str | None, Option(help="Reset to the first record not older than this")
+    ] = None,
     by_duration: Annotated[
         str | None,
-        Option(metavar="P1DT2H|1d2h", help="The first record of this long ago, or later"),
+        Option(
+            metavar="P1DT2H|1d2h", help="Reset to the first record not older than this long ago"
+        ),
     ] = None,
     from_file: Annotated[
         str | None,
-        Option(metavar="FILE", help="Lines of topic,partition,offset; - is standard input"),
+        Option(metavar="FILE", help="Read lines of topic,partition,offset; - is standard input"),
     ] = None,
     export: Annotated[
-        bool, Option("--export", help="Print such lines, for --from-file or Kafka's tool")
+        bool, Option("--export", help="Print lines for --from-file or Kafka's tool")
     ] = False,
-    execute: Annotated[bool, Option("--execute", help="Do it; else only show it")] = False,
+    execute: Annotated[bool, Option("--execute", help="Make the change, not only show it")] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,

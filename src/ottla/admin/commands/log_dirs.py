@@ -16,10 +16,11 @@ from ottla.model.printable import plural
 def log_dirs(
     topics: Annotated[
         list[str] | None,
-        Argument(metavar="[TOPIC]...", complete="topic", help="Only these topics' replicas"),
+        Argument(metavar="[TOPIC]...", complete="topic", help="Only replicas of these topics"),
     ] = None,
     brokers: Annotated[
-        str | None, Option(metavar="ID[,ID…]", help="Whose [default: of all that live]")
+        str | None,
+        Option(metavar="ID[,ID…]", help="Only these brokers [default: all that are alive]"),
     ] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,

@@ -34,15 +34,16 @@ def set_command(
     name: Name,
     bootstrap_servers: Annotated[
         str | None,
-        Option("--bootstrap-server", "-b", metavar="HOST:PORT[,…]", help="Where the cluster is"),
+        Option("--bootstrap-server", "-b", metavar="HOST:PORT[,…]", help="Brokers of the cluster"),
     ] = None,
     directory: Annotated[
-        Path | None, Option("--dir", help="Or the folder of a cluster of `ottla up`")
+        Path | None,
+        Option("--dir", help="Folder of a cluster of `ottla up`, instead of --bootstrap-server"),
     ] = None,
     command_config: Annotated[
         Path | None, Option("--command-config", metavar="FILE", help="Kafka's client.properties")
     ] = None,
-    use: Annotated[bool, Option("--use", help="And use it from now on")] = False,
+    use: Annotated[bool, Option("--use", help="Also make it the current profile")] = False,
     output: Output = Format.table,
 ) -> None:
     usage(profiles.check_name, [name], "")

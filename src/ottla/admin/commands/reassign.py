@@ -17,7 +17,7 @@ from ottla.admin.output import Format, print_results, print_structured, print_ta
 from ottla.cli import Exit, Option, UsageError
 from ottla.model.printable import plural
 
-Preserve = Annotated[bool, Option("--preserve-throttles", help="Leave throttles as they are")]
+Preserve = Annotated[bool, Option("--preserve-throttles", help="Keep throttles")]
 
 
 def verify(
@@ -95,9 +95,12 @@ def cancel(
     file: File = None,
     partition: Annotated[
         list[str] | None,
-        Option(metavar="TOPIC-PARTITION[=BROKERS]", help="As flights-0; may be repeated"),
+        Option(
+            metavar="TOPIC-PARTITION[=BROKERS]",
+            help="Cancel the move of a partition, such as flights-0; repeatable",
+        ),
     ] = None,
-    every: Annotated[bool, Option("--all", help="All that are in progress")] = False,
+    every: Annotated[bool, Option("--all", help="Cancel all moves in progress")] = False,
     preserve_throttles: Preserve = False,
     dry_run: DryRun = False,
     kafka_output: KafkaOutput = False,
@@ -158,7 +161,7 @@ async def _tell_what_is_left_over(client: Any) -> None:
 
 def list_command(
     interval: Annotated[
-        float, Option(metavar="SECONDS", help="How long to measure rates; 0: no rates", min=0)
+        float, Option(metavar="SECONDS", help="How long to measure rates; 0 shows none", min=0)
     ] = 1.0,
     kafka_output: KafkaOutput = False,
     directory: Dir = None,

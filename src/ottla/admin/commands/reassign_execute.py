@@ -44,25 +44,27 @@ def execute(
     partition: Moves = None,
     throttle: Annotated[
         int | None,
-        Option(metavar="BYTES/S", help="Limit the copying, per broker each way", min=1),
+        Option(metavar="BYTES/S", help="Limit copying, per broker and direction", min=1),
     ] = None,
     log_dirs_throttle: Annotated[
         int | None,
         Option(
             "--log-dirs-throttle",
-            "--replica-alter-log-dirs-throttle",
             metavar="BYTES/S",
-            help="Limit moves between a broker's log dirs",
+            help="Limit moves between log directories of a broker",
             min=1,
+            hidden=("--replica-alter-log-dirs-throttle",),
         ),
     ] = None,
     additional: Annotated[
-        bool, Option("--additional", help="Although others are in progress")
+        bool, Option("--additional", help="Start although other moves are in progress")
     ] = False,
     wait: Wait = None,
     rollback_file: Annotated[
         str | None,
-        Option(metavar="FILE", help="Where the way back is kept [default: a new file, named]"),
+        Option(
+            metavar="FILE", help="Write the current assignment to this file [default: a new file]"
+        ),
     ] = None,
     dry_run: DryRun = False,
     kafka_output: KafkaOutput = False,

@@ -12,7 +12,7 @@ from ottla.model.printable import plural
 
 
 def throttles(
-    remove: Annotated[bool, Option("--remove", help="Remove them")] = False,
+    remove: Annotated[bool, Option("--remove", help="Remove the throttles")] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,

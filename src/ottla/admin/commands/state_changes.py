@@ -14,22 +14,27 @@ from ottla.model.printable import plural
 
 def merge_state_changes(
     logs: Annotated[
-        str | None, Option(metavar="FILE,...", help="The files to merge; .gz is read, too")
+        str | None, Option(metavar="FILE,...", help="Files to merge, also compressed (.gz)")
     ] = None,
     logs_regex: Annotated[
         str | None,
-        Option(metavar="FOLDER/REGEX", help="Also files with such names in a folder or below it"),
+        Option(metavar="FOLDER/REGEX", help="Files below a folder whose names match"),
     ] = None,
     start_time: Annotated[
-        str | None, Option(metavar="TIME", help="Leave out what was before: 2026-11-23 12:30:01,5")
+        str | None,
+        Option(metavar="TIME", help="Only lines from this time on, such as 2026-11-23 12:30:01,5"),
     ] = None,
-    end_time: Annotated[str | None, Option(metavar="TIME", help="Leave out what was after")] = None,
+    end_time: Annotated[
+        str | None, Option(metavar="TIME", help="Only lines until this time")
+    ] = None,
     topic: Annotated[
         str | None, Option(help="Only lines that name this topic", complete="topic")
     ] = None,
     partitions: Annotated[
         str | None,
-        Option(metavar="N,...", complete="number", help="Only lines that name such a partition"),
+        Option(
+            metavar="N,...", complete="number", help="Only lines that name one of these partitions"
+        ),
     ] = None,
     directory: Dir = None,
 ) -> None:

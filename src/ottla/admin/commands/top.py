@@ -18,9 +18,9 @@ LONGEST_S = 30 * 86_400.0
 
 
 def top(
-    interval: Annotated[float, Option(metavar="SECONDS", help="How often", min=0.2)] = 2.0,
+    interval: Annotated[float, Option(metavar="SECONDS", help="Interval", min=0.2)] = 2.0,
     count: Annotated[
-        int | None, Option(help="Stop after so many looks; without a screen", min=1)
+        int | None, Option(help="Print changes N times, without a screen", min=1)
     ] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,

@@ -35,7 +35,9 @@ def offsets(
     regex: Regex = False,
     at: Annotated[
         str | None,
-        Option(metavar="PLACE", help="Only there: beginning, end, newest (timestamp), a time, 1h"),
+        Option(
+            metavar="PLACE", help="Offset at: beginning, end, newest (timestamp), a time, 1h (ago)"
+        ),
     ] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
@@ -106,11 +108,13 @@ def delete_records(
     ] = None,
     before: Annotated[
         str | None,
-        Option(metavar="PLACE", help="Records before this: an offset, a time, 1h (ago), or end"),
+        Option(metavar="PLACE", help="Delete records before: an offset, a time, 1h (ago), or end"),
     ] = None,
     from_file: Annotated[
         str | None,
-        Option(metavar="FILE", help="Kafka's JSON of partitions and offsets; - is standard input"),
+        Option(
+            metavar="FILE", help="Read partitions and offsets as Kafka's JSON; - is standard input"
+        ),
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,

@@ -26,7 +26,7 @@ Partition = Annotated[int, Argument(metavar="PARTITION", min=0)]
 
 def list_command(
     state: Annotated[
-        list[str] | None, Option(help="Only ids in this state, as Ongoing; may be repeated")
+        list[str] | None, Option(help="Only ids in this state, such as Ongoing; repeatable")
     ] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
@@ -113,11 +113,13 @@ def producers(
 def hanging(
     topic: Annotated[
         list[str] | None,
-        Option(metavar="NAME", help="May be repeated [all topics]", complete="topic"),
+        Option(metavar="NAME", help="Only this topic; repeatable [all topics]", complete="topic"),
     ] = None,
     older_than: Annotated[
         str,
-        Option(metavar="15m", help="Pass over what wrote since; transaction.max.timeout.ms"),
+        Option(
+            metavar="15m", help="Ignore transactions with newer writes [transaction.max.timeout.ms]"
+        ),
     ] = "15m",
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
@@ -155,7 +157,9 @@ def hanging(
 def abort(
     topic: Topic,
     partition: Partition,
-    start_offset: Annotated[int, Option(help="Where it begins: `ottla txn producers`")],
+    start_offset: Annotated[
+        int, Option(help="First offset of the transaction (see `ottla txn producers`)")
+    ],
     yes: Yes = False,
     dry_run: DryRun = False,
     directory: Dir = None,

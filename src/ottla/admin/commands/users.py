@@ -38,7 +38,7 @@ Mechanisms = Annotated[
     Option(
         "--mechanism",
         metavar="SCRAM-SHA-256|SCRAM-SHA-512",
-        help="May be repeated [default: both]",
+        help="Mechanism; repeatable [default: both]",
     ),
 ]
 PasswordFile = Annotated[
@@ -46,7 +46,7 @@ PasswordFile = Annotated[
     Option(
         "--password-file",
         metavar="FILE",
-        help="One line; - is standard input [default: asked for at the terminal]",
+        help="Read the password, one line; - is standard input [default: ask]",
     ),
 ]
 
@@ -106,12 +106,12 @@ def add(
     name: Name,
     password_file: PasswordFile = None,
     mechanism: Mechanisms = None,
-    iterations: Annotated[int, Option(help="Of the hash: 4096 to 16384")] = 8192,
+    iterations: Annotated[int, Option(help="Iterations of the hash, 4096 to 16384")] = 8192,
     zookeeper: Annotated[
         str | None,
         Option(
             metavar="HOST:PORT[/ROOT]",
-            help="Write it into ZooKeeper: the first users, before brokers run",
+            help="Write to ZooKeeper, for the first users before brokers run",
         ),
     ] = None,
     zookeeper_config: ZooKeeperConfig = None,
@@ -173,11 +173,16 @@ def remove(
 def rotate(
     names: Annotated[
         list[str] | None,
-        Argument(metavar="[NAME]...", help="admin, app, brokers; zookeeper: alone"),
+        Argument(metavar="[NAME]...", help="admin, app, brokers; or only zookeeper"),
     ] = None,
-    every: Annotated[bool, Option("--all", help="admin, app and brokers")] = False,
+    every: Annotated[bool, Option("--all", help="Rotate admin, app and brokers")] = False,
     timeout: Annotated[
-        float, Option(metavar="SECONDS", help="For brokers: for each to be in sync [120]", min=1)
+        float,
+        Option(
+            metavar="SECONDS",
+            help="Longest time to wait for each broker to be in sync [120]",
+            min=1,
+        ),
     ] = 120.0,
     directory: Dir = None,
     output: Output = Format.table,

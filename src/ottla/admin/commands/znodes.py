@@ -17,15 +17,13 @@ from ottla.cli import Argument, Option
 
 ZooKeeper = Annotated[
     str | None,
-    Option(metavar="HOST:PORT[/ROOT]", help="Any ZooKeeper [default: that of --dir]"),
+    Option(metavar="HOST:PORT[/ROOT]", help="ZooKeeper to ask [default: that of --dir]"),
 ]
 
 
 def ls(
     path: Annotated[str, Argument(metavar="PATH")] = "/",
-    recursive: Annotated[
-        bool, Option("--recursive", "-r", help="Also what is further down")
-    ] = False,
+    recursive: Annotated[bool, Option("--recursive", "-r", help="List all descendants")] = False,
     zookeeper: ZooKeeper = None,
     zookeeper_config: ZooKeeperConfig = None,
     directory: Dir = None,

@@ -70,20 +70,26 @@ class Described:
         str | None,
         Option(metavar="LIST", help="Kinds of faults, or 'none'; --print lists them"),
     ] = None
-    at_once: Annotated[int | None, Option(metavar="N", help="Faults at a time [default: 1]")] = None
+    at_once: Annotated[
+        int | None, Option(metavar="N", help="Number of simultaneous faults [default: 1]")
+    ] = None
     wait_for_in_sync: Annotated[
-        bool, Option("--wait-for-in-sync", help="No fault before all replicas are in sync again")
+        bool,
+        Option(
+            "--wait-for-in-sync", help="Wait for all replicas to be in sync before the next fault"
+        ),
     ] = False
     catch_up_seconds: Annotated[
         float | None,
-        Option(metavar="S", help="How long a broker that was away is slow [default: 60]"),
+        Option(metavar="S", help="How long a broker is slow after it returns [default: 60]"),
     ] = None
     longest_gap: Annotated[
         float | None,
-        Option(metavar="S", help="Promise, too, that writes stop for no longer than this"),
+        Option(metavar="S", help="Also check that writes never stop for longer than this"),
     ] = None
     promises: Annotated[
-        str | None, Option(metavar="LIST", help="Of kept, once, order, reads, gap")
+        str | None,
+        Option(metavar="LIST", help="Promises to check, of: kept, once, order, reads, gap"),
     ] = None
 
     def scenario(self) -> "Scenario":
@@ -141,34 +147,37 @@ def check(
         float,
         Option(
             metavar="H",
-            help="Simulated hours to look for a counterexample",
+            help="Simulated hours to search",
             min=0.01,
             max=MOST_HOURS,
         ),
     ] = 5.0,
-    seed: Annotated[int, Option(metavar="N", help="The first seed", min=0)] = 1,
+    seed: Annotated[int, Option(metavar="N", help="First seed", min=0)] = 1,
     only_faults: Annotated[
         str | None,
-        Option(metavar="LIST", help="Run --seed alone, with the faults of these numbers"),
+        Option(metavar="LIST", help="Run only --seed, with only the faults of these numbers"),
     ] = None,
     seconds: Annotated[
         float | None,
-        Option(
-            metavar="S", help="With --only-faults: how long the run lasts", min=1, max=LONGEST_RUN_S
-        ),
+        Option(metavar="S", help="With --only-faults: length of the run", min=1, max=LONGEST_RUN_S),
     ] = None,
     processes: Annotated[
         int | None,
-        Option(metavar="N", help="Processes [default: one a CPU]", min=1, max=MOST_PROCESSES),
+        Option(
+            metavar="N",
+            help="Number of processes [default: one per CPU]",
+            min=1,
+            max=MOST_PROCESSES,
+        ),
     ] = None,
     no_remedy: Annotated[
-        bool, Option("--no-remedy", help="Do not look for settings that help")
+        bool, Option("--no-remedy", help="Do not search for settings that would help")
     ] = False,
     html: Annotated[
-        Path | None, Option(metavar="FILE", help="Write the report as one HTML page, too")
+        Path | None, Option(metavar="FILE", help="Also write the report as one HTML page")
     ] = None,
     only_print: Annotated[
-        bool, Option("--print", help="Print the scenario as a file, with its defaults, and end")
+        bool, Option("--print", help="Only print the scenario as a file, with all defaults")
     ] = False,
     output: Output = Format.table,
 ) -> None:
