@@ -28,6 +28,7 @@ import replicas as replica_files
 import timeline as state_changes
 from processor_time import Watch
 
+from ottla.cli.grammar import read
 from ottla.pipelines import audit, lake
 from ottla.pipelines.replica_files.job import compare
 from ottla.pipelines.segments.folders import Place
@@ -93,7 +94,7 @@ def in_words(main: Any, arguments: list[str], spark: Any) -> dict[str, Any]:
     """Run a job in the session; return its result."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-        options = main.options_parser().parse_args(arguments)
+        options = read(main.Options, arguments)
         assert main.run(options, spark) == 0
     return json.loads(out.getvalue())
 

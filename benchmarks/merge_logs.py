@@ -1,4 +1,4 @@
-"""State change logs merged by `ottla merge-state-changes` and by Kafka's StateChangeLogMerger.
+"""State change logs merged by `ottla history merge` and by Kafka's StateChangeLogMerger.
 
 Three files of the form of Kafka before 1.1, which is the one that Kafka's class knows; the same
 lines must come in the same order. In turn, medians; a JVM as Kafka's own scripts start it.

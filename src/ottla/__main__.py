@@ -53,24 +53,22 @@ def _run() -> int:
         from ottla.broker.forked import main as fork_main
 
         return fork_main(sys.argv[3:])
-    if sys.argv[1:3] == ["broker", "run"] or _is_server(sys.argv[1:]):
+    arguments = _of_server("broker")
+    if arguments is not None:
         gc.disable()  # what modules make stays; `net.garbage` enables it when they are loaded
         from ottla.broker.process import main as broker_main
 
-        return broker_main(sys.argv[3:] if sys.argv[2:3] == ["run"] else sys.argv[2:])
-    if sys.argv[1:3] == ["zookeeper", "copy"]:
-        from ottla.broker.zookeeper_copy import main as copy_main
-
-        return copy_main(sys.argv[3:])
-    if sys.argv[1:2] == ["zookeeper"]:
+        return broker_main(arguments)
+    arguments = _of_server("zookeeper")
+    if arguments is not None:
         gc.disable()
         from ottla.broker.zookeeper_process import main as zookeeper_main
 
-        return zookeeper_main(sys.argv[3:] if sys.argv[2:3] == ["run"] else sys.argv[2:])
-    if sys.argv[1:2] == ["pipeline"]:
-        from ottla.pipelines.command import main as pipeline_main
+        return zookeeper_main(arguments)
+    if sys.argv[1:2] == ["pipeline"] or sys.argv[1:3] == ["zookeeper", "copy"]:
+        from ottla.cli.grammar import run
 
-        return pipeline_main(sys.argv[2:])
+        return run(sys.argv[1:])  # programs of their own: signals and output are theirs
     if sys.argv[1:2] == ["up"] and not {"-h", "--help"} & set(sys.argv):
         return _up()
     return _command()
@@ -78,9 +76,8 @@ def _run() -> int:
 
 def _command() -> int:
     from ottla.admin import cli
-    from ottla.explain.entries import of_other_rooms
 
-    return cli.main(others=of_other_rooms())
+    return cli.main()
 
 
 def _up() -> int:
@@ -97,11 +94,14 @@ def _up() -> int:
     os._exit(code)
 
 
-def _is_server(arguments: list[str]) -> bool:
-    """Return whether `broker` is followed by options, not by what to do with brokers."""
-    return arguments[:1] == ["broker"] and any(
-        a.startswith("-") and a not in ("-h", "--help") for a in arguments[1:2]
-    )
+def _of_server(name: str) -> list[str] | None:
+    """Return what follows `broker run`, or `broker` where options follow; None for other words."""
+    command, *words = sys.argv[1:] or [""]
+    if command != name or not words:
+        return None
+    if words[0] == "run":
+        return words[1:]
+    return words if words[0].startswith("-") and words[0] not in ("-h", "--help") else None
 
 
 if __name__ == "__main__":

@@ -239,7 +239,7 @@ def test_a_restart_stops_where_replicas_are_not_in_sync(folder):
 
 
 def test_a_broker_that_is_the_reason_for_the_lag_is_restarted(folder):
-    ok("broker", "shutdown", 2, "--dir", folder)
+    ok("broker", "stop", "--leaders-only", 2, "--dir", folder)
     ok("broker", "restart", 2, "--timeout", 60, "--dir", folder)
     assert known_in_sync(folder)
     before = {broker: pid(folder, broker) for broker in (0, 1, 2)}

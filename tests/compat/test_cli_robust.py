@@ -386,7 +386,7 @@ def test_a_dead_zookeeper_is_named(tmp_path):
 def test_what_is_not_there_is_said(here):
     one_line(ottla("log-dirs", "nope", "--dir", here), 1, "topic nope does not exist")
     one_line(ottla("configs", "describe", "--topic", "nope", "--dir", here), 1, "no such topic")
-    one_line(ottla("up", "-n", "x", "--dir", here), 2, "-n x: not an integer")
+    one_line(ottla("up", "-n", "x", "--dir", here), 2, "'x' is not a valid integer")
     one_line(ottla("up", "-n", "0", "--dir", here), 2, "-n")
     one_line(ottla("up", "--set", "foo", "--dir", here), 2, "write key=value")
 

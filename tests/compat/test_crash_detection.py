@@ -278,7 +278,7 @@ def test_f44_another_program_on_the_port_hides_the_death(cluster, znodes):
 
 def test_f44_the_journals_agree_with_the_rules(cluster, znodes):
     done = subprocess.run(
-        [sys.executable, "-m", "ottla", "replay", str(cluster.folder), "--diff"],
+        [sys.executable, "-m", "ottla", "history", "replay", str(cluster.folder), "--diff"],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, ""), done.stdout

@@ -75,7 +75,7 @@ def test_a_killed_leader_is_explained_from_the_journals(tmp_path):
     assert re.search(gone, lost[0]["because"]), lost[0]["because"]
     elected = next(c for c in story["entries"] if c["rule"] == "first live ISR member")
     assert {"replica": victim, "reason": "offline"} in elected["rejected"]
-    code, out, err = ottla("replay", tmp_path, "--diff")
+    code, out, err = ottla("history", "replay", tmp_path, "--diff")
     assert (code, out) == (0, "")
     assert "no difference" in err
     code, out, _ = ottla("why", "flights-0", "--dir", tmp_path)

@@ -1,4 +1,4 @@
-"""`ottla logs` beside Kafka's DumpLogSegments, on files of Ottla and of Kafka; and damage."""
+"""`ottla dump-log` beside Kafka's DumpLogSegments, on files of Ottla and of Kafka; and damage."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ DUMPED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
 def ottla(*arguments, code=0):
     done = subprocess.run(
-        [sys.executable, "-m", "ottla", "logs", *map(str, arguments)],
+        [sys.executable, "-m", "ottla", "dump-log", *map(str, arguments)],
         capture_output=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == code, done.stderr.decode()
@@ -231,7 +231,7 @@ def test_states_are_decoded_as_by_kafkas_tool(folder, kafka_tools, topic, option
     assert len(ours) == len(theirs)
     assert ottla("--contents", *paths).split("\n") == ours, "told by the name of the folder"
     found = json.loads(ottla("--contents", *paths, "--output", "json"))
-    assert problems(found, SCHEMAS["logs"]) == []
+    assert problems(found, SCHEMAS["dump-log"]) == []
     decoded = [f["decoded"] for f in found if f["kind"] == "record" and f["marker"] is None]
     assert len(decoded) == len(shown)
     assert all(d["key"] for d in decoded)
@@ -257,7 +257,7 @@ def test_json_says_what_the_lines_say(folder):
     lines = [x for x in lines if not x.startswith(("Log starting", "Found "))]
     found = json.loads(ottla(*paths, "--records", "--output", "json"))
     assert len(found) == len(lines)
-    assert problems(found, SCHEMAS["logs"]) == []
+    assert problems(found, SCHEMAS["dump-log"]) == []
     assert {f["kind"] for f in found} == {
         "batch", "record", "index", "time_index", "aborted_transaction", "producer",
     }  # fmt: skip

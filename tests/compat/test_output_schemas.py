@@ -16,7 +16,7 @@ from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
 
-LOCAL = {"up", "down", "why", "timeline", "replay", "logs", "sim check"} | {
+LOCAL = {"up", "down", "why", "history timeline", "history replay", "dump-log", "sim check"} | {
     name for name in SCHEMAS if name.startswith(("broker ", "profile ", "certs "))
 }
 """They ask no cluster, or only one of `ottla up`: tested below, or without a cluster."""
@@ -196,9 +196,9 @@ def test_commands_of_a_cluster_on_this_machine(tmp_path):
         run("topics", "create", "t", "--dir", folder)
         run("produce", "t", "--dir", folder, stdin="x\n")
         check("why", "t-0")
-        check("timeline", "t-0")
-        check("replay")
-        check("replay", "--diff")
+        check("history timeline", "t-0")
+        check("history replay")
+        check("history replay", "--diff")
         check("broker pause", "0")
         check("broker resume", "0")
         check("broker restart", "--all", "--dry-run")
@@ -206,8 +206,8 @@ def test_commands_of_a_cluster_on_this_machine(tmp_path):
         check("broker kill", "0")
         check("broker start", "0")
         check("broker stop", "0")
-        found = json.loads(run("logs", folder / "broker-0", "--output", "json"))
-        assert problems(found, SCHEMAS["logs"]) == []
+        found = json.loads(run("dump-log", folder / "broker-0", "--output", "json"))
+        assert problems(found, SCHEMAS["dump-log"]) == []
         assert {"batch", "leader_epoch", "offset", "property"} <= {f["kind"] for f in found}
     finally:
         check("down")

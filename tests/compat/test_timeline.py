@@ -112,8 +112,10 @@ def test_a_producer_s_gap_lies_in_the_picture_s(tmp_path, crash_detection):
             )
         finally:
             acknowledged.close()
-        drawn = json.loads(ottla("timeline", "flights-0", "--dir", folder, "--output", "json"))
-        text = ottla("timeline", "flights-0", "--dir", folder)
+        drawn = json.loads(
+            ottla("history", "timeline", "flights-0", "--dir", folder, "--output", "json")
+        )
+        text = ottla("history", "timeline", "flights-0", "--dir", folder)
         state = json.loads(ottla("znode", "get", "/brokers/topics/flights/partitions/0/state",
                                  "--dir", folder, "--output", "json"))  # fmt: skip
     finally:

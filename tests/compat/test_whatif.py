@@ -194,7 +194,7 @@ def test_a_broker_shuts_down(cluster):
 def test_leaders_are_moved_off_a_broker_by_the_controller(cluster):
     """The process runs on, leads nothing, and is back after a restart."""
     settle(cluster)
-    done = call(cluster, "broker", "shutdown", 0, "--output", "json")
+    done = call(cluster, "broker", "stop", "--leaders-only", 0, "--output", "json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"broker": 0, "remaining": []}
     assert cluster.running(0)
@@ -203,10 +203,13 @@ def test_leaders_are_moved_off_a_broker_by_the_controller(cluster):
     # Nobody else has what one-replica topics have, or is in sync with broker 2 when it is alone.
     cluster.kill(1)
     until(lambda: states(cluster)["one-1"][0] < 0, 60, "broker 1 is gone")
-    refused = call(cluster, "broker", "shutdown", 2)
+    refused = call(cluster, "broker", "stop", "--leaders-only", 2)
     assert refused.returncode == 1
     assert "broker 2 is the only one that is alive" in refused.stderr
-    assert "broker 1 is not alive; alive are 2" in call(cluster, "broker", "shutdown", 1).stderr
+    assert (
+        "broker 1 is not alive; alive are 2"
+        in call(cluster, "broker", "stop", "--leaders-only", 1).stderr
+    )
     cluster.start_broker(0)
     cluster.start_broker(1)
     until(lambda: states(cluster)["two-0"][0] >= 0, 60, "it is led")
@@ -221,7 +224,17 @@ def test_leaders_that_cannot_move_are_named(cluster):
     settle(cluster)
     cluster.kill(1)
     until(lambda: states(cluster)["risky-0"][1] == [2], 60, "2 is alone in the ISR")
-    done = call(cluster, "broker", "shutdown", 2, "--num-retries", 1, "--retry-interval-ms", 100)
+    done = call(
+        cluster,
+        "broker",
+        "stop",
+        "--leaders-only",
+        2,
+        "--num-retries",
+        1,
+        "--retry-interval-ms",
+        100,
+    )
     assert done.returncode == 1
     assert "risky-0" in done.stdout.splitlines()
     assert "left, asking again" in done.stderr

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from ottla.admin import cli
 from ottla.console import avro
 from ottla.console.avro import Budget, NotDecodedError, Schemas, decoded, formed_value
-from ottla.explain.entries import of_other_rooms
 from ottla.wire.avro import Schema, read_schema
 from support.console import console_on
 
@@ -217,7 +216,7 @@ def test_what_fastavro_writes_is_decoded(value):
 
 
 def run(*words):
-    return cli.main(["console", *words, "-b", "127.0.0.1:9"], of_other_rooms())
+    return cli.main(["console", *words, "-b", "127.0.0.1:9"])
 
 
 def test_files_that_are_no_schema_are_one_line(tmp_path, capsys):

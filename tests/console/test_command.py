@@ -5,11 +5,10 @@ import importlib.util
 import pytest
 
 from ottla.admin import cli
-from ottla.explain.entries import of_other_rooms
 
 
 def run(*words):
-    return cli.main(["console", *words, "-b", "127.0.0.1:9"], of_other_rooms())
+    return cli.main(["console", *words, "-b", "127.0.0.1:9"])
 
 
 def test_missing_libraries_are_one_line(monkeypatch, capsys):

@@ -47,7 +47,7 @@ def kafkas(*arguments):
 
 def ours(*arguments):
     done = subprocess.run(
-        [sys.executable, "-m", "ottla", "merge-state-changes", *arguments],
+        [sys.executable, "-m", "ottla", "history", "merge", *arguments],
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     return done.stdout.splitlines()

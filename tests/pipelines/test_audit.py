@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
+from ottla.cli.grammar import read
 from ottla.pipelines import audit, job
 from ottla.pipelines.auditing.stamps import BUCKET_MS, Stamps
 from support.clients import admin_client, create_topics, read_to_end
@@ -89,7 +90,7 @@ def audited(spark, *sets):
     arguments = ["--output", "json", *(x for s in sets for x in ("--set", s))]
     out, told = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(told):
-        options = audit.options_parser().parse_args(arguments)
+        options = read(audit.Options, arguments)
         code = job.run(audit.NAME, lambda: audit.run(options, spark))
     assert code in (0, 1)
     return code, json.loads(out.getvalue()) if out.getvalue() else told.getvalue()
@@ -187,8 +188,9 @@ def test_what_is_sent_twice_or_otherwise(cluster, spark, tmp_path):
     names = {"lost": silent, "doubled": other, "other bytes": shorter}
     assert all(names[kind].stamps.producer in f["text"] for kind, f in told.items())
     until_then = ["--until", "2020-01-01"]
-    options = audit.options_parser().parse_args(
-        ["--output", "json", *until_then, *(x for s in (*base, reports) for x in ("--set", s))]
+    options = read(
+        audit.Options,
+        ["--output", "json", *until_then, *(x for s in (*base, reports) for x in ("--set", s))],
     )
     out = io.StringIO()
     with redirect_stdout(out):

@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from ottla.cli.grammar import read
 from ottla.pipelines import audit, drill, job, lag, lake, rebalance, replay, replicas, session
 from ottla.pipelines.landing.landing import Landing
 from ottla.pipelines.rebalancing import asking as rebalance_asking
@@ -96,7 +97,7 @@ def in_session(module, spark):
     """Return a job's `main` that uses a session which is there."""
 
     def main(arguments):
-        options = module.options_parser().parse_args(arguments)
+        options = read(module.Options, arguments)
         name = getattr(module, "NAME", replay.REPLAY)
         return job.run(name, lambda: module.run(options, spark))
 
@@ -104,7 +105,7 @@ def in_session(module, spark):
 
 
 def mirror(arguments):
-    return replay.main(arguments, replay.MIRROR)
+    return job.main(replay.MIRROR, arguments)
 
 
 # -- topics that are not there ---------------------------------------------------------------------

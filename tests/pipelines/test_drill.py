@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
+from ottla.cli.grammar import read
 from ottla.pipelines import drill, job
 from support import planted
 from support.clients import admin_client, create_topics
@@ -37,7 +38,7 @@ def told(folder, output, *more, spark=None):
     arguments = [str(folder), "--time-zone", "UTC", "--output", str(output), *more]
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        options = drill.options_parser().parse_args(arguments)
+        options = read(drill.Options, arguments)
         code = job.run(drill.NAME, lambda: drill.run(options, spark))
     path = output / "report.json"
     assert path.exists(), err.getvalue()

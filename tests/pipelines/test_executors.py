@@ -19,6 +19,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from ottla.cli.grammar import read
 from ottla.pipelines import audit, drill, job, lag, rebalance, replay, replicas
 from ottla.pipelines.auditing.stamps import BUCKET_MS, Stamps
 from ottla.pipelines.result_schemas import RESULTS
@@ -91,7 +92,7 @@ def _here(tmp_path, monkeypatch):
 
 def run(module, spark, capsys, *arguments, code=0):
     """Run a job in the session; return what it printed."""
-    options = module.options_parser().parse_args([*map(str, arguments)])
+    options = read(module.Options, [*map(str, arguments)])
     capsys.readouterr()
     ended = job.run(module.NAME, lambda: module.run(options, spark))
     out = capsys.readouterr()

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic, OffsetSpec
 
+from ottla.cli.grammar import read
 from ottla.pipelines import job, lag
 from support import kafka_tools
 from support.clients import admin_client, create_topics, named
@@ -120,7 +121,7 @@ def groups(cluster):
 def run(spark, *arguments):
     out, told = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(told):
-        options = lag.options_parser().parse_args(["--output", "json", *arguments])
+        options = read(lag.Options, ["--output", "json", *arguments])
         code = job.run(lag.NAME, lambda: lag.run(options, spark))
     return code, json.loads(out.getvalue()) if out.getvalue() else told.getvalue()
 

@@ -19,6 +19,7 @@ pytest.importorskip("pyarrow")
 
 TESTS = Path(__file__).parent.parent
 sys.path.insert(0, str(TESTS))
+from ottla.cli.grammar import read  # noqa: E402
 from support.cluster import OttlaCluster  # noqa: E402
 from support.delta_readers import by_delta_rs, by_duckdb, by_protocol, by_spark_delta, spark_jars  # noqa: E402
 from support.delta_stages import STAGES  # noqa: E402
@@ -233,7 +234,7 @@ def test_what_is_planted_is_found_by_the_job_and_by_the_audit(cluster, spark, pr
         return "is the version of a batch that is not there"
 
     def audited():
-        options = audit.options_parser().parse_args(
+        options = read(audit.Options,
             ["--set", f"cluster.bootstrap_servers={json.dumps(produced.bootstrap)}",
              "--set", f"audit.topics={json.dumps([produced.topic])}",
              "--set", f"audit.lake={json.dumps(str(tmp_path))}"]

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from ottla.cli.grammar import read
 from ottla.pipelines import audit, job
 from support import kafka39, kafka_tools
 from support.clients import admin_client, create_topics, named
@@ -114,8 +115,8 @@ def test_a_tenth_of_garbage_with_records_of_a_mebibyte(cluster, spark, tmp_path,
     told = done.result["topics"][produced.topic]
     assert (told["rows"], told["dead"]) == (3000 - len(letters), len(letters))
     folder = tmp_path / produced.topic
-    for read in (by_pyarrow, by_duckdb, lambda f: by_spark(spark, f)):
-        rows, dead = read(folder / "data"), read(folder / "dead")
+    for rows_of in (by_pyarrow, by_duckdb, lambda f: by_spark(spark, f)):
+        rows, dead = rows_of(folder / "data"), rows_of(folder / "dead")
         assert differences(rows, produced, dead) == []
         assert Counter(bytes(d["kafka_value"]) for d in dead) == Counter(letters)
     whole = [row for row in rows if row["n"] is not None and len(row["note"]) > MIB // 2]
@@ -212,7 +213,7 @@ def test_a_git_history_with_late_events_by_date(cluster, spark, tmp_path, capsys
     assert landed > begun
     assert len(first_dates) > 100
 
-    options = audit.options_parser().parse_args(
+    options = read(audit.Options,
         ["--output", "json", "--set", f"cluster.bootstrap_servers={cluster.bootstrap}", "--set",
          f'audit.topics=["{topic}"]', "--set", f"audit.lake={tmp_path}"]
     )  # fmt: skip

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
+from ottla.cli.grammar import read
 from ottla.pipelines import job, rebalance
 from support import kafka_tools
 from support.clients import admin_client, create_topics, named
@@ -305,7 +306,7 @@ def test_rates_from_samples_are_what_was_produced(cluster, spark, tmp_path, caps
     folder = tmp_path / "samples"
 
     def do(*arguments):
-        options = rebalance.options_parser().parse_args(["--output", "json", *arguments])
+        options = read(rebalance.Options, ["--output", "json", *arguments])
         code = job.run(rebalance.NAME, lambda: rebalance.run(options, spark))
         out = capsys.readouterr()
         return code, json.loads(out.out) if out.out else out.err

@@ -121,11 +121,11 @@ def drill(tmp_path_factory):
 # Runs one command after the other in one process: a JVM's start and warming up take longest.
 RUNNER = """
 import contextlib, io, json, sys
-from ottla.pipelines.command import main
+from ottla.cli.grammar import run
 for line in sys.stdin:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main(["timeline", "--master", "local[2]", *json.loads(line)])
+        code = run(["pipeline", "timeline", "--master", "local[2]", *json.loads(line)])
     print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
 """
 

@@ -12,6 +12,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ottla.cli.grammar import read
 from ottla.pipelines import job, lake
 from ottla.pipelines.config import read_config
 from ottla.pipelines.landing.settings import Settings
@@ -101,7 +102,7 @@ class Outcome:
 
 def run_here(spark, sets, *flags):
     """Run the job in this process, with a session that stays."""
-    options = lake.options_parser().parse_args([*flags, *(x for s in sets for x in ("--set", s))])
+    options = read(lake.Options, [*flags, *(x for s in sets for x in ("--set", s))])
     out, told = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(told):
         code = job.run(lake.NAME, lambda: lake.run(options, spark))

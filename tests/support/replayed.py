@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from ottla.cli.grammar import read
 from ottla.pipelines import job, replay
 from ottla.pipelines.result_schemas import RESULTS
 from support.clients import fresh, named  # tests are no package
@@ -126,6 +127,9 @@ def _toml(value):
     return json.dumps(value)
 
 
+OPTIONS = {replay.REPLAY: replay.Options, replay.MIRROR: replay.MirrorOptions}
+
+
 @dataclass
 class Outcome:
     """How a run ended."""
@@ -138,7 +142,7 @@ class Outcome:
 def run_here(spark, sets, *flags, name=replay.REPLAY):
     """Run the job in this process, with a session that stays."""
     arguments = [*flags, *(x for s in sets for x in ("--set", s))]
-    options = replay.options_parser(name).parse_args(arguments)
+    options = read(OPTIONS[name], arguments)
     out, told = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(told):
         code = job.run(name, lambda: replay.run(options, spark, name))

@@ -9,15 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ottla.broker.process import parse_arguments
-from ottla.broker.zookeeper_process import parse_arguments as parse_zookeeper_arguments
-from ottla.cli import parsing
-from ottla.cli.declaring import parameters
-from ottla.cli.table import all_commands
-from ottla.cli.tree import find
+from ottla.broker import process, zookeeper_process
+from ottla.cli.grammar import read
 from ottla.model.config import BrokerConfig
 from ottla.model.config_keys import broker_keys, our_keys
 from ottla.model.properties import parse_properties
+from support.commands import parsed
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROPERTIES = (DEPLOY / "server.properties").read_text()
@@ -61,14 +58,12 @@ def accepted(properties, overrides=()):
 def check_command(words):
     """Check a command line of ottla as its own parser does; return its path."""
     assert words[0] == "ottla"
-    path, node, left = find(all_commands(), words[1:])
-    parsing.parse(parameters(node.function()), left)
-    return path
+    return parsed(words[1:])[0].split()
 
 
 def broker_arguments(words):
     assert words[:2] == ["broker", "run"]
-    return parse_arguments(words[2:])
+    return read(process.Arguments, words[2:])
 
 
 def test_the_settings_are_those_of_a_broker():
@@ -106,7 +101,7 @@ def test_the_compose_file_is_whole():
     assert named - {"./server.properties"} == set(COMPOSE["volumes"])
     zookeeper = COMPOSE["services"]["zookeeper"]
     assert zookeeper["command"][:2] == ["zookeeper", "run"]
-    arguments = parse_zookeeper_arguments(zookeeper["command"][2:])
+    arguments = read(zookeeper_process.Arguments, zookeeper["command"][2:])
     assert (arguments.host, arguments.client_port) == ("0.0.0.0", 2181)
     assert zookeeper["build"]["dockerfile"] == "deploy/Containerfile"
 

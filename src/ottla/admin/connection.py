@@ -92,7 +92,7 @@ class ClientSettings(NamedTuple):
 def options(
     profile: Annotated[
         str | None,
-        Option("--profile", metavar="NAME", help="A cluster by name (ottla profile)",
+        Option("--profile", metavar="NAME", help="Name of a cluster (see `ottla profile`)",
                complete="profile"),
     ] = None,
     command_config: Annotated[

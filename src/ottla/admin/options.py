@@ -30,26 +30,28 @@ Bootstrap = Annotated[
         "--bootstrap-server",
         "-b",
         metavar="HOST:PORT[,…]",
-        help="Any Kafka cluster [default: the one running in --dir]",
+        help="Brokers of any Kafka cluster [default: the cluster in --dir]",
     ),
 ]
 TopicArgument = Annotated[str | None, Argument(metavar="TOPIC", complete="topic")]
 TopicOption = Annotated[
     str | None,
-    Option("--topic", "-t", help="The topic, if it is not the argument", complete="topic"),
+    Option("--topic", "-t", help="The topic, instead of the argument", complete="topic"),
 ]
 ZooKeeperConfig = Annotated[
     Path | None,
     Option(
         "--zookeeper-config",
         metavar="FILE",
-        help="A broker's server.properties: TLS, SASL and ACLs at ZooKeeper",
+        help="Connect to ZooKeeper as this server.properties says (TLS, SASL, ACLs)",
     ),
 ]
-Yes = Annotated[bool, Option("--yes", help="Do not ask")]
-DryRun = Annotated[bool, Option("--dry-run", help="Check and show it, change nothing")]
-Regex = Annotated[bool, Option("--regex", help="Names are regular expressions for whole names")]
-Output = Annotated[Format, Option("--output", help="How the result is printed")]
+Yes = Annotated[bool, Option("--yes", help="Do not ask for confirmation")]
+DryRun = Annotated[bool, Option("--dry-run", help="Check and show the change, without making it")]
+Regex = Annotated[
+    bool, Option("--regex", help="Treat names as regular expressions for whole names")
+]
+Output = Annotated[Format, Option("--output", help="Format of the result")]
 
 
 def cluster_folder(path: Path | None) -> "ClusterDir":

@@ -2,7 +2,7 @@
 
 Invariants: bad input and a world that is not as it should be end in one line on stderr and exit
 code 1 (2 for bad usage), never in a traceback; SIGTERM and SIGINT end in a controlled shutdown and
-exit code 0, SIGUSR1 logs statistics. Kafka: `kafka.Kafka` and `kafka-server- start.sh`.
+exit code 0, SIGUSR1 logs statistics. Kafka: `kafka.Kafka` and `kafka-server-start.sh`.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 from ottla.broker.broker import Broker
 from ottla.broker.lifecycle.broker_id import find_broker_id
@@ -24,11 +24,12 @@ from ottla.broker.program import (
     EXIT_FAILED,
     EXIT_OK,
     EXIT_USAGE,
-    LEVELS,
-    LOG_FORMATS,
+    Level,
+    LogFormat,
     last_words,
     set_up_logging,
 )
+from ottla.cli.declaring import Option, read_plainly
 from ottla.log.files import OsFiles, raise_descriptor_limit
 from ottla.log.predecessors import keep_of
 from ottla.model.config import PROVIDERS, BrokerConfig
@@ -49,88 +50,40 @@ SWITCH_S = 0.001
 class Arguments:
     """What follows `ottla broker run`."""
 
-    config: str = ""
-    override: list[str] = field(default_factory=list)
-    log_file: str | None = None
-    state_change_log: str | None = None
-    metrics_socket: str | None = None
-    faults_socket: str | None = None
-    log_level: str = "info"
-    log_format: str = "text"
-
-
-def parse_arguments(argv: Sequence[str]) -> Arguments:
-    """Parse the arguments after `ottla broker run`."""
-    return _parse_plain(argv) or _parse_any(argv)
-
-
-def _parse_plain(argv: Sequence[str]) -> Arguments | None:
-    """Read whole names, each followed by a value; None where there is anything else.
-
-    `argparse` takes 0.6 MB, which each broker would keep: only mistakes and `--help` need it.
-    """
-    found = Arguments()
-    for name, value in zip_longest(argv[::2], argv[1::2]):
-        if value is None or value.startswith("-"):
-            return None
-        if name == "--override":
-            found.override.append(value)
-        elif name in _TEXTS:
-            setattr(found, _TEXTS[name], value)
-        else:
-            return None
-    known = found.log_level in LEVELS and found.log_format in LOG_FORMATS
-    return found if found.config and known else None
-
-
-_TEXTS = {
-    "--config": "config",
-    "--log-file": "log_file",
-    "--state-change-log": "state_change_log",
-    "--metrics-socket": "metrics_socket",
-    "--faults-socket": "faults_socket",
-    "--log-level": "log_level",
-    "--log-format": "log_format",
-}
-
-
-def _parse_any(argv: Sequence[str]) -> Arguments:
-    """Do so for all that argparse takes; help and mistakes end the process."""
-    from ottla.broker.argument_parser import Parser  # see `_parse_plain`
-
-    parser = Parser(prog="ottla broker run", description="Run one broker in the foreground.")
-    parser.add_argument("--config", required=True, metavar="FILE", help="server.properties")
-    parser.add_argument(
-        "--override",
-        action="append",
-        metavar="KEY=VALUE",
-        help="a setting that wins over the file (may be repeated)",
-    )
-    parser.add_argument("--log-file", metavar="FILE", help="append the log here, not to stderr")
-    parser.add_argument(
-        "--state-change-log",
-        metavar="FILE",
-        help="where state changes go, 'none' for nowhere [state-change.log beside --log-file, or "
-        "in the first log directory]",
-    )
-    parser.add_argument(
-        "--metrics-socket",
-        metavar="FILE",
-        help="a Unix socket that tells this user how the broker fares: `nc -U FILE` [none]",
-    )
-    parser.add_argument(
-        "--faults-socket",
-        metavar="FILE",
-        help="a Unix socket by which this user has connections to other brokers and ZooKeeper "
-        "fail, for tests of faults: `ottla up` has one for `ottla console` [none]",
-    )
-    parser.add_argument("--log-level", choices=LEVELS)
-    parser.add_argument(
-        "--log-format",
-        choices=LOG_FORMATS,
-        help="json: each line of the log is one object, for programs that collect logs [text]",
-    )
-    return parser.parse_args(argv, Arguments())
+    config: Annotated[str, Option("--config", metavar="FILE", help="server.properties")]
+    override: Annotated[
+        Sequence[str],
+        Option(
+            "--override", metavar="KEY=VALUE", help="Override a setting of the file; repeatable"
+        ),
+    ] = ()
+    log_file: Annotated[
+        str | None, Option(metavar="FILE", help="Append the log to this file, not to stderr")
+    ] = None
+    state_change_log: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="Where state changes are logged, 'none' for nowhere [state-change.log beside "
+            "--log-file, or in the first log directory]",
+        ),
+    ] = None
+    metrics_socket: Annotated[
+        str | None,
+        Option(metavar="FILE", help="Serve metrics at this Unix socket: `nc -U FILE` [none]"),
+    ] = None
+    faults_socket: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="Accept requests at this Unix socket to make connections to other brokers and "
+            "ZooKeeper fail, for tests; `ottla up` has one for `ottla console` [none]",
+        ),
+    ] = None
+    log_level: Annotated[Level, Option(help="Log from this level up")] = Level.info
+    log_format: Annotated[
+        LogFormat, Option(help="json: one object per line, for log collectors")
+    ] = LogFormat.text
 
 
 def load_config(path: str, overrides: Sequence[str]) -> BrokerConfig:
@@ -274,12 +227,25 @@ async def _serve(
 
 
 def main(argv: Sequence[str], make_world: Callable[[], World] = _real_world) -> int:
+    """Run a broker until a signal ends it; return the exit code (see `serve`)."""
+    plain = read_plainly(Arguments, argv)
+    if plain is not None:
+        return serve(Arguments(**plain), make_world)
+    from ottla.cli.grammar import run as run_command
+
+    return run_command(["broker", "run", *argv])
+
+
+def run(arguments: Arguments) -> int:
+    return serve(arguments)
+
+
+def serve(arguments: Arguments, make_world: Callable[[], World] = _real_world) -> int:
     """Run a broker until a signal ends it; return the exit code.
 
     `make_world` is called once, in the running loop: the operating system's unless faults are
     wanted in it (`ottla.testing`).
     """
-    arguments = parse_arguments(argv)
     faulthandler.enable()
     for override in arguments.override:
         if "=" not in override:

@@ -5,21 +5,36 @@ import logging
 import os
 import stat
 import sys
+from enum import StrEnum
 
 from ottla.broker.process_log import JsonFormatter, LineFormatter, ProcessLogHandler
 from ottla.log.files import OsFiles
 
 LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
-LEVELS = ("debug", "info", "warning", "error")
-TEXT, JSON = LOG_FORMATS = ("text", "json")
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 
-def set_up_logging(file: str | None, level: str, log_format: str = TEXT) -> None:
+class Level(StrEnum):
+    """From which level on a program logs."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
+class LogFormat(StrEnum):
+    """How a program writes its log."""
+
+    text = "text"
+    json = "json"
+
+
+def set_up_logging(file: str | None, level: Level, log_format: LogFormat = LogFormat.text) -> None:
     """Log to a file of bounded size, or to stderr without one; OSError if it cannot be opened."""
     handler: logging.Handler
     handler = logging.StreamHandler() if file is None else ProcessLogHandler(OsFiles(), file)
-    handler.setFormatter(JsonFormatter() if log_format == JSON else line_formatter())
+    handler.setFormatter(JsonFormatter() if log_format is LogFormat.json else line_formatter())
     logging.basicConfig(handlers=[handler], level=level.upper())
 
 

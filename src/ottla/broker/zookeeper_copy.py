@@ -5,28 +5,21 @@ for bad usage), and leave both folders as they were.
 """
 
 import sys
-from collections.abc import Sequence
+from typing import Annotated
 
-from ottla.broker.argument_parser import Parser
 from ottla.broker.program import EXIT_FAILED, EXIT_OK
+from ottla.cli import Argument
 from ottla.log.files import OsFiles
 from ottla.model.errors import OttlaError
 from ottla.net import runtime
 from ottla.zookeeper import data_copy
 
 
-def main(argv: Sequence[str]) -> int:
-    """Copy; return the exit code."""
-    parser = Parser(
-        prog="ottla zookeeper copy",
-        description="Copy the znodes of a ZooKeeper server that has stopped, ours or a real one "
-        "(3.5 to 3.9), into the dataDir of another one, ours or a real one. Versions, zxids and "
-        "ACLs stay as they are. The folder copied from is only read.",
-    )
-    parser.add_argument("source", metavar="FROM", help="the dataDir with the znodes")
-    parser.add_argument("target", metavar="TO", help="a dataDir without znodes")
-    arguments = parser.parse_args(argv)
-    source, target = (path.rstrip("/") or "/" for path in (arguments.source, arguments.target))
+def copy(
+    source: Annotated[str, Argument(metavar="FROM", help="The dataDir with the znodes")],
+    target: Annotated[str, Argument(metavar="TO", help="A dataDir without znodes")],
+) -> int:
+    source, target = (path.rstrip("/") or "/" for path in (source, target))
     try:
         found = data_copy.copy(runtime.real_world(OsFiles()), source, target)
     except OttlaError as error:

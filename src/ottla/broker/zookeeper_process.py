@@ -2,8 +2,8 @@
 
 It stands beside the broker's program and uses none of it. Invariants: bad input and a folder that
 cannot be used end in one line on stderr and exit code 1 (2 for bad usage); SIGTERM and SIGINT end
-in order, with everything durable, and exit code 0; a disk that cannot be written, and whatever else
-ends its flushes, ends it with exit code 1, and nothing more is acknowledged. It listens on
+it in order, with everything durable, and exit code 0; a disk that cannot be written, and whatever
+else ends its flushes, ends it with exit code 1, and nothing more is acknowledged. It listens on
 127.0.0.1 unless `--host` says otherwise: it is for one machine. ZooKeeper: `ZooKeeperServerMain`.
 """
 
@@ -13,9 +13,10 @@ import logging
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from typing import Annotated
 
-from ottla.broker.program import EXIT_FAILED, EXIT_OK, LEVELS, last_words, set_up_logging
+from ottla.broker.program import EXIT_FAILED, EXIT_OK, Level, last_words, set_up_logging
+from ottla.cli.declaring import Option, read_plainly
 from ottla.log.files import OsFiles
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.net import garbage, runtime
@@ -34,94 +35,45 @@ logger = logging.getLogger(__name__)
 class Arguments:
     """What follows `ottla zookeeper run`."""
 
-    data_dir: str = ""
-    client_port: int = 2181
-    host: str = "127.0.0.1"
-    tick_time: int = 1000
-    min_session_timeout: int | None = None
-    max_session_timeout: int | None = None
-    snap_count: int = SNAPSHOT_TRANSACTIONS
-    max_client_cnxns: int = Limits().connections
-    jaas_config: str | None = None
-    require_sasl: bool = False
-    accept_data_loss: bool = False
-    log_file: str | None = None
-    log_level: str = "info"
-
-
-_NUMBERS = {
-    "--client-port": "client_port",
-    "--tick-time": "tick_time",
-    "--min-session-timeout": "min_session_timeout",
-    "--max-session-timeout": "max_session_timeout",
-    "--snap-count": "snap_count",
-    "--max-client-cnxns": "max_client_cnxns",
-}
-_TEXTS = {"--data-dir": "data_dir", "--host": "host", "--log-file": "log_file"}
-
-
-def parse_arguments(argv: Sequence[str]) -> Arguments:
-    """Parse the arguments after `ottla zookeeper run`."""
-    return _parse_plain(argv) or _parse_any(argv)
-
-
-def _parse_plain(argv: Sequence[str]) -> Arguments | None:
-    """Read whole names, each followed by a value; None where there is anything else.
-
-    Without `argparse`, as a broker does: `ottla up` waits for this server.
-    """
-    found = Arguments()
-    for name, value in zip_longest(argv[::2], argv[1::2]):
-        if value is None or value.startswith("-"):
-            return None
-        if name in _TEXTS:
-            setattr(found, _TEXTS[name], value)
-        elif name in _NUMBERS and value.isascii() and value.isdigit():
-            setattr(found, _NUMBERS[name], int(value))
-        else:
-            return None
-    return found if found.data_dir else None
-
-
-def _parse_any(argv: Sequence[str]) -> Arguments:
-    """Do so for all that argparse takes; help and mistakes end the process."""
-    from ottla.broker.argument_parser import Parser  # see `_parse_plain`
-
-    parser = Parser(
-        prog="ottla zookeeper run",
-        description="Run a ZooKeeper server for one machine in the foreground. It keeps "
-        "ZooKeeper's own files: a real ZooKeeper 3.8 or 3.9 opens the folder, and the other way "
-        "round; `ottla zookeeper copy FROM TO` copies one's znodes for the other.",
-    )
-    add = parser.add_argument
-    add("--data-dir", required=True, metavar="FOLDER", help="ZooKeeper's dataDir")
-    add("--client-port", type=int, metavar="PORT", help="[2181]; 0: a free one")
-    add("--host", help="the address to listen on [127.0.0.1]")
-    add("--tick-time", type=int, metavar="MS", help="[1000]")
-    add("--min-session-timeout", type=int, metavar="MS", help="[2 ticks]")
-    add("--max-session-timeout", type=int, metavar="MS", help="[20 ticks, at least 60000]")
-    add(
-        "--snap-count", type=int, metavar="N",
-        help=f"transactions from one snapshot to the next [{SNAPSHOT_TRANSACTIONS}]",
-    )  # fmt: skip
-    add(
-        "--max-client-cnxns", type=int, metavar="N",
-        help=f"connections of all clients together [{Limits().connections}]",
-    )  # fmt: skip
-    add(
-        "--jaas-config", metavar="FILE",
-        help="a JAAS file whose section Server names the users: clients may authenticate by SASL "
-        "(DIGEST-MD5)",
-    )  # fmt: skip
-    add("--require-sasl", action="store_true", help="serve no client that did not authenticate")
-    add(
-        ACCEPT_LOSS, action="store_true",
-        help="start although acknowledged changes cannot be read: keep what precedes the damage, "
-        f"and rename the damaged files to {SET_ASIDE}.*",
-    )  # fmt: skip
-    add("--log-file", metavar="FILE", help="append the log here, not to stderr")
-    add("--log-level", choices=LEVELS)
-    return parser.parse_args(argv, Arguments())
+    data_dir: Annotated[str, Option(metavar="FOLDER", help="ZooKeeper's dataDir")]
+    client_port: Annotated[int, Option(metavar="PORT", help="0: a free port")] = 2181
+    host: Annotated[str, Option(metavar="ADDRESS", help="Listen on this address")] = "127.0.0.1"
+    tick_time: Annotated[int, Option(metavar="MS", help="Length of a tick")] = 1000
+    min_session_timeout: Annotated[
+        int | None, Option(metavar="MS", help="Shortest session timeout [2 ticks]")
+    ] = None
+    max_session_timeout: Annotated[
+        int | None, Option(metavar="MS", help="Longest session timeout [20 ticks, at least 60000]")
+    ] = None
+    snap_count: Annotated[
+        int, Option(metavar="N", help="Transactions from one snapshot to the next")
+    ] = SNAPSHOT_TRANSACTIONS
+    max_client_cnxns: Annotated[
+        int, Option(metavar="N", help="Connections of all clients together")
+    ] = Limits().connections
+    jaas_config: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="JAAS file whose section Server names the users that may authenticate by SASL "
+            "(DIGEST-MD5)",
+        ),
+    ] = None
+    require_sasl: Annotated[
+        bool, Option("--require-sasl", help="Serve only clients that authenticate")
+    ] = False
+    accept_data_loss: Annotated[
+        bool,
+        Option(
+            ACCEPT_LOSS,
+            help="Start although acknowledged changes cannot be read: keep what precedes the "
+            f"damage, and rename the damaged files to {SET_ASIDE}.*",
+        ),
+    ] = False
+    log_file: Annotated[
+        str | None, Option(metavar="FILE", help="Append the log to this file, not to stderr")
+    ] = None
+    log_level: Annotated[Level, Option(help="Log from this level up")] = Level.info
 
 
 def _sasl(arguments: Arguments) -> SaslUsers:
@@ -187,7 +139,15 @@ async def _serve(arguments: Arguments) -> Exception | None:
 
 def main(argv: Sequence[str]) -> int:
     """Run a server until a signal ends it; return the exit code."""
-    arguments = parse_arguments(argv)
+    plain = read_plainly(Arguments, argv)
+    if plain is not None:
+        return run(Arguments(**plain))
+    from ottla.cli.grammar import run as run_command
+
+    return run_command(["zookeeper", "run", *argv])
+
+
+def run(arguments: Arguments) -> int:
     faulthandler.enable()
     try:
         set_up_logging(arguments.log_file, arguments.log_level)

@@ -1,197 +1,135 @@
-"""What a shell may put where the cursor is: commands, options, values, names of the cluster.
+"""What a shell may put at the cursor: click's completion, with the names that a cluster has.
 
-Pure: callers pass names of topics and the like. Invariant: never raises; where nothing
-is known, nothing is offered.
+Invariants: nothing is printed but candidates; where a cluster does not respond at once, none are.
 """
 
+import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
-from typing import NamedTuple
+from importlib import import_module
+from typing import Any
 
-from ottla.cli.declaring import Parameter, UsageError, asks_cluster, parameters
-from ottla.cli.parsing import EVERYWHERE
-from ottla.cli.tree import Group, find
+import click
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ShellComplete,
+    ZshComplete,
+    split_arg_string,
+)
 
-FILES = ":files"
-"""Instead of a value: the shell is to complete the name of a file."""
+from ottla.cli.declaring import Parameter
 
-Names = Callable[[str, Mapping[str, str]], Sequence[str]]
-"""Returns the names of a kind, given the options that say which cluster is meant."""
-
+COMPLETE = "_OTTLA_COMPLETE"
+"""The variable by which a shell asks what may stand at the cursor."""
+NAMES = "ottla.admin.names"
+"""The module whose `names(kind, chosen)` asks the cluster that is meant."""
+CHOSEN = ("bootstrap_server", "directory", "profile", "command_config")
 _WORDS = re.compile(r"([a-z]+|SCRAM-SHA-\d+)(\|([a-z]+|SCRAM-SHA-\d+))+")
 
-CLUSTER_OPTIONS = {
-    "-b": "bootstrap_server", "--bootstrap-server": "bootstrap_server", "--dir": "directory",
-    "--profile": "profile", "--command-config": "command_config",
-}  # fmt: skip
+Completer = Callable[[click.Context, click.Parameter, str], list[Any]]
 
 
-class Candidate(NamedTuple):
-    """A word that may stand there, and what it means."""
+def completer(p: Parameter) -> Completer | None:
+    """Return what completes the values of a parameter; None where click knows."""
+    if p.choices or p.is_flag:
+        return None
 
-    word: str
-    meaning: str = ""
-
-
-def candidates(
-    root: Group, words: Sequence[str], names: Names, connection: Callable[..., None]
-) -> list[Candidate]:
-    """Return what may stand for the last word, which may be empty or begun.
-
-    `connection` is the function whose parameters every command has that asks a cluster.
-    """
-    *before, last = list(words) or [""]
-    try:
-        _, node, rest = find(root, before)
-    except UsageError:
+    def complete(ctx: click.Context, _param: click.Parameter, begun: str) -> list[Any]:
+        if _WORDS.fullmatch(p.metavar):
+            return [CompletionItem(w) for w in p.metavar.split("|") if w.startswith(begun)]
+        if p.kinds:
+            several = p.metavar.endswith(("…]", ",..."))
+            before, comma, last = begun.rpartition(",") if several else ("", "", begun)
+            names = import_module(NAMES).names
+            found = [n for kind in p.kinds for n in names(kind, _chosen(ctx))]
+            # What cannot be typed is left out: shells read lines, and terminals escape sequences.
+            fitting = [n for n in found if n.startswith(last) and n.isprintable()]
+            return [CompletionItem(before + comma + n) for n in fitting]
+        is_path = p.type not in (str, int, float)
+        if is_path or "FILE" in p.metavar or "SCENARIO" in p.metavar:
+            return [CompletionItem(begun, type="file")]
         return []
-    if isinstance(node, Group):
-        if rest:
-            return []
-        found = [Candidate(name, child.summary) for name, child in node.children.items()]
-        return [c for c in found if c.word.startswith(last)]
-    if not node.target:
-        return []
-    known = node.parameters()
-    if asks_cluster(known):
-        known += parameters(connection)
-    options = {name: p for p in known if p.is_option for name in p.names}
-    chosen = _cluster(rest)
-    places = _places(rest, options)
-    topic = _topic(rest, places)
-    if topic is not None:
-        chosen["topic"] = topic
-    if last.startswith("--") and "=" in last:
-        name, _, value = last.partition("=")
-        if name not in options:
-            return []
-        return [
-            c if c.word == FILES else Candidate(f"{name}={c.word}", c.meaning)
-            for c in _values(options[name], value, names, chosen)
-        ]
-    waiting = options.get(rest[-1]) if rest and rest[-1].startswith("-") else None
-    if waiting is not None and not waiting.is_flag:
-        return _values(waiting, last, names, chosen)
-    if last.startswith("-"):
-        listed = [(n, p.declared.help) for n, p in options.items()]
-        listed += [(n, o.help) for o in EVERYWHERE.values() for n in o.names]
-        return [Candidate(n, text) for n, text in listed if n.startswith(last) and n[1] == "-"]
-    arguments = [p for p in known if not p.is_option]
-    count = len(places)
-    here = arguments[min(count, len(arguments) - 1)] if arguments else None
-    if here is None or (count >= len(arguments) and not here.many):
-        return []
-    return _values(here, last, names, chosen)
+
+    return complete
 
 
-def _places(words: Sequence[str], options: Mapping[str, Parameter]) -> list[str]:
-    """Return the arguments before the cursor."""
-    found, skip = [], False
-    for word in words:
-        if skip:
-            skip = False
-        elif word in options:
-            skip = not options[word].is_flag
-        elif not word.startswith("-"):
-            found.append(word)
+def _chosen(ctx: click.Context) -> Mapping[str, Any]:
+    """Return the options that say which cluster is meant, and the topic that was typed."""
+    found = {name: ctx.params[name] for name in CHOSEN if ctx.params.get(name) is not None}
+    known: Sequence[Parameter] = getattr(ctx.command, "known", ())
+    for p in known:
+        value = ctx.params.get(p.name)
+        if "topic" in p.kinds and value:
+            found.setdefault("topic", value if isinstance(value, str) else value[0])
     return found
 
 
-def _topic(words: Sequence[str], places: Sequence[str]) -> str | None:
-    """Return the topic whose partitions are meant: of --topic, or the first argument."""
-    for name, value in pairwise(words):
-        if name in ("--topic", "-t"):
-            return value
-    return places[0] if places else None
+class _Whole(ShellComplete):
+    """Completes `--name=VALUE` as one word."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[Any]:
+        found = super().get_completions(args, incomplete)
+        name, equals, _ = incomplete.partition("=")
+        if equals and name.startswith("--"):
+            for item in found:
+                item.value = item.value if item.type == "file" else f"{name}={item.value}"
+        return found
 
 
-def _cluster(words: Sequence[str]) -> dict[str, str]:
-    """Return the options that say which cluster is meant."""
-    found = {}
-    for i, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name in CLUSTER_OPTIONS:
-            if equals:
-                found[CLUSTER_OPTIONS[name]] = value
-            elif i + 1 < len(words):
-                found[CLUSTER_OPTIONS[name]] = words[i + 1]
-    return found
+class _Bash(_Whole, BashComplete):
+    """As click's; but a name may have a colon, at which bash splits words, or a blank."""
 
-
-def _values(p: Parameter, begun: str, names: Names, chosen: Mapping[str, str]) -> list[Candidate]:
-    choices = p.choices or (p.metavar.split("|") if _WORDS.fullmatch(p.metavar) else [])
-    if choices:
-        return [Candidate(c) for c in choices if c.startswith(begun)]
-    of = p.kinds
-    if of:
-        several = p.metavar.endswith(("…]", ",..."))
-        before, comma, last = begun.rpartition(",") if several else ("", "", begun)
-        found = [n for kind in of for n in names(kind, chosen)]
-        return [Candidate(before + comma + n) for n in found if n.startswith(last)]
-    is_path = p.type not in (str, int, float, bool)
-    return [Candidate(FILES)] if is_path or "FILE" in p.metavar or "SCENARIO" in p.metavar else []
-
-
-SCRIPTS = {
-    "bash": """\
-# Completion of ottla for bash. Put it into ~/.bashrc: source <(ottla completion bash)
-_ottla() {
-    local line words current
-    read -ra words <<< "${COMP_LINE:0:COMP_POINT}"
-    [[ "${COMP_LINE:COMP_POINT-1:1}" == " " ]] && words+=("")
-    current="${words[-1]}"
+    source_template = """\
+%(complete_func)s() {
+    local line current="${COMP_LINE:0:COMP_POINT}"
+    current="${current##* }"
     COMPREPLY=()
     while IFS= read -r line; do
-        line="${line%%$'\\t'*}"
-        if [[ "$line" == ":files" ]]; then
-            compopt -o default 2>/dev/null
-            return
-        fi
-        # Bash takes what stands behind = or : for a word of its own.
+        case "$line" in
+            file,*) compopt -o default 2>/dev/null; return ;;
+        esac
+        line="${line#*,}"
+        # What stands before = or : is a word of its own to bash.
         [[ "$current" == *=* ]] && line="${line#*=}"
-        [[ "$current" == *:* ]] && line="${line#"${current%"${current##*:}"}"}"
-        printf -v line %q "$line"
+        [[ "$current" == *:* ]] && line="${line#"${current%%"${current##*:}"}"}"
+        printf -v line %%q "$line"
         COMPREPLY+=("$line")
-    done < <("${words[0]}" __complete "${words[@]:1}" 2>/dev/null)
+    done < <(COMP_LINE="${COMP_LINE:0:COMP_POINT}" %(complete_var)s=bash_complete "$1" 2>/dev/null)
 }
-complete -F _ottla ottla
-""",
-    "zsh": """\
-#compdef ottla
-# Completion of ottla for zsh. Put it into ~/.zshrc: source <(ottla completion zsh)
-_ottla() {
-    local -a found
-    local line
-    for line in "${(@f)$(${words[1]} __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
-        [[ -z "$line" ]] && continue
-        if [[ "$line" == ":files" ]]; then
-            _files
-            return
-        fi
-        if [[ "$line" == *$'\\t'* ]]; then
-            found+=("${${line%%$'\\t'*}//:/\\\\:}:${line#*$'\\t'}")
-        else
-            found+=("${line//:/\\\\:}")
-        fi
-    done
-    _describe ottla found
-}
-(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
-compdef _ottla ottla
-""",
-    "fish": """\
-# Completion of ottla for fish: ottla completion fish > ~/.config/fish/completions/ottla.fish
-function __ottla_complete
-    set -l words (commandline -opc) (commandline -ct)
-    set -l found ($words[1] __complete $words[2..-1] 2>/dev/null)
-    if test "$found[1]" = ":files"
-        __fish_complete_path (commandline -ct)
-    else
-        printf '%s\\n' $found
-    end
-end
-complete -c ottla -f -a '(__ottla_complete)'
-""",
-}
-"""What each shell runs; the shells ask `ottla __complete WORD...` at every press of the key."""
+complete -o nosort -F %(complete_func)s %(prog_name)s
+"""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        line = os.environ["COMP_LINE"]
+        words = split_arg_string(line)
+        if line.endswith(" "):
+            words.append("")
+        return words[1:-1], words[-1]
+
+
+class _Zsh(_Whole, ZshComplete):
+    pass
+
+
+class _Fish(_Whole, FishComplete):
+    pass
+
+
+SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "zsh": _Zsh, "fish": _Fish}
+
+
+def script(shell: str) -> str:
+    """Return what a shell is to source."""
+    kind = SHELLS[shell]
+    return kind.source_template % kind(click.Command("ottla"), {}, "ottla", COMPLETE).source_vars()
+
+
+def offer(root: click.Command, instruction: str) -> int:
+    """Print what a shell asks for by `COMPLETE`, such as `bash_complete`; return the exit code."""
+    kind = SHELLS.get(instruction.partition("_")[0])
+    text = kind(root, {}, "ottla", COMPLETE).complete() if kind else ""
+    sys.stdout.write(f"{text}\n" if text else "")
+    return 0

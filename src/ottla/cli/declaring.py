@@ -1,7 +1,14 @@
-"""What a command's signature says of its parameters."""
+"""What a command takes, read off its signature.
+
+A parameter is `name: Annotated[int | None, Option("--count", "-n", help="…", min=1)] = None`.
+Types: str, int, float, bool, Path, a StrEnum, a list or Sequence of them (repeatable), each also
+`| None`. A parameter whose type is a dataclass stands for that class's fields: options that several
+commands share. Invariant: imports little, since the broker's programs declare what they take, too.
+"""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 KINDS = {
     "TOPIC": ["topic"], "GROUP": ["group"], "BROKER": ["broker"], "PARTITION": ["number"],
@@ -9,14 +16,14 @@ KINDS = {
     "TOPIC-PARTITION": ["partition"], "TOPIC[-PARTITION]": ["topic", "partition"],
     "TOPIC-PARTITION=BROKERS": ["partition"], "TOPIC-PARTITION[=BROKERS]": ["partition"],
 }  # fmt: skip
-"""What a parameter takes by its metavar, where it does not declare it. `number`: a partition's."""
+"""What kinds of names a value may have, by its metavar. `number`: of a partition of the topic."""
 
 
 class UsageError(Exception):
-    """Something was typed wrong. The message is one line for whoever typed it."""
+    """What was typed cannot be meant. The message is one line."""
 
 
-class Exit(Exception):  # noqa: N818 - no error: the command has said all
+class Exit(Exception):  # noqa: N818 - not an error: the command has printed what there is to say
     """Ends a command with an exit code."""
 
     def __init__(self, code: int) -> None:
@@ -27,19 +34,20 @@ class Exit(Exception):  # noqa: N818 - no error: the command has said all
 class Declared:
     """What Option and Argument have in common.
 
-    `names`: as typed; an option without any is named after its parameter. `complete`: what kind of
-    names a shell may complete (topic, group, broker, partition, number of a partition, transaction,
-    profile), where the metavar does not say it.
+    `names`: as typed; an option without any is named after its parameter. `hidden`: spellings that
+    are accepted and not shown. `complete`: the kind of names that a shell completes (topic, group,
+    broker, partition, number of a partition, transaction, profile), where `metavar` does not say.
     """
 
     def __init__(
         self,
         *names: str,
-        help: str = "",  # noqa: A002 - the word everybody expects here
+        help: str = "",  # noqa: A002 - as click calls it
         metavar: str = "",
         min: float | None = None,  # noqa: A002
         max: float | None = None,  # noqa: A002
         complete: str = "",
+        hidden: Sequence[str] = (),
     ) -> None:
         self.names = names
         self.help = help
@@ -47,6 +55,7 @@ class Declared:
         self.min = min
         self.max = max
         self.complete = complete
+        self.hidden = hidden
 
 
 class Option(Declared):
@@ -54,26 +63,18 @@ class Option(Declared):
 
 
 class Argument(Declared):
-    """A value that is known by its place. A list takes what is left and stands last."""
+    """A value that is known by its position. A list takes the remaining values and stands last."""
 
 
-class Parameter:
-    """One parameter of a command, as it is parsed."""
+class Parameter(NamedTuple):
+    """One parameter of a command. `many`: it may be repeated."""
 
-    __slots__ = ("declared", "default", "many", "name", "names", "required", "type")
-
-    def __init__(self, name: str, annotation: Any, default: Any, *, required: bool) -> None:
-        self.name = name
-        self.default = default
-        self.required = required
-        metadata = getattr(annotation, "__metadata__", ())
-        found = [m for m in metadata if isinstance(m, Declared)]
-        self.declared: Declared = found[0] if found else Argument()
-        self.type, self.many = _plain(annotation.__origin__ if metadata else annotation)
-        long = "--" + name.strip("_").replace("_", "-")
-        self.names: Sequence[str] = self.declared.names or (long,)
-        if self.is_flag and not self.declared.names:
-            self.names = (long, "--no-" + long[2:])
+    name: str
+    declared: Declared
+    type: Any
+    many: bool
+    default: Any
+    required: bool
 
     @property
     def is_option(self) -> bool:
@@ -84,71 +85,104 @@ class Parameter:
         return self.type is bool
 
     @property
+    def names(self) -> list[str]:
+        """How an option is typed; `--no-name` is added where a flag declares no names."""
+        if self.declared.names:
+            return list(self.declared.names)
+        long = "--" + self.name.strip("_").replace("_", "-")
+        return [long, "--no-" + long[2:]] if self.is_flag else [long]
+
+    @property
     def choices(self) -> list[str]:
         """The values of an enumeration, else nothing."""
         return [str(v) for v in self.type] if hasattr(self.type, "__members__") else []
 
     @property
     def metavar(self) -> str:
-        """How a value is called in help."""
-        if self.declared.metavar:
-            return self.declared.metavar
+        """What help calls a value; an argument that may be left out stands in brackets."""
+        text = self.declared.metavar
         if not self.is_option:
-            return self.name.upper()
-        if self.choices:
-            return "|".join(self.choices)
-        return {int: "N", float: "NUMBER"}.get(self.type, "TEXT" if self.type is str else "PATH")
+            text = text or self.name.upper()
+            if self.many and not text.strip("]").endswith("..."):
+                text += "..."
+            return text if self.required or text.startswith("[") else f"[{text}]"
+        kinds = {int: "N", float: "NUMBER", str: "TEXT"}
+        return text or "|".join(self.choices) or kinds.get(self.type, "PATH")
 
     @property
     def kinds(self) -> list[str]:
-        """Which kinds of names of a cluster it takes, for shells to complete."""
+        """Which names of a cluster a shell completes."""
         if self.declared.complete:
             return [self.declared.complete]
         metavar = self.metavar.removesuffix("...")
-        return KINDS.get(metavar[1:-1] if metavar.startswith("[") else metavar, [])
-
-    @property
-    def shown(self) -> str:
-        """How the parameter is called in messages."""
-        if self.is_option:
-            return max(self.names, key=len) if len(self.names) > 1 else self.names[0]
-        return self.metavar
+        metavar = metavar[1:-1] if metavar.startswith("[") else metavar
+        return KINDS.get(metavar.removesuffix("..."), [])
 
 
 def _plain(annotation: Any) -> tuple[Any, bool]:
     """Return the type of one value, and whether there may be several."""
     parts = [a for a in getattr(annotation, "__args__", ()) if a is not type(None)]
-    if getattr(annotation, "__origin__", None) is list:
+    if getattr(annotation, "__origin__", None) in (list, Sequence):
         return parts[0], True
-    if parts:  # X | None
-        return _plain(parts[0])
-    return annotation, False
+    return _plain(parts[0]) if parts else (annotation, False)
 
 
-def asks_cluster(known: Sequence[Parameter]) -> bool:
-    """Return whether a command needs a cluster, and so has the options of a connection."""
-    return any(p.name == "bootstrap_server" for p in known)
+def _parameter(name: str, annotation: Any, default: Any, *, required: bool) -> Parameter:
+    metadata = getattr(annotation, "__metadata__", ())
+    declared = next((m for m in metadata if isinstance(m, Declared)), Argument())
+    kind, many = _plain(annotation.__origin__ if metadata else annotation)
+    return Parameter(name, declared, kind, many, default, required)
+
+
+def bundles(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the parameters of a function that stand for a dataclass's fields, with the class."""
+    found = function.__annotations__.items()
+    return {n: a for n, a in found if hasattr(a, "__dataclass_fields__") and n != "return"}
 
 
 def parameters(function: Callable[..., Any]) -> list[Parameter]:
-    """Return what a command takes, in the order of its signature.
-
-    A command that is made of several functions names them in `declared_by`: those of its own, then
-    those that it shares with others.
-    """
-    parts = getattr(function, "declared_by", None)
-    if parts is not None:
-        return [parameter for part in parts for parameter in parameters(part)]
+    """Return what a command takes, in the order of its signature."""
+    if hasattr(function, "__dataclass_fields__"):
+        return [
+            _parameter(
+                f.name, f.type, f.default, required=type(f.default).__name__ == "_MISSING_TYPE"
+            )
+            for f in function.__dataclass_fields__.values()
+        ]
     code = function.__code__
     names = code.co_varnames[: code.co_argcount]
     defaults = function.__defaults__ or ()
     first = len(names) - len(defaults)
-    return [
-        Parameter(
-            name,
-            function.__annotations__[name],
-            defaults[i - first] if i >= first else None,
-            required=i < first,
-        )
-        for i, name in enumerate(names)
-    ]
+    found: list[Parameter] = []
+    shared = bundles(function)
+    for i, name in enumerate(names):
+        if name in shared:
+            found += parameters(shared[name])
+            continue
+        default = defaults[i - first] if i >= first else None
+        annotation = function.__annotations__[name]
+        found.append(_parameter(name, annotation, default, required=i < first))
+    return found
+
+
+def read_plainly(function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any] | None:
+    """Return the arguments where each word is an option's whole name or its value; else None.
+
+    A server that is started so need not load click, which each process would keep: 2 MB.
+    """
+    known = {n: p for p in parameters(function) if p.is_option and not p.is_flag for n in p.names}
+    found: dict[str, Any] = {}
+    for name, value in zip_longest(words[::2], words[1::2]):
+        p = known.get(name)
+        if p is None or value is None or value.startswith("-"):
+            return None
+        if p.choices and value not in p.choices:
+            return None
+        if p.type is int and not (value.isascii() and value.isdigit()):
+            return None
+        if p.many:
+            found.setdefault(p.name, []).append(p.type(value))
+        else:
+            found[p.name] = p.type(value)
+    missing = any(p.required and p.name not in found for p in parameters(function))
+    return None if missing else found

@@ -18,10 +18,9 @@ COMMANDS = {
     "console-consumer": "consume", "consumer-groups": "groups", "transactions": "txn",
     "reassign-partitions": "reassign", "leader-election": "elect",
     "preferred-replica-election": "elect", "replica-verification": "verify-replicas",
-    "dump-log": "logs", "delete-records": "topics delete-records", "get-offsets": "topics offsets",
-    "server-start": "broker run", "server-stop": "broker stop", "version": "--version",
+    "delete-records": "topics delete-records", "get-offsets": "topics offsets",
+    "server-start": "broker run", "server-stop": "broker stop",
     "generate": "plan", "status": "describe", "seek": "reset-offsets", "add-partitions": "alter",
-    "help": "--help",
 }  # fmt: skip
 """Without `kafka-` and `.sh`; what follows is looked for among the commands that there are."""
 
@@ -71,6 +70,7 @@ def instead_of_option(name: str, known: Sequence[str], parameters: Sequence["Par
         if kind is not None and not p.is_option and (kind in p.kinds or shown.strip("[]") == kind):
             return f" (it is an argument here: {shown})"
     meant = [new for new in OPTIONS.get(name, ()) if new.split()[0] in known]
+    meant = meant or [n for n in known if len(name) > 2 and n.startswith(name)][:2]
     if not meant:
         return did_you_mean(name, [n for n in known if n.startswith("--")])
     return f" (did you mean {' or '.join(meant)}?)"
@@ -80,7 +80,7 @@ def instead_of_command(path: Sequence[str], name: str, known: Collection[str]) -
     """Return what to type instead of a command that is not there."""
     plain = name.removeprefix("kafka-").removesuffix(".sh").lower()
     meant = COMMANDS.get(plain, plain)
-    if meant.split()[0] in known or (meant.startswith("--") and not path):
+    if meant.split()[0] in known:
         return f" (did you mean {meant}?)"
     return did_you_mean(plain, known) or f"; `{' '.join(['ottla', *path])} --help` lists them"
 

@@ -29,43 +29,42 @@ LIBRARIES = ("starlette", "uvicorn", "jinja2")
 
 def console(
     port: Annotated[
-        int, Option(metavar="PORT", help="Port of the page; 0 takes any", min=0, max=65535)
+        int,
+        Option(metavar="PORT", help="Port to listen on; 0 chooses a free one", min=0, max=65535),
     ] = 8090,
-    host: Annotated[str, Option(metavar="ADDRESS", help="Where it listens")] = "127.0.0.1",
+    host: Annotated[str, Option(metavar="ADDRESS", help="Address to listen on")] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,
         Option(
             "--allow-host",
             metavar="NAME",
-            help="A name by which browsers may ask for the page, besides localhost",
+            help="Another host name that browsers may use, besides localhost",
         ),
     ] = None,
     tls_certificate: Annotated[
         Path | None,
-        Option("--tls-certificate", metavar="FILE", help="Serve https: certificate, chain (PEM)"),
+        Option(
+            "--tls-certificate",
+            metavar="FILE",
+            help="Serve HTTPS with this certificate chain (PEM)",
+        ),
     ] = None,
     tls_key: Annotated[
-        Path | None, Option("--tls-key", metavar="FILE", help="Its private key (PEM)")
+        Path | None,
+        Option("--tls-key", metavar="FILE", help="Private key of the certificate (PEM)"),
     ] = None,
-    read_only: Annotated[
-        bool, Option("--read-only", help="Show everything, refuse every change")
-    ] = False,
+    read_only: Annotated[bool, Option("--read-only", help="Refuse all changes")] = False,
     avro_schema: Annotated[
         list[str] | None,
         Option(
             "--avro-schema",
             metavar="[TOPIC=]FILE",
-            help="Values can be shown by this Avro schema (.avsc), of one topic or of all others",
+            help="Decode values with this Avro schema (.avsc), of one topic or of all others",
         ),
     ] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
 ) -> None:
-    """Show a cluster in a browser: topics, groups, records, settings, what happens and why.
-
-    Any Kafka, too. The printed link lets one browser in. It listens on this machine alone; from
-    another one: ssh -L 8090:localhost:8090. Example: ottla console --read-only
-    """
     _check_libraries()
     schemas = _schemas(avro_schema or ())
     from ottla.admin.connection import where

@@ -1,4 +1,4 @@
-"""Commands: `ottla why` and `ottla replay`, as a person types them.
+"""Commands: `ottla why` and `ottla history replay`, as a person types them.
 
 Invariants: offline: only files are read, no broker is asked and nothing is written; stdout carries
 what was asked for, what was skipped is said on stderr; exit code 1 where the response is no: an
@@ -24,19 +24,15 @@ def why(
     partition: Annotated[str, Argument(metavar="TOPIC-PARTITION")],
     paths: Annotated[
         list[Path] | None,
-        Argument(metavar="[JOURNAL]...", help="Files, or folders to look in [--dir]"),
+        Argument(metavar="[JOURNAL]...", help="Journals, or folders to search for them [--dir]"),
     ] = None,
     at: Annotated[
         str | None,
-        Option(metavar="TIME", help="How it was then, and what had made it so"),
+        Option(metavar="TIME", help="State at that time, and its cause"),
     ] = None,
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Tell why a partition has the leader and ISR it has, from the controllers' journals.
-
-    Example: ottla why orders-0 --at 12:30
-    """
     from ottla.explain.history import PartitionHistory
     from ottla.explain.rendering import print_at, print_history, unknown_partition
     from ottla.model.journal_schema import partition_of
@@ -64,22 +60,19 @@ def why(
 def replay(
     paths: Annotated[
         list[Path] | None,
-        Argument(metavar="[JOURNAL]...", help="Files, or folders to look in [--dir]"),
+        Argument(metavar="[JOURNAL]...", help="Journals, or folders to search for them [--dir]"),
     ] = None,
-    until: Annotated[
-        str | None, Option(metavar="TIME", help="Leave out what was written later")
-    ] = None,
+    until: Annotated[str | None, Option(metavar="TIME", help="Draw until this time")] = None,
     diff: Annotated[
         bool,
-        Option("--diff", help="Decide all again by the installed rules; 1 if it differs"),
+        Option(
+            "--diff",
+            help="Repeat all decisions with the installed rules; exits with 1 if one differs",
+        ),
     ] = False,
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Show the cluster as the journals have it, or what the installed rules would do otherwise.
-
-    Example: ottla replay --diff
-    """
     from ottla.explain.cluster_state import ClusterState
     from ottla.explain.rendering import print_cluster_state, print_differences
     from ottla.explain.replay import Replay

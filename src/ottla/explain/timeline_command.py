@@ -1,4 +1,4 @@
-"""`ottla timeline`: what `why` tells, as a picture over time, in the terminal or as one HTML page.
+"""`ottla history timeline`: what `why` tells, as a picture over time: text, or one HTML page.
 
 Invariants: offline: only files are read, and only the page that was named is written, under another
 name first.
@@ -26,22 +26,16 @@ def timeline(
     ] = None,
     paths: Annotated[
         list[Path] | None,
-        Argument(metavar="[JOURNAL]...", help="Files, or folders to look in [--dir]"),
+        Argument(metavar="[JOURNAL]...", help="Journals, or folders to search for them [--dir]"),
     ] = None,
     html: Annotated[Path | None, Option(metavar="FILE", help="Write one HTML page instead")] = None,
     since: Annotated[
         str | None, Option("--from", metavar="TIME", help="Draw from this time on")
     ] = None,
-    until: Annotated[
-        str | None, Option(metavar="TIME", help="Leave out what was written later")
-    ] = None,
+    until: Annotated[str | None, Option(metavar="TIME", help="Draw until this time")] = None,
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Draw leaders, ISR, brokers and controllers over time, from the controllers' journals.
-
-    Example: ottla timeline orders-0 --from 12:30 --html orders.html
-    """
     from ottla.admin.tables import colours
     from ottla.explain import commands, timeline_html, timeline_text
     from ottla.explain.rendering import UnknownPartitionError

@@ -6,24 +6,21 @@ records. What is computed: `whatif`.
 """
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask, read_input, usage
 from ottla.admin.output import Format, ids, print_json, print_table, say_prose
 from ottla.cli import Argument, Exit, Option, UsageError
-from ottla.cli.declaring import parameters
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
     from ottla.explain.whatif import Report, State, WhatIf
     from ottla.model.ids import Partition
-    from ottla.placement.snapshot_file import Broker
-
-    Event = Callable[[WhatIf], None]
+    from ottla.placement.snapshot_file import Broker, Snapshot
 
 EXIT_HARM = 1
 SHOWN = 20
@@ -32,128 +29,93 @@ TIMEOUT_S = 60.0
 Brokers = Annotated[list[int], Argument(metavar="BROKER...")]
 
 
-def _on_snapshot(
+@dataclass(kw_only=True)
+class OnSnapshot:
+    """The options of all events, which are tried on a snapshot of a cluster."""
+
     snapshot: Annotated[
         str | None,
-        Option(
-            "--snapshot",
-            metavar="FILE",
-            help="Use this file instead of asking; - is standard input",
-        ),
-    ] = None,
+        Option("--snapshot", metavar="FILE", help="Read a snapshot, - from standard input"),
+    ] = None
     save: Annotated[
-        Path | None, Option("--save", metavar="FILE", help="Keep the snapshot that was taken")
-    ] = None,
+        Path | None, Option("--save", metavar="FILE", help="Write the snapshot to a file")
+    ] = None
     every: Annotated[
-        bool, Option("--all", help=f"Show every change, not the first {SHOWN}")
-    ] = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
-) -> "Callable[[Event], None]":
-    """Return what tries an event on a snapshot; these are the options of all scenarios."""
+        bool, Option("--all", help=f"Print every change, not only the first {SHOWN}")
+    ] = False
+    directory: Dir = None
+    bootstrap_server: Bootstrap = None
+    output: Output = Format.table
 
-    def run(event: "Event") -> None:
-        from ottla.admin.operations import cluster_snapshot
+    def after(self, event: "Callable[[WhatIf], None]") -> None:
+        """Print what an event would do; Exit(1) if it would do harm."""
         from ottla.explain.whatif import WhatIf, with_verdict
-        from ottla.placement import snapshot_file
 
-        if snapshot is not None:
-            if save is not None or bootstrap_server is not None:
-                raise UsageError("--snapshot: no cluster is asked; leave --save and -b out")
-            found = snapshot_file.parse(*read_input(snapshot, snapshot_file.MAX_BYTES))
-        else:
-            found = ask(directory, bootstrap_server, cluster_snapshot.take, timeout_s=TIMEOUT_S)
-            if save is not None:
-                save.write_bytes(msgspec.json.encode(found))
-        what = WhatIf(found)
+        what = WhatIf(self._taken())
         event(what)
         report = what.report()
-        if output is Format.json:
+        if self.output is Format.json:
             print_json(with_verdict(report))
         else:
-            _print(report, every=every)
+            _print(report, every=self.every)
         if report.harm:
             raise Exit(EXIT_HARM)
 
-    return run
+    def _taken(self) -> "Snapshot":
+        from ottla.admin.operations import cluster_snapshot
+        from ottla.placement import snapshot_file
+
+        if self.snapshot is not None:
+            if self.save is not None or self.bootstrap_server is not None:
+                raise UsageError("--snapshot: no cluster is asked; leave --save and -b out")
+            return snapshot_file.parse(*read_input(self.snapshot, snapshot_file.MAX_BYTES))
+        found = ask(
+            self.directory, self.bootstrap_server, cluster_snapshot.take, timeout_s=TIMEOUT_S
+        )
+        if self.save is not None:
+            self.save.write_bytes(msgspec.json.encode(found))
+        return found
 
 
-def _scenario(function: "Callable[..., Event]") -> Callable[..., None]:
-    """Make a command of a function that returns an event: it takes the options of all scenarios."""
-    shared = [parameter.name for parameter in parameters(_on_snapshot)]
-
-    @wraps(function)
-    def command(**values: Any) -> None:
-        options = {name: values.pop(name) for name in shared}
-        event = function(**values)
-        _on_snapshot(**options)(event)
-
-    command.declared_by = (function, _on_snapshot)  # type: ignore[attr-defined]
-    return command
-
-
-@_scenario
 def kill(
     brokers: Brokers,
+    on: OnSnapshot,
     in_turn: Annotated[
-        bool, Option("--in-turn", help="One after the other, not at one moment")
+        bool, Option("--in-turn", help="Kill them one after the other, not at once")
     ] = False,
-) -> "Event":
-    """Say what happens if brokers die. Exit code 1 if it would do harm.
-
-    Example: ottla whatif kill 1 2
-    """
-    return lambda what: what.kill(brokers, in_turn=in_turn)
+) -> None:
+    on.after(lambda what: what.kill(brokers, in_turn=in_turn))
 
 
-@_scenario
 def shutdown(
     brokers: Brokers,
-) -> "Event":
-    """Say what happens if brokers are shut down. Exit code 1 if it would do harm.
-
-    They stop one after the other, by a controlled shutdown each.
-    Example: ottla whatif shutdown 1
-    """
-    return lambda what: what.shut_down(brokers)
+    on: OnSnapshot,
+) -> None:
+    on.after(lambda what: what.shut_down(brokers))
 
 
-@_scenario
 def rolling_restart(
+    on: OnSnapshot,
     brokers: Annotated[
-        list[int] | None, Argument(metavar="[BROKER]...", help="In this order [default: all]")
+        list[int] | None, Argument(metavar="[BROKER]...", help="In this order [all]")
     ] = None,
-) -> "Event":
-    """Say what happens if brokers restart one after the other. Exit code 1 if it would do harm.
-
-    Example: ottla whatif rolling-restart
-    """
-    return lambda what: what.rolling_restart(brokers or [])
+) -> None:
+    on.after(lambda what: what.rolling_restart(brokers or []))
 
 
-@_scenario
 def drain(
     broker: Annotated[int, Argument(metavar="BROKER")],
-) -> "Event":
-    """Say where the replicas of a broker would go, and who leads then.
-
-    Example: ottla whatif drain 3
-    """
-    return lambda what: what.drain(broker)
+    on: OnSnapshot,
+) -> None:
+    on.after(lambda what: what.drain(broker))
 
 
-@_scenario
 def add_brokers(
+    on: OnSnapshot,
     brokers: Annotated[
         list[str], Argument(metavar="BROKER[:RACK]...", help="New ids, with their racks")
     ],
-) -> "Event":
-    """Say how all topics would be spread with more brokers.
-
-    As `ottla reassign plan --all` would spread them. A whole rack: name its brokers.
-    Example: ottla whatif add-brokers 4:r1 5:r2
-    """
+) -> None:
     from ottla.placement.snapshot_file import Broker
 
     def parse(text: str) -> "Broker":
@@ -163,54 +125,41 @@ def add_brokers(
         return Broker(int(number), rack or None)
 
     new = usage(parse, brokers, "")
-    return lambda what: what.add_brokers(new)
+    on.after(lambda what: what.add_brokers(new))
 
 
-@_scenario
 def reassign(
-    plan: Annotated[str, Argument(metavar="FILE", help="As of `reassign plan`; - is stdin")],
-) -> "Event":
-    """Say what comes of a reassignment plan. Exit code 1 if it would do harm.
-
-    Example: ottla whatif reassign plan.json
-    """
+    plan: Annotated[
+        str, Argument(metavar="FILE", help="A plan of `reassign plan`; - is standard input")
+    ],
+    on: OnSnapshot,
+) -> None:
     from ottla.placement.plans import MAX_PLAN_BYTES, parse_plan
 
     data, where = read_input(plan, MAX_PLAN_BYTES)
     parsed = parse_plan(data, where)
-    return lambda what: what.reassign(parsed, where)
+    on.after(lambda what: what.reassign(parsed, where))
 
 
-@_scenario
 def unclean(
     partitions: Annotated[list[str], Argument(metavar="TOPIC-PARTITION...")],
-) -> "Event":
-    """Say who would lead after unclean elections, and what is lost.
-
-    Example: ottla whatif unclean orders-0
-    """
+    on: OnSnapshot,
+) -> None:
     from ottla.placement.plans import parse_partition
 
     chosen = usage(parse_partition, partitions, "")
-    return lambda what: what.elect_unclean(chosen)
+    on.after(lambda what: what.elect_unclean(chosen))
 
 
-@_scenario
 def config(
     setting: Annotated[str, Argument(metavar="KEY=VALUE")],
-    topics: Annotated[
-        list[str] | None, Argument(metavar="[TOPIC]...", help="[default: all]")
-    ] = None,
-) -> "Event":
-    """Say what a setting of topics would change.
-
-    min.insync.replicas or unclean.leader.election.enable.
-    Example: ottla whatif config min.insync.replicas=2
-    """
+    on: OnSnapshot,
+    topics: Annotated[list[str] | None, Argument(metavar="[TOPIC]...", help="Topics [all]")] = None,
+) -> None:
     key, equals, value = setting.partition("=")
     if not equals:
         raise UsageError(f"{setting!r}: write KEY=VALUE")
-    return lambda what: what.configure(key, value, topics or [])
+    on.after(lambda what: what.configure(key, value, topics or []))
 
 
 # --- printing ---------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ default.
 
 An event's class carries the event's name. The procedures' inputs are the events together with the
 `EffectPerformed` records: what was read or written (`controller.cluster_state`) and what came of
-it. From these `ottla replay --diff` runs whole terms again.
+it. From these `ottla history replay --diff` runs whole terms again.
 """
 
 import re

@@ -4,16 +4,17 @@ Invariants: nothing is written to brokers or lake; stdout carries the result alo
 that can be judged is there once, 1: something is lost, doubled or different, or the job failed.
 """
 
-import argparse
 import json
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from ottla.cli import Option
 from ottla.model.errors import ConfigError
 from ottla.model.printable import plural
 from ottla.pipelines import job
@@ -71,24 +72,25 @@ class Result(msgspec.Struct, kw_only=True):
     delta: list[str] = []
 
 
-def options_parser() -> argparse.ArgumentParser:
-    """Return the parser of the job's command line."""
-    parser = job.parser(
-        NAME, "Count what log and lake hold by ten minutes; tell what is lost or doubled."
-    )
-    parser.add_argument("--from", dest="since", metavar="TIME", help="buckets from this time on")
-    parser.add_argument("--until", metavar="TIME", help="buckets that begin before this time")
-    parser.add_argument("--output", choices=("table", "json"), default="table")
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options(job.Options):
+    """What follows `ottla pipeline audit`."""
+
+    since: Annotated[
+        str | None, Option("--from", metavar="TIME", help="Only from this time on")
+    ] = None
+    until: Annotated[str | None, Option(metavar="TIME", help="Only before this time")] = None
+    output: job.Output = job.Shown.table
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job and return the exit code."""
-    options = options_parser().parse_args(arguments)
+def audit(options: Options) -> int:
     return job.run(NAME, lambda: run(options))
 
 
-def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int:
+main = partial(job.main, NAME)
+
+
+def run(options: Options, spark: "SparkSession | None" = None) -> int:
     """Run the job, in a session of its own or a given one; return the exit code."""
     settings = read_config(options.config, options.sets, Settings)
     since = None if options.since is None else parse_time(options.since)

@@ -5,16 +5,18 @@ exit code 0: nothing acknowledged is lost, replicas and lake agree, 1: something
 failed.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo
 
 import msgspec
 
+from ottla.cli import Argument, Option
 from ottla.model.errors import ConfigError
 from ottla.pipelines import job as frame
 from ottla.pipelines import paths
@@ -61,40 +63,55 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
     spark: Spark = Spark()
 
 
-def options_parser() -> argparse.ArgumentParser:
-    """Return the parser of the job's command line."""
-    parser = frame.parser(
-        NAME,
-        "One page per partition: who led when and why, what was acknowledged, what each replica "
-        "and the lake hold, what was lost. Exit code 1 if anything is wrong.",
+@dataclass(frozen=True, kw_only=True)
+class Options(frame.ClusterOptions):
+    """What follows `ottla pipeline drill`."""
+
+    paths: Annotated[
+        Sequence[str],
+        Argument(metavar="[[ID=]FOLDER]...", help="The cluster's folder, or brokers' folders"),
+    ] = ()
+    acks: Annotated[
+        str | None,
+        Option(metavar="PATH", help="Acknowledgements to producers: CSV, JSON lines or Parquet"),
+    ] = None
+    reports: Annotated[
+        str | None,
+        Option(metavar="PATH", help="Producers' reports, as for `ottla pipeline audit`"),
+    ] = None
+    lake: Annotated[
+        str | None, Option(metavar="FOLDER", help="The lake of `ottla pipeline lake`")
+    ] = None
+    topic: frame.Topics = ()
+    partitions: Annotated[
+        str | None, Option(metavar="0,1,…", help="Only these partitions of the topics")
+    ] = None
+    start_time: Annotated[
+        str | None,
+        Option("--from", metavar="TIME", help="From this time on: `2026-11-22 16:00:00`, or less"),
+    ] = None
+    end_time: Annotated[str | None, Option("--until", metavar="TIME", help="Until this time")] = (
+        None
     )
-    add = parser.add_argument
-    add("paths", nargs="*", metavar="[ID=]FOLDER", help="the cluster's folder, or brokers' folders")
-    frame.add_cluster_options(parser, "ask the running cluster, too")
-    add(
-        "--acks",
-        metavar="PATH",
-        help="what was acknowledged to producers: CSV, JSON lines or Parquet",
-    )
-    add("--reports", metavar="PATH", help="producers' reports, as of `ottla pipeline audit`")
-    add("--lake", metavar="FOLDER", help="the lake of `ottla pipeline lake`")
-    add("--topic", action="append", default=[], help="only it; may be repeated")
-    add("--partitions", metavar="0,1,…", help="of the topics, only these")
-    add("--from", dest="start_time", metavar="TIME", help="`2026-11-22 16:00:00`, or less of it")
-    add("--until", dest="end_time", metavar="TIME")
-    add("--time-zone", metavar="ZONE", help="of the logs' times [this machine's]")
-    add("--output", metavar="FOLDER", help="new, for the report [drill-report]")
-    add("--here", action="store_true", help="in this process, without Spark: up to 1 GiB of files")
-    return parser
+    time_zone: Annotated[
+        str | None, Option(metavar="ZONE", help="Time zone of the logs [this machine's]")
+    ] = None
+    output: Annotated[
+        str | None, Option(metavar="FOLDER", help="A new folder for the report [drill-report]")
+    ] = None
+    here: Annotated[
+        bool, Option("--here", help="Run in this process, without Spark: up to 1 GiB of files")
+    ] = False
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job and return the exit code."""
-    options = options_parser().parse_args(arguments)
+def drill(options: Options) -> int:
     return frame.run(NAME, lambda: run(options))
 
 
-def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int:
+main = partial(frame.main, NAME)
+
+
+def run(options: Options, spark: "SparkSession | None" = None) -> int:
     """Run the job, in a session of its own or a given one; return the exit code."""
     settings = settings_of(options)
     output = Path(settings.drill.output)
@@ -118,16 +135,16 @@ def _print_sums(sums: outputs.Sums, output: Path) -> int:
     return frame.EXIT_OK if sums.held else frame.EXIT_FAILED
 
 
-def settings_of(options: argparse.Namespace) -> Settings:
+def settings_of(options: Options) -> Settings:
     """Return the file's settings with the command line's over them; ConfigError if they clash."""
     sets = frame.cluster_sets(options)
     names = ("acks", "reports", "lake", "start_time", "end_time", "time_zone", "output")
     given = {name: getattr(options, name) for name in names}
     sets += [f"drill.{name}={json.dumps(v)}" for name, v in given.items() if v is not None]
     if options.paths:
-        sets.append(f"drill.paths={json.dumps(options.paths)}")
+        sets.append(f"drill.paths={json.dumps(list(options.paths))}")
     if options.topic:
-        sets.append(f"drill.topics={json.dumps(options.topic)}")
+        sets.append(f"drill.topics={json.dumps(list(options.topic))}")
     if options.partitions:
         sets.append(f"drill.partitions=[{options.partitions}]")
     settings = read_config(options.config, sets, Settings)

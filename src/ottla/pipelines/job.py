@@ -4,15 +4,18 @@ Invariants: stdout carries the job's result alone; whatever is wrong in the worl
 stderr and exit code 1; SIGTERM ends a job as Ctrl-C does.
 """
 
-import argparse
 import json
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
+from ottla.cli import Option, UsageError
 from ottla.model.errors import OttlaError
 from ottla.pipelines import interrupts
 from ottla.pipelines.paths import of_disk
@@ -21,32 +24,51 @@ from ottla.pipelines.session import DEBUG, Wanted
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 
-def parser(name: str, description: str) -> argparse.ArgumentParser:
-    """Return a parser with the options that all jobs have."""
-    found = argparse.ArgumentParser(prog=f"ottla pipeline {name}", description=description)
-    found.add_argument("--config", type=Path, metavar="FILE", help="the job's settings, TOML")
-    found.add_argument(
-        "--set", action="append", default=[], metavar="TABLE.KEY=VALUE", dest="sets",
-        help="a setting, over the file's; may be repeated",
-    )  # fmt: skip
-    found.add_argument("--master", help="Spark's master [spark-submit's, the file's, or local[*]]")
-    found.add_argument(
-        "--conf", action="append", default=[], metavar="KEY=VALUE",
-        help="a setting of Spark; may be repeated",
-    )  # fmt: skip
-    return found
+class Shown(StrEnum):
+    """How a result is printed."""
+
+    table = "table"
+    json = "json"
 
 
-def add_cluster_options(parser: argparse.ArgumentParser, why: str | None = None) -> None:
-    """Add the options of a job that may ask a running cluster."""
-    parser.add_argument("--bootstrap-server", metavar="HOST:PORT[,…]", help=why)
-    parser.add_argument(
-        "--command-config", metavar="FILE", help="Kafka's client.properties, for TLS and SASL"
-    )
+Output = Annotated[Shown, Option("--output", help="Format of the result")]
+Topics = Annotated[
+    Sequence[str], Option("--topic", metavar="TOPIC", help="Only this topic; repeatable")
+]
 
 
-def cluster_sets(options: argparse.Namespace) -> list[str]:
-    """Return --set, and what `add_cluster_options` added as such."""
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What all jobs take."""
+
+    config: Annotated[Path | None, Option(metavar="FILE", help="The job's settings, TOML")] = None
+    sets: Annotated[
+        Sequence[str],
+        Option("--set", metavar="TABLE.KEY=VALUE", help="Override a setting; repeatable"),
+    ] = ()
+    master: Annotated[
+        str | None, Option(help="Spark's master [spark-submit's, the file's, or local[*]]")
+    ] = None
+    conf: Annotated[
+        Sequence[str], Option("--conf", metavar="KEY=VALUE", help="A Spark setting; repeatable")
+    ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions(Options):
+    """What a job takes that may ask a running cluster."""
+
+    bootstrap_server: Annotated[
+        str | None,
+        Option("--bootstrap-server", "-b", metavar="HOST:PORT[,…]", help="The cluster to ask"),
+    ] = None
+    command_config: Annotated[
+        str | None, Option(metavar="FILE", help="Kafka's client.properties, for TLS and SASL")
+    ] = None
+
+
+def cluster_sets(options: ClusterOptions) -> list[str]:
+    """Return --set, and the other options about the cluster as such."""
     given = {
         "cluster.bootstrap_servers": options.bootstrap_server,
         "cluster.properties": options.command_config,
@@ -54,8 +76,8 @@ def cluster_sets(options: argparse.Namespace) -> list[str]:
     return [*options.sets, *(f"{key}={json.dumps(v)}" for key, v in given.items() if v)]
 
 
-def wanted_of(options: argparse.Namespace) -> Wanted:
-    """Return what --master and --conf ask for; OttlaError if a --conf is no KEY=VALUE."""
+def wanted_of(options: Options) -> Wanted:
+    """Return what --master and --conf ask for; OttlaError if a --conf is not KEY=VALUE."""
     conf: dict[str, str] = {}
     for text in options.conf:
         key, equals, value = text.partition("=")
@@ -63,6 +85,20 @@ def wanted_of(options: argparse.Namespace) -> Wanted:
             raise OttlaError(f"--conf {text}: write KEY=VALUE")
         conf[key] = value
     return Wanted(options.master, conf)
+
+
+def at_most_one(**typed: object) -> None:
+    """Refuse options that exclude each other; UsageError."""
+    names = [f"--{name.replace('_', '-')}" for name, value in typed.items() if value]
+    if len(names) > 1:
+        raise UsageError(f"{names[0]} and {names[1]} exclude each other")
+
+
+def main(name: str, arguments: Sequence[str] | None = None) -> int:
+    """Run a job by its name, as `ottla pipeline NAME` does; return the exit code."""
+    from ottla.cli.grammar import run as run_command
+
+    return run_command(["pipeline", name, *(sys.argv[1:] if arguments is None else arguments)])
 
 
 def run(name: str, work: Callable[[], int]) -> int:
@@ -77,6 +113,8 @@ def run(name: str, work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         sys.stderr.write(f"pipeline {name}: interrupted\n")
         return EXIT_INTERRUPTED
+    except UsageError:
+        raise
     except Exception as error:  # the program's root: Spark raises what it likes
         if interrupts.caused(error):
             sys.stderr.write(f"pipeline {name}: interrupted\n")

@@ -4,16 +4,18 @@ Invariants: nothing is written to brokers; stdout carries the result alone; exit
 get on, 1: one has stalled, stopped, gone back or lost records to retention, or the job failed.
 """
 
-import argparse
 import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from ottla.cli import Option
 from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
 from ottla.pipelines import job, paths
 from ottla.pipelines.config import Cluster, Spark, read_config
@@ -55,28 +57,32 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
     spark: Spark = Spark()
 
 
-def options_parser() -> argparse.ArgumentParser:
-    """Return the parser of the job's command line."""
-    parser = job.parser(NAME, "Tell how far groups were behind, and which do not get on.")
-    job.add_cluster_options(parser)
-    parser.add_argument("--group", action="append", default=[], help="only it; may be repeated")
-    parser.add_argument("--until", metavar="TIME", help="where the history ends [now]")
-    parser.add_argument("--history", metavar="FOLDER", help="write the history there, as Parquet")
-    parser.add_argument("--output", choices=("table", "json"), default="table")
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options(job.ClusterOptions):
+    """What follows `ottla pipeline lag`."""
+
+    group: Annotated[
+        Sequence[str], Option("--group", metavar="GROUP", help="Only this group; repeatable")
+    ] = ()
+    until: Annotated[str | None, Option(metavar="TIME", help="End of the history [now]")] = None
+    history: Annotated[
+        str | None, Option(metavar="FOLDER", help="Write the history to this folder, as Parquet")
+    ] = None
+    output: job.Output = job.Shown.table
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job and return the exit code."""
-    options = options_parser().parse_args(arguments)
+def lag(options: Options) -> int:
     return job.run(NAME, lambda: run(options))
 
 
-def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int:
+main = partial(job.main, NAME)
+
+
+def run(options: Options, spark: "SparkSession | None" = None) -> int:
     """Run the job, in a session of its own or a given one; return the exit code."""
     sets = job.cluster_sets(options)
     if options.group:
-        sets.append(f"lag.groups={json.dumps(options.group)}")
+        sets.append(f"lag.groups={json.dumps(list(options.group))}")
     settings = read_config(options.config, sets, Settings)
     until_ms = None if options.until is None else parse_time(options.until)
     paths.new_folder(options.history, "--history")

@@ -4,15 +4,16 @@ Invariants: stdout carries the result alone, as one line of JSON; exit code 1 if
 or doubled, or if the lake belongs to something else (then nothing in it has changed).
 """
 
-import argparse
 import contextlib
 import json
 import sys
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
+from ottla.cli import Option
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.printable import plural
 from ottla.model.protocol import EARLIEST, LATEST
@@ -55,46 +56,57 @@ def work_of(settings: Settings, *, follow: bool) -> Work:
     return Work(quick_java=settings.lake.source == "ottla" and not follow, modules=MODULES)
 
 
-def options_parser() -> argparse.ArgumentParser:
-    """Return the parser of the job's command line."""
-    parser = job.parser(NAME, "Land topics in Parquet, each record exactly once for every reader.")
-    ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--once", action="store_true", help="land what is there now [default]")
-    ways.add_argument("--follow", action="store_true", help="go on until Ctrl-C or SIGTERM")
-    ways.add_argument(
-        "--files", action="store_true", help="print the committed files; asks no cluster"
-    )
-    ways.add_argument(
-        "--compact", action="store_true",
-        help="make few large files of many small ones; asks no cluster",
-    )  # fmt: skip
-    ways.add_argument("--infer", action="store_true", help="print a schema for [value]")
-    parser.add_argument(
-        "--verify", action="store_true",
-        help="then read all of it again, by two other readers, and compare",
-    )  # fmt: skip
-    parser.add_argument("--from", dest="since", metavar="TIME", help="backfill from this time on")
-    parser.add_argument("--until", metavar="TIME", help="backfill up to this time")
-    parser.add_argument("--adopt", action="store_true", help="take a lake that was copied or moved")
-    parser.add_argument(
-        "--restore", action="store_true",
-        help="write lost table.json files, and damaged Delta logs, anew from the manifests",
-    )  # fmt: skip
-    parser.add_argument(
-        "--sql", type=Path, metavar="FILE",
-        help="a query over the tables, called as their topics, for the result",
-    )  # fmt: skip
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options(job.Options):
+    """What follows `ottla pipeline lake`."""
+
+    once: Annotated[bool, Option("--once", help="Land what is there now [default]")] = False
+    follow: Annotated[bool, Option("--follow", help="Continue until Ctrl-C or SIGTERM")] = False
+    files: Annotated[
+        bool, Option("--files", help="Print the committed files, without asking a cluster")
+    ] = False
+    compact: Annotated[
+        bool, Option("--compact", help="Merge small files into large ones, without a cluster")
+    ] = False
+    infer: Annotated[bool, Option("--infer", help="Print a schema for [value]")] = False
+    verify: Annotated[
+        bool,
+        Option("--verify", help="Then read everything again, by two other readers, and compare"),
+    ] = False
+    since: Annotated[
+        str | None, Option("--from", metavar="TIME", help="Backfill from this time on")
+    ] = None
+    until: Annotated[str | None, Option(metavar="TIME", help="Backfill up to this time")] = None
+    adopt: Annotated[bool, Option("--adopt", help="Accept a lake that was copied or moved")] = False
+    restore: Annotated[
+        bool,
+        Option(
+            "--restore",
+            help="Rewrite lost table.json files and damaged Delta logs from the manifests",
+        ),
+    ] = False
+    sql: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Run a query over the tables, which are named as their topics"),
+    ] = None
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job and return the exit code."""
-    options = options_parser().parse_args(arguments)
+def lake(options: Options) -> int:
     return job.run(NAME, lambda: run(options))
 
 
-def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int:
+main = partial(job.main, NAME)
+
+
+def run(options: Options, spark: "SparkSession | None" = None) -> int:
     """Run the job, in a session of its own or a given one; return the exit code."""
+    job.at_most_one(
+        once=options.once,
+        follow=options.follow,
+        files=options.files,
+        compact=options.compact,
+        infer=options.infer,
+    )
     settings = read_config(options.config, options.sets, Settings)
     if options.files:
         return _print_files(settings)
@@ -151,9 +163,7 @@ def _compact(settings: Settings) -> int:
     return job.EXIT_OK
 
 
-def _print_schema(
-    settings: Settings, options: argparse.Namespace, spark: "SparkSession | None"
-) -> int:
+def _print_schema(settings: Settings, options: Options, spark: "SparkSession | None") -> int:
     """Print the schema that the newest records of each topic have, as DDL."""
     own = spark is None
     spark = spark or start_session(
@@ -180,7 +190,7 @@ class Run:
     def __init__(
         self,
         settings: Settings,
-        options: argparse.Namespace,
+        options: Options,
         spark: "SparkSession | None" = None,
     ) -> None:
         self._settings = settings

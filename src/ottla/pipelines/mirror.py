@@ -1,18 +1,14 @@
-"""The mirror job: replay without an end.
+"""The mirror job: a replay without an end.
 
 All of it is in `replay`.
 """
 
 import sys
-from collections.abc import Sequence
+from functools import partial
 
-from ottla.pipelines import replay
+from ottla.pipelines import job, replay
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job and return the exit code."""
-    return replay.main(arguments, replay.MIRROR)
-
+main = partial(job.main, replay.MIRROR)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,16 +5,18 @@ is a plan, or nothing to do, 1: a hard goal cannot be met, or the job failed, an
 written.
 """
 
-import argparse
 import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from ottla.cli import Option
 from ottla.model.errors import ConfigError
 from ottla.model.ids import TopicPartition
 from ottla.pipelines import job, paths
@@ -60,40 +62,42 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
     spark: Spark = Spark()
 
 
-def options_parser() -> argparse.ArgumentParser:
-    """Return the parser of the job's command line."""
-    parser = job.parser(NAME, "Plan which replicas to move so that brokers hold their share.")
-    job.add_cluster_options(parser)
-    parser.add_argument(
-        "--drain", action="append", default=[], type=int, metavar="BROKER",
-        help="take all replicas off this broker; may be repeated",
-    )  # fmt: skip
-    parser.add_argument(
-        "--added", action="append", default=[], type=int, metavar="BROKER",
-        help="move replicas to this broker alone; may be repeated",
-    )  # fmt: skip
-    parser.add_argument("--plan", metavar="FOLDER", help="write the stages there (new or empty)")
-    parser.add_argument("--samples", metavar="FOLDER", help="samples of sizes and offsets")
-    parser.add_argument(
-        "--sample", action="store_true", help="only add a sample to the samples' folder"
-    )
-    parser.add_argument("--output", choices=("table", "json"), default="table")
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options(job.ClusterOptions):
+    """What follows `ottla pipeline rebalance`."""
+
+    drain: Annotated[
+        Sequence[int],
+        Option("--drain", metavar="BROKER", help="Move all replicas off this broker; repeatable"),
+    ] = ()
+    added: Annotated[
+        Sequence[int],
+        Option("--added", metavar="BROKER", help="Move replicas only to this broker; repeatable"),
+    ] = ()
+    plan: Annotated[
+        str | None, Option(metavar="FOLDER", help="Write the stages to this folder (new or empty)")
+    ] = None
+    samples: Annotated[
+        str | None, Option(metavar="FOLDER", help="Samples of sizes and offsets")
+    ] = None
+    sample: Annotated[bool, Option("--sample", help="Only add a sample to --samples")] = False
+    output: job.Output = job.Shown.table
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job and return the exit code."""
-    options = options_parser().parse_args(arguments)
+def rebalance(options: Options) -> int:
     return job.run(NAME, lambda: run(options))
 
 
-def settings_of(options: argparse.Namespace) -> Settings:
+main = partial(job.main, NAME)
+
+
+def settings_of(options: Options) -> Settings:
     """Return the settings of file and command line; ConfigError if they do not fit together."""
     sets = job.cluster_sets(options)
     if options.samples:
         sets.append(f"rebalance.samples={json.dumps(options.samples)}")
     sets += [
-        f"rebalance.{key}={json.dumps(given)}"
+        f"rebalance.{key}={json.dumps(list(given))}"
         for key, given in (("drain", options.drain), ("added", options.added))
         if given
     ]
@@ -105,7 +109,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     return settings
 
 
-def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int:
+def run(options: Options, spark: "SparkSession | None" = None) -> int:
     """Run the job; Spark starts only if there are samples to read and no session is given."""
     settings = settings_of(options)
     if options.sample:
@@ -148,9 +152,7 @@ def _sample(settings: Settings) -> int:
     return job.EXIT_OK
 
 
-def _seen(
-    options: argparse.Namespace, settings: Settings, spark: "SparkSession | None"
-) -> tuple[Seen, Rates]:
+def _seen(options: Options, settings: Settings, spark: "SparkSession | None") -> tuple[Seen, Rates]:
     """Return the cluster as it is now, or as the newest sample has it, and rates."""
     rebalance = settings.rebalance
     if settings.cluster is None:
@@ -174,7 +176,7 @@ def _seen(
 
 
 def _history(
-    options: argparse.Namespace, settings: Settings, spark: "SparkSession | None"
+    options: Options, settings: Settings, spark: "SparkSession | None"
 ) -> tuple[Seen, Rates]:
     from ottla.pipelines.rebalancing import samples  # imports pyarrow
 

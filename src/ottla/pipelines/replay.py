@@ -4,15 +4,16 @@ Invariants: stdout carries the result alone, as one line of JSON; exit code 1 if
 or doubled, or if the target belongs to something else (then nothing has changed).
 """
 
-import argparse
 import contextlib
 import json
 import sys
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from ottla.cli import Option
 from ottla.model.errors import ConfigError
 from ottla.pipelines import interrupts, job
 from ottla.pipelines.config import read_config
@@ -26,52 +27,58 @@ if TYPE_CHECKING:
     from ottla.pipelines.replaying.rounds import Rounds
 
 REPLAY, MIRROR = "replay", "mirror"
-WHAT = {
-    REPLAY: "Copy a range of a topic to another topic, each record exactly once.",
-    MIRROR: "Copy what comes to a topic to another topic until stopped, each record exactly once.",
-}
 
 
-def options_parser(name: str = REPLAY) -> argparse.ArgumentParser:
-    """Return the parser of the job's command line."""
-    parser = job.parser(name, WHAT[name])
-    if name == MIRROR:
-        parser.add_argument("--once", action="store_true", help="what is there now, then end")
-    parser.add_argument(
-        "--verify", action="store_true", help="at the end compare all that the job ever copied"
-    )
-    parser.add_argument(
-        "--accept", action="store_true",
-        help="go on behind what the check finds wrong; it is reported this once",
-    )  # fmt: skip
-    others = parser.add_mutually_exclusive_group()
-    others.add_argument(
-        "--duplicates", action="store_true",
-        help="copy nothing: list the target's records that came from one record",
-    )  # fmt: skip
-    others.add_argument(
-        "--translate-group", metavar="GROUP",
-        help="copy nothing: print where a group goes on in the target, by the offset map",
-    )  # fmt: skip
-    parser.add_argument(
-        "--apply", action="store_true", help="with --translate-group: commit that on the target"
-    )
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Options(job.Options):
+    """What follows `ottla pipeline replay`."""
+
+    verify: Annotated[
+        bool, Option("--verify", help="At the end compare everything that the job ever copied")
+    ] = False
+    accept: Annotated[
+        bool, Option("--accept", help="Report what the check finds wrong once, and continue")
+    ] = False
+    duplicates: Annotated[
+        bool,
+        Option("--duplicates", help="Copy nothing; list records of the target that share a source"),
+    ] = False
+    translate_group: Annotated[
+        str | None,
+        Option(
+            metavar="GROUP",
+            help="Copy nothing; print where a group continues in the target, by the offset map",
+        ),
+    ] = None
+    apply: Annotated[
+        bool, Option("--apply", help="With --translate-group: commit that on the target")
+    ] = False
 
 
-def main(arguments: Sequence[str] | None = None, name: str = REPLAY) -> int:
-    """Run the job and return the exit code."""
-    options = options_parser(name).parse_args(arguments)
-    return job.run(name, lambda: run(options, name=name))
+@dataclass(frozen=True, kw_only=True)
+class MirrorOptions(Options):
+    """What follows `ottla pipeline mirror`."""
+
+    once: Annotated[bool, Option("--once", help="Copy what is there now, then end")] = False
 
 
-def run(
-    options: argparse.Namespace, spark: "SparkSession | None" = None, name: str = REPLAY
-) -> int:
+def replay(options: Options) -> int:
+    return job.run(REPLAY, lambda: run(options))
+
+
+def mirror(options: MirrorOptions) -> int:
+    return job.run(MIRROR, lambda: run(options, name=MIRROR))
+
+
+main = partial(job.main, REPLAY)
+
+
+def run(options: Options, spark: "SparkSession | None" = None, name: str = REPLAY) -> int:
     """Run the job, in a session of its own or a given one; return the exit code."""
     from ottla.pipelines.replaying.rounds import Rounds
 
     settings = read_config(options.config, options.sets, Settings)
+    job.at_most_one(duplicates=options.duplicates, translate_group=options.translate_group)
     if options.apply and not options.translate_group:
         raise ConfigError("--apply goes with --translate-group")
     if name == MIRROR and settings.replay.deduplicate:
@@ -95,10 +102,10 @@ def run(
                     spark.stop()
 
 
-def _copied(rounds: "Rounds", options: argparse.Namespace, name: str) -> int:
+def _copied(rounds: "Rounds", options: Options, name: str) -> int:
     """Copy; print the result and return the exit code."""
     rounds.open()
-    follows = name == MIRROR and not options.once
+    follows = isinstance(options, MirrorOptions) and not options.once
     wrong: list[str] = []
     stopped = False
     try:
@@ -135,13 +142,14 @@ def _duplicates(rounds: "Rounds") -> int:
     return job.EXIT_FAILED if found else job.EXIT_OK
 
 
-def _translate(settings: Settings, options: argparse.Namespace) -> int:
+def _translate(settings: Settings, options: Options) -> int:
     """Print where a group goes on in the target; with --apply commit it there."""
     from ottla.pipelines.replaying import groups, opening
     from ottla.pipelines.replaying.translating import Run, translated
     from ottla.pipelines.source.cluster import Cluster
 
     replay, group = settings.replay, options.translate_group
+    assert group is not None
     if replay.offset_map is None:
         raise ConfigError("--translate-group needs replay.offset_map")
     with (

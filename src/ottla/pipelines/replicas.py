@@ -4,15 +4,16 @@ Invariants: nothing is written, to no folder and no broker; stdout carries the r
 code 0: all replicas hold the same and nothing is damaged, 1: something is wrong, or it failed.
 """
 
-import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from ottla.cli import Option
 from ottla.model.printable import plural
 from ottla.pipelines import job
 from ottla.pipelines.config import Cluster, Spark, read_config
@@ -43,35 +44,36 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
     spark: Spark = Spark()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job and return the exit code."""
-    options = options_parser().parse_args(arguments)
+@dataclass(frozen=True, kw_only=True)
+class Options(job.ClusterOptions):
+    """What follows `ottla pipeline replicas`."""
+
+    brokers: Annotated[
+        str | None,
+        Option(metavar="[ID=]FOLDER[,…]", help="Log dirs; the id is meta.properties' by default"),
+    ] = None
+    topic: job.Topics = ()
+    output: job.Output = job.Shown.table
+
+
+def replicas(options: Options) -> int:
     return job.run(NAME, lambda: run(options))
 
 
-def options_parser() -> argparse.ArgumentParser:
-    """Return the parser of the job's command line."""
-    parser = job.parser(NAME, "Compare the replicas of all brokers by their segment files.")
-    parser.add_argument(
-        "--brokers", metavar="[ID=]FOLDER[,…]", help="log dirs; without an id, meta.properties'"
-    )
-    parser.add_argument("--topic", action="append", default=[], help="only it; may be repeated")
-    job.add_cluster_options(parser, "ask the running cluster for its high watermarks and ISR")
-    parser.add_argument("--output", choices=("table", "json"), default="table")
-    return parser
+main = partial(job.main, NAME)
 
 
-def settings_of(options: argparse.Namespace) -> Settings:
+def settings_of(options: Options) -> Settings:
     """Return the file's settings, the command line's over them; ConfigError if they do not fit."""
     sets = job.cluster_sets(options)
     if options.brokers:
         sets.append(f"replicas.brokers={options.brokers}")
     if options.topic:
-        sets.append(f"replicas.topics={json.dumps(options.topic)}")
+        sets.append(f"replicas.topics={json.dumps(list(options.topic))}")
     return read_config(options.config, sets, Settings)
 
 
-def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int:
+def run(options: Options, spark: "SparkSession | None" = None) -> int:
     """Run the job, in a session of its own or a given one; return the exit code."""
     settings = settings_of(options)
     wanted = Wanted(frozenset(settings.replicas.topics), frozenset(settings.replicas.partitions))

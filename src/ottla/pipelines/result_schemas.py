@@ -5,7 +5,11 @@ said to be missing. The rows of `lake --sql` have the columns of the query: they
 describe.
 """
 
-from typing import Any
+import json
+import sys
+from typing import Annotated, Any
+
+from ottla.cli import Argument, UsageError
 
 Schema = dict[str, Any]
 
@@ -16,7 +20,6 @@ FLAG: Schema = {"type": "boolean"}
 NUMBERS: Schema = {"type": "array", "items": NUMBER}
 TEXTS: Schema = {"type": "array", "items": TEXT}
 JSON: Schema = {}
-"""Any value: what is not ours to describe."""
 
 
 def an_object(missing: tuple[str, ...] = (), /, **fields: Schema) -> Schema:
@@ -181,3 +184,9 @@ RESULTS: dict[str, Schema] = {
     "rebalance": {"anyOf": [_PLAN, _SAMPLE]},
 }  # fmt: skip
 """By the job's name; with `--print json` for `timeline`. The others print text, files or lines."""
+
+
+def schema(name: Annotated[str, Argument(metavar="JOB")]) -> None:
+    if name not in RESULTS:
+        raise UsageError(f"name one of {', '.join(sorted(RESULTS))}")
+    sys.stdout.write(json.dumps(RESULTS[name], indent=2) + "\n")

@@ -16,34 +16,29 @@ import threading
 import pytest
 
 from ottla.admin import cli
-from ottla.admin.cli import asks_cluster
-from ottla.cli.declaring import parameters
-from ottla.cli.table import all_commands
-from ottla.cli.tree import Group
 from ottla.client import client
 from ottla.console import server
-from ottla.explain.entries import of_other_rooms
 from ottla.model.errors import OttlaError
 from support.certificates import Authority
+from support.commands import asks_cluster, every_command
 
 PASSWORD = "planted-password"
 HANDSHAKE = b"\x16\x03"
 
 OF_THE_FOLDER = {
-    "up", "down", "demo", "broker stop", "broker start", "broker restart", "broker kill",
+    "up", "down", "demo", "broker start", "broker restart", "broker kill",
     "broker pause", "broker resume", "broker cut", "broker heal", "broker remove", "users rotate",
 }  # fmt: skip
 """They are about processes that `ottla up` started: its folder has the client.properties."""
 OF_ZOOKEEPER = {"znode ls", "znode get"}
 """They connect to ZooKeeper alone."""
 OF_FILES = {
-    "logs",
-    "merge-state-changes",
+    "dump-log",
+    "history merge",
     "why",
-    "timeline",
-    "replay",
+    "history timeline",
+    "history replay",
     "sim check",
-    "sim scenario",
 } | {
     f"{group} {name}"
     for group, names in {
@@ -54,11 +49,9 @@ OF_FILES = {
 }
 """They connect to nothing."""
 OF_THE_COMMAND_LINE = {"completion", "man", "schema"}
-OTHER_PROGRAMS = {"pipeline", "zookeeper"}
-"""Jobs have tests of their own (test_job_security.py); a server connects by its own settings."""
-
 ARGUMENTS = {
     "status": "",
+    "broker stop": "1 --leaders-only",
     "groups watch": "audit",
     "reassign list": "",
     "doctor": "",
@@ -74,30 +67,18 @@ ARGUMENTS = {
 """Instead of the example of the help, where that needs files, or has no end."""
 
 
-def commands(node=None, path=()):
-    node = Group("", {**all_commands().children, **of_other_rooms()}) if node is None else node
-    if not isinstance(node, Group):
-        return {" ".join(path): node}
-    return {
-        name: command
-        for word, child in node.children.items()
-        if word not in OTHER_PROGRAMS
-        for name, command in commands(child, (*path, word)).items()
-    }
-
-
-CONNECTING = sorted(n for n, c in commands().items() if asks_cluster(parameters(c.function())))
+CONNECTING = sorted(name for name, command in every_command().items() if asks_cluster(command))
 
 
 def test_each_command_takes_it_or_is_known_not_to_connect_to_brokers():
     apart = OF_THE_FOLDER | OF_ZOOKEEPER | OF_FILES | OF_THE_COMMAND_LINE
-    assert set(commands()) - set(CONNECTING) == apart
+    assert set(every_command()) - set(CONNECTING) == apart
     assert len(CONNECTING) > 40
 
 
 @pytest.mark.parametrize("name", CONNECTING)
 def test_the_help_tells_of_it(name, capsys):
-    assert cli.main([*name.split(), "--help"], others=of_other_rooms()) == 0
+    assert cli.main([*name.split(), "--help"]) == 0
     assert "--command-config" in capsys.readouterr().out
 
 
@@ -147,9 +128,9 @@ def files(tmp_path):
     return tmp_path
 
 
-def example(name, function):
+def example(name):
     """Return the arguments of a command's example, as its help has it."""
-    found = re.search(rf"Example: .*?ottla {name}(?: ([^|>\n]*))?", function.__doc__ or "")
+    found = re.search(rf"Example: .*?ottla {name}(?: ([^|>\n]*))?", every_command()[name].help)
     assert found, name
     return found[1] or ""
 
@@ -175,10 +156,10 @@ def test_a_command_that_is_told_tls_speaks_it(name, config, listener, files, mon
     monkeypatch.delenv("OTTLA_DIR", raising=False)
     monkeypatch.setattr(server, "serve", ask_once)  # `console` listens until it is told to end
     text = ARGUMENTS.get(name)
-    text = example(name, commands()[name].function()) if text is None else text
+    text = example(name) if text is None else text
     arguments = shlex.split(text.replace("@", f"{files}/"))
     typed = [*name.split(), *arguments, "-b", where, "--command-config", str(config)]
-    code = cli.main(typed, others=of_other_rooms())
+    code = cli.main(typed)
     printed = capsys.readouterr()
     assert began, printed
     assert set(began) == {HANDSHAKE}

@@ -1,4 +1,4 @@
-"""`ottla logs` on damaged files: each is told with its place, and the rest is still read."""
+"""`ottla dump-log` on damaged files: each is told with its place, and the rest is still read."""
 
 import json
 import struct
@@ -55,7 +55,7 @@ SIZE = 61 + 48
 
 
 def run(capsys, *arguments):
-    code = main(["logs", *map(str, arguments)])
+    code = main(["dump-log", *map(str, arguments)])
     told = capsys.readouterr()
     return code, told.out, told.err
 
@@ -89,7 +89,7 @@ def test_json_is_one_list(folder, capsys):
     kinds = [f["kind"] for f in found]
     assert kinds.count("batch") == 3
     assert kinds.count("record") == 6
-    assert problems(found, SCHEMAS["logs"]) == []
+    assert problems(found, SCHEMAS["dump-log"]) == []
     record = next(f for f in found if f["kind"] == "record")
     assert (record["key"], record["value"]) == (None, "a" * 30)
     assert "shown" not in record

@@ -5,18 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from ottla.admin.connection import options
-from ottla.cli.declaring import parameters
-from ottla.cli.table import all_commands
-from ottla.cli.tree import Group, find
-from ottla.explain.entries import of_other_rooms
 from ottla.model.config_keys import topic_keys
 from ottla.model.ids import TopicPartition
 from ottla.zookeeper import znodes
+from support.commands import every_command
 
 PAGE = (Path(__file__).parents[3] / "docs" / "SEEDS.md").read_text(encoding="utf-8")
-ROOT = all_commands()
-ROOT = ROOT._replace(children={**ROOT.children, **of_other_rooms()})
 
 # What the five documents name, read out of them by hand.
 TOOLS = {
@@ -78,14 +72,10 @@ def problems_of(text):
     """Return what of `ottla COMMAND --option …` does not exist."""
     words = text.split()
     assert words[0] == "ottla"
-    _, command, left = find(ROOT, words[1:])
-    assert not isinstance(command, Group), text
-    known = {
-        name
-        for p in [*command.parameters(), *parameters(options)]
-        if p.is_option
-        for name in p.names
-    }
+    name = next(n for n in every_command() if text.removeprefix("ottla ").startswith(n))
+    left = words[1 + len(name.split()) :]
+    declared = [p for p in every_command()[name].known if p.is_option]
+    known = {n for p in declared for n in (*p.names, *p.declared.hidden)}
     return [w for w in left if w.startswith("-") and w not in known]
 
 

@@ -1,4 +1,4 @@
-"""`ottla merge-state-changes`: several brokers' logs in order of time, in constant memory."""
+"""`ottla history merge`: several brokers' logs in order of time, in constant memory."""
 
 import gzip
 import heapq
@@ -140,7 +140,7 @@ def test_what_is_no_line_is_left_out_and_gzip_is_read(tmp_path):
 
 
 def run(capsys, *words):
-    code = cli.main(["merge-state-changes", *map(str, words)], {})
+    code = cli.main(["history", "merge", *map(str, words)])
     out, err = capsys.readouterr()
     return code, out, err
 

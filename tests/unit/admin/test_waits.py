@@ -16,11 +16,7 @@ from pathlib import Path
 import pytest
 
 from ottla.admin import cli, output
-from ottla.cli.declaring import asks_cluster
-from ottla.cli.table import add, all_commands
-from ottla.cli.tree import Group
 from ottla.client import consumer
-from ottla.explain.entries import of_other_rooms
 from ottla.local import brokers, processes
 from ottla.local import cluster as local_cluster
 from ottla.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster, LocalZooKeeper
@@ -34,6 +30,7 @@ from ottla.wire.messages.configs import DescribeConfigsResponse
 from ottla.wire.messages.groups import FindCoordinatorResponse
 from ottla.wire.messages.records import ProduceResponse
 from ottla.wire.messages.transactions import InitProducerIdResponse
+from support.commands import asks_cluster, every_command
 from support.waiting import until
 
 pytestmark = pytest.mark.timeout(60)
@@ -54,7 +51,7 @@ def no_reports():
 ASKING = {
     "status": "",
     "broker drain": "1",
-    "broker shutdown": "1",
+    "broker stop": "1 --leaders-only",
     "topics create": "new",
     "topics list": "",
     "topics describe": "t",
@@ -126,7 +123,7 @@ AT_A_COORDINATOR = [
 
 AT_A_CONTROLLER = [
     "topics create new", "topics alter t --partitions 4", "elect preferred --all",
-    "reassign list", "broker shutdown 1",
+    "reassign list", "broker stop 1 --leaders-only",
 ]  # fmt: skip
 
 
@@ -274,27 +271,14 @@ def told(monkeypatch, tmp_path):
     return run
 
 
-def _leaves(node, path=()):
-    if not isinstance(node, Group):
-        yield " ".join(path), node
-        return
-    for name, child in node.children.items():
-        yield from _leaves(child, (*path, name))
-
-
 def test_the_table_has_every_command_that_asks_a_cluster():
-    add(of_other_rooms())
-    asking = {
-        name for name, node in _leaves(all_commands())
-        if node.target and asks_cluster(node.parameters())
-    }  # fmt: skip
+    asking = {name for name, command in every_command().items() if asks_cluster(command)}
     # A console serves pages, and says on them what does not answer.
     assert set(ASKING) == asking - {"console"}
 
 
 @pytest.mark.parametrize("command", ASKING)
 def test_a_broker_that_accepts_and_is_silent_is_named(serve, told, command):
-    add(of_other_rooms())
     server = serve()
     waited, lines = told(server, f"{command} {ASKING[command]}")
     assert waited == [f"127.0.0.1:{server.port} has not answered"], lines
@@ -302,7 +286,6 @@ def test_a_broker_that_accepts_and_is_silent_is_named(serve, told, command):
 
 @pytest.mark.parametrize("command", sorted(ASKING.keys() - ONLY_METADATA))
 def test_a_request_that_is_not_answered_is_named(serve, told, command):
-    add(of_other_rooms())
     server = serve(API_VERSIONS, METADATA)
     waited, lines = told(server, f"{command} {ASKING[command]}", "has not answered")
     assert any(f"127.0.0.1:{server.port} has not answered " in line for line in waited), lines

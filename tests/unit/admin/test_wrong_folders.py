@@ -8,9 +8,7 @@ import sys
 import pytest
 
 from ottla.admin import cli
-from ottla.cli.table import COMMANDS
-from ottla.cli.tree import Group
-from ottla.explain.entries import of_other_rooms
+from support.commands import every_command
 
 MADE = {"up", "demo", "certs init"}
 """They make the folder."""
@@ -19,7 +17,7 @@ WRITTEN = {"profile set"}
 WORDS = {
     "broker stop": "0", "broker start": "0", "broker restart": "--all", "broker kill": "0",
     "broker pause": "0", "broker resume": "0", "broker cut": "0", "broker drain": "0",
-    "broker shutdown": "0", "broker remove": "0 --yes", "certs issue": "x", "certs rotate": "--all",
+    "broker remove": "0 --yes", "certs issue": "x", "certs rotate": "--all",
     "topics create": "t", "topics describe": "t", "topics alter": "t --partitions 3",
     "topics delete": "t --yes", "topics offsets": "t",
     "topics delete-records": "t --before end --yes",
@@ -30,9 +28,9 @@ WORDS = {
     "txn producers": "t 0", "txn abort": "t 0 --start-offset 0 --yes",
     "acls add": "User:a --operation Read --topic t", "acls remove": "--topic t --yes",
     "acls check": "User:a read --topic t", "reassign plan": "--all",
-    "reassign execute": "--reassignment-json-file {plan}",
-    "reassign verify": "--reassignment-json-file {plan}",
-    "reassign cancel": "--reassignment-json-file {plan}", "elect": "preferred --all",
+    "reassign execute": "--file {plan}",
+    "reassign verify": "--file {plan}",
+    "reassign cancel": "--file {plan}", "elect": "preferred --all",
     "verify-replicas": "t", "users add": "x --password-file {plan}", "users remove": "x --yes",
     "users rotate": "--all", "cluster diff": "{snapshot}", "cluster apply": "{snapshot}",
     "znode get": "/controller", "why": "t-0", "whatif kill": "0", "whatif shutdown": "0",
@@ -44,26 +42,16 @@ PLAN = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[0]}]}'
 SNAPSHOT = '{"cluster_id":"c","topics":{},"configs":{},"quotas":[],"groups":{}}'
 
 
-def commands(path, node):
-    """Yield (name, command) of all that is run here."""
-    if isinstance(node, Group):
-        for name, child in node.children.items():
-            yield from commands([*path, name], child)
-    elif node.target:
-        yield " ".join(path), node
-
-
-EVERY = dict(commands([], Group("", {**COMMANDS, **of_other_rooms()})))
 WITH_DIR = {
     name
-    for name, command in EVERY.items()
-    if any(p.name == "directory" for p in command.parameters())
+    for name, command in every_command().items()
+    if any(p.name == "directory" for p in command.known)
 }
 CASES = [
     *((name, "--dir") for name in WITH_DIR - MADE - WRITTEN),
     *((name, "--folder") for name in ("certs issue", "certs list", "certs rotate")),
-    *((name, "") for name in ("why", "replay", "logs")),
-    ("timeline", "t-0"),
+    *((name, "") for name in ("why", "history replay", "dump-log")),
+    ("history timeline", "t-0"),
 ]
 
 
@@ -126,7 +114,7 @@ def test_a_wrong_folder_is_one_line_and_exit_code_1(
 
 def refused(words, capture):
     """Run a command that is to fail by one line; return the line."""
-    code = cli.main(words, of_other_rooms())
+    code = cli.main(words)
     out, err = capture.readouterr()
     assert (code, out) == (1, b""), err
     assert err.count(b"\n") == 1, err
@@ -134,8 +122,8 @@ def refused(words, capture):
     return err.decode()
 
 
-OFFLINE = [*((name, "") for name in ("why", "replay", "logs")), ("timeline", "t-0"),
-           ("merge-state-changes", "--dir")]  # fmt: skip
+OFFLINE = [("why", ""), ("history replay", ""), ("dump-log", ""), ("history timeline", "t-0"),
+           ("history merge", "--dir")]  # fmt: skip
 
 
 @pytest.mark.parametrize("place", ["", "broker-0"])
@@ -162,24 +150,25 @@ def test_damage_of_what_is_compressed_is_named(tmp_path, capfdbinary):
     for cut, byte in ((len(packed) // 2, b""), (len(packed) - 9, b"\xff"), (3, b"")):
         log = tmp_path / "state-change.log.20261123113000123.gz"
         log.write_bytes(packed[:cut] + byte + packed[cut + 1 :] if byte else packed[:cut])
-        code = cli.main(["merge-state-changes", "--dir", str(tmp_path)], {})
+        code = cli.main(["history", "merge", "--dir", str(tmp_path)])
         assert code == 1
         assert str(log).encode() in capfdbinary.readouterr().err
         journal = tmp_path / "ottla-controller-journal.jsonl.20261123113000123.gz"
         log.rename(journal)
-        code = cli.main(["why", "t-0", str(tmp_path)], of_other_rooms())
+        code = cli.main(["why", "t-0", str(tmp_path)])
         assert code == 1
         assert str(journal).encode() in capfdbinary.readouterr().err
 
 
 READ = [
-    (name, p.shown)
-    for name, command in EVERY.items()
-    for p in command.parameters()
+    (name, max(p.names, key=len))
+    for name, command in every_command().items()
+    for p in command.known
     if p.is_option
     and not p.is_flag
-    and (p.shown.endswith("-file") or "FILE" in p.metavar or p.metavar == "PATH")
-    and p.shown not in ("--html", "--save", "--rollback-file", "--dir", "--command-config")
+    and (max(p.names, key=len).endswith("-file") or "FILE" in p.metavar or p.metavar == "PATH")
+    and max(p.names, key=len)
+    not in ("--html", "--save", "--rollback-file", "--dir", "--command-config")
 ]
 """Options that name a file to be read."""
 
@@ -192,7 +181,7 @@ def test_a_wrong_file_is_one_line(name, option, wrong, tmp_path, monkeypatch, ca
     words = typed(name, option, wrong(tmp_path), tmp_path)
     if WORDS.get(name, "").startswith(option):
         words = [*name.split(), option, str(wrong(tmp_path))] if wrong is none else words
-    code = cli.main(words, of_other_rooms())
+    code = cli.main(words)
     out, err = capfdbinary.readouterr()
     assert code in (1, 2), (out, err)
     assert (out, err.count(b"\n")) == (b"", 1), (out, err)

@@ -10,7 +10,6 @@ import pytest
 
 from ottla.admin import cli
 from ottla.controller import log_ends
-from ottla.explain.entries import of_other_rooms
 from ottla.explain.journals import Damage, find, read
 from ottla.model.journal_schema import JOURNAL_NAME
 
@@ -79,7 +78,7 @@ def ottla(capsys):
     """Return a function that runs a command as typed: (exit code, stdout, stderr)."""
 
     def run(*words):
-        code = cli.main([str(word) for word in words], of_other_rooms())
+        code = cli.main([str(word) for word in words])
         out, err = capsys.readouterr()
         return code, out, err
 

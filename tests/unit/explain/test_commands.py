@@ -1,4 +1,4 @@
-"""`ottla why` and `ottla replay` as typed: what stdout, stderr and the exit code say."""
+"""`ottla why` and `ottla history replay` as typed: what stdout, stderr and the exit code say."""
 
 import json
 import logging
@@ -51,7 +51,7 @@ def test_why_as_json_has_the_line_it_came_from(told, ottla):
         (["why", "other-0"], 1, "no journal knows other-0; the topics are: t"),
         (["why", "flights"], 2, "'flights' is no TOPIC-PARTITION"),
         (["why", "t-0", "--at", "yesterday"], 1, "'yesterday' is not a time: write 12:01:07"),
-        (["replay", "--until", "25:00"], 1, "'25:00' is not a time"),
+        (["history", "replay", "--until", "25:00"], 1, "'25:00' is not a time"),
     ],
 )
 def test_what_cannot_be_told_is_one_line(told, ottla, words, code, said):
@@ -68,7 +68,9 @@ def test_no_journal_at_all(tmp_path, ottla):
     assert err.startswith(f"ottla: no journal in {tmp_path}")
 
 
-@pytest.mark.parametrize("words", [["replay"], ["replay", "--diff"], ["why", "t-0"]])
+@pytest.mark.parametrize(
+    "words", [["history", "replay"], ["history", "replay", "--diff"], ["why", "t-0"]]
+)
 @pytest.mark.parametrize("content", [b"", b"\x00rubbish\n" * 3, b"{}\n"])
 def test_a_file_that_is_no_journal_answers_nothing(tmp_path, ottla, words, content):
     file = tmp_path / JOURNAL_NAME
@@ -80,7 +82,7 @@ def test_a_file_that_is_no_journal_answers_nothing(tmp_path, ottla, words, conte
 
 def test_a_moment_before_the_first_line(told, ottla):
     folder = told("broker_failure").folder
-    code, out, err = ottla("replay", folder, "--diff", "--until", "1999-01-01T00:00:00")
+    code, out, err = ottla("history", "replay", folder, "--diff", "--until", "1999-01-01T00:00:00")
     assert (code, out) == (1, "")
     assert "nothing was written until then; the first is of " in err
 
@@ -98,10 +100,10 @@ def test_replay_shows_the_cluster_and_later_lines_are_left_out(told, ottla, tmp_
     moment_ms = json.loads(later[decided])["ts"]
     leaders = {}
     for when in (moment_ms - 1, moment_ms):
-        code, out, _ = ottla("replay", tmp_path, "--until", when, "--output", "json")
+        code, out, _ = ottla("history", "replay", tmp_path, "--until", when, "--output", "json")
         assert code == 0
         found = json.loads(out)
-        assert problems(found, SCHEMAS["replay"]) == []
+        assert problems(found, SCHEMAS["history replay"]) == []
         (topic,) = [t for t in found["topics"] if t["topic"] == "t"]
         (part,) = [p for p in topic["partitions"] if p["partition"] == 1]
         leaders[when] = part["leadership"]["leader"]
@@ -109,14 +111,14 @@ def test_replay_shows_the_cluster_and_later_lines_are_left_out(told, ottla, tmp_
     code, out, _ = ottla("why", "t-1", tmp_path, "--at", moment_ms)
     assert "2 → 3" in out
     assert "3 → 1" not in out
-    code, out, _ = ottla("replay", tmp_path)
+    code, out, _ = ottla("history", "replay", tmp_path)
     assert "t-1" in out
     assert "OnlinePartition" in out
 
 
 def test_replay_diff_is_empty_until_a_rule_changes(told, ottla, monkeypatch):
     folder = told("broker_failure").folder
-    code, out, err = ottla("replay", folder, "--diff")
+    code, out, err = ottla("history", "replay", folder, "--diff")
     assert (code, out) == (0, "")
     assert "no difference" in err
     right = elections._offline
@@ -126,15 +128,15 @@ def test_replay_diff_is_empty_until_a_rule_changes(told, ottla, monkeypatch):
         return right(turned, state, online, unclean=unclean)
 
     monkeypatch.setattr(elections, "_offline", only_the_last)
-    code, out, err = ottla("replay", folder, "--diff")
+    code, out, err = ottla("history", "replay", folder, "--diff")
     assert code == 1
     assert "t-1  election: offline" in out
     assert "  - first live ISR member: leader 3" in out
     assert "  + first live ISR member: leader 1" in out
-    code, out, _ = ottla("replay", folder, "--diff", "--output", "json")
+    code, out, _ = ottla("history", "replay", folder, "--diff", "--output", "json")
     assert code == 1
     found = json.loads(out)
-    assert problems(found, SCHEMAS["replay"]) == []
+    assert problems(found, SCHEMAS["history replay"]) == []
     assert found["differences"][0]["subject"] == "t-1"
 
 
@@ -150,7 +152,7 @@ def test_rules_that_fail_are_one_line_on_stderr(told, ottla, monkeypatch):
         lines = file.read_bytes().splitlines(keepends=True)
         kept = [n for n, line in enumerate(lines) if b'"kind":"snapshot"' in line]
         file.write_bytes(b"".join(lines[: kept[-1] + 1]) if kept else b"")
-    code, out, err = ottla("replay", journal.folder, "--diff")
+    code, out, err = ottla("history", "replay", journal.folder, "--diff")
     assert code == 1
     assert "  + fails: KeyError: 'no such broker'" in out
     (said,) = [line for line in err.splitlines() if line.startswith("ottla: the installed rules")]
@@ -190,7 +192,7 @@ def test_a_replay_logs_nothing(told, ottla, caplog):
     journal = told("topic_deletion")
     caplog.clear()
     level = logging.getLogger("ottla.controller").level
-    code, _, _ = ottla("replay", journal.folder, "--diff")
+    code, _, _ = ottla("history", "replay", journal.folder, "--diff")
     assert code == 0
     assert [r for r in caplog.records if r.name.startswith("ottla.controller")] == []
     assert logging.getLogger("ottla.controller").level == level

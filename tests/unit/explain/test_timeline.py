@@ -1,4 +1,4 @@
-"""`ottla timeline`: what is drawn is what the history of each partition and the context have."""
+"""`ottla history timeline`: it draws what the history of each partition and the context have."""
 
 import json
 import re
@@ -189,20 +189,20 @@ def test_the_bounds_say_what_they_left_out(told, monkeypatch):
 
 def test_as_typed(told, ottla, tmp_path):
     folder = told("broker_failure").folder
-    code, out, err = ottla("timeline", "t-1", "--dir", folder)
+    code, out, err = ottla("history", "timeline", "t-1", "--dir", folder)
     assert (code, err) == (0, "")
     assert "t-1 leader" in out
     assert "t-0 leader" not in out
     assert "the session of broker 2 ended" in out
     page = tmp_path / "page.html"
-    code, out, err = ottla("timeline", "--dir", folder, "--html", page)
+    code, out, err = ottla("history", "timeline", "--dir", folder, "--html", page)
     assert (code, out, err) == (0, "", f"ottla: wrote {page}\n")
     assert page.read_text().startswith("<!doctype html>")
     assert [p.name for p in tmp_path.glob("page*")] == ["page.html"]
-    code, out, err = ottla("timeline", "nope", "--dir", folder)
+    code, out, err = ottla("history", "timeline", "nope", "--dir", folder)
     assert (code, out) == (1, "")
     assert err.endswith("no journal knows a leader of nope; the topics are: t\n")
-    code, out, err = ottla("timeline", "t", "--dir", folder, "--output", "json")
+    code, out, err = ottla("history", "timeline", "t", "--dir", folder, "--output", "json")
     told_ = json.loads(out)
     assert {p["topic"] for p in told_["partitions"]} == {"t"}
 
@@ -212,9 +212,9 @@ def test_timeouts_of_another_cluster_are_not_used(told, ottla, tmp_path, monkeyp
     asked = []
     monkeypatch.setenv("OTTLA_DIR", str(other))
     monkeypatch.setattr(timeline_command, "session_timeouts", lambda f: asked.append(f) or {})
-    assert ottla("timeline", "t-1", named)[0] == 0
+    assert ottla("history", "timeline", "t-1", named)[0] == 0
     assert asked == [], "journals that are named may be of any cluster"
-    assert ottla("timeline", "t-1", named, "--dir", other)[0] == 0
+    assert ottla("history", "timeline", "t-1", named, "--dir", other)[0] == 0
     assert asked == [other]
 
 

@@ -15,7 +15,7 @@ START = """
 import os, signal, sys
 from ottla.admin import cli
 from ottla.model.process import ended_in_order
-from ottla.cli.tree import Command
+from ottla.cli.table import Node, load
 number = signal.{name}
 def again(code, leave=os._exit):
     os.kill(os.getpid(), number)  # a second one on the way out changes nothing
@@ -25,7 +25,9 @@ os._exit = again
 def command() -> None:
     {body}
 sys.argv[1:] = ["nothing"]
-cli.main(others={{"nothing": Command("__main__:command", "")}})
+sys.modules["ottla.nothing"] = sys.modules["__main__"]
+load()[0].children["nothing"] = Node("", "nothing:command")
+cli.main()
 """
 AT_ONCE = """
     print("begun")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from ottla.pipelines import command
 from ottla.pipelines.declarative import command as init
 
 SCHEMA = 'n long, `a "b"` string'
@@ -22,7 +21,7 @@ def files(folder: Path) -> dict[str, str]:
 def made(folder: Path, *more: str) -> int:
     topics = [] if "--topic" in more else ["--topic", "flights"]
     schema = [] if "--schema" in more else ["--schema", SCHEMA]
-    return command.main(["init", str(folder), *topics, *schema, *more])
+    return init.main([str(folder), *topics, *schema, *more])
 
 
 def test_all_of_the_project_is_copied_and_filled_in(tmp_path, capsys):

@@ -8,6 +8,7 @@ import json
 import msgspec
 import pytest
 
+from ottla.cli.grammar import read
 from ottla.pipelines import audit, drill
 from ottla.pipelines.auditing.judging import Finding
 from ottla.pipelines.drilling import here
@@ -284,7 +285,7 @@ def test_what_the_audit_finds_by_reports_counts(world, monkeypatch, capsys):
     monkeypatch.setattr("ottla.pipelines.drilling.job.drill", joined)
     monkeypatch.setattr("ottla.pipelines.replica_files.cluster.ask", lambda *_: {})
     output = world.folder.parent / "reported"
-    options = drill.options_parser().parse_args(
+    options = read(drill.Options,
         [str(world.folder), "--topic", TOPIC, "--reports", "/r", "--bootstrap-server", "h:1",
          "--output", str(output)]
     )  # fmt: skip

@@ -8,8 +8,10 @@ from importlib import import_module
 import msgspec
 import pytest
 
+from ottla.cli import grammar
+from ottla.cli.table import load
 from ottla.model.errors import ConfigError, OttlaError, StartupError
-from ottla.pipelines import command, job, paths, session
+from ottla.pipelines import job, paths, session
 from ottla.pipelines.config import Cluster, Spark, read_config
 from ottla.pipelines.source.options import parse_options
 
@@ -38,10 +40,14 @@ def read(tmp_path):
     return read
 
 
-def test_each_listed_job_has_a_main():
-    for name, listed in command.JOBS.items():
-        assert callable(import_module(listed.module).main), name
-        assert listed.what in " ".join(command.usage().split())
+JOBS = load()[0].children["pipeline"].children
+
+
+def test_each_listed_job_is_a_program():
+    for name, node in JOBS.items():
+        assert callable(grammar.imported(node.target)), name
+        if name != "schema":
+            assert callable(import_module(f"ottla.{node.target.partition(':')[0]}").main), name
 
 
 def test_the_front_door_lists_the_jobs_and_imports_no_spark():
@@ -56,13 +62,13 @@ def test_the_front_door_lists_the_jobs_and_imports_no_spark():
             [sys.executable, "-c", line], capture_output=True, text=True, check=True
         )
 
-    assert "pipeline " in run("--help").stdout
+    assert "pipeline " in run("help").stdout
     listed = run("pipeline", "--help").stdout
-    assert all(name in listed for name in command.JOBS)
+    assert all(name in listed for name in JOBS)
     assert listed.endswith("[] 0\n")
     assert run("pipeline").stdout.endswith("[] 2\n")
     unknown = run("pipeline", "nosuch")
-    assert unknown.stderr.startswith("ottla pipeline: there is no job nosuch; there are: ")
+    assert unknown.stderr.startswith("ottla pipeline: there is no command pipeline nosuch")
     assert unknown.stdout == "[] 2\n"
 
 
@@ -283,10 +289,10 @@ def test_a_failure_is_one_line_and_its_exit_code(capsys):
 
 
 def test_conf_options():
-    options = job.parser("x", "").parse_args(["--conf", "a=b=c", "--master", "local[1]"])
+    options = grammar.read(job.Options, ["--conf", "a=b=c", "--master", "local[1]"])
     assert job.wanted_of(options) == session.Wanted("local[1]", {"a": "b=c"})
     with pytest.raises(OttlaError, match="--conf nothing: write KEY=VALUE"):
-        job.wanted_of(job.parser("x", "").parse_args(["--conf", "nothing"]))
+        job.wanted_of(grammar.read(job.Options, ["--conf", "nothing"]))
 
 
 def test_lines_end_in_silence_where_their_reader_does():
@@ -305,15 +311,9 @@ def test_lines_end_in_silence_where_their_reader_does():
 
 
 def test_the_schema_of_a_jobs_result(capsys):
-    assert command.main(["schema", "replicas"]) == 0
+    assert grammar.run(["pipeline", "schema", "replicas"]) == 0
     assert json.loads(capsys.readouterr().out)["properties"]["held"] == {"type": "boolean"}
     for names in ([], ["nosuch"], ["replicas", "lag"]):
-        assert command.main(["schema", *names]) == 2
+        assert grammar.run(["pipeline", "schema", *names]) == 2
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1)
-        assert "replicas" in err
-
-
-def test_the_list_of_jobs_fits_into_80_columns():
-    assert max(map(len, command.usage().splitlines())) <= 80
-    assert all(f"\n  {name} " in command.usage() for name in command.JOBS)

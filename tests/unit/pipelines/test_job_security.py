@@ -4,7 +4,6 @@ Which bytes a job sends first is read by a listener that knows nothing else: eac
 TLS begins with a handshake, and says in one line that it came to nothing.
 """
 
-import argparse
 import contextlib
 import pickle
 import re
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.cli.grammar import read
 from ottla.model.errors import ConfigError
 from ottla.pipelines import audit, drill, job, lag, lake, rebalance, replay, replicas, session
 from ottla.pipelines.config import Cluster, Spark, read_config
@@ -221,8 +221,9 @@ def run_rebalance(where, config, folder):
 
 
 def run_replicas(where, config, folder):
-    options = replicas.options_parser().parse_args(
-        ["--brokers", str(folder), "--bootstrap-server", where, "--command-config", str(config)]
+    options = read(
+        replicas.Options,
+        ["--brokers", str(folder), "--bootstrap-server", where, "--command-config", str(config)],
     )
     settings = replicas.settings_of(options)
     places = parse_places(settings.replicas.brokers)
@@ -266,10 +267,8 @@ def test_a_job_that_is_told_tls_speaks_it(run, secured, listener, tmp_path, caps
 
 def test_the_options_of_jobs_that_may_ask_a_cluster():
     for module in (drill, lag, rebalance, replicas):
-        parser: argparse.ArgumentParser = module.options_parser()
-        given = parser.parse_args(
-            ["--bootstrap-server", "h:1", "--command-config", "a b.properties"]
-        )
+        words = ["--bootstrap-server", "h:1", "--command-config", "a b.properties"]
+        given = read(module.Options, words)
         assert job.cluster_sets(given) == [
             'cluster.bootstrap_servers="h:1"', 'cluster.properties="a b.properties"'
         ]  # fmt: skip

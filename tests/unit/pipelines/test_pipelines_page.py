@@ -18,10 +18,12 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from ottla.pipelines import audit, drill, lag, lake, rebalance, replay, replicas
-from ottla.pipelines.command import JOBS
+
+from ottla.cli import grammar
+from ottla.cli.declaring import parameters
+from ottla.cli.table import load
+from ottla.pipelines import audit, drill, lag, rebalance, replicas
 from ottla.pipelines.config import Cluster, Spark
-from ottla.pipelines.declarative import command as init
 from ottla.pipelines.landing.settings import Settings as LakeSettings
 from ottla.pipelines.replaying.settings import Settings as ReplaySettings
 from ottla.pipelines.timeline import command as timeline
@@ -33,12 +35,7 @@ SECTIONS = {"lake": "## lake:", "replay": "## replay and mirror:", "replicas": "
 FILES = {"lake": LakeSettings, "replay": ReplaySettings, "replicas": replicas.Settings,
          "audit": audit.Settings, "lag": lag.Settings, "timeline": timeline.File,
          "drill": drill.Settings, "rebalance": rebalance.Settings}  # fmt: skip
-PARSERS = {
-    "lake": lake.options_parser, "replay": replay.options_parser,
-    "mirror": lambda: replay.options_parser(replay.MIRROR), "replicas": replicas.options_parser,
-    "audit": audit.options_parser, "lag": lag.options_parser, "timeline": timeline.options_parser,
-    "drill": drill.options_parser, "rebalance": rebalance.options_parser, "init": init._parser,
-}  # fmt: skip
+JOBS = {n: c for n, c in load()[0].children["pipeline"].children.items() if n != "schema"}
 SHARED = {"cluster", "spark", "source", "target"}
 """Tables of TOML that all jobs have: the section "Settings" is about them."""
 
@@ -70,7 +67,6 @@ def documented(text):
 
 
 def test_every_job_is_looked_at():
-    assert set(PARSERS) == set(JOBS)
     assert set(SECTIONS) == set(JOBS) - {"mirror", "init"}
 
 
@@ -108,13 +104,13 @@ def test_the_tables_that_all_jobs_have_are_on_the_page():
     msgspec.convert(found["spark"], Spark)
 
 
-@pytest.mark.parametrize("job", PARSERS)
+@pytest.mark.parametrize("job", JOBS)
 def test_each_option_is_on_the_page(job):
     begins = {"mirror": SECTIONS["replay"], "init": "## Declarative:"}.get(job) or SECTIONS[job]
     text = section(begins)
-    shared = {"-h", "--help", "--config", "--set", "--master", "--conf", "--command-config"}
-    for action in PARSERS[job]()._actions:
-        for name in set(action.option_strings) - shared:
+    shared = {"-b", "--config", "--set", "--master", "--conf", "--command-config"}
+    for p in parameters(grammar.imported(JOBS[job].target)):
+        for name in set(p.names if p.is_option else ()) - shared:
             assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text), name
 
 
@@ -140,7 +136,7 @@ def test_each_job_is_a_module_and_a_script(job):
         done = subprocess.run(
             [sys.executable, *way, "--help"], capture_output=True, text=True, timeout=60, check=True
         )
-        assert done.stdout.startswith(f"usage: ottla pipeline {job} "), way
+        assert done.stdout.startswith(f"Usage: ottla pipeline {job} "), way
 
 
 def commands(text):
@@ -161,11 +157,7 @@ def commands(text):
 
 
 def accepted(words):
-    assert words[0] in JOBS
-    try:
-        return PARSERS[words[0]]().parse_args(words[1:])
-    except SystemExit:
-        raise AssertionError(f"ottla pipeline {' '.join(words)}") from None
+    return grammar.command(["pipeline", words[0]]).make_context("", words[1:]).params
 
 
 def test_each_command_is_accepted():
@@ -243,6 +235,6 @@ def test_the_airflow_example_makes_commands_that_are_accepted(monkeypatch):
     for operator, job in ((land, "lake"), (checked, "audit")):
         ((name, *rest),) = commands(operator.command)
         assert name == job
-        assert accepted([name, *rest]).config == Path(f"/etc/ottla/{Path(rest[-1]).name}")
+        assert accepted([name, *rest])["config"] == Path(f"/etc/ottla/{Path(rest[-1]).name}")
     assert there["dag"].arguments["max_active_runs"] == 1
     assert checked.retries == 0

@@ -17,24 +17,37 @@ if TYPE_CHECKING:
     from ottla.security.principals import Principal as Who
 
 Topic = Annotated[
-    str | None, Option("--topic", "-t", metavar="NAME", complete="topic", help="A topic")
+    str | None, Option("--topic", "-t", metavar="NAME", complete="topic", help="Name of a topic")
 ]
-Group = Annotated[str | None, Option("--group", metavar="ID", complete="group", help="A group")]
+Group = Annotated[
+    str | None, Option("--group", metavar="ID", complete="group", help="Name of a group")
+]
 TransactionalId = Annotated[
     str | None,
-    Option("--transactional-id", metavar="ID", complete="transaction", help="A transactional id"),
+    Option(
+        "--transactional-id",
+        metavar="ID",
+        complete="transaction",
+        help="A transactional id",
+    ),
 ]
 Token = Annotated[str | None, Option("--delegation-token", metavar="ID", help="A delegation token")]
 User = Annotated[
-    str | None, Option("--user", metavar="PRINCIPAL", help="A user whose tokens are meant")
+    str | None, Option("--user", metavar="PRINCIPAL", help="Owner of delegation tokens")
 ]
 Cluster = Annotated[bool, Option("--cluster", help="The cluster itself")]
-Prefixed = Annotated[bool, Option("--prefixed", help="All whose names begin with the one given")]
+Prefixed = Annotated[
+    bool, Option("--prefixed", help="Match all names that begin with the given one")
+]
 Operations = Annotated[
     list[str] | None,
-    Option("--operation", metavar="NAME", help="Read, Write, Describe, …; repeatable [All]"),
+    Option(
+        "--operation", metavar="NAME", help="Operation: Read, Write, Describe, …; repeatable [All]"
+    ),
 ]
-Host = Annotated[str, Option("--host", metavar="ADDRESS", help="From this address [every one]")]
+Host = Annotated[
+    str, Option("--host", metavar="ADDRESS", help="Only connections from this address [any]")
+]
 Principal = Annotated[str, Argument(metavar="PRINCIPAL", help="User:NAME, or User:* for everyone")]
 
 HEADS = ("principal", "permission", "operation", "host", "resource", "name", "pattern")
@@ -95,7 +108,7 @@ def _print(output: Format, acls: "Sequence[Acl]", *, executed: bool | None = Non
 
 def list_command(
     principal: Annotated[
-        str | None, Option("--principal", metavar="PRINCIPAL", help="Only of this principal")
+        str | None, Option("--principal", metavar="PRINCIPAL", help="Only rules of this principal")
     ] = None,
     topic: Topic = None,
     group: Group = None,
@@ -104,16 +117,12 @@ def list_command(
     user: User = None,
     cluster: Cluster = False,
     exact: Annotated[
-        bool, Option("--exact", help="Not those that cover the name by a prefix or *")
+        bool, Option("--exact", help="Leave out rules that match the name by a prefix or *")
     ] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """List the access rules; with a resource, those that cover it.
-
-    Example: ottla acls list --topic orders
-    """
     from ottla.client import acls
     from ottla.security.acls import ANY, MATCH, AclFilter
 
@@ -138,17 +147,13 @@ def add(
     prefixed: Prefixed = False,
     host: Host = "*",
     deny: Annotated[
-        bool, Option("--deny", help="Forbid it: that wins over all that allow")
+        bool, Option("--deny", help="Deny the operations; this overrides all that allow them")
     ] = False,
     dry_run: DryRun = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Allow a principal something, or deny it.
-
-    Example: ottla acls add User:app --operation Read --topic orders
-    """
     from ottla.admin.operations import acl_text
     from ottla.client import acls
     from ottla.security.acls import (
@@ -184,7 +189,7 @@ def add(
 
 def remove(
     principal: Annotated[
-        str | None, Option("--principal", metavar="PRINCIPAL", help="Only of this principal")
+        str | None, Option("--principal", metavar="PRINCIPAL", help="Only rules of this principal")
     ] = None,
     operation: Operations = None,
     topic: Topic = None,
@@ -195,7 +200,7 @@ def remove(
     cluster: Cluster = False,
     prefixed: Prefixed = False,
     host: Annotated[
-        str | None, Option("--host", metavar="ADDRESS", help="Only of this host")
+        str | None, Option("--host", metavar="ADDRESS", help="Only rules for this host")
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -203,10 +208,6 @@ def remove(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Remove the access rules that all options name together.
-
-    Example: ottla acls remove --principal User:app --topic orders --yes
-    """
     from ottla.admin.operations import acl_text
     from ottla.client import acls
     from ottla.security.acls import LITERAL, PREFIXED, AclFilter
@@ -247,23 +248,24 @@ def check(
     user: User = None,
     cluster: Cluster = False,
     host: Annotated[
-        str, Option("--host", metavar="ADDRESS", help="From this address")
+        str, Option("--host", metavar="ADDRESS", help="Address of the connection")
     ] = "127.0.0.1",
     super_users: Annotated[
-        str, Option("--super-users", metavar="LIST", help="The brokers' super.users: they hide it")
+        str,
+        Option(
+            "--super-users",
+            metavar="LIST",
+            help="The brokers' super.users, which brokers do not report",
+        ),
     ] = "",
     allow_if_no_acl: Annotated[
         bool,
-        Option("--allow-if-no-acl", help="The brokers' allow.everyone.if.no.acl.found is true"),
+        Option("--allow-if-no-acl", help="Assume allow.everyone.if.no.acl.found=true"),
     ] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Tell whether a principal may do something, and which rule says so.
-
-    Example: ottla acls check User:app Read --topic orders --host 10.0.0.7
-    """
     from ottla.admin.operations import acl_text
     from ottla.client import acls
     from ottla.security.acls import OPERATIONS, AclFilter, Entry, Pattern

@@ -1,8 +1,8 @@
 """`ottla broker`: stop, start, restart, kill, pause, resume, cut, drain and remove single brokers.
 
 Invariants: a broker is named by its id; what cannot be done for one of the named brokers is said
-before anything is done, where that can be known; `drain` and `shutdown` work with any Kafka by
---bootstrap-server, the others with the cluster that `ottla up` started in --dir.
+before anything is done, where that can be known; `drain` and `stop --leaders-only` work with any
+Kafka by --bootstrap-server, the others with the cluster that `ottla up` started in --dir.
 """
 
 import signal
@@ -22,32 +22,44 @@ from ottla.admin.output import (
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.printable import plural
 
-Ids = Annotated[
-    list[int], Argument(metavar="ID...", complete="broker", help="Ids of brokers", min=0)
-]
-Timeout = Annotated[float, Option(metavar="SECONDS", help="How long to wait at most", min=0)]
+Ids = Annotated[list[int], Argument(metavar="ID...", complete="broker", help="Broker ids", min=0)]
+Timeout = Annotated[float, Option(metavar="SECONDS", help="Longest time to wait", min=0)]
 
 
 def stop(
-    ids: Ids, timeout: Timeout = 60.0, directory: Dir = None, output: Output = Format.table
+    ids: Ids,
+    timeout: Timeout = 60.0,
+    leaders_only: Annotated[
+        bool,
+        Option(
+            "--leaders-only",
+            help="Only move leaders off the broker, of any Kafka; stop its process yourself",
+        ),
+    ] = False,
+    num_retries: Annotated[
+        int, Option(help="With --leaders-only: how often to retry for leaders that remain", min=0)
+    ] = 3,
+    retry_interval_ms: Annotated[
+        int, Option(metavar="MS", help="With --leaders-only: time between two attempts", min=0)
+    ] = 1000,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
 ) -> None:
-    """Stop brokers by a controlled shutdown.
-
-    Their leaderships move first.
-
-    Example: ottla broker stop 1
-    """
     from ottla.local import brokers
 
+    if leaders_only:
+        if len(ids) != 1:
+            raise UsageError("--leaders-only takes one broker")
+        _move_leaders(ids[0], num_retries, retry_interval_ms, directory, bootstrap_server, output)
+        return
+    if bootstrap_server is not None:
+        raise UsageError("only processes of --dir can be stopped: use --dir, or --leaders-only")
     brokers.stop(cluster_folder(directory), ids, timeout, say)
     _print_done(output, ids, "stopped")
 
 
 def start(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
-    """Start brokers that are down, and wait until they serve.
-
-    Example: ottla broker start 1
-    """
     from ottla.local import brokers
 
     brokers.start(cluster_folder(directory), ids, say)
@@ -56,21 +68,15 @@ def start(ids: Ids, directory: Dir = None, output: Output = Format.table) -> Non
 
 def restart(
     ids: Annotated[list[int] | None, Argument(metavar="[ID...]", complete="broker", min=0)] = None,
-    every: Annotated[bool, Option("--all", help="All brokers of the cluster")] = False,
+    every: Annotated[bool, Option("--all", help="Restart all brokers of the cluster")] = False,
     timeout: Annotated[
         float,
-        Option(metavar="SECONDS", help="Wait so long at most for replicas in sync", min=0),
+        Option(metavar="SECONDS", help="Longest time to wait for replicas to be in sync", min=0),
     ] = 120.0,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only print the order")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only print the order of restarts")] = False,
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Restart brokers one after the other.
-
-    Each waits while a partition has it in sync and lacks others. Brokers that lag or are paused
-    come first, the controller last.
-    Example: ottla broker restart --all
-    """
     from ottla.local import brokers
 
     if bool(ids) == every:
@@ -95,57 +101,34 @@ def restart(
 
 
 def kill(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
-    """Kill brokers at once (SIGKILL), as a crash does.
-
-    Example: ottla broker kill 1
-    """
     _signal(directory, ids, signal.SIGKILL)
     _print_done(output, ids, "killed")
 
 
 def pause(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
-    """Pause brokers (SIGSTOP).
-
-    They keep their connections and do not respond.
-
-    Example: ottla broker pause 1
-    """
     _signal(directory, ids, signal.SIGSTOP)
     _print_done(output, ids, "paused")
 
 
 def resume(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
-    """Let paused brokers go on (SIGCONT).
-
-    Example: ottla broker resume 1
-    """
     _signal(directory, ids, signal.SIGCONT)
     _print_done(output, ids, "resumed")
 
 
 def cut(
-    broker: Annotated[
-        int, Argument(metavar="ID", complete="broker", help="Id of the broker", min=0)
-    ],
+    broker: Annotated[int, Argument(metavar="ID", complete="broker", help="Broker id", min=0)],
     from_: Annotated[
         str,
         Option(
             "--from",
             metavar="WHOM",
             complete="broker",
-            help="From whom: `brokers`, `zookeeper`, `all` of them, or the id of one broker",
+            help="What to cut it from: `brokers`, `zookeeper`, `all`, or one broker id",
         ),
     ] = "all",
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Cut a broker from other brokers and ZooKeeper.
-
-    Nothing gets through in either direction, and no connection ends. Clients still reach it. The
-    cut ends by `ottla broker heal`, or by itself after 30 minutes.
-
-    Example: ottla broker cut 1 --from zookeeper
-    """
     from ottla.local import faults
 
     faults.cut(cluster_folder(directory), broker, from_, say)
@@ -154,10 +137,6 @@ def cut(
 
 
 def heal(directory: Dir = None, output: Output = Format.table) -> None:
-    """End all cuts of brokers.
-
-    Example: ottla broker heal
-    """
     from ottla.local import faults
 
     healed = faults.heal(cluster_folder(directory), say)
@@ -177,12 +156,10 @@ def _print_done(output: Format, ids: list[int], done: str) -> None:
 
 
 def drain(
-    broker: Annotated[
-        int, Argument(metavar="ID", complete="broker", help="Id of the broker", min=0)
-    ],
+    broker: Annotated[int, Argument(metavar="ID", complete="broker", help="Broker id", min=0)],
     throttle: Annotated[
         int | None,
-        Option(metavar="BYTES/S", help="Limit the copying, per broker each way", min=1),
+        Option(metavar="BYTES/S", help="Limit copying, per broker and direction", min=1),
     ] = None,
     timeout: Timeout = 600.0,
     dry_run: Annotated[
@@ -192,10 +169,6 @@ def drain(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Move all replicas of a broker to the others.
-
-    New topics may still be placed on it until it is removed. Example: ottla broker drain 3
-    """
     from ottla.admin import results
     from ottla.admin.move_progress import MoveProgress
     from ottla.admin.operations import drain as operation
@@ -222,25 +195,17 @@ def drain(
         print_json(results.Drained(broker, moved))
 
 
-def shutdown(
-    broker: Annotated[
-        int, Argument(metavar="ID", complete="broker", help="Id of the broker", min=0)
-    ],
-    num_retries: Annotated[
-        int, Option("--num-retries", help="How often to ask again for leaders that stay", min=0)
-    ] = 3,
-    retry_interval_ms: Annotated[
-        int, Option("--retry-interval-ms", help="Time between two attempts", min=0)
-    ] = 1000,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
+def _move_leaders(
+    broker: int,
+    num_retries: int,
+    retry_interval_ms: int,
+    directory: Path | None,
+    bootstrap_server: str | None,
+    output: Format,
 ) -> None:
-    """Move all leaders off a broker, so that its process can be stopped. Exit code 1 if some stay.
+    """Ask the controller to move all leaders off a broker; Exit(1) if some stay.
 
-    The controller is asked, so it works with any Kafka. The broker leads nothing more until it
-    has been restarted. `ottla broker stop` also stops the process of a broker of --dir.
-    Example: ottla broker shutdown 2 -b host:9092
+    The broker leads nothing until it has been restarted.
     """
     from ottla.admin.results import ShutDown
     from ottla.client import controlled_shutdown
@@ -260,7 +225,7 @@ def shutdown(
         print_result(output, result, ("still led",), [(tp,) for tp in remaining])
     if remaining:
         complain(
-            f"ottla broker shutdown: broker {broker} still leads "
+            f"ottla broker stop: broker {broker} still leads "
             f"{plural(len(remaining), 'partition')}; no other replica of those is alive and in sync"
         )
         raise Exit(1)
@@ -268,20 +233,12 @@ def shutdown(
 
 
 def remove(
-    broker: Annotated[
-        int, Argument(metavar="ID", complete="broker", help="Id of the broker", min=0)
-    ],
-    yes: Annotated[bool, Option("--yes", help="Do not ask")] = False,
+    broker: Annotated[int, Argument(metavar="ID", complete="broker", help="Broker id", min=0)],
+    yes: Annotated[bool, Option("--yes", help="Do not ask for confirmation")] = False,
     timeout: Timeout = 60.0,
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Take a drained broker out of the cluster.
-
-    Its process is stopped and its empty folder removed.
-
-    Example: ottla broker remove 3 --yes
-    """
     from ottla.local import brokers
 
     folder = cluster_folder(directory)

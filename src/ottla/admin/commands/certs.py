@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 Folder = Annotated[
     Path | None,
-    Option("--folder", metavar="FOLDER", help="Where CA and certificates lie [certs of --dir]"),
+    Option(
+        "--folder", metavar="FOLDER", help="Folder of the CA and its certificates [certs in --dir]"
+    ),
 ]
-Days = Annotated[int, Option(help="How long it is valid", min=1, max=36500)]
+Days = Annotated[int, Option(help="Days until it expires", min=1, max=36500)]
 
 
 def _folder(folder: Path | None, directory: Path | None) -> "CertificateFolder":
@@ -38,14 +40,10 @@ def _print(output: Format, result: str, *files: Path) -> None:
 def init(
     folder: Folder = None,
     directory: Dir = None,
-    name: Annotated[str, Option(help="Its common name")] = "Ottla CA",
+    name: Annotated[str, Option(help="Common name of the CA")] = "Ottla CA",
     days: Days = 3650,
     output: Output = Format.table,
 ) -> None:
-    """Create a CA, which issues certificates to brokers and clients.
-
-    Example: ottla certs init --folder ./certs
-    """
     certificates = _folder(folder, directory)
     certificates.create_ca(name, days)
     say(f"CA made: {certificates.ca_pem}; keep {certificates.ca_key} to yourself")
@@ -53,20 +51,16 @@ def init(
 
 
 def issue(
-    name: Annotated[str, Argument(metavar="NAME", help="Common name, and name of the file")],
+    name: Annotated[str, Argument(metavar="NAME", help="Common name, and file name")],
     host: Annotated[
         list[str] | None,
-        Option(help="A host name or address of a broker; may be repeated. Without: a client's"),
+        Option(help="Host name or address of a broker; repeatable [a client's certificate]"),
     ] = None,
     folder: Folder = None,
     directory: Dir = None,
     days: Days = 397,
     output: Output = Format.table,
 ) -> None:
-    """Issue a key and a certificate: a broker's with its hosts, a client's without.
-
-    Example: ottla certs issue broker-0 --host broker0.example.com --host 10.0.0.7
-    """
     certificates = _folder(folder, directory)
     file = certificates.issue(name, host or (), days)
     say(f"{file}: private key and certificate of CN={name} (trust {certificates.ca_pem})")
@@ -76,10 +70,6 @@ def issue(
 def list_command(
     folder: Folder = None, directory: Dir = None, output: Output = Format.table
 ) -> None:
-    """Show certificates, their hosts and when they expire; exit code 1 if one is not well.
-
-    Example: ottla certs list --folder ./certs
-    """
     from ottla.admin.results import Certificate
 
     found = _folder(folder, directory).statuses()
@@ -114,16 +104,12 @@ def rotate(
     names: Annotated[
         list[str] | None, Argument(metavar="[NAME...]", help="Names of certificates")
     ] = None,
-    every: Annotated[bool, Option("--all", help="All but the CA's")] = False,
+    every: Annotated[bool, Option("--all", help="Rotate all but the CA's")] = False,
     folder: Folder = None,
     directory: Dir = None,
     days: Days = 397,
     output: Output = Format.table,
 ) -> None:
-    """Replace certificates by new ones of the same names; brokers load them without a restart.
-
-    Example: ottla certs rotate --all
-    """
     if bool(names) is every:
         raise UsageError("name certificates, or add --all")
     certificates = _folder(folder, directory)

@@ -35,7 +35,7 @@ EXIT_FAILED = 1
 
 def up(
     brokers: Annotated[
-        int | None, Option("-n", "--brokers", help="How many, 1 to 50 [3]", min=1, max=50)
+        int | None, Option("-n", "--brokers", help="Number of brokers, 1 to 50 [3]", min=1, max=50)
     ] = None,
     directory: Dir = None,
     port_base: Annotated[
@@ -46,13 +46,12 @@ def up(
         str | None,
         Option(
             metavar="KIND|HOST:PORT",
-            help="`own` starts our server, `embedded-java` a real ZooKeeper on the same files; or "
-            "use one that runs [own]",
+            help="`own`, `embedded-java` (on the same files), or a running one [own]",
         ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        Option("--set", metavar="KEY=VALUE", help="A broker setting; may be repeated"),
+        Option("--set", metavar="KEY=VALUE", help="A broker setting; repeatable"),
     ] = None,
     listen: Annotated[
         str | None,
@@ -60,27 +59,23 @@ def up(
     ] = None,
     advertise: Annotated[
         str | None,
-        Option(metavar="HOST", help="What brokers tell clients to connect to [--listen]"),
+        Option(metavar="HOST", help="Host name that clients connect to [--listen]"),
     ] = None,
     adopt: Annotated[
-        bool, Option("--adopt", help="Make a copied folder a cluster of its own")
+        bool, Option("--adopt", help="Turn a copied folder into a cluster of its own")
     ] = False,
     secure: Annotated[
         bool,
         Option(
             "--secure",
-            help="TLS with a CA of its own, SCRAM users, ACLs; stays so from then on",
+            help="Use TLS with a new CA, SCRAM users and ACLs; cannot be undone",
         ),
     ] = False,
     foreground: Annotated[
-        bool, Option("--foreground", help="Stay, and stop everything on Ctrl-C")
+        bool, Option("--foreground", help="Stay in the foreground; stop everything on Ctrl-C")
     ] = False,
     output: Output = Format.table,
 ) -> None:
-    """Start ZooKeeper and brokers on this machine, or those of them that do not run.
-
-    Example: ottla up -n 3 --set min.insync.replicas=2
-    """
     from ottla.local import cluster as local_cluster
 
     folder = cluster_folder(directory)
@@ -143,10 +138,6 @@ def _up(folder: "ClusterDir", wanted: "Wanted", output: Format, *, foreground: b
 
 
 def down(directory: Dir = None, output: Output = Format.table) -> None:
-    """Stop the brokers and ZooKeeper that `ottla up` started; data stays.
-
-    Example: ottla down --dir ./ottla-data
-    """
     from ottla.local import cluster as local_cluster
 
     folder = cluster_folder(directory)
@@ -165,21 +156,14 @@ def down(directory: Dir = None, output: Output = Format.table) -> None:
 
 def status(
     watch: Annotated[
-        float | None, Option(metavar="SECONDS", help="Again and again, until Ctrl-C", min=0.1)
+        float | None,
+        Option(metavar="SECONDS", help="Repeat at this interval, until Ctrl-C", min=0.1),
     ] = None,
-    count: Annotated[
-        int | None, Option(help="With --watch: stop after so many times", min=1)
-    ] = None,
+    count: Annotated[int | None, Option(help="With --watch: stop after N times", min=1)] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show brokers, controller and the health of partitions. Exit code 1 if something is down.
-
-    With --watch, JSON is an object a line, and the exit code is that of the last one.
-
-    Example: ottla status --watch 2
-    """
     if count is not None and watch is None:
         raise UsageError("--count goes with --watch")
     healthy = True
@@ -221,20 +205,18 @@ def _show_status(found: "Status", output: Format, *, watched: bool) -> None:
 
 
 def demo(
-    fast: Annotated[bool, Option("--fast", help="Fewer records, same kills")] = False,
+    fast: Annotated[
+        bool, Option("--fast", help="Produce fewer records, with the same kills")
+    ] = False,
     directory: Annotated[
-        Path | None, Option("--dir", help="Keep everything here [a temporary folder]")
+        Path | None, Option("--dir", help="Keep all files in this folder [a temporary folder]")
     ] = None,
-    port_base: Annotated[int | None, Option(help="As of `ottla up` [free ports]")] = None,
+    port_base: Annotated[int | None, Option(help="As for `ottla up` [free ports]")] = None,
     zookeeper: Annotated[
-        str | None, Option(metavar="KIND|HOST:PORT", help="As of `ottla up`")
+        str | None, Option(metavar="KIND|HOST:PORT", help="As for `ottla up`")
     ] = None,
     spark: Annotated[bool, Option(help="Run the Spark pipeline at the end")] = True,
 ) -> None:
-    """Three brokers, two kill -9, flights produced, verified, and landed in Parquet by Spark.
-
-    Example: ottla demo --fast --no-spark
-    """
     from ottla.admin.demo.run import Options, run
 
     with ended_in_order():

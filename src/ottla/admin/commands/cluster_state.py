@@ -26,17 +26,15 @@ if TYPE_CHECKING:
     from ottla.client.client import Client
 
 EXIT_DIFFERENT = 1
-File = Annotated[str, Argument(metavar="FILE", help="Of `cluster snapshot`; - is standard input")]
-SnapshotOutput = Annotated[Format, Option("--output", help="json is what diff and apply read")]
+File = Annotated[
+    str, Argument(metavar="FILE", help="A file of `cluster snapshot`; - is standard input")
+]
+SnapshotOutput = Annotated[Format, Option("--output", help="Format; diff and apply read json")]
 
 
 def snapshot(
     directory: Dir = None, bootstrap_server: Bootstrap = None, output: SnapshotOutput = Format.json
 ) -> None:
-    """Print topics, settings, quotas and groups' offsets, for diff and apply.
-
-    Example: ottla cluster snapshot > before.json
-    """
     from ottla.admin.operations import cluster_state
 
     found = ask(directory, bootstrap_server, cluster_state.taken)
@@ -65,19 +63,15 @@ def _read(name: str) -> "ClusterState":
 def diff(
     before: File,
     after: Annotated[
-        str | None, Argument(metavar="FILE", help="Another one [default: the cluster as it is]")
+        str | None, Argument(metavar="FILE", help="A second file [default: the cluster as it is]")
     ] = None,
     without_groups: Annotated[
-        bool, Option("--without-groups", help="Not what groups have read")
+        bool, Option("--without-groups", help="Leave out group offsets")
     ] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show what is different in two snapshots, or since one. Exit code 1 if anything is.
-
-    Example: ottla cluster diff before.json
-    """
     from ottla.admin.operations import cluster_state
 
     old = _read(before)
@@ -99,7 +93,7 @@ def _shown(value: object) -> str | None:
 def apply(
     file: File,
     delete: Annotated[
-        bool, Option("--delete", help="Also delete topics that the file does not have")
+        bool, Option("--delete", help="Also delete topics that are not in the file")
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -107,12 +101,6 @@ def apply(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Make a cluster like a snapshot: topics, settings, quotas. Asks, unless --yes is given.
-
-    Replicas of partitions that are there, and offsets of groups, are left as they are.
-
-    Example: ottla cluster apply before.json --dry-run
-    """
     from ottla.admin.operations import cluster_state
 
     wanted = _read(file)

@@ -24,20 +24,28 @@ Topic = Annotated[
     Option("--topic", "-t", metavar="NAME", help="Settings of a topic", complete="topic"),
 ]
 Broker = Annotated[
-    int | None, Option("--broker", metavar="ID", help="… of one broker", complete="broker")
+    int | None, Option("--broker", metavar="ID", help="Settings of a broker", complete="broker")
 ]
 BrokerDefaults = Annotated[
-    bool, Option("--broker-defaults", help="… of all brokers: their dynamic defaults")
+    bool, Option("--broker-defaults", help="Settings of all brokers: their dynamic defaults")
 ]
 User = Annotated[str | None, Option("--user", metavar="NAME", help="Quotas of a user")]
-UserDefaults = Annotated[bool, Option("--user-defaults", help="… of every other user")]
+UserDefaults = Annotated[
+    bool, Option("--user-defaults", help="Quotas of all users without their own")
+]
 ClientId = Annotated[
     str | None,
-    Option("--client-id", metavar="NAME", help="… of a client id; with --user, of both"),
+    Option(
+        "--client-id", metavar="NAME", help="Quotas of a client id; with --user, of both together"
+    ),
 ]
-ClientDefaults = Annotated[bool, Option("--client-defaults", help="… of every other client id")]
-Ip = Annotated[str | None, Option("--ip", metavar="ADDRESS", help="… of an address")]
-IpDefaults = Annotated[bool, Option("--ip-defaults", help="… of every other address")]
+ClientDefaults = Annotated[
+    bool, Option("--client-defaults", help="Quotas of all client ids without their own")
+]
+Ip = Annotated[str | None, Option("--ip", metavar="ADDRESS", help="Quotas of an address")]
+IpDefaults = Annotated[
+    bool, Option("--ip-defaults", help="Quotas of all addresses without their own")
+]
 
 
 HIDDEN = "(hidden)"
@@ -109,7 +117,8 @@ def _target(
 
 def describe(
     keys: Annotated[
-        list[str] | None, Argument(metavar="[KEY]...", help="Only these, whatever they are")
+        list[str] | None,
+        Argument(metavar="[KEY]...", help="Only these settings, also if they have their default"),
     ] = None,
     topic: Topic = None,
     broker: Broker = None,
@@ -120,16 +129,12 @@ def describe(
     client_defaults: ClientDefaults = False,
     ip: Ip = None,
     ip_defaults: IpDefaults = False,
-    quotas: Annotated[bool, Option("--quotas", help="All quotas there are")] = False,
-    every: Annotated[bool, Option("--all", help="Kafka's own defaults too")] = False,
+    quotas: Annotated[bool, Option("--quotas", help="All quotas")] = False,
+    every: Annotated[bool, Option("--all", help="Also show Kafka's defaults")] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show what is set, and where each value comes from.
-
-    Example: ottla configs describe --topic orders
-    """
     target = _target(
         topic,
         broker,
@@ -233,30 +238,30 @@ def alter(
     ip_defaults: IpDefaults = False,
     set_: Annotated[
         Pairs,
-        Option("--set", metavar="KEY=VALUE", help="Set it; KEY options are repeatable"),
+        Option(
+            "--set", metavar="KEY=VALUE", help="Set it; repeatable, as are all options with KEY"
+        ),
     ] = None,
     set_file: Annotated[
         Path | None,
-        Option("--set-file", metavar="FILE", help="Properties to set, for passwords; - is stdin"),
+        Option(
+            "--set-file",
+            metavar="FILE",
+            help="Read settings from a file, such as passwords; - is stdin",
+        ),
     ] = None,
     append: Annotated[
-        Pairs, Option(metavar="KEY=VALUE", help="Add to a list, as cleanup.policy=compact")
+        Pairs, Option(metavar="KEY=VALUE", help="Add to a list, such as cleanup.policy=compact")
     ] = None,
-    subtract: Annotated[Pairs, Option(metavar="KEY=VALUE", help="Take from a list")] = None,
-    delete: Annotated[
-        Pairs, Option(metavar="KEY", help="Remove it: the default behind it holds")
-    ] = None,
+    subtract: Annotated[Pairs, Option(metavar="KEY=VALUE", help="Remove from a list")] = None,
+    delete: Annotated[Pairs, Option(metavar="KEY", help="Reset it to its default")] = None,
     dry_run: Annotated[
-        bool, Option("--dry-run", help="Let the brokers check it, change nothing")
+        bool, Option("--dry-run", help="Have brokers check the change, without making it")
     ] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Change settings or quotas: all that is named, or nothing if one of them is refused.
-
-    Example: ottla configs alter --topic orders --set retention.ms=3600000 --dry-run
-    """
     target = _target(
         topic,
         broker,

@@ -20,59 +20,70 @@ class Isolation(StrEnum):
 
 
 Topics = Annotated[list[str] | None, Argument(metavar="TOPIC...")]
-Regex = Annotated[bool, Option("--regex", help="TOPIC is a regular expression for whole names")]
+Regex = Annotated[
+    bool, Option("--regex", help="Treat TOPIC as a regular expression for whole names")
+]
 FromBeginning = Annotated[
-    bool, Option("--from-beginning", help="Start at the first record, not the end")
+    bool, Option("--from-beginning", help="Start at the first record, not at the end")
 ]
 From = Annotated[
     str | None,
     Option(
         "--from",
         metavar="PLACE",
-        help="beginning, end, OFFSET, -N (before the end), a time, or 1h (ago)",
+        help="Start at: beginning, end, OFFSET, -N (before the end), a time, 1h (ago)",
     ),
 ]
 Until = Annotated[
     str | None,
-    Option(metavar="PLACE", help="Stop there: as --from; end is where the log ends at the start"),
+    Option(metavar="PLACE", help="Stop at, as for --from; end is the end of the log at the start"),
 ]
 Tail = Annotated[
-    int | None, Option(metavar="N", help="The last N records, in order of time", min=1)
+    int | None, Option(metavar="N", help="Print the last N records, in order of time", min=1)
 ]
-Follow = Annotated[bool, Option("--follow", help="Go on with what comes; only --tail would stop")]
+Follow = Annotated[bool, Option("--follow", help="Keep following after --tail")]
 Partitions = Annotated[
     list[int] | None,
-    Option(
-        "--partition", "-p", complete="number", help="Only this partition; may be repeated", min=0
-    ),
+    Option("--partition", "-p", complete="number", help="Only this partition; repeatable", min=0),
 ]
-Offset = Annotated[int | None, Option(help="Start here; needs exactly one --partition", min=0)]
+Offset = Annotated[
+    int | None, Option(help="Start at this offset; needs exactly one --partition", min=0)
+]
 Group = Annotated[
     str | None,
     Option(
         "--group",
         "-g",
         complete="group",
-        help="Read as a member of it, and commit what was printed",
+        help="Read as a member of this group, and commit printed offsets",
     ),
 ]
 IsolationLevel = Annotated[
-    Isolation, Option(help="read_committed leaves out what was aborted or is undecided")
+    Isolation, Option(help="read_committed leaves out aborted and open transactions")
 ]
-Grep = Annotated[str | None, Option(metavar="REGEX", help="Only records with this in key or value")]
-Count = Annotated[bool, Option("--count", help="Print only how many; reads from beginning to end")]
+Grep = Annotated[
+    str | None, Option(metavar="REGEX", help="Print only records whose key or value matches")
+]
+Count = Annotated[bool, Option("--count", help="Print only the count, from beginning to end")]
 MaxMessages = Annotated[
-    int | None, Option("--max-messages", "-n", help="Stop after so many", min=1)
+    int | None, Option("--max-messages", "-n", help="Stop after N records", min=1)
 ]
-TimeoutMs = Annotated[int | None, Option(help="Stop when nothing came for so long", min=1)]
-KeySeparator = Annotated[str | None, Option(help="Print keys too, with this before the value")]
+TimeoutMs = Annotated[int | None, Option(help="Stop after N ms without a record", min=1)]
+KeySeparator = Annotated[
+    str | None, Option(help="Also print keys, with this text before the value")
+]
 TemplateText = Annotated[
     str | None,
-    Option("--format", "-f", help=r"%t topic %p partition %o offset %k %v %h %T, \n"),
+    Option(
+        "--format",
+        "-f",
+        help="Format, of %t topic %p partition %o offset %k key %v value %h headers %T time",
+    ),
 ]
-Null = Annotated[str, Option("--null", metavar="TEXT", help="Printed for a null")]
+Null = Annotated[str, Option("--null", metavar="TEXT", help="Text to print for null")]
 RecordOutput = Annotated[
-    Format, Option("--output", help="table: values; else all: json is an object a line")
+    Format,
+    Option("--output", help="table prints values; the others everything, json one object per line"),
 ]
 
 
@@ -100,10 +111,6 @@ def consume(
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
 ) -> None:
-    r"""Print records, one per line, until Ctrl-C or --max-messages.
-
-    Example: ottla consume orders --from 1h --until end --format '%p %o %k=%v\n'
-    """
     from ottla.admin.commands import record_output
     from ottla.admin.operations.record_format import parse
     from ottla.admin.operations.typed_values import parse_place

@@ -49,24 +49,26 @@ EXTRA_S = 120.0
 def doctor(
     fix: Annotated[
         list[str] | None,
-        Option(metavar="FINDING", help="Carry out the fix of this finding; may be repeated"),
+        Option(metavar="FINDING", help="Apply the fix of this finding; repeatable"),
     ] = None,
     watch: Annotated[
         str | None,
         Option(
             "--for",
             metavar="TIME",
-            help="How long ISRs and groups are watched; groups need 15s [3s if one of them is "
-            "unsettled]",
+            help="Time to watch ISRs and groups; groups need 15s [3s if something is unsettled]",
         ),
     ] = None,
     older_than: Annotated[
-        str, Option(metavar="TIME", help="Transactions that are open for so long may hang")
+        str, Option(metavar="TIME", help="Treat transactions open longer than this as hanging")
     ] = "15m",
-    strict: Annotated[bool, Option("--strict", help="Exit code 1 also for risks")] = False,
+    strict: Annotated[bool, Option("--strict", help="Also exit with 1 for risks")] = False,
     zookeeper: Annotated[
         str | None,
-        Option(metavar="HOST:PORT[/ROOT]", help="[default: zookeeper.connect of the brokers]"),
+        Option(
+            metavar="HOST:PORT[/ROOT]",
+            help="ZooKeeper to ask [default: the brokers' zookeeper.connect]",
+        ),
     ] = None,
     zookeeper_config: ZooKeeperConfig = None,
     yes: Yes = False,
@@ -74,10 +76,6 @@ def doctor(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Find what is stuck or unsafe in a cluster, and say what mends it. Exit code 1 if it is wrong.
-
-    Example: ottla doctor --for 20s
-    """
     from ottla.admin.diagnosis import asking
     from ottla.admin.operations.typed_values import parse_duration
 

@@ -43,28 +43,27 @@ KIND_HELP = (
 def elect(
     kind: Annotated[str, Argument(metavar="preferred|unclean", help=KIND_HELP)],
     partitions: Annotated[
-        list[str] | None, Argument(metavar="[TOPIC-PARTITION]...", help="As flights-0")
+        list[str] | None,
+        Argument(metavar="[TOPIC-PARTITION]...", help="Partitions, such as flights-0"),
     ] = None,
     file: Annotated[
         str | None,
         Option(
             "--file",
-            "--path-to-json-file",
             metavar="FILE",
             help='Partitions, as {"partitions":[{"topic":"t","partition":0}]}; - is standard input',
+            hidden=("--path-to-json-file",),
         ),
     ] = None,
-    every: Annotated[bool, Option("--all", help="Every partition that needs it")] = False,
-    yes: Annotated[bool, Option("--yes", help="Unclean: accept that records are lost")] = (False),
+    every: Annotated[bool, Option("--all", help="All partitions that need an election")] = False,
+    yes: Annotated[bool, Option("--yes", help="For unclean: accept that records are lost")] = (
+        False
+    ),
     dry_run: DryRun = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Elect leaders anew. Exit code 1 if a partition has no leader as asked.
-
-    Example: ottla elect preferred --all
-    """
     from ottla.admin.operations.unclean import leaders
     from ottla.client import elections as electing
     from ottla.placement.election_file import parse_partitions

@@ -20,17 +20,13 @@ if TYPE_CHECKING:
 
 def watch(
     names: Annotated[list[str] | None, Argument(metavar="[GROUP]...", complete="group")] = None,
-    every: Annotated[bool, Option("--all", help="Every group of consumers")] = False,
-    interval: Annotated[float, Option(metavar="SECONDS", help="How often", min=0.1)] = 2.0,
-    count: Annotated[int | None, Option(help="Stop after so many times", min=1)] = None,
+    every: Annotated[bool, Option("--all", help="All consumer groups")] = False,
+    interval: Annotated[float, Option(metavar="SECONDS", help="Interval", min=0.1)] = 2.0,
+    count: Annotated[int | None, Option(help="Stop after N times", min=1)] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show lag and rates of groups again and again, until Ctrl-C. JSON is an object a line.
-
-    Example: ottla groups watch audit --interval 5
-    """
     if bool(names) == every:
         raise UsageError("name groups, or write --all, not both")
 

@@ -51,17 +51,11 @@ STATES = (
 
 
 def list_command(
-    state: Annotated[
-        list[str] | None, Option(help="Only groups in this state; may be repeated")
-    ] = None,
+    state: Annotated[list[str] | None, Option(help="Only groups in this state; repeatable")] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """List the groups of the cluster.
-
-    Example: ottla groups list --state Empty
-    """
     from ottla.client import groups
 
     problems: list[str] = []
@@ -80,7 +74,7 @@ def list_command(
 
 Names = Annotated[list[str] | None, Argument(metavar="[GROUP]...", complete="group")]
 Group = Annotated[str, Argument(metavar="GROUP", complete="group")]
-Every = Annotated[bool, Option("--all", help="Every group of consumers")]
+Every = Annotated[bool, Option("--all", help="All consumer groups")]
 
 
 async def chosen_groups(
@@ -107,10 +101,6 @@ def describe(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show groups with their members and what each of them reads.
-
-    Example: ottla groups describe audit
-    """
     from ottla.admin.session import of_each
     from ottla.client.group_descriptions import describe as described
 
@@ -155,10 +145,6 @@ def lag(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show how far groups are behind, per partition and in total.
-
-    Example: ottla groups lag --all
-    """
     from ottla.admin.session import of_each
     from ottla.client import groups
 
@@ -197,10 +183,6 @@ def delete(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Delete groups without members, and their offsets.
-
-    Example: ottla groups delete audit --yes
-    """
     from ottla.admin.results import GroupResult
     from ottla.client import groups
 
@@ -232,7 +214,13 @@ def delete_offsets(
     group: Group,
     topic: Annotated[
         list[str],
-        Option("--topic", "-t", metavar="TOPIC[:0,1]", help="May be repeated", complete="topic"),
+        Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:0,1]",
+            help="Only these partitions; repeatable",
+            complete="topic",
+        ),
     ],
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -240,10 +228,6 @@ def delete_offsets(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Forget a group's offsets of topics that no member of it reads.
-
-    Example: ottla groups delete-offsets audit --topic orders --yes
-    """
     from ottla.admin.commands.topic_partitions import parse_topic
     from ottla.admin.commands.topic_partitions import partitions as chosen_partitions
     from ottla.admin.results import OffsetResult
@@ -332,38 +316,41 @@ def reset_offsets(
             "-t",
             metavar="TOPIC[:0,1]",
             complete="topic",
-            help="May be repeated [all with an offset]",
+            help="Only these partitions; repeatable [all with an offset]",
         ),
     ] = None,
     to: Annotated[
         str | None,
-        Option(metavar="earliest|latest|current", help="An end of the log, or where they are"),
+        Option(
+            metavar="earliest|latest|current",
+            help="First offset, end of the log, or the current offset",
+        ),
     ] = None,
     to_offset: Annotated[
-        int | None, Option(help="This offset in each partition", min=0, max=(1 << 63) - 1)
+        int | None, Option(help="Reset to this offset in each partition", min=0, max=(1 << 63) - 1)
     ] = None,
-    shift_by: Annotated[int | None, Option(help="Forward, or back if negative")] = None,
-    to_datetime: Annotated[str | None, Option(help="The first record not older than this")] = None,
+    shift_by: Annotated[int | None, Option(help="Move by N, back if negative")] = None,
+    to_datetime: Annotated[
+        str | None, Option(help="Reset to the first record not older than this")
+    ] = None,
     by_duration: Annotated[
         str | None,
-        Option(metavar="P1DT2H|1d2h", help="The first record of this long ago, or later"),
+        Option(
+            metavar="P1DT2H|1d2h", help="Reset to the first record not older than this long ago"
+        ),
     ] = None,
     from_file: Annotated[
         str | None,
-        Option(metavar="FILE", help="Lines of topic,partition,offset; - is standard input"),
+        Option(metavar="FILE", help="Read lines of topic,partition,offset; - is standard input"),
     ] = None,
     export: Annotated[
-        bool, Option("--export", help="Print such lines, for --from-file or Kafka's tool")
+        bool, Option("--export", help="Print lines for --from-file or Kafka's tool")
     ] = False,
-    execute: Annotated[bool, Option("--execute", help="Do it; else only show it")] = False,
+    execute: Annotated[bool, Option("--execute", help="Make the change, not only show it")] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Move a group's offsets. The group must have no members.
-
-    Example: ottla groups reset-offsets audit --by-duration 1h --execute
-    """
     from ottla.admin.commands.topic_partitions import parse_topic
     from ottla.admin.commands.topic_partitions import partitions as chosen_partitions
     from ottla.client import group_resets

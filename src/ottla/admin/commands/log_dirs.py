@@ -19,19 +19,16 @@ if TYPE_CHECKING:
 def log_dirs(
     topics: Annotated[
         list[str] | None,
-        Argument(metavar="[TOPIC]...", complete="topic", help="Only these topics' replicas"),
+        Argument(metavar="[TOPIC]...", complete="topic", help="Only replicas of these topics"),
     ] = None,
     brokers: Annotated[
-        str | None, Option(metavar="ID[,ID…]", help="Whose [default: of all that live]")
+        str | None,
+        Option(metavar="ID[,ID…]", help="Only these brokers [default: all that are alive]"),
     ] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show each broker's log dirs and the replicas that move between them.
-
-    Example: ottla log-dirs orders --brokers 0,1
-    """
     from ottla.client import log_dirs as dirs
     from ottla.client import topics as listing
     from ottla.placement import plans

@@ -20,32 +20,29 @@ EXIT_DAMAGED = 1
 def logs(
     paths: Annotated[list[Path], Argument(metavar="FILE|FOLDER...")],
     records: Annotated[
-        bool, Option("--records", "--deep-iteration", help="Also each record's facts")
+        bool,
+        Option("--records", help="Also print each record's metadata", hidden=("--deep-iteration",)),
     ] = False,
     contents: Annotated[
-        bool, Option("--contents", help="Also keys and values; groups, transactions decoded")
+        bool,
+        Option("--contents", help="Also print keys and values; decode groups and transactions"),
     ] = False,
     as_text: Annotated[
-        bool, Option("--print-data-log", help="Also keys and values, all of them as text")
+        bool, Option("--print-data-log", help="Also print keys and values, as text")
     ] = False,
     as_offsets: Annotated[
-        bool, Option("--offsets-decoder", help="Decode all as offsets and groups")
+        bool, Option("--offsets-decoder", help="Decode records as offsets and groups")
     ] = False,
     as_transactions: Annotated[
-        bool, Option("--transaction-log-decoder", help="Decode all as states of transactions")
+        bool, Option("--transaction-log-decoder", help="Decode records as transaction states")
     ] = False,
     check: Annotated[
-        bool, Option("--check", help="Print nothing but what is wrong; reads all records")
+        bool, Option("--check", help="Read all records, and print only what is damaged")
     ] = False,
-    output: Annotated[Format, Option("--output", help="table is as Kafka's")] = (Format.table),
+    output: Annotated[
+        Format, Option("--output", help="Format; table is what Kafka's tool prints")
+    ] = (Format.table),
 ) -> int:
-    """Print segments, indexes, snapshots and checkpoints of Ottla or Kafka, without Java.
-
-    Prints Kafka's DumpLogSegments lines. Damage is reported on standard error, with exit code 1.
-
-    Example: ottla logs ottla-data/broker-0/orders-0 --records
-    Example: ottla logs ottla-data/broker-0/__consumer_offsets-7 --contents
-    """
     from ottla.admin.log_files.entries import Note, Problem
     from ottla.admin.log_files.files import dump, expanded, topic_of
     from ottla.model.ids import (

@@ -99,46 +99,48 @@ def _given(text: str | None) -> bytes | None:
 
 
 InputFormOption = Annotated[
-    InputForm, Option("--input", help="lines, or json: an object a line (RECORDS.md)")
+    InputForm, Option("--input", help="lines, or json: one object per line (RECORDS.md)")
 ]
 Template = Annotated[
     str | None,
-    Option("--format", "-f", help=r"How a record is written, as '%k=%v\n'"),
+    Option("--format", "-f", help="Format of a record, such as '%k=%v\\n'"),
 ]
-KeySeparator = Annotated[
-    str | None, Option(help="What stands between key and value; without it no keys")
-]
+KeySeparator = Annotated[str | None, Option(help="Text between key and value [no keys]")]
 Key = Annotated[str | None, Option("--key", "-k", help="Key of all records")]
 KeyField = Annotated[
-    str | None, Option(metavar="NAME", help="Values are JSON objects: this field is the key")
+    str | None, Option(metavar="NAME", help="Take the key from this field of JSON values")
 ]
 Header = Annotated[
     list[str] | None,
-    Option("--header", "-H", metavar="NAME=VALUE", help="For each record; repeatable"),
+    Option("--header", "-H", metavar="NAME=VALUE", help="Header of each record; repeatable"),
 ]
 Tombstone = Annotated[
-    bool, Option("--tombstone", help="Null as value: of --key, or of each line's key")
+    bool, Option("--tombstone", help="Produce null values, for --key or for the key on each line")
 ]
-Null = Annotated[str | None, Option("--null", metavar="TEXT", help="What stands for a null")]
+Null = Annotated[str | None, Option("--null", metavar="TEXT", help="Text that stands for null")]
 Partition = Annotated[
     int | None,
-    Option("--partition", "-p", complete="number", help="Into this partition", min=0),
+    Option("--partition", "-p", complete="number", help="Produce to this partition", min=0),
 ]
 KeepPartitions = Annotated[
-    bool, Option("--keep-partitions", help="Into the partitions that the JSON names")
+    bool, Option("--keep-partitions", help="Produce to the partitions that the JSON names")
 ]
-Partitioner = Annotated[PartitionerName, Option(help="For records without a key")]
-CompressionOption = Annotated[Compression, Option("--compression", "-z", help="Of batches")]
+Partitioner = Annotated[PartitionerName, Option(help="Partitioner for records without a key")]
+CompressionOption = Annotated[
+    Compression, Option("--compression", "-z", help="Compression of batches")
+]
 Timestamp = Annotated[
     str | None,
-    Option(metavar="TIME", help="Of all records: ISO 8601, @milliseconds, or 1h (ago)"),
+    Option(metavar="TIME", help="Timestamp of all records: ISO 8601, @milliseconds, or 1h (ago)"),
 ]
-File = Annotated[list[Path] | None, Option("--file", help="Read this instead; repeatable")]
+File = Annotated[
+    list[Path] | None, Option("--file", help="Read this file instead of standard input; repeatable")
+]
 ValueFile = Annotated[
-    list[Path] | None, Option(help="A file whose bytes are one value; repeatable")
+    list[Path] | None, Option(help="Produce the bytes of this file as one value; repeatable")
 ]
-Acks = Annotated[str, Option(help="0, 1 or all")]
-TimeoutMs = Annotated[int, Option(help="How long a record may take", min=1)]
+Acks = Annotated[str, Option(help="Acknowledgements to wait for: 0, 1 or all")]
+TimeoutMs = Annotated[int, Option(help="Time limit for each record", min=1)]
 
 
 def produce(
@@ -166,10 +168,6 @@ def produce(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    r"""Produce records: lines of standard input, JSON, or files.
-
-    Example: printf 'a=1\nb=2\n' | ottla produce letters --key-separator =
-    """
     from ottla.admin.operations.record_format import InputTemplate
     from ottla.admin.operations.typed_values import parse_moment
     from ottla.admin.options import usage

@@ -18,10 +18,6 @@ def _print(output: Format, name: str, result: str) -> None:
 
 
 def list_command(output: Output = Format.table) -> None:
-    """List the profiles; the one in use has a star.
-
-    Example: ottla profile list
-    """
     from ottla.admin import results
 
     found = profiles.load()
@@ -42,21 +38,18 @@ def set_command(
     name: Name,
     bootstrap_servers: Annotated[
         str | None,
-        Option("--bootstrap-server", "-b", metavar="HOST:PORT[,…]", help="Where the cluster is"),
+        Option("--bootstrap-server", "-b", metavar="HOST:PORT[,…]", help="Brokers of the cluster"),
     ] = None,
     directory: Annotated[
-        Path | None, Option("--dir", help="Or the folder of a cluster of `ottla up`")
+        Path | None,
+        Option("--dir", help="Folder of a cluster of `ottla up`, instead of --bootstrap-server"),
     ] = None,
     command_config: Annotated[
         Path | None, Option("--command-config", metavar="FILE", help="Kafka's client.properties")
     ] = None,
-    use: Annotated[bool, Option("--use", help="And use it from now on")] = False,
+    use: Annotated[bool, Option("--use", help="Also make it the current profile")] = False,
     output: Output = Format.table,
 ) -> None:
-    """Write a profile, or change one: what is not named stays.
-
-    Example: ottla profile set staging -b kafka1:9092,kafka2:9092 --use
-    """
     usage(profiles.check_name, [name], "")
     if bootstrap_servers is not None and directory is not None:
         raise UsageError("--bootstrap-server, --dir: only one of them")
@@ -80,10 +73,6 @@ def set_command(
 
 
 def use(name: Name, output: Output = Format.table) -> None:
-    """Use a profile from now on, where no other cluster is named.
-
-    Example: ottla profile use staging
-    """
     found = profiles.load()
     found.find(name)
     profiles.save(found._replace(current=name))
@@ -92,10 +81,6 @@ def use(name: Name, output: Output = Format.table) -> None:
 
 
 def remove(name: Name, output: Output = Format.table) -> None:
-    """Remove a profile.
-
-    Example: ottla profile remove staging
-    """
     found = profiles.load()
     found.find(name)
     by_name = {n: p for n, p in found.by_name.items() if n != name}
@@ -106,10 +91,6 @@ def remove(name: Name, output: Output = Format.table) -> None:
 
 
 def show(output: Output = Format.table) -> None:
-    """Show which cluster commands would ask now.
-
-    Example: ottla profile show
-    """
     from ottla.admin import connection, results
 
     found = connection.where(None, None)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.placement.copy_estimate import Estimate
     from ottla.placement.plans import Move
 
-Preserve = Annotated[bool, Option("--preserve-throttles", help="Leave throttles as they are")]
+Preserve = Annotated[bool, Option("--preserve-throttles", help="Keep throttles")]
 
 
 def verify(
@@ -36,10 +36,6 @@ def verify(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show how far a plan is; when nothing moves any more, remove throttles. Exit 1 until done.
-
-    Example: ottla reassign verify --file plan.json --wait 600
-    """
     from ottla.admin.operations import kafka_text, reassign
     from ottla.admin.results import Moving
     from ottla.client import log_dirs
@@ -96,9 +92,12 @@ def cancel(
     file: File = None,
     partition: Annotated[
         list[str] | None,
-        Option(metavar="TOPIC-PARTITION[=BROKERS]", help="As flights-0; may be repeated"),
+        Option(
+            metavar="TOPIC-PARTITION[=BROKERS]",
+            help="Cancel the move of a partition, such as flights-0; repeatable",
+        ),
     ] = None,
-    every: Annotated[bool, Option("--all", help="All that are in progress")] = False,
+    every: Annotated[bool, Option("--all", help="Cancel all moves in progress")] = False,
     preserve_throttles: Preserve = False,
     dry_run: DryRun = False,
     kafka_output: KafkaOutput = False,
@@ -106,10 +105,6 @@ def cancel(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Stop moves and go back to the replicas there were.
-
-    Example: ottla reassign cancel --all
-    """
     from ottla.admin.operations import kafka_text, reassign
     from ottla.admin.results import Cancelled
     from ottla.placement import plans
@@ -165,20 +160,13 @@ async def _tell_what_is_left_over(client: "Client") -> None:
 
 def list_command(
     interval: Annotated[
-        float, Option(metavar="SECONDS", help="How long to measure rates; 0: no rates", min=0)
+        float, Option(metavar="SECONDS", help="How long to measure rates; 0 shows none", min=0)
     ] = 1.0,
     kafka_output: KafkaOutput = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """List the moves in progress: how much is copied, how fast, and what is left.
-
-    A throttle lets records pass in bursts: what a second shows may be nothing or several times its
-    rate. With --interval 10 the rate is that of a whole burst.
-
-    Example: ottla reassign list --interval 10
-    """
     from ottla.admin.operations import reassign
 
     async def run(

@@ -9,10 +9,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from ottla.admin.commands.reassign_interrupted import (
-    tell_what_goes_on,
-    tell_which_throttles_stay,
-)
+from ottla.admin.commands.reassign_interrupted import tell_what_goes_on, tell_which_throttles_stay
 from ottla.admin.commands.reassign_options import File, Moves, Wait, clear, plan_of
 from ottla.admin.commands.reassign_plan import KafkaOutput, PlanOutput, print_plan
 from ottla.admin.move_progress import MoveProgress
@@ -49,25 +46,27 @@ def execute(
     partition: Moves = None,
     throttle: Annotated[
         int | None,
-        Option(metavar="BYTES/S", help="Limit the copying, per broker each way", min=1),
+        Option(metavar="BYTES/S", help="Limit copying, per broker and direction", min=1),
     ] = None,
     log_dirs_throttle: Annotated[
         int | None,
         Option(
             "--log-dirs-throttle",
-            "--replica-alter-log-dirs-throttle",
             metavar="BYTES/S",
-            help="Limit moves between a broker's log dirs",
+            help="Limit moves between log directories of a broker",
             min=1,
+            hidden=("--replica-alter-log-dirs-throttle",),
         ),
     ] = None,
     additional: Annotated[
-        bool, Option("--additional", help="Although others are in progress")
+        bool, Option("--additional", help="Start although other moves are in progress")
     ] = False,
     wait: Wait = None,
     rollback_file: Annotated[
         str | None,
-        Option(metavar="FILE", help="Where the way back is kept [default: a new file, named]"),
+        Option(
+            metavar="FILE", help="Write the current assignment to this file [default: a new file]"
+        ),
     ] = None,
     dry_run: DryRun = False,
     kafka_output: KafkaOutput = False,
@@ -75,13 +74,6 @@ def execute(
     bootstrap_server: Bootstrap = None,
     output: PlanOutput = Format.json,
 ) -> None:
-    """Start a plan; print the current assignment, which is the plan to go back.
-
-    The way back is written to a file before anything is changed. A plan in progress can be executed
-    again with another --throttle. With --wait, throttles are removed at the end and on Ctrl-C.
-
-    Example: ottla reassign execute --file plan.json --wait 60 > back.json
-    """
     from ottla.admin.operations import kafka_text, reassign, way_back
     from ottla.placement import plans
 

@@ -17,19 +17,21 @@ File = Annotated[
     str | None,
     Option(
         "--file",
-        "--reassignment-json-file",
         metavar="FILE",
-        help="A plan in Kafka's JSON format; - is standard input",
+        help="Plan in Kafka's JSON format; - is standard input",
+        hidden=("--reassignment-json-file",),
     ),
 ]
 Moves = Annotated[
     list[str] | None,
     Option(
-        "--partition", metavar="TOPIC-PARTITION=BROKERS", help="As flights-0=1,2,3; may be repeated"
+        "--partition",
+        metavar="TOPIC-PARTITION=BROKERS",
+        help="Move a partition, such as flights-0=1,2,3; repeatable",
     ),
 ]
 Wait = Annotated[
-    float | None, Option(metavar="SECONDS", help="Wait so long at most for the end", min=0)
+    float | None, Option(metavar="SECONDS", help="Wait this long for the moves to finish", min=0)
 ]
 
 

@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from ottla.placement.plans import Assignment
 
 PlanOutput = Annotated[
-    Format, Option("--output", help="The plan: json is what Kafka's tool and --file read")
+    Format, Option("--output", help="Format of the plan; Kafka's tool and --file read json")
 ]
-KafkaOutput = Annotated[
-    bool, Option("--kafka-output", help="Print what Kafka's own tool prints, on stdout")
-]
+KafkaOutput = Annotated[bool, Option("--kafka-output", help="Print what Kafka's tool prints")]
 
 
 def print_plan(output: Format, plan: "Assignment") -> None:
@@ -57,49 +55,42 @@ def _wanted(topics: list[str] | None, file: str | None, every: bool) -> list[str
 
 def plan(
     topics: Annotated[
-        list[str] | None, Option("--topics", metavar="T[,T…]", help="The topics to spread")
+        list[str] | None, Option("--topics", metavar="T[,T…]", help="Topics to balance")
     ] = None,
     topics_file: Annotated[
         str | None,
         Option(
             "--topics-file",
-            "--topics-to-move-json-file",
             metavar="FILE",
-            help='The topics, as {"version":1,"topics":[{"topic":"t"}]}; - is standard input',
+            help='Topics, as {"version":1,"topics":[{"topic":"t"}]}; - is standard input',
+            hidden=("--topics-to-move-json-file",),
         ),
     ] = None,
-    every: Annotated[bool, Option("--all", help="All topics")] = False,
+    every: Annotated[bool, Option("--all", help="Balance all topics")] = False,
     drain: Annotated[
         int | None,
-        Option(metavar="ID", help="Only move what this broker has", min=0, complete="broker"),
+        Option(metavar="ID", help="Only move replicas off this broker", min=0, complete="broker"),
     ] = None,
     brokers: Annotated[
         str | None,
         Option(
             "--brokers",
-            "--broker-list",
             metavar="ID[,ID…]",
-            help="Where to [default: all that live]",
+            help="Target brokers [default: all that are alive]",
+            hidden=("--broker-list",),
         ),
     ] = None,
     replication_factor: Annotated[
-        int | None, Option(help="Another number of replicas [default: as now]", min=1)
+        int | None, Option(help="New replication factor [default: unchanged]", min=1)
     ] = None,
     ignore_racks: Annotated[
-        bool, Option("--ignore-racks", "--disable-rack-aware", help="Place as if there were none")
+        bool, Option("--ignore-racks", help="Ignore racks", hidden=("--disable-rack-aware",))
     ] = False,
     kafka_output: KafkaOutput = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: PlanOutput = Format.json,
 ) -> None:
-    """Print a plan that balances the topics with the fewest moves.
-
-    Balances, in this order: racks, each topic's replicas and leaders, those of all topics (also of
-    topics not named), bytes. Kafka's --generate places all replicas again, from a random start.
-
-    Example: ottla reassign plan --topics orders --replication-factor 3 > plan.json
-    """
     from ottla.admin.operations import drain as draining
     from ottla.admin.operations import kafka_text, proposing
     from ottla.placement import plans

@@ -16,17 +16,11 @@ if TYPE_CHECKING:
 
 
 def throttles(
-    remove: Annotated[bool, Option("--remove", help="Remove them")] = False,
+    remove: Annotated[bool, Option("--remove", help="Remove the throttles")] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show throttles of replication while nothing is reassigned. Exit 1 if there are any.
-
-    Whoever set one by hand, as for a broker that recovers, may still need it.
-
-    Example: ottla reassign throttles --remove
-    """
     from ottla.admin.operations import left_over_throttles as operation
 
     async def run(client: "Client") -> "list[Forgotten]":

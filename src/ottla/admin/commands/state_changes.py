@@ -14,35 +14,30 @@ from ottla.model.printable import plural
 
 def merge_state_changes(
     logs: Annotated[
-        str | None, Option(metavar="FILE,...", help="The files to merge; .gz is read, too")
+        str | None, Option(metavar="FILE,...", help="Files to merge, also compressed (.gz)")
     ] = None,
     logs_regex: Annotated[
         str | None,
-        Option(metavar="FOLDER/REGEX", help="Also files with such names in a folder or below it"),
+        Option(metavar="FOLDER/REGEX", help="Files below a folder whose names match"),
     ] = None,
     start_time: Annotated[
-        str | None, Option(metavar="TIME", help="Leave out what was before: 2026-11-23 12:30:01,5")
+        str | None,
+        Option(metavar="TIME", help="Only lines from this time on, such as 2026-11-23 12:30:01,5"),
     ] = None,
-    end_time: Annotated[str | None, Option(metavar="TIME", help="Leave out what was after")] = None,
+    end_time: Annotated[
+        str | None, Option(metavar="TIME", help="Only lines until this time")
+    ] = None,
     topic: Annotated[
         str | None, Option(help="Only lines that name this topic", complete="topic")
     ] = None,
     partitions: Annotated[
         str | None,
-        Option(metavar="N,...", complete="number", help="Only lines that name such a partition"),
+        Option(
+            metavar="N,...", complete="number", help="Only lines that name one of these partitions"
+        ),
     ] = None,
     directory: Dir = None,
 ) -> None:
-    """Merge state change logs of several brokers, of Ottla or Kafka, in order of time.
-
-    Prints the lines that name a partition, as [orders,0] or as orders-0. The times are those in the
-    logs. Lines of the same time are in the order of the files. Without --logs and --logs-regex the
-    logs of all brokers below --dir are merged. Exit code 1 if no line matches.
-
-    Example: ottla merge-state-changes --topic orders
-    Example: ottla merge-state-changes --logs-regex 'logs/state-change.*' --topic orders
-    Example: ottla merge-state-changes --logs b0/state-change.log,b1/state-change.log
-    """
     from ottla.admin.log_files import state_changes
     from ottla.local.cluster_dir import default_dir
 

@@ -24,20 +24,14 @@ LONGEST_S = 30 * 86_400.0
 
 
 def top(
-    interval: Annotated[float, Option(metavar="SECONDS", help="How often", min=0.2)] = 2.0,
+    interval: Annotated[float, Option(metavar="SECONDS", help="Interval", min=0.2)] = 2.0,
     count: Annotated[
-        int | None, Option(help="Stop after so many looks; without a screen", min=1)
+        int | None, Option(help="Print changes N times, without a screen", min=1)
     ] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Watch brokers, topics, partitions, groups and what happens, on a whole terminal.
-
-    Keys: b, t, p, g choose a list, Enter opens a topic or a partition's history, q ends it. In a
-    pipe and with --count only what happens is printed; JSON is an object a line.
-    Example: ottla top --interval 1
-    """
     screen = count is None and output is not Format.json and sys.stdout.isatty()
     if screen:
         _check_extra()

@@ -39,16 +39,14 @@ def offsets(
     regex: Regex = False,
     at: Annotated[
         str | None,
-        Option(metavar="PLACE", help="Only there: beginning, end, newest (timestamp), a time, 1h"),
+        Option(
+            metavar="PLACE", help="Offset at: beginning, end, newest (timestamp), a time, 1h (ago)"
+        ),
     ] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show where the logs of topics begin and end, or the first offset of a time.
-
-    Example: ottla topics offsets orders --at 2026-01-31T12:00
-    """
     from ottla.admin.operations.typed_values import parse_place
     from ottla.admin.results import Offsets
     from ottla.client.offsets import log_offsets
@@ -102,11 +100,13 @@ def delete_records(
     ] = None,
     before: Annotated[
         str | None,
-        Option(metavar="PLACE", help="Records before this: an offset, a time, 1h (ago), or end"),
+        Option(metavar="PLACE", help="Delete records before: an offset, a time, 1h (ago), or end"),
     ] = None,
     from_file: Annotated[
         str | None,
-        Option(metavar="FILE", help="Kafka's JSON of partitions and offsets; - is standard input"),
+        Option(
+            metavar="FILE", help="Read partitions and offsets as Kafka's JSON; - is standard input"
+        ),
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -114,10 +114,6 @@ def delete_records(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Delete the first records of partitions. Asks, unless --yes is given.
-
-    Example: ottla topics delete-records orders --before 7d --dry-run
-    """
     from ottla.admin.operations.input_files import MAX_FILE_BYTES, parse_deletions
     from ottla.admin.operations.typed_values import parse_place
     from ottla.client import record_deletion

@@ -42,43 +42,39 @@ if TYPE_CHECKING:
 
 Settings = Annotated[
     list[str] | None,
-    Option("--config", metavar="KEY=VALUE", help="A topic setting; may be repeated"),
+    Option("--config", metavar="KEY=VALUE", help="A topic setting; repeatable"),
 ]
 Assignment = Annotated[
     str | None,
     Option(
         "--assignment",
-        "--replica-assignment",
         metavar="0:1,1:2",
-        help="The brokers of each (new) partition, its leader first",
+        help="Brokers of each (new) partition, the preferred leader first",
+        hidden=("--replica-assignment",),
     ),
 ]
 Name = Annotated[str, Argument(metavar="NAME", complete="topic")]
 Names = Annotated[list[str] | None, Argument(metavar="[NAME]...", complete="topic")]
-IfExists = Annotated[bool, Option("--if-exists", help="Topics that do not exist are fine")]
-Sizes = Annotated[bool, Option("--sizes", help="Also bytes on disk; asks every broker")]
+IfExists = Annotated[bool, Option("--if-exists", help="Do nothing for topics that do not exist")]
+Sizes = Annotated[bool, Option("--sizes", help="Also show bytes on disk; asks every broker")]
 
 
 def create(
     name: Annotated[str, Argument(metavar="NAME")],
-    partitions: Annotated[int, Option(help="How many [the brokers' default]")] = -1,
+    partitions: Annotated[int, Option(help="Number of partitions [the brokers' default]")] = -1,
     replication_factor: Annotated[
-        int, Option(help="Brokers with a copy of each [the brokers' default]")
+        int, Option(help="Replicas per partition [the brokers' default]")
     ] = -1,
     assignment: Assignment = None,
     config: Settings = None,
     if_not_exists: Annotated[
-        bool, Option("--if-not-exists", help="A topic that exists is fine, whatever it is like")
+        bool, Option("--if-not-exists", help="Do nothing if the topic already exists")
     ] = False,
     dry_run: DryRun = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Create a topic.
-
-    Example: ottla topics create orders --partitions 6 --config retention.ms=3600000
-    """
     from ottla.client import topics
 
     for what, count in (("partitions", partitions), ("replication-factor", replication_factor)):
@@ -144,20 +140,16 @@ def list_command(
     names: Names = None,
     regex: Regex = False,
     overrides: Annotated[
-        bool, Option("--overrides", help="Only topics with settings of their own")
+        bool, Option("--overrides", help="Only topics that override settings")
     ] = False,
     exclude_internal: Annotated[
-        bool, Option("--exclude-internal", help="Not those of the brokers")
+        bool, Option("--exclude-internal", help="Leave out internal topics")
     ] = False,
     sizes: Sizes = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """List the topics.
-
-    Example: ottla topics list --regex 'orders-.*' --sizes
-    """
     from ottla.client import configs, topics
 
     patterns = _patterns(names, regex=regex)
@@ -199,19 +191,20 @@ def describe(
         bool, Option("--leaderless", help="Only partitions without a leader")
     ] = False,
     under_min_isr: Annotated[
-        bool, Option("--under-min-isr", help="Only partitions that refuse acks=all")
+        bool,
+        Option(
+            "--under-min-isr",
+            help="Only partitions with fewer in-sync replicas than min.insync.replicas",
+        ),
     ] = False,
     at_min_isr: Annotated[
-        bool, Option("--at-min-isr", help="Only partitions that one more loss makes refuse it")
+        bool,
+        Option("--at-min-isr", help="Only partitions with exactly min.insync.replicas in sync"),
     ] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show partitions, replicas and settings of topics; or what is wrong with any of them.
-
-    Example: ottla topics describe --under-replicated
-    """
     from ottla.admin.session import of_each
     from ottla.client import topics
 
@@ -294,23 +287,19 @@ def _print_topic(topic: "TopicFacts") -> None:
 def alter(
     name: Name,
     partitions: Annotated[
-        int | None, Option(help="Grow to so many; topics never shrink", min=1)
+        int | None, Option(help="New number of partitions, never fewer than before", min=1)
     ] = None,
     assignment: Assignment = None,
     config: Settings = None,
     delete_config: Annotated[
         list[str] | None,
-        Option(metavar="KEY", help="Back to the brokers' default; may be repeated"),
+        Option(metavar="KEY", help="Reset this setting to the brokers' default; repeatable"),
     ] = None,
     dry_run: DryRun = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Give a topic more partitions or other settings.
-
-    Example: ottla topics alter orders --partitions 12 --dry-run
-    """
     from ottla.client import topics
 
     changed = _settings(config)
@@ -352,10 +341,6 @@ def delete(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Delete topics and their records. Asks, unless --yes is given.
-
-    Example: ottla topics delete old-orders --yes
-    """
     from ottla.client import topics
 
     patterns = _patterns(names, regex=regex)

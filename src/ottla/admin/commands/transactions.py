@@ -29,16 +29,12 @@ Partition = Annotated[int, Argument(metavar="PARTITION", min=0)]
 
 def list_command(
     state: Annotated[
-        list[str] | None, Option(help="Only ids in this state, as Ongoing; may be repeated")
+        list[str] | None, Option(help="Only ids in this state, such as Ongoing; repeatable")
     ] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """List the transactional ids of the cluster.
-
-    Example: ottla txn list --state Ongoing
-    """
     from ottla.client import transactions
 
     problems: list[str] = []
@@ -58,10 +54,6 @@ def describe(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show transactional ids with their state, producer and partitions.
-
-    Example: ottla txn describe payments-1
-    """
     from ottla.admin.session import of_each
     from ottla.client import transactions
 
@@ -92,10 +84,6 @@ def producers(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show the producers that a partition's leader knows, and where their transactions begin.
-
-    Example: ottla txn producers orders 0
-    """
     from ottla.admin.commands.topic_partitions import partitions
     from ottla.client import transactions
 
@@ -118,20 +106,18 @@ def producers(
 def hanging(
     topic: Annotated[
         list[str] | None,
-        Option(metavar="NAME", help="May be repeated [all topics]", complete="topic"),
+        Option(metavar="NAME", help="Only this topic; repeatable [all topics]", complete="topic"),
     ] = None,
     older_than: Annotated[
         str,
-        Option(metavar="15m", help="Pass over what wrote since; transaction.max.timeout.ms"),
+        Option(
+            metavar="15m", help="Ignore transactions with newer writes [transaction.max.timeout.ms]"
+        ),
     ] = "15m",
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Find open transactions that no coordinator will end: they hold read_committed back.
-
-    Example: ottla txn hanging --older-than 1h
-    """
     from datetime import UTC, datetime
 
     from ottla.admin.operations.typed_values import parse_duration
@@ -160,17 +146,15 @@ def hanging(
 def abort(
     topic: Topic,
     partition: Partition,
-    start_offset: Annotated[int, Option(help="Where it begins: `ottla txn producers`")],
+    start_offset: Annotated[
+        int, Option(help="First offset of the transaction (see `ottla txn producers`)")
+    ],
     yes: Yes = False,
     dry_run: DryRun = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """End a transaction that hangs in one partition.
-
-    Example: ottla txn abort orders 0 --start-offset 1234 --yes
-    """
     from ottla.admin.commands.topic_partitions import partitions
     from ottla.admin.results import Aborted
     from ottla.client import transactions

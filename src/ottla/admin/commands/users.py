@@ -36,7 +36,7 @@ Mechanisms = Annotated[
     Option(
         "--mechanism",
         metavar="SCRAM-SHA-256|SCRAM-SHA-512",
-        help="May be repeated [default: both]",
+        help="Mechanism; repeatable [default: both]",
     ),
 ]
 PasswordFile = Annotated[
@@ -44,7 +44,7 @@ PasswordFile = Annotated[
     Option(
         "--password-file",
         metavar="FILE",
-        help="One line; - is standard input [default: asked for at the terminal]",
+        help="Read the password, one line; - is standard input [default: ask]",
     ),
 ]
 
@@ -78,10 +78,6 @@ def list_command(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """List users with SCRAM credentials.
-
-    Example: ottla users list
-    """
     from ottla.client import scram_users
 
     problems: list[str] = []
@@ -101,12 +97,12 @@ def add(
     name: Name,
     password_file: PasswordFile = None,
     mechanism: Mechanisms = None,
-    iterations: Annotated[int, Option(help="Of the hash: 4096 to 16384")] = 8192,
+    iterations: Annotated[int, Option(help="Iterations of the hash, 4096 to 16384")] = 8192,
     zookeeper: Annotated[
         str | None,
         Option(
             metavar="HOST:PORT[/ROOT]",
-            help="Write it into ZooKeeper: the first users, before brokers run",
+            help="Write to ZooKeeper, for the first users before brokers run",
         ),
     ] = None,
     zookeeper_config: ZooKeeperConfig = None,
@@ -114,10 +110,6 @@ def add(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Give a user a password; a user that exists gets a new one.
-
-    Example: ottla users add alice --password-file alice.txt
-    """
     from ottla.admin.results import UserResult
     from ottla.client import scram_users
     from ottla.client.first_users import put_in_zookeeper
@@ -155,10 +147,6 @@ def remove(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Take a user's passwords away: it can connect no more.
-
-    Example: ottla users remove alice --yes
-    """
     from ottla.admin.results import UserResult
     from ottla.client import scram_users
 
@@ -180,22 +168,20 @@ def remove(
 def rotate(
     names: Annotated[
         list[str] | None,
-        Argument(metavar="[NAME]...", help="admin, app, brokers; zookeeper: alone"),
+        Argument(metavar="[NAME]...", help="admin, app, brokers; or only zookeeper"),
     ] = None,
-    every: Annotated[bool, Option("--all", help="admin, app and brokers")] = False,
+    every: Annotated[bool, Option("--all", help="Rotate admin, app and brokers")] = False,
     timeout: Annotated[
-        float, Option(metavar="SECONDS", help="For brokers: for each to be in sync [120]", min=1)
+        float,
+        Option(
+            metavar="SECONDS",
+            help="Longest time to wait for each broker to be in sync [120]",
+            min=1,
+        ),
     ] = 120.0,
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Give users of `ottla up --secure` new random passwords, and write them into their files.
-
-    For `brokers` all of them are restarted one by one. Connections that are open go on. `zookeeper`
-    is the brokers' password there; it is replaced while nothing runs.
-
-    Example: ottla users rotate app
-    """
     from ottla.admin.results import Rotated
     from ottla.local import rotation
 

@@ -35,38 +35,35 @@ MAX_FETCH = 256 * 1024 * 1024
 
 def verify_replicas(
     topics: Annotated[
-        list[str] | None, Argument(metavar="[TOPIC]...", help="[default: all]", complete="topic")
+        list[str] | None, Argument(metavar="[TOPIC]...", help="Topics [all]", complete="topic")
     ] = None,
     pattern: Annotated[
         str | None,
-        Option("--topics-include", metavar="REGEX", help="Topics whose whole name it matches"),
+        Option("--topics-include", metavar="REGEX", help="Topics whose whole names match"),
     ] = None,
     since: Annotated[
         str,
-        Option("--time", metavar="TIME", help="Begin at: earliest (-2), latest (-1), or a time"),
+        Option("--time", metavar="TIME", help="Start at: earliest (-2), latest (-1), or a time"),
     ] = "earliest",
     follow: Annotated[
-        bool, Option("--follow", help="Go on until Ctrl-C, with a report now and then")
+        bool, Option("--follow", help="Continue until Ctrl-C, with regular reports")
     ] = False,
     report_interval_ms: Annotated[
-        int, Option("--report-interval-ms", help="Between two reports of --follow")
+        int, Option("--report-interval-ms", help="With --follow: time between two reports")
     ] = 30_000,
     fetch_size: Annotated[
-        int, Option("--fetch-size", help="Bytes of one request; a larger batch comes whole")
+        int,
+        Option(
+            "--fetch-size", help="Most bytes of one fetch; a larger batch is still fetched whole"
+        ),
     ] = 1_048_576,
     max_wait_ms: Annotated[
-        int, Option("--max-wait-ms", help="How long a broker may wait for records")
+        int, Option("--max-wait-ms", help="Longest time a broker waits for records")
     ] = 0,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Compare the replicas of topics batch by batch, over the wire. Exit code 1 if one differs.
-
-    What is committed is compared: offsets, checksums and leader epochs of batches; of compacted
-    topics, which each broker cleans on its own, the records that both have.
-    Example: ottla verify-replicas orders
-    """
     from ottla.admin.operations import verify_replicas as operation
 
     if topics and pattern is not None:

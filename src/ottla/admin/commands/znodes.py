@@ -20,24 +20,18 @@ if TYPE_CHECKING:
 
 ZooKeeper = Annotated[
     str | None,
-    Option(metavar="HOST:PORT[/ROOT]", help="Any ZooKeeper [default: that of --dir]"),
+    Option(metavar="HOST:PORT[/ROOT]", help="ZooKeeper to ask [default: that of --dir]"),
 ]
 
 
 def ls(
     path: Annotated[str, Argument(metavar="PATH")] = "/",
-    recursive: Annotated[
-        bool, Option("--recursive", "-r", help="Also what is further down")
-    ] = False,
+    recursive: Annotated[bool, Option("--recursive", "-r", help="List all descendants")] = False,
     zookeeper: ZooKeeper = None,
     zookeeper_config: ZooKeeperConfig = None,
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """List the znodes below one.
-
-    Example: ottla znode ls /brokers/topics/orders -r
-    """
     from ottla.admin.operations import znode_reading
 
     async def question(session: "Session") -> list[znode_reading.Znode]:
@@ -59,10 +53,6 @@ def get(
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Show a znode's data, and what ZooKeeper knows about it.
-
-    Example: ottla znode get /brokers/topics/orders/partitions/0/state
-    """
     from ottla.admin.operations import znode_reading
     from ottla.admin.operations.record_format import moment
 

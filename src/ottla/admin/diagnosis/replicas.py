@@ -94,8 +94,8 @@ def _flapping(facts: Facts) -> Iterator[Finding]:
             f"{facts.watched_s:.0f} s",
             "a follower that falls behind and catches up again and again is slow, paused or far "
             "away; while it is out, the partition survives one failure less",
-            "ottla timeline (Ottla's journals) or the brokers' logs tell which replica; look at "
-            "its disk, its pauses and replica.lag.time.max.ms",
+            "find the replica by `ottla history timeline` or the brokers' logs; look at its disk, "
+            "its pauses and replica.lag.time.max.ms",
         )  # fmt: skip
 
 

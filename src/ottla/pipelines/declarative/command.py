@@ -4,15 +4,17 @@ Invariants: starts no Spark and asks no cluster; a folder that has something in 
 stays as it is.
 """
 
-import argparse
 import json
 import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated
 
+from ottla.cli import Argument, Option
 from ottla.client.client import parse_bootstrap
 from ottla.model.errors import ConfigError
 from ottla.pipelines import job
@@ -27,37 +29,36 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _ODD = re.compile(r"[\\;:\x00-\x1f]")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Copy the project and return the exit code."""
-    options = _parser().parse_args(arguments)
-    return job.run(NAME, lambda: _run(options))
+def init(
+    folder: Annotated[Path, Argument(metavar="DIR", help="A new or an empty folder")],
+    topics: Annotated[
+        Sequence[str],
+        Option("--topic", metavar="TOPIC", help="A topic; repeatable where all have one schema"),
+    ],
+    schema: Annotated[
+        str,
+        Option(
+            metavar="DDL", help="Columns of the values, as 'n long, day string', or a .ddl file"
+        ),
+    ],
+    bootstrap_server: Annotated[
+        str, Option("--bootstrap-server", "-b", metavar="HOST:PORT[,…]", help="The cluster")
+    ] = "127.0.0.1:9092",
+    command_config: Annotated[
+        Path | None, Option(metavar="FILE", help="Kafka's client.properties, for TLS and SASL")
+    ] = None,
+) -> int:
+    return job.run(NAME, lambda: _init(folder, bootstrap_server, topics, schema, command_config))
 
 
-def _parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(
-        prog=f"ottla pipeline {NAME}",
-        description="Copies a project of declarative pipelines: topics to tables, with dead "
-        "letters, the audit's facts and a view of what is missing. Run it by spark-pipelines.",
-    )
-    found.add_argument("folder", type=Path, metavar="DIR", help="a new folder, or an empty one")
-    found.add_argument("--bootstrap-server", default="127.0.0.1:9092", metavar="HOST:PORT[,…]",
-                       help="the cluster [127.0.0.1:9092]")  # fmt: skip
-    found.add_argument("--command-config", type=Path, metavar="FILE",
-                       help="Kafka's client.properties, for TLS and SASL")  # fmt: skip
-    found.add_argument("--topic", action="append", required=True, dest="topics",
-                       help="a topic; may be repeated where values have one schema")  # fmt: skip
-    found.add_argument("--schema", required=True, metavar="DDL",
-                       help="what the values are, as 'n long, day string', or a file "
-                       "(.ddl) that says so")  # fmt: skip
-    return found
+main = partial(job.main, NAME)
 
 
-def _run(options: argparse.Namespace) -> int:
-    folder: Path = options.folder.absolute()
-    values = settings(
-        folder, options.bootstrap_server, options.topics, options.schema, options.command_config
-    )
-    copy_project(folder, values)
+def _init(
+    folder: Path, bootstrap: str, topics: Sequence[str], schema: str, properties: Path | None
+) -> int:
+    folder = folder.absolute()
+    copy_project(folder, settings(folder, bootstrap, topics, schema, properties))
     reported = f"made {folder}; next:\n  cd {folder}\n"
     run = "SPARK_CONF_DIR=conf spark-pipelines"
     sys.stdout.write(f"{reported}  {run} dry-run\n  {run} run\n")

@@ -4,16 +4,19 @@ Invariants: stdout carries the result alone; an output folder that is not empty 
 anything is read; exit code 1 where a finding is an error.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 from zoneinfo import ZoneInfo
 
 import msgspec
 
+from ottla.cli import Argument, Option
 from ottla.model.errors import ConfigError
 from ottla.pipelines import job as frame
 from ottla.pipelines import paths
@@ -27,10 +30,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "timeline"
-PRINTED = ("table", "json", "lines")
-FORMATS = ("parquet", "json")
 MODULES = ("pandas", "ottla.pipelines.timeline.partition_facts", "ottla.pipelines.timeline.reading")
 """What workers import: pyarrow imports pandas with the first array that it makes."""
+
+
+class Printed(StrEnum):
+    """What is printed."""
+
+    table = "table"
+    json = "json"
+    lines = "lines"
+
+
+class Format(StrEnum):
+    """How --output is written."""
+
+    parquet = "parquet"
+    json = "json"
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -45,9 +61,9 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
     time_zone: str | None = None
     overlap_ms: int = 1000
     output: str | None = None
-    format: str = "parquet"
+    format: Format = Format.parquet
     report: str | None = None
-    print: str = "table"
+    print: Printed = Printed.table
 
 
 class File(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -57,10 +73,52 @@ class File(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     spark: Spark = Spark()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job and return the exit code."""
-    options = options_parser().parse_args(arguments)
+@dataclass(frozen=True, kw_only=True)
+class Options(frame.Options):
+    """What follows `ottla pipeline timeline`."""
+
+    paths: Annotated[
+        Sequence[str],
+        Argument(metavar="[PATH]...", help="Logs, journals, or a folder above them"),
+    ] = ()
+    logs_regex: Annotated[
+        str | None,
+        Option(metavar="FOLDER/REGEX", help="All files of a folder whose names match"),
+    ] = None
+    topic: Annotated[str | None, Option(metavar="TOPIC", help="Only events of this topic")] = None
+    partitions: Annotated[
+        str | None, Option(metavar="0,1,…", help="Only these partitions of --topic")
+    ] = None
+    start_time: Annotated[
+        str | None,
+        Option(metavar="TIME", help="From this time on: `2026-11-22 16:00:00,000`, or less"),
+    ] = None
+    end_time: Annotated[str | None, Option(metavar="TIME", help="Until this time")] = None
+    time_zone: Annotated[
+        str | None, Option(metavar="ZONE", help="Time zone of the logs [this machine's]")
+    ] = None
+    overlap_ms: Annotated[
+        int | None,
+        Option(metavar="N", help="Ignore terms that overlap for less than this [1000]"),
+    ] = None
+    output: Annotated[
+        str | None,
+        Option(metavar="FOLDER", help="Write events, states, terms, gaps and findings there"),
+    ] = None
+    format: Annotated[Format | None, Option(help="Format of --output [parquet]")] = None
+    report: Annotated[str | None, Option(metavar="FILE.html", help="Write a page with plots")] = (
+        None
+    )
+    print: Annotated[
+        Printed | None, Option(help="What to print; `lines` are the merged lines [table]")
+    ] = None
+
+
+def timeline_command(options: Options) -> int:
     return frame.run(NAME, lambda: run(options))
+
+
+main = partial(frame.main, NAME)
 
 
 def work_of(*, events: bool) -> Work:
@@ -68,30 +126,7 @@ def work_of(*, events: bool) -> Work:
     return Work(quick_java=not events, modules=MODULES)
 
 
-def options_parser() -> argparse.ArgumentParser:
-    """Return the parser of the job's command line."""
-    parser = frame.parser(
-        NAME,
-        "Merge all brokers' state-change logs and the controllers' journals: who led when, gaps, "
-        "double leaders, stale epochs. Exit code 1 where one of the latter two is found.",
-    )
-    add = parser.add_argument
-    add("paths", nargs="*", metavar="PATH", help="logs, journals, or a folder above them")
-    add("--logs-regex", metavar="FOLDER/REGEX", help="all files of a folder whose name matches")
-    add("--topic", help="events of this topic alone")
-    add("--partitions", metavar="0,1,…", help="of these partitions alone; needs --topic")
-    add("--start-time", metavar="TIME", help="`2026-11-22 16:00:00,000`, or less of it")
-    add("--end-time", metavar="TIME")
-    add("--time-zone", metavar="ZONE", help="the logs' time zone [this machine's]")
-    add("--overlap-ms", type=int, metavar="N", help="terms that overlap less are no finding [1000]")
-    add("--output", metavar="FOLDER", help="write events, states, terms, gaps and findings there")
-    add("--format", choices=FORMATS, help="of the output [parquet]")
-    add("--report", metavar="FILE.html", help="write a page with plots")
-    add("--print", choices=PRINTED, help="what stdout gets; `lines` are the merged lines [table]")
-    return parser
-
-
-def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int:
+def run(options: Options, spark: "SparkSession | None" = None) -> int:
     """Run the job, in a session of its own or a given one; return the exit code."""
     file = read_config(options.config, options.sets, File)
     settings = _over(file.timeline, options)
@@ -117,7 +152,7 @@ def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int
             spark.stop()
 
 
-def _over(file: Settings, options: argparse.Namespace) -> Settings:
+def _over(file: Settings, options: Options) -> Settings:
     """Return the file's settings with what the command line says over them."""
     said = {k: v for k, v in vars(options).items() if k in Settings.__struct_fields__ and v}
     if isinstance(said.get("partitions"), str):
@@ -130,8 +165,6 @@ def _over(file: Settings, options: argparse.Namespace) -> Settings:
         raise ConfigError("name the logs, a folder above them, or --logs-regex")
     if settings.partitions and settings.topic is None:
         raise ConfigError("--partitions needs --topic")
-    if settings.print not in PRINTED or settings.format not in FORMATS:
-        raise ConfigError(f"print is one of {PRINTED}, format of {FORMATS}")
     return settings
 
 

@@ -1,4 +1,4 @@
-"""Commands: `ottla sim check` and `ottla sim scenario`, as a person types them.
+"""The command `ottla sim check`.
 
 Invariants: nothing is started but simulations, in processes of their own with a bound of memory;
 options win over the scenario file, and the file over a server.properties; exit code 1 if a promise
@@ -7,23 +7,20 @@ was broken.
 
 import os
 import sys
-from collections.abc import Callable
-from functools import wraps
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Output, read_input
 from ottla.admin.output import Format, print_json, print_line, print_prose, print_table, say
 from ottla.admin.progress import StatusLine
 from ottla.cli import Argument, Exit, Option, UsageError
-from ottla.cli.declaring import parameters
 from ottla.model.process import ended_in_order
 
 if TYPE_CHECKING:
     from ottla.sim.scenarios.report import Findings
     from ottla.sim.scenarios.scenario import Scenario
 
-    Act = Callable[[Scenario], None]
 
 EXIT_BROKEN = 1
 MOST_PROCESSES = 8
@@ -32,177 +29,178 @@ LONGEST_RUN_S = 36_000
 SETTING = "KEY=VALUE"
 
 
-def _described(
+@dataclass(kw_only=True)
+class Described:
+    """What a scenario file may say, as options."""
+
     file: Annotated[
         str | None,
         Argument(metavar="[SCENARIO]", help="A scenario file (TOML); - is standard input"),
-    ] = None,
-    brokers: Annotated[int | None, Option(metavar="N", help="Brokers [default: 3]")] = None,
-    partitions: Annotated[int | None, Option(metavar="N", help="Partitions [default: 1]")] = None,
+    ] = None
+    brokers: Annotated[int | None, Option(metavar="N", help="Brokers [default: 3]")] = None
+    partitions: Annotated[int | None, Option(metavar="N", help="Partitions [default: 1]")] = None
     replication_factor: Annotated[
         int | None, Option(metavar="N", help="Replicas of each partition [default: 3]")
-    ] = None,
+    ] = None
     server_properties: Annotated[
         Path | None, Option(metavar="FILE", help="Use the settings of this server.properties")
-    ] = None,
+    ] = None
     producer_properties: Annotated[
         Path | None, Option(metavar="FILE", help="Use the settings of this producer.properties")
-    ] = None,
+    ] = None
     server: Annotated[
         list[str] | None, Option(metavar=SETTING, help="A setting of all brokers")
-    ] = None,
-    topic: Annotated[
-        list[str] | None, Option(metavar=SETTING, help="A setting of the topic")
-    ] = None,
+    ] = None
+    topic: Annotated[list[str] | None, Option(metavar=SETTING, help="A setting of the topic")] = (
+        None
+    )
     producer: Annotated[
         list[str] | None, Option(metavar=SETTING, help="A setting of the producers")
-    ] = None,
+    ] = None
     faults: Annotated[
         str | None,
-        Option(metavar="LIST", help="Kinds of faults, or 'none'; `ottla sim scenario` lists them"),
-    ] = None,
+        Option(metavar="LIST", help="Kinds of faults, or 'none'; --print lists them"),
+    ] = None
     at_once: Annotated[
-        int | None, Option(metavar="N", help="Faults at a time [default: 1]")
-    ] = None,
+        int | None, Option(metavar="N", help="Number of simultaneous faults [default: 1]")
+    ] = None
     wait_for_in_sync: Annotated[
-        bool, Option("--wait-for-in-sync", help="No fault before all replicas are in sync again")
-    ] = False,
+        bool,
+        Option(
+            "--wait-for-in-sync", help="Wait for all replicas to be in sync before the next fault"
+        ),
+    ] = False
     catch_up_seconds: Annotated[
         float | None,
-        Option(metavar="S", help="How long a broker that was away is slow [default: 60]"),
-    ] = None,
+        Option(metavar="S", help="How long a broker is slow after it returns [default: 60]"),
+    ] = None
     longest_gap: Annotated[
         float | None,
-        Option(metavar="S", help="Promise, too, that writes stop for no longer than this"),
-    ] = None,
+        Option(metavar="S", help="Also check that writes never stop for longer than this"),
+    ] = None
     promises: Annotated[
-        str | None, Option(metavar="LIST", help="Of kept, once, order, reads, gap")
-    ] = None,
-) -> "Scenario":
-    """Return the scenario that a file and the options describe."""
-    from ottla.model.properties import load_settings
-    from ottla.sim.scenarios import scenario as scenarios
+        str | None,
+        Option(metavar="LIST", help="Promises to check, of: kept, once, order, reads, gap"),
+    ] = None
 
-    where, values = "options", {}
-    if file is not None:
-        data, where = read_input(file, scenarios.MAX_BYTES)
-        values = scenarios.with_tables(scenarios.parse(data, where), where)
-    for table, path, select in (
-        ("server", server_properties, scenarios.of_the_cluster),
-        ("producer", producer_properties, scenarios.of_a_producer),
-    ):
-        if path is not None:
-            kept, left_out = select(load_settings(path.read_bytes(), path))
-            values[table] = kept | dict(values.get(table, {}))
-            if left_out:
-                say(f"ottla: {path}: not simulated: {', '.join(left_out)}")
-    for table, settings in (("server", server), ("topic", topic), ("producer", producer)):
-        for text in settings or ():
-            name, equals, value = text.partition("=")
-            if not equals or not name:
-                raise UsageError(f"--{table} {text}: expected {SETTING}")
-            values[table] = {**values.get(table, {}), name.strip(): value.strip()}
-    options: tuple[tuple[str, object], ...] = (
-        ("brokers", brokers),
-        ("partitions", partitions),
-        ("replication-factor", replication_factor),
-        ("at-once", at_once),
-        ("wait-for-in-sync", wait_for_in_sync or None),
-        ("catch-up-seconds", catch_up_seconds),
-        ("longest-gap-seconds", longest_gap),
-        ("faults", None if faults is None else _list(faults)),
-        ("promises", None if promises is None else _list(promises)),
-    )
-    for name, option in options:
-        if option is not None:
-            values[name] = option
-    return scenarios.checked(values, where)
+    def scenario(self) -> "Scenario":
+        """Return the scenario that the file and the options describe."""
+        from ottla.model.properties import load_settings
+        from ottla.sim.scenarios import scenario as scenarios
+
+        where, values = "options", {}
+        if self.file is not None:
+            data, where = read_input(self.file, scenarios.MAX_BYTES)
+            values = scenarios.with_tables(scenarios.parse(data, where), where)
+        for table, path, select in (
+            ("server", self.server_properties, scenarios.of_the_cluster),
+            ("producer", self.producer_properties, scenarios.of_a_producer),
+        ):
+            if path is not None:
+                kept, left_out = select(load_settings(path.read_bytes(), path))
+                values[table] = kept | dict(values.get(table, {}))
+                if left_out:
+                    say(f"ottla: {path}: not simulated: {', '.join(left_out)}")
+        for table, settings in (
+            ("server", self.server),
+            ("topic", self.topic),
+            ("producer", self.producer),
+        ):
+            for text in settings or ():
+                name, equals, value = text.partition("=")
+                if not equals or not name:
+                    raise UsageError(f"--{table} {text}: expected {SETTING}")
+                values[table] = {**values.get(table, {}), name.strip(): value.strip()}
+        options: tuple[tuple[str, object], ...] = (
+            ("brokers", self.brokers),
+            ("partitions", self.partitions),
+            ("replication-factor", self.replication_factor),
+            ("at-once", self.at_once),
+            ("wait-for-in-sync", self.wait_for_in_sync or None),
+            ("catch-up-seconds", self.catch_up_seconds),
+            ("longest-gap-seconds", self.longest_gap),
+            ("faults", None if self.faults is None else _list(self.faults)),
+            ("promises", None if self.promises is None else _list(self.promises)),
+        )
+        for name, option in options:
+            if option is not None:
+                values[name] = option
+        return scenarios.checked(values, where)
 
 
 def _list(text: str) -> list[str]:
     return [] if text == "none" else [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _with_scenario(function: "Callable[..., Act]") -> Callable[..., None]:
-    """Make a command of a function that returns what to do with a scenario."""
-    shared = [parameter.name for parameter in parameters(_described)]
-
-    @wraps(function)
-    def command(**values: Any) -> None:
-        described = _described(**{name: values.pop(name) for name in shared})
-        function(**values)(described)
-
-    command.declared_by = (_described, function)  # type: ignore[attr-defined]
-    return command
-
-
-@_with_scenario
 def check(
+    described: Described,
     hours: Annotated[
         float,
         Option(
             metavar="H",
-            help="Simulated hours to look for a counterexample",
+            help="Simulated hours to search",
             min=0.01,
             max=MOST_HOURS,
         ),
     ] = 5.0,
-    seed: Annotated[int, Option(metavar="N", help="The first seed", min=0)] = 1,
+    seed: Annotated[int, Option(metavar="N", help="First seed", min=0)] = 1,
     only_faults: Annotated[
         str | None,
-        Option(metavar="LIST", help="Run --seed alone, with the faults of these numbers"),
+        Option(metavar="LIST", help="Run only --seed, with only the faults of these numbers"),
     ] = None,
     seconds: Annotated[
         float | None,
-        Option(
-            metavar="S", help="With --only-faults: how long the run lasts", min=1, max=LONGEST_RUN_S
-        ),
+        Option(metavar="S", help="With --only-faults: length of the run", min=1, max=LONGEST_RUN_S),
     ] = None,
     processes: Annotated[
         int | None,
-        Option(metavar="N", help="Processes [default: one a CPU]", min=1, max=MOST_PROCESSES),
+        Option(
+            metavar="N",
+            help="Number of processes [default: one per CPU]",
+            min=1,
+            max=MOST_PROCESSES,
+        ),
     ] = None,
     no_remedy: Annotated[
-        bool, Option("--no-remedy", help="Do not look for settings that help")
+        bool, Option("--no-remedy", help="Do not search for settings that would help")
     ] = False,
     html: Annotated[
-        Path | None, Option(metavar="FILE", help="Write the report as one HTML page, too")
+        Path | None, Option(metavar="FILE", help="Also write the report as one HTML page")
     ] = None,
+    only_print: Annotated[
+        bool, Option("--print", help="Only print the scenario as a file, with all defaults")
+    ] = False,
     output: Output = Format.table,
-) -> "Act":
-    """Look for faults that break a promise of a cluster.
-
-    Exits with code 1 if it finds one. Real brokers run on simulated time, network and disks. The
-    result is a counterexample, or that there was none in so many simulated hours.
-    Example: ottla sim check --topic min.insync.replicas=1 --producer acks=all
-    """
+) -> None:
     if seconds is not None and only_faults is None:
         raise UsageError("--seconds goes with --only-faults; how long to look is --hours")
 
-    def act(described: "Scenario") -> None:
-        from ottla.sim.scenarios import report
+    from ottla.sim.scenarios import report
 
-        count = processes or min(MOST_PROCESSES, os.cpu_count() or 1)
-        said = _Line()
-        if only_faults is not None:
-            findings = _one_run(described, seed, only_faults, seconds)
-        else:
-            with ended_in_order():
-                findings = _searched(
-                    described, hours * 3600, count, seed, said, no_remedy=no_remedy
-                )
-        said.clear()
-        _print(findings, output)
-        if html is not None:
-            html.write_text(report.page(findings), encoding="utf-8")
-            say(f"ottla: wrote {html}")
-        if findings.hours.interrupted:
-            say("ottla: interrupted; this is what was found until then")
-            raise Exit(130)
-        if findings.hours.first or findings.hours.unhealed or findings.hours.defects:
-            raise Exit(EXIT_BROKEN)
+    scenario = described.scenario()
+    if only_print:
+        from ottla.sim.scenarios.scenario import to_text
 
-    return act
+        sys.stdout.write(to_text(scenario))
+        return
+
+    count = processes or min(MOST_PROCESSES, os.cpu_count() or 1)
+    said = _Line()
+    if only_faults is not None:
+        findings = _one_run(scenario, seed, only_faults, seconds)
+    else:
+        with ended_in_order():
+            findings = _searched(scenario, hours * 3600, count, seed, said, no_remedy=no_remedy)
+    said.clear()
+    _print(findings, output)
+    if html is not None:
+        html.write_text(report.page(findings), encoding="utf-8")
+        say(f"ottla: wrote {html}")
+    if findings.hours.interrupted:
+        say("ottla: interrupted; this is what was found until then")
+        raise Exit(130)
+    if findings.hours.first or findings.hours.unhealed or findings.hours.defects:
+        raise Exit(EXIT_BROKEN)
 
 
 def _searched(
@@ -257,20 +255,6 @@ def _one_run(
     for promise in found.first:
         findings.add(run, promise)
     return findings
-
-
-@_with_scenario
-def scenario() -> "Act":
-    """Print a scenario file: all that can be said of a scenario, with its defaults.
-
-    Example: ottla sim scenario --topic min.insync.replicas=2 > mine.toml
-    """
-    from ottla.sim.scenarios.scenario import to_text
-
-    def act(described: "Scenario") -> None:
-        sys.stdout.write(to_text(described))
-
-    return act
 
 
 class _Line(StatusLine):

@@ -167,7 +167,7 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
         return tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise OttlaError(
-            f"{where} is not a scenario: {error}; `ottla sim scenario` prints one"
+            f"{where} is not a scenario: {error}; `ottla sim check --print` prints one"
         ) from None
 
 
@@ -181,7 +181,9 @@ def checked(values: Mapping[str, Any], where: str) -> Scenario:
     try:
         scenario = msgspec.convert(values, Scenario)
     except msgspec.ValidationError as error:
-        raise OttlaError(f"{where}: {error}; `ottla sim scenario` prints all there is") from None
+        raise OttlaError(
+            f"{where}: {error}; `ottla sim check --print` prints all there is"
+        ) from None
     try:
         _check(scenario)
     except OttlaError as error:

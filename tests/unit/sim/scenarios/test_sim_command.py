@@ -1,4 +1,4 @@
-"""`ottla sim check` and `ottla sim scenario`, as programs."""
+"""`ottla sim check` and `ottla sim check --print`, as programs."""
 
 import json
 import re
@@ -33,11 +33,11 @@ def ottla_sim(*words, code=0, stdin=""):
 
 def test_the_help_lists_it():
     done = subprocess.run(
-        [sys.executable, "-m", "ottla", "--help"],
+        [sys.executable, "-m", "ottla", "help"],
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert "sim" in done.stdout
-    assert "settings, on simulated time" in " ".join(done.stdout.split())
+    assert "settings, in simulated time" in " ".join(done.stdout.split())
 
 
 def test_a_counterexample_as_json_as_a_page_and_again(tmp_path):
@@ -64,7 +64,9 @@ def test_a_counterexample_as_json_as_a_page_and_again(tmp_path):
 
 def test_none_found_is_said_with_the_hours(tmp_path):
     mine = tmp_path / "mine.toml"
-    mine.write_text(ottla_sim("scenario", *SHORT, "--topic", "min.insync.replicas=2").stdout)
+    mine.write_text(
+        ottla_sim("check", "--print", *SHORT, "--topic", "min.insync.replicas=2").stdout
+    )
     done = ottla_sim("check", str(mine), "--hours", "0.1")
     assert done.stdout.count("no counterexample in 0.1 simulated hours") == 4
     assert "min.insync.replicas=2" in done.stdout
@@ -92,8 +94,8 @@ def test_a_user_s_own_files(tmp_path):
     server, producer = tmp_path / "server.properties", tmp_path / "producer.properties"
     server.write_text("broker.id=3\nlisteners=SSL://x:1\nmin.insync.replicas=2\n")
     producer.write_text("acks=all\nbootstrap.servers=x:1\n")
-    done = ottla_sim("scenario", "--server-properties", str(server), "--producer-properties",
-                     str(producer), "--server", "min.insync.replicas=1")  # fmt: skip
+    files = ("--server-properties", str(server), "--producer-properties", str(producer))
+    done = ottla_sim("check", "--print", *files, "--server", "min.insync.replicas=1")
     assert '"min.insync.replicas" = "1"' in done.stdout, "an option wins over the file"
     assert "not simulated: broker.id, listeners" in done.stderr
     assert "not simulated: bootstrap.servers" in done.stderr
@@ -109,7 +111,7 @@ def test_a_user_s_own_files(tmp_path):
         (("check", "--seconds", "3"), 2, "--only-faults"),
         (("check", "--only-faults", "x"), 2, "numbers"),
         (("check", "--hours", "0"), 2, "--hours"),
-        (("check", "-"), 1, "`ottla sim scenario` prints one"),
+        (("check", "-"), 1, "`ottla sim check --print` prints one"),
         (("check", "-", "--topic", "a=b"), 1, "no scenario"),
         (("check", "--server-properties", sys.executable), 1, "not a properties file"),
         (("check", "--hours", "1e400"), 2, "--hours"),

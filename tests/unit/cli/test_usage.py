@@ -4,12 +4,11 @@ import io
 
 import pytest
 
-from ottla.admin import connection
 from ottla.admin.cli import main
-from ottla.cli.declaring import parameters
+from ottla.cli.grammar import walk
 from ottla.cli.spellings import COMMANDS, OPTIONS
-from ottla.cli.table import all_commands
-from ottla.cli.tree import Group
+from ottla.cli.table import load
+from support.commands import every_command
 
 WRONG_USE = [
     ("broker", "drain", "x"),
@@ -56,7 +55,10 @@ HINTS = [
     ("kafka-console-consumer", "did you mean consume?"),
     ("kafka-delete-records", "did you mean topics delete-records?"),
     ("broker restrat 1", "did you mean restart?"),
-    ("help", "did you mean --help?"),
+    ("pipeline lak --follow", "did you mean lake?"),
+    ("pipeline lake --foll", "did you mean --follow?"),
+    ("broker run --conf f", "did you mean --config?"),
+    ("topics list --boot a", "did you mean --bootstrap-server?"),
     ("topics --describe --topic t", "did you mean `ottla topics describe`?"),
     ("reassign --generate", "did you mean `ottla reassign plan`?"),
     ("topics describe --topic t", "it is an argument here: [NAME]"),
@@ -85,30 +87,13 @@ def test_what_other_tools_call_otherwise_is_hinted_at(words, hint, capsys):
     assert (told.out, told.err.count("\n")) == ("", 1)
 
 
-def options(node):
-    if isinstance(node, Group):
-        for child in node.children.values():
-            yield from options(child)
-    elif node.target:
-        for p in [*node.parameters(), *parameters(connection.options)]:
-            yield from p.names if p.is_option else ()
-
-
-def names(node):
-    if isinstance(node, Group):
-        for name, child in node.children.items():
-            yield name
-            yield from (f"{name} {below}" for below in names(child))
-
-
 def test_all_that_is_hinted_at_is_there():
-    root = all_commands()
-    known = {*options(root), "--help", "--version"}
-    assert {
-        new for meant in OPTIONS.values() for new in meant if new.split()[0] not in known
-    } == set()
-    last = {n.partition(" ")[2] or n for n in names(root)} | {*names(root), "broker run"}
-    assert {new for new in COMMANDS.values() if new not in last | known} == set()
+    declared = [p for command in every_command().values() for p in command.known if p.is_option]
+    known = {name for p in declared for name in p.names}
+    assert {n for meant in OPTIONS.values() for n in meant if n.split()[0] not in known} == set()
+    names = [" ".join(path) for path, node in walk(load()[0]) if not node.instead]
+    known = {*names, *(name.partition(" ")[2] for name in names)}
+    assert set(COMMANDS.values()) - known == set()
 
 
 @pytest.mark.parametrize(

@@ -15,30 +15,35 @@ from pathlib import Path
 
 import pytest
 
-from ottla.admin.connection import options as connection_options
-from ottla.cli.completion import SCRIPTS, candidates
-from ottla.cli.table import COMMANDS, all_commands
-from ottla.cli.tree import Group
-from ottla.explain.entries import of_other_rooms
+from ottla.admin import names
+from ottla.cli import completion, grammar
+from support.commands import every_command
 
 NAMES = {"topic": ["orders", "other", "x"], "group": ["audit"], "broker": ["0", "1"],
          "partition": ["orders-0", "x-0"], "number": ["0", "1", "2"],
          "profile": ["prod"], "transaction": ["pay-1"]}  # fmt: skip
 
-ROOT = Group("", {**COMMANDS, **of_other_rooms()})
 
-
-def offered(*words):
+@pytest.fixture
+def offered(monkeypatch):
+    """Return what is offered for words, and which names are asked for."""
     asked = []
 
-    def names(kind, chosen):
+    def known(kind, chosen):
         asked.append((kind, dict(chosen)))
         return NAMES[kind]
 
-    found = candidates(ROOT, words, names, connection_options)
-    return [c.word for c in found], asked
+    monkeypatch.setattr(names, "names", known)
+    monkeypatch.setenv(grammar.COMPLETE, "bash_complete")
+
+    def offered(*words):
+        shell = completion.SHELLS["fish"](grammar.root(), {}, "ottla", grammar.COMPLETE)
+        return shell.get_completions(list(words[:-1]), words[-1]), asked
+
+    return offered
 
 
+FILES = "files"
 CASES = [
     (["topi"], ["topics"]),
     (["topics", "de"], ["describe", "delete", "delete-records"]),
@@ -59,8 +64,8 @@ CASES = [
     (["consume", "--group", "a"], ["audit"]),
     (["consume", "x", "--partition", ""], ["0", "1", "2"]),
     (["why", "o"], ["orders-0"]),
-    (["why", "x-0", ""], [":files"]),
-    (["timeline", "x"], ["x", "x-0"]),
+    (["why", "x-0", ""], [FILES]),
+    (["history", "timeline", "x"], ["x", "x-0"]),
     (["elect", ""], ["preferred", "unclean"]),
     (["elect", "preferred", "o"], ["orders-0"]),
     (["reassign", "plan", "--topics", "o"], ["orders", "other"]),
@@ -71,46 +76,43 @@ CASES = [
     (["whatif", "kill", ""], ["0", "1"]),
     (["whatif", "unclean", "o"], ["orders-0"]),
     (["configs", "describe", "--broker", ""], ["0", "1"]),
-    (["merge-state-changes", "--topic", "x"], ["x"]),
-    (["merge-state-changes", "--topic", "x", "--partitions", "0,"], ["0,0", "0,1", "0,2"]),
+    (["history", "merge", "--topic", "x"], ["x"]),
+    (["history", "merge", "--topic", "x", "--partitions", "0,"], ["0,0", "0,1", "0,2"]),
     (["users", "add", "u", "--mechanism", ""], ["SCRAM-SHA-256", "SCRAM-SHA-512"]),
     (["txn", "describe", ""], ["pay-1"]),
     (["profile", "use", ""], ["prod"]),
     (["topics", "list", "--profile", "p"], ["prod"]),
-    (["produce", "orders", "--file", ""], [":files"]),
-    (["logs", ""], [":files"]),
+    (["produce", "orders", "--file", ""], [FILES]),
+    (["dump-log", ""], [FILES]),
     (["completion", "b"], ["bash"]),
-    (["nosuch", ""], []),
-    (["topics", "--bad", ""], []),
     (["topics", "create", "new"], []),
-    (["pipeline", ""], []),
+    (["pipeline", "la"], ["lag", "lake"]),
+    (["pipeline", "lag", "--group", ""], ["audit"]),
+    (["help", ""], []),
 ]
 
 
 @pytest.mark.parametrize(("words", "wanted"), CASES, ids=lambda w: " ".join(w)[:40])
-def test_what_is_offered(words, wanted):
-    assert offered(*words)[0] == wanted
+def test_what_is_offered(words, wanted, offered):
+    found, _ = offered(*words)
+    assert [FILES if c.type == "file" else c.value for c in found] == wanted
 
 
 NEW_NAMES = {("topics create", "NAME"), ("whatif add-brokers", "BROKER[:RACK]...")}
 OF_A_CLUSTER = re.compile(r"TOPIC|GROUP|BROKER|PARTITION|--(topic|group|broker|partition)s?\b")
 
 
-def parameters(path, node):
-    if isinstance(node, Group):
-        for name, child in node.children.items():
-            yield from parameters([*path, name], child)
-    elif node.target:
-        for p in node.parameters():
-            if not p.is_flag and p.type is not bool:
-                yield " ".join(path), p
+def shown(p):
+    return max(p.names, key=len) if p.is_option else p.metavar
 
 
 def test_whatever_names_something_of_a_cluster_is_completed():
     missing = {
-        (name, p.shown)
-        for name, p in parameters([], ROOT)
-        if OF_A_CLUSTER.search(f"{p.shown} {p.metavar}")
+        (name, shown(p))
+        for name, command in every_command().items()
+        for p in command.known
+        if not p.is_flag
+        if OF_A_CLUSTER.search(f"{shown(p)} {p.metavar}")
         and not p.kinds
         and not re.search("KEY|FILE|REGEX", p.metavar)
     }
@@ -118,19 +120,21 @@ def test_whatever_names_something_of_a_cluster_is_completed():
     assert missing - NEW_NAMES - counts == set()
 
 
-def test_names_are_asked_of_the_cluster_that_is_meant():
+def test_names_are_asked_of_the_cluster_that_is_meant(offered):
     _, asked = offered("topics", "describe", "-b", "h:1", "--profile=p", "o")
     assert asked == [("topic", {"bootstrap_server": "h:1", "profile": "p"})]
 
 
-def test_options_come_with_their_meaning():
-    found = candidates(all_commands(), ["consume", "--ta"], lambda *_: [], connection_options)
-    assert found[0].meaning.startswith("The last N records")
+def test_options_come_with_their_meaning(offered):
+    found, _ = offered("consume", "--ta")
+    assert found[0].help
 
 
 def test_a_cluster_that_is_away_offers_nothing_and_says_nothing():
     done = subprocess.run(
-        [sys.executable, "-m", "ottla", "__complete", "topics", "describe", "-b", "[::1]:1", ""],
+        [sys.executable, "-m", "ottla"],
+        env={**os.environ, grammar.COMPLETE: "bash_complete",
+             "COMP_LINE": "ottla topics describe -b [::1]:1 "},
         capture_output=True, timeout=30, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
@@ -157,8 +161,8 @@ def ottla(tmp_path):
 )
 def test_bash(ottla, line, wanted):
     code = (
-        SCRIPTS["bash"]
-        + f'COMP_LINE="{line}"; COMP_POINT=${{#COMP_LINE}}; _ottla; '
+        completion.script("bash")
+        + f'COMP_LINE="{line}"; COMP_POINT=${{#COMP_LINE}}; _ottla_completion ottla; '
         + 'printf "%s\\n" "${COMPREPLY[@]}"'
     )
     path = f"{ottla}:{Path('/usr/bin')}:/bin"
@@ -173,12 +177,12 @@ def test_bash(ottla, line, wanted):
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_bash_takes_a_name_with_a_colon_and_a_blank_for_one(tmp_path):
     program = tmp_path / "ottla"
-    program.write_text("#!/bin/sh\nprintf 'team:one x\\tits meaning\\n'\n")
+    program.write_text("#!/bin/sh\nprintf 'plain,team:one x\\n'\n")
     program.chmod(0o755)
     line = f"{program} groups lag team:o"
     code = (
-        SCRIPTS["bash"]
-        + f'COMP_LINE="{line}"; COMP_POINT=${{#COMP_LINE}}; _ottla; '
+        completion.script("bash")
+        + f'COMP_LINE="{line}"; COMP_POINT=${{#COMP_LINE}}; _ottla_completion {program}; '
         + 'printf "%s\n" "${COMPREPLY[@]}"'
     )
     done = subprocess.run(
@@ -192,13 +196,16 @@ def test_shells_find_nothing_wrong_with_the_scripts(shell, tmp_path):
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell}")
     file = tmp_path / "script"
-    file.write_text(SCRIPTS[shell])
+    file.write_text(completion.script(shell))
     subprocess.run([shell, "-n", str(file)], check=True, timeout=30)
 
 
 STARTS = {
     "bash": (["bash", "--norc", "-i"], "PS1='> '; source <(ottla completion bash)"),
-    "zsh": (["zsh", "-f", "-i"], "PS1='> '; source <(ottla completion zsh)"),
+    "zsh": (
+        ["zsh", "-f", "-i"],
+        "PS1='> '; autoload compinit; compinit -u; source <(ottla completion zsh)",
+    ),
     "fish": (["fish", "--no-config", "-i"], "ottla completion fish | source"),
 }
 ERASE_LINE = "\x15"
@@ -253,12 +260,9 @@ def test_a_person_at_a_terminal_presses_tab(ottla, shell, tmp_path):
         typed(ERASE_LINE + "ottla topics de\t\t", "delete-records", "describe")
         typed(ERASE_LINE + "ottla profile use st\t", "aging" if shell == "fish" else "staging")
         typed(ERASE_LINE + "ottla topics list --output=j\t", "son" if shell == "fish" else "json")
-        typed(ERASE_LINE + f"ottla logs {tmp_path}/only-th\t", "is-file")
+        typed(ERASE_LINE + f"ottla dump-log {tmp_path}/only-th\t", "is-file")
 
 
-def test_names_that_nobody_can_type_are_not_offered(capsys, monkeypatch):
-    from ottla.admin.commands import shell
-
-    monkeypatch.setattr(shell, "_names", lambda *_: ["fine", "two\nlines", "\x1b[2J", "a b"])
-    shell.complete(all_commands(), ["groups", "lag", ""])
-    assert capsys.readouterr().out == "fine\na b\n"
+def test_names_that_nobody_can_type_are_not_offered(offered, monkeypatch):
+    monkeypatch.setitem(NAMES, "group", ["fine", "two\nlines", "\x1b[2J", "a b"])
+    assert [c.value for c in offered("groups", "lag", "")[0]] == ["fine", "a b"]
