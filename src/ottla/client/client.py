@@ -7,7 +7,7 @@ Kafka: `NetworkClient` and `AdminMetadataManager`.
 """
 
 import asyncio
-import itertools
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from ottla.security.client import ClientSecurity
 
 RETRIES = 5
-RETRY_WAIT_S = 0.1
-LONGEST_WAIT_S = 0.5
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 0.5
 CONTROLLER = "controller"
 ANY = "any"
 VERSION_OF_ONE_KEY = 2
@@ -63,6 +62,49 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     if not found:
         raise ValueError("no bootstrap address given; write host:port[,host:port]")
     return found
+
+
+class Patience:
+    """When what failed is tried again: waits between attempts until the time granted is over.
+
+    Every wait is a little longer than the one before, up to a bound, and differs by chance, so that
+    clients do not come back all at once; an error that lasts is raised as it is.
+    """
+
+    def __init__(
+        self,
+        now_s: Callable[[], float],
+        chance: random.Random,
+        granted_s: float,
+        longest_s: float = LONGEST_WAIT_S,
+    ) -> None:
+        """`now_s`: a monotonic clock. `longest_s`: no wait is longer than twice this."""
+        self._now_s = now_s
+        self._chance = chance
+        self._granted_s = granted_s
+        self._longest_s = longest_s
+        self.renew()
+
+    def renew(self) -> None:
+        """Grant the time again: something succeeded."""
+        self._ends_s = self._now_s() + self._granted_s
+        self._attempts = 0
+
+    async def pause(self) -> None:
+        """Wait before the next attempt, however long that is."""
+        await asyncio.sleep(self._next_s())
+
+    async def wait(self, error: OttlaError) -> None:
+        """Wait before the next attempt; raise the error if it lasts or there is no time left."""
+        left_s = self._ends_s - self._now_s()
+        if not error.retriable or left_s <= 0:
+            raise error
+        await asyncio.sleep(min(self._next_s(), left_s))
+
+    def _next_s(self) -> float:
+        self._attempts += 1
+        wait_s = min(FIRST_WAIT_S * self._attempts, self._longest_s)
+        return wait_s * (1 + self._chance.random())
 
 
 class Waiting(Protocol):
@@ -184,38 +226,48 @@ class Client:
         timeout_s: float,
         wait: Waiting,
     ) -> Any:
-        patient_until_s = self._world.clock.monotonic() + self._patience_s
-        last: OttlaError | None = None
-        for attempt in itertools.count():
-            if attempt >= (1 if isinstance(broker, int) else RETRIES) and not (
-                broker == CONTROLLER
-                and self._world.clock.monotonic() < patient_until_s
-                and any(not known.peer.closed for known in self._connections.values())
-            ):
-                break
-            if attempt:
-                assert last is not None
-                wait.text = str(last)
-                wait_s = min(RETRY_WAIT_S * attempt, LONGEST_WAIT_S)
-                await asyncio.sleep(wait_s * (1 + self._world.random.random()))
-                await self._forget_controller(broker)
+        patience = self.patience(self._patience_s if broker == CONTROLLER else 0.0)
+        attempts = 1 if isinstance(broker, int) else RETRIES
+        while True:
+            attempts -= 1
             try:
                 target = await self._broker(broker, timeout_s)
             except (NotABrokerError, ServerRefusedError):
                 raise
             except ConnectionLostError as error:
-                last = error
-                continue
-            sent = target.peer.send(
-                message, target.version(message) if version is None else version, timeout_s
-            )
-            with self.waiting(partial(_response, message, target.peer.address)):
-                response = await sent
-            if broker != CONTROLLER or not _says_not_controller(response):
-                return response
-            last = OttlaError("the controller moved", ErrorCode.NOT_CONTROLLER)
-        assert last is not None
-        raise last
+                problem: OttlaError = error
+            else:
+                sent = target.peer.send(
+                    message, target.version(message) if version is None else version, timeout_s
+                )
+                with self.waiting(partial(_response, message, target.peer.address)):
+                    response = await sent
+                if broker != CONTROLLER or not _says_not_controller(response):
+                    return response
+                problem = OttlaError("the controller moved", ErrorCode.NOT_CONTROLLER)
+            wait.text = str(problem)
+            if attempts > 0:
+                await patience.pause()
+            elif any(not known.peer.closed for known in self._connections.values()):
+                await patience.wait(problem)
+            else:
+                raise problem
+            await self._forget_controller(broker)
+
+    def patience(self, granted_s: float, longest_s: float = LONGEST_WAIT_S) -> Patience:
+        """Return how long something is tried again for; no wait is longer than twice the second."""
+        return Patience(self._world.clock.monotonic, self._world.random, granted_s, longest_s)
+
+    async def refresh(self, topics: Iterable[str]) -> None:
+        """Ask who is alive and who leads, before something is tried again.
+
+        That no broker responds is no error: the next attempt tells.
+        """
+        try:
+            await self.metadata(topics)
+        except OttlaError as error:
+            if not error.retriable:
+                raise
 
     def waiting(self, text: Text = "") -> Waiting:
         """Return what encloses a wait; for a subclass that tells people of it."""

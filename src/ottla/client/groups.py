@@ -5,7 +5,6 @@ Invariants: a group is asked for at its coordinator, which is looked for again w
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -15,7 +14,7 @@ from ottla.client.error_texts import explained, failure, with_way_out
 from ottla.client.group_descriptions import CLASSIC, SHARE, GroupDescription, describe
 from ottla.client.offsets import log_offsets
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import TopicPartition, by_topic
 from ottla.model.protocol import LATEST
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
 from ottla.wire.messages.list_groups import ListGroupsRequest
@@ -209,14 +208,14 @@ async def forget(
 ) -> dict[TopicPartition, str | None]:
     """Delete a group's offsets of partitions; return what stood against each, None for nothing."""
     r = OffsetDeleteRequest
-    topics: dict[str, list[Any]] = {}
-    for topic, partition in partitions:
-        one = r.OffsetDeleteRequestPartition(partition_index=partition)
-        topics.setdefault(topic, []).append(one)
-    request = r(
-        group_id=group,
-        topics=[r.OffsetDeleteRequestTopic(name=n, partitions=ps) for n, ps in topics.items()],
-    )
+    topics = [
+        r.OffsetDeleteRequestTopic(
+            name=name,
+            partitions=[r.OffsetDeleteRequestPartition(partition_index=p) for p in indexes],
+        )
+        for name, indexes in by_topic(partitions).items()
+    ]
+    request = r(group_id=group, topics=topics)
     _, response = await at_coordinator(client, group, request, lambda a: a.error_code)
     if response.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         await refuse_share_group(client, group)

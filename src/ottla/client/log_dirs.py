@@ -5,7 +5,7 @@ KIP-827). Kafka: `LogDirsCommand` and the log dir moves of `ReassignPartitionsCo
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ottla.client import configs
@@ -13,7 +13,7 @@ from ottla.client.client import Client
 from ottla.client.configs import BROKER
 from ottla.client.error_texts import explained
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, error_name
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import TopicPartition, by_topic
 from ottla.model.printable import plural
 from ottla.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -54,7 +54,7 @@ class Described(NamedTuple):
     dirs: list[LogDir]
     replicas: list[Lying]
     silent: list[int]
-    refused: list[str] = []  # noqa: RUF012 - no one changes it
+    refused: Sequence[str] = ()
 
 
 class Placed(NamedTuple):
@@ -167,21 +167,21 @@ async def _place_on(
 ) -> dict[tuple[TopicPartition, int], str]:
     """Ask one broker; return those of its replicas that it has yet to create."""
     r = AlterReplicaLogDirsRequest
-    by_dir: dict[str, dict[str, list[int]]] = {}
+    by_dir: dict[str, list[TopicPartition]] = {}
     for (tp, _), path in places.items():
-        by_dir.setdefault(path, {}).setdefault(tp.topic, []).append(tp.partition)
+        by_dir.setdefault(path, []).append(tp)
     dirs = [
         r.AlterReplicaLogDir(
             path=path,
             topics=[
-                r.AlterReplicaLogDirTopic(name=name, partitions=partitions)
-                for name, partitions in topics.items()
+                r.AlterReplicaLogDirTopic(name=name, partitions=indexes)
+                for name, indexes in by_topic(partitions).items()
             ],
         )
-        for path, topics in by_dir.items()
+        for path, partitions in by_dir.items()
     ]
-    response: Any = await client.call(r(dirs=dirs), broker)
-    later = {}
+    response = await client.call(r(dirs=dirs), broker)
+    later: dict[tuple[TopicPartition, int], str] = {}
     for topic in response.results:
         for p in topic.partitions:
             key = TopicPartition(topic.topic_name, p.partition_index), broker
@@ -219,13 +219,13 @@ def _state(current: Lying | None, future: Lying | None, path: str) -> str:
     return "not there" if current is None else f"in {current.path}"
 
 
-async def wait(client: Client, places: Mapping[Any, str], bound_s: float) -> int:
+async def wait(client: Client, places: Places, bound_s: float) -> int:
     """Wait until all replicas lie where they are to; return how many do not when time is up."""
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + bound_s
     with client.waiting() as wait:
         while True:
-            left = [p for p in await progress(client, dict(places)) if not p.done]
+            left = [p for p in await progress(client, places) if not p.done]
             if not left or loop.time() >= give_up_s:
                 return len(left)
             on = ", ".join(map(str, sorted({p.broker for p in left})))

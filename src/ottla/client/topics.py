@@ -270,7 +270,10 @@ async def _grow(
     result = response.results[0]
     if result.error_code:
         why = reason(result.error_code, result.error_message)
-        raise OttlaError(f"topic {name} was not given {plural(count, 'partition')}: {why}")
+        raise OttlaError(
+            f"topic {name} was not given {plural(count, 'partition')}: {why}",
+            ErrorCode(result.error_code),
+        )
 
 
 async def delete_topics(

@@ -5,15 +5,16 @@ the partition's leader still shows that very transaction, with the epochs it sho
 `TransactionsCommand` (KIP-664).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from ottla.client.client import Client
-from ottla.client.coordinators import TRANSACTION, at_coordinator, at_each_broker
+from ottla.client.client import Client, partitions_of
+from ottla.client.coordinators import TRANSACTION, at_coordinator, at_each_broker, at_each_leader
 from ottla.client.error_texts import failure
 from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition, by_topic
 from ottla.wire.messages.describe_producers import DescribeProducersRequest
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
 from ottla.wire.messages.list_transactions import ListTransactionsRequest
@@ -109,8 +110,7 @@ async def describe(client: Client, transactional_id: str) -> TransactionFacts:
 async def producers(client: Client, topic: str, partition: int) -> list[ProducerFacts]:
     """Ask a partition's leader for the producers it knows."""
     leader = await client.leader(topic, partition, refresh=True)
-    one = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[partition])
-    response = await client.call(DescribeProducersRequest(topics=[one]), leader)
+    response = await client.call(_producers_request([TopicPartition(topic, partition)]), leader)
     found = response.topics[0].partitions[0]
     _checked(f"{topic}-{partition}", found.error_code)
     return [
@@ -124,6 +124,12 @@ async def producers(client: Client, topic: str, partition: int) -> list[Producer
         )
         for p in found.active_producers
     ]
+
+
+def _producers_request(partitions: Iterable[TopicPartition]) -> DescribeProducersRequest:
+    r = DescribeProducersRequest
+    topics = by_topic(partitions).items()
+    return r(topics=[r.TopicRequest(name=n, partition_indexes=ps) for n, ps in topics])
 
 
 class Hanging(msgspec.Struct, frozen=True):
@@ -176,30 +182,18 @@ async def _open(
 ) -> list[Hanging]:
     """Ask all leaders for the open transactions in their partitions."""
     metadata = await client.metadata(None if topics is None else list(topics))
-    by_leader: dict[int, list[tuple[str, int]]] = {}
     for topic in metadata.topics:
         _checked(f"topic {topic.name}", topic.error_code)
-        for p in topic.partitions:
-            if p.leader_id >= 0:
-                by_leader.setdefault(p.leader_id, []).append((topic.name or "", p.partition_index))
-    found = []
-    for leader, led in sorted(by_leader.items()):
-        for start in range(0, len(led), AT_ONCE):
-            wanted: dict[str, list[int]] = {}
-            for name, index in led[start : start + AT_ONCE]:
-                wanted.setdefault(name, []).append(index)
-            r = DescribeProducersRequest
-            topics_asked = [r.TopicRequest(name=n, partition_indexes=i) for n, i in wanted.items()]
-            try:
-                response = await client.call(r(topics=topics_asked), leader)
-            except OttlaError as error:
-                if problems is None:
-                    raise
-                problems.append(f"producers in partitions led by broker {leader}: {error}")
-                break
-            for t in response.topics:
-                for partition in t.partitions:
-                    found += _open_in(t.name, partition, problems)
+    partitions = [tp for tp, _ in partitions_of(metadata)]
+    asked = await at_each_leader(client, partitions, _producers_request, at_once=AT_ONCE)
+    asked.note("producers", problems)
+    found = [
+        opened
+        for response in asked.responses
+        for topic in response.topics
+        for partition in topic.partitions
+        for opened in _open_in(topic.name, partition, problems)
+    ]
     return sorted(found, key=lambda h: (h.topic, h.partition, h.start_offset))
 
 

@@ -5,6 +5,7 @@ Kafka: `TopicPartition`, `Uuid` and `Topic` classes.
 
 import base64
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 ZERO_UUID = bytes(16)
@@ -33,6 +34,14 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return the numbers of some partitions by topic, in their order."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        found.setdefault(topic, []).append(partition)
+    return found
 
 
 def uuid_to_text(raw: bytes) -> str:

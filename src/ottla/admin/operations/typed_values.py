@@ -7,8 +7,10 @@ import re
 import time
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from ottla.client.offsets import BEGINNING, END, Place
+if TYPE_CHECKING:
+    from ottla.client.offsets import Place
 
 _TIMES = r"(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?"
 _FORMS = (
@@ -51,8 +53,10 @@ def parse_moment(text: str) -> int:
         ) from None
 
 
-def parse_place(text: str) -> Place:
+def parse_place(text: str) -> "Place":
     """Return the place of `beginning`, `end`, `42`, `-10` (before the end), or of a time."""
+    from ottla.client.offsets import BEGINNING, END, Place  # few values need it
+
     if text in ("beginning", "earliest"):
         return BEGINNING
     if text in ("end", "latest"):

@@ -1,33 +1,32 @@
 """Writing in transactions: one transactional id, one batch in flight for each partition.
 
 Invariants: `open` fences whoever had the id before and waits until its transaction has ended; after
-ProducerFencedError nothing more is written; every wait ends after `kafka.default.api.timeout.ms`
-without a success; a request whose response is lost is sent again as it was, which brokers take once
-(sequence numbers; EndTxn twice is the same). Kafka: `TransactionManager` and, in little, `Sender`.
+ProducerFencedError nothing more is written; every wait ends without a success after the time that
+was granted; a request whose response is lost is sent again as it was, which brokers take once
+(sequence numbers; EndTxn twice is the same). Kafka: `TransactionManager`.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.model.errors import ConfigError, ErrorCode, OttlaError, ProducerFencedError, error_name
-from ottla.model.ids import TopicPartition
-from ottla.model.protocol import ACKS_ALL
-from ottla.pipelines.replaying.coordinator import TRANSACTION, Coordinator
-from ottla.pipelines.source.cluster import Cluster
+from ottla.client.client import Client
+from ottla.client.coordinators import TRANSACTION, Coordinator
+from ottla.client.error_texts import failure
+from ottla.client.producer import Sequences, produce
+from ottla.model.errors import RETRIABLE, ConfigError, ErrorCode, OttlaError, ProducerFencedError
+from ottla.model.ids import TopicPartition, by_topic
+from ottla.model.protocol import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from ottla.wire import compression
 from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.wire.messages.end_txn import EndTxnRequest
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
-from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.records import frame_batch
 
 LAST_VERSION_FOR_CLIENTS = 3
 """AddPartitionsToTxn from version 4 on is for brokers."""
 TIMEOUT_MS = 60_000
 """After so long without an end brokers abort a transaction."""
-MAX_SEQUENCE = 0x7FFFFFFF
-NOT_SET = -1
 
 FENCED = frozenset(
     {
@@ -48,18 +47,28 @@ class Encoded:
     max_timestamp: int
 
 
-class TransactionalWriter:
+class TransactionalProducer:
     """Writes to one cluster under one transactional id."""
 
     def __init__(
-        self, cluster: Cluster, transactional_id: str, codec: int = compression.NONE
+        self,
+        client: Client,
+        transactional_id: str,
+        codec: int = compression.NONE,
+        *,
+        patience_s: float,
+        request_timeout_s: float,
     ) -> None:
+        """`patience_s`: how long anything is tried again without a success."""
         self.transactional_id = transactional_id
-        self._cluster = cluster
+        self._client = client
         self._codec = codec
-        self._coordinator = Coordinator(cluster, transactional_id, TRANSACTION)
-        self._producer = (NOT_SET, NOT_SET)
-        self._sequences: dict[TopicPartition, int] = {}
+        self._patience_s = patience_s
+        self._request_timeout_s = request_timeout_s
+        self._coordinator = Coordinator(
+            client, transactional_id, TRANSACTION, patience_s=patience_s
+        )
+        self._sequences = Sequences()
         self._added: set[TopicPartition] = set()
 
     async def open(self) -> None:
@@ -68,13 +77,12 @@ class TransactionalWriter:
             InitProducerIdRequest(
                 transactional_id=self.transactional_id,
                 transaction_timeout_ms=TIMEOUT_MS,
-                producer_id=NOT_SET,
-                producer_epoch=NOT_SET,
+                producer_id=NO_PRODUCER_ID,
+                producer_epoch=NO_PRODUCER_EPOCH,
             ),
             lambda response: int(response.error_code),
         )
-        self._producer = (response.producer_id, response.producer_epoch)
-        self._sequences.clear()
+        self._sequences = Sequences(response.producer_id, response.producer_epoch)
         self._added.clear()
 
     async def add(self, partitions: Sequence[TopicPartition]) -> None:
@@ -82,25 +90,24 @@ class TransactionalWriter:
         new = [tp for tp in partitions if tp not in self._added]
         if not new:
             return
-        topics: dict[str, list[int]] = {}
-        for tp in new:
-            topics.setdefault(tp.topic, []).append(tp.partition)
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=self._producer[0],
-            v3_and_below_producer_epoch=self._producer[1],
+            v3_and_below_producer_id=self._sequences.producer_id,
+            v3_and_below_producer_epoch=self._sequences.producer_epoch,
             v3_and_below_topics=[
                 AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=numbers)
-                for name, numbers in topics.items()
+                for name, numbers in by_topic(new).items()
             ],
         )
         await self._coordinated(request, _worst_code, version=LAST_VERSION_FOR_CLIENTS)
         self._added.update(new)
 
     async def send(self, tp: TopicPartition, records: Encoded) -> int:
-        """Write a batch; return the first offset, -1 where the broker only says it has it."""
+        """Write a batch; return the first offset, -1 where the broker only says it has it.
+
+        ConfigError if the topic sets timestamps itself: those of the records would be lost.
+        """
         await self.add([tp])
-        sequence = self._sequences.get(tp, 0)
         batch = frame_batch(
             records.payload,
             count=records.count,
@@ -108,20 +115,18 @@ class TransactionalWriter:
             base_timestamp=records.base_timestamp,
             max_timestamp=records.max_timestamp,
             codec=self._codec,
-            producer_id=self._producer[0],
-            producer_epoch=self._producer[1],
-            base_sequence=sequence,
             is_transactional=True,
+            **self._sequences.take(tp, records.count),
         )
-        self._sequences[tp] = _after(sequence, records.count)
-        request = self._produce_request(tp, batch)
-        patience = self._cluster.patience()
+        patience = self._client.patience(self._patience_s)
         while True:
             try:
-                return await self._deliver(tp, request, records.max_timestamp)
+                return await self._deliver(tp, batch, records.max_timestamp)
             except OttlaError as error:
+                if error.code in FENCED:
+                    raise self._fenced() from None
                 await patience.wait(error)
-                await self._refresh(tp.topic)
+                await self._client.refresh([tp.topic])
 
     async def commit(self) -> None:
         """End the transaction: all of it is there for readers with read_committed, or nothing."""
@@ -129,73 +134,47 @@ class TransactionalWriter:
             return
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
-            producer_id=self._producer[0],
-            producer_epoch=self._producer[1],
+            producer_id=self._sequences.producer_id,
+            producer_epoch=self._sequences.producer_epoch,
             committed=True,
         )
         await self._coordinated(request, lambda response: int(response.error_code))
         self._added.clear()
 
-    # -- one request -----------------------------------------------------------------------------
-
-    async def _deliver(self, tp: TopicPartition, request: Any, max_timestamp: int) -> int:
-        client = self._cluster.client
-        leader = await client.leader(*tp)
-        response = await client.call(request, leader)
-        item = response.responses[0].partition_responses[0]
-        code = ErrorCode(item.error_code)
-        if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            return NOT_SET
-        if code:
-            if code in FENCED:
-                raise self._fenced()
-            more = f": {item.error_message}" if item.error_message else ""
-            raise OttlaError(f"{tp} refused records: {error_name(code)}{more}", code)
+    async def _deliver(self, tp: TopicPartition, batch: bytes, max_timestamp: int) -> int:
+        leader = await self._client.leader(*tp)
+        found = await produce(
+            self._client,
+            leader,
+            tp,
+            batch,
+            transactional_id=self.transactional_id,
+            timeout_s=self._request_timeout_s,
+        )
         # Of a batch that it has already, a broker tells the batch's own time here: so Kafka.
-        if item.log_append_time_ms not in {NOT_SET, max_timestamp}:
+        if found.log_append_time_ms not in {NO_TIMESTAMP, max_timestamp}:
             raise ConfigError(
-                f"topic {tp.topic} sets timestamps itself, so those of the source would be lost: "
+                f"topic {tp.topic} sets timestamps itself, so those of the records would be lost: "
                 "set message.timestamp.type=CreateTime on it"
             )
-        return int(item.base_offset)
+        return int(found.base_offset)
 
     async def _coordinated(
         self, request: Any, code_of: Callable[[Any], int], *, version: int | None = None
     ) -> Any:
-        try:
-            return await self._coordinator.ask(request, code_of, version=version)
-        except OttlaError as error:
-            if error.code in FENCED:
-                raise self._fenced() from None
-            raise
-
-    async def _refresh(self, topic: str) -> None:
-        """Ask who leads now; the next attempt tells if no broker responds."""
-        try:
-            await self._cluster.client.metadata([topic])
-        except OttlaError as error:
-            if not error.retriable:
-                raise
+        response = await self._coordinator.ask(request, code_of, again=RETRIABLE, version=version)
+        code = code_of(response)
+        if code in FENCED:
+            raise self._fenced()
+        if code:
+            raise failure(f"transactional id {self.transactional_id}", code)
+        return response
 
     def _fenced(self) -> ProducerFencedError:
         return ProducerFencedError(
             f"{self.transactional_id} was taken over by another attempt of the task or another "
             "run of the job"
         )
-
-    def _produce_request(self, tp: TopicPartition, batch: bytes) -> Any:
-        data = ProduceRequest.PartitionProduceData(index=tp.partition, records=batch)
-        topic = ProduceRequest.TopicProduceData(name=tp.topic, partition_data=[data])
-        return ProduceRequest(
-            transactional_id=self.transactional_id,
-            acks=ACKS_ALL,
-            timeout_ms=self._cluster.options.request_timeout_ms,
-            topic_data=[topic],
-        )
-
-
-def _after(sequence: int, count: int) -> int:
-    return (sequence + count) & MAX_SEQUENCE
 
 
 def _worst_code(response: Any) -> int:
