@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, ShareConsumer
 from confluent_kafka.admin import NewTopic
 
 from ottla.admin.session import connected
-from ottla.client.group_descriptions import describe
+from ottla.client.groups import describe
 from ottla.wire.messages.join_group import JoinGroupRequest
 from ottla.wire.messages.sync_group import SyncGroupRequest
 from support import kafka_tools

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 RETRIES = 5
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 0.5
 CONTROLLER = "controller"
-ANY = "any"
 VERSION_OF_ONE_KEY = 2
 """FindCoordinator of one key, which every broker since 1.1 understands."""
 
@@ -375,7 +374,7 @@ class Client:
             except ConnectionLostError:
                 self._not_reached.add(broker)
                 raise
-        assert broker in (None, ANY), f"no such target: {broker!r}"
+        assert broker is None, f"no such target: {broker!r}"
         return await self._any_broker(timeout_s)
 
     async def _any_broker(self, timeout_s: float) -> _Broker:

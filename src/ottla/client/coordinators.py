@@ -34,6 +34,11 @@ MOVED = frozenset(
 )
 
 
+def code_of_all(response: Any) -> int:
+    """Return the error code of a response as a whole."""
+    return int(response.error_code)
+
+
 class Coordinator:
     """Asks the coordinator of one group, or one transactional id."""
 
@@ -52,7 +57,7 @@ class Coordinator:
     async def ask(
         self,
         request: Any,
-        code_of: Callable[[Any], int],
+        code_of: Callable[[Any], int] = code_of_all,
         *,
         again: Collection[int] = MOVED,
         version: int | None = None,
@@ -95,7 +100,7 @@ async def at_coordinator(
     client: Client,
     key: str,
     request: Any,
-    code_of: Callable[[Any], int],
+    code_of: Callable[[Any], int] = code_of_all,
     *,
     kind: int = GROUP,
     version: int | None = None,

@@ -135,7 +135,7 @@ class GroupConsumer:
                 request = HeartbeatRequest(
                     group_id=self._group, generation_id=self._generation, member_id=self._member
                 )
-                code = (await self._coordinator.ask(request, lambda a: a.error_code)).error_code
+                code = (await self._coordinator.ask(request)).error_code
                 if code in REJOIN:
                     if code == ErrorCode.REBALANCE_IN_PROGRESS:
                         await self._stop(reading)
@@ -180,9 +180,7 @@ class GroupConsumer:
                 ],
             )
             with self._client.waiting(f"group {self._group}: its members to join"):
-                joined = await self._coordinator.ask(
-                    request, lambda a: a.error_code, timeout_s=REBALANCE_MS / 1000 + 15
-                )
+                joined = await self._coordinator.ask(request, timeout_s=REBALANCE_MS / 1000 + 15)
             if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 self._member = joined.member_id
                 continue
@@ -204,9 +202,7 @@ class GroupConsumer:
             with self._client.waiting(
                 f"group {self._group}: the member that assigns the partitions"
             ):
-                synced = await self._coordinator.ask(
-                    sync, lambda a: a.error_code, timeout_s=REBALANCE_MS / 1000 + 15
-                )
+                synced = await self._coordinator.ask(sync, timeout_s=REBALANCE_MS / 1000 + 15)
             if synced.error_code in REJOIN:
                 self._forget(synced.error_code)
                 continue
@@ -277,9 +273,7 @@ class GroupConsumer:
         one = OffsetFetchRequest.OffsetFetchRequestTopic
         asked = [one(name=n, partition_indexes=ps) for n, ps in by_topic(partitions).items()]
         request = OffsetFetchRequest(group_id=self._group, topics=asked)
-        response = await self._coordinator.ask(
-            request, lambda a: a.error_code, version=VERSION_OF_ONE_GROUP
-        )
+        response = await self._coordinator.ask(request, version=VERSION_OF_ONE_GROUP)
         self._check(response.error_code, "offsets")
         self._committed = {
             TopicPartition(t.name, p.partition_index): p.committed_offset
@@ -311,7 +305,7 @@ class GroupConsumer:
     async def _leave(self) -> None:
         if self._member:
             request = LeaveGroupRequest(group_id=self._group, member_id=self._member)
-            await self._coordinator.ask(request, lambda a: a.error_code, version=LEAVE_VERSION)
+            await self._coordinator.ask(request, version=LEAVE_VERSION)
 
     def _check(self, code: int, what: str) -> None:
         if code:

@@ -76,6 +76,7 @@ async def describe(
     topics: Collection[str] = (),
     *,
     only: Mapping[str, Collection[int]] | None = None,
+    timeout_s: float | None = None,
 ) -> Described:
     """Ask brokers at once for their log dirs, and for replicas of these topics (none: of all).
 
@@ -93,7 +94,9 @@ async def describe(
     refused = []
     asked = sorted(brokers)
     request = DescribeLogDirsRequest(topics=wanted)
-    responses = await asyncio.gather(*(_response(client, request, broker) for broker in asked))
+    responses = await asyncio.gather(
+        *(_response(client, request, broker, timeout_s) for broker in asked)
+    )
     for broker, response in zip(asked, responses, strict=True):
         if response is None:
             silent.append(broker)
@@ -121,9 +124,11 @@ async def describe(
     return Described(dirs, replicas, silent, refused)
 
 
-async def _response(client: Client, request: DescribeLogDirsRequest, broker: int) -> Any:
+async def _response(
+    client: Client, request: DescribeLogDirsRequest, broker: int, timeout_s: float | None
+) -> Any:
     try:
-        return await client.call(request, broker)
+        return await client.call(request, broker, timeout_s=timeout_s)
     except ConnectionLostError:
         return None
 

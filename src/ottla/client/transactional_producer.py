@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.client.client import Client
-from ottla.client.coordinators import TRANSACTION, Coordinator
+from ottla.client.coordinators import TRANSACTION, Coordinator, code_of_all
 from ottla.client.error_texts import failure
 from ottla.client.producer import Sequences, produce
 from ottla.model.errors import RETRIABLE, ConfigError, ErrorCode, OttlaError, ProducerFencedError
@@ -80,7 +80,6 @@ class TransactionalProducer:
                 producer_id=NO_PRODUCER_ID,
                 producer_epoch=NO_PRODUCER_EPOCH,
             ),
-            lambda response: int(response.error_code),
         )
         self._sequences = Sequences(response.producer_id, response.producer_epoch)
         self._added.clear()
@@ -138,7 +137,7 @@ class TransactionalProducer:
             producer_epoch=self._sequences.producer_epoch,
             committed=True,
         )
-        await self._coordinated(request, lambda response: int(response.error_code))
+        await self._coordinated(request)
         self._added.clear()
 
     async def _deliver(self, tp: TopicPartition, batch: bytes, max_timestamp: int) -> int:
@@ -160,7 +159,11 @@ class TransactionalProducer:
         return int(found.base_offset)
 
     async def _coordinated(
-        self, request: Any, code_of: Callable[[Any], int], *, version: int | None = None
+        self,
+        request: Any,
+        code_of: Callable[[Any], int] = code_of_all,
+        *,
+        version: int | None = None,
     ) -> Any:
         response = await self._coordinator.ask(request, code_of, again=RETRIABLE, version=version)
         code = code_of(response)

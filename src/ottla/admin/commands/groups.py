@@ -105,7 +105,7 @@ def describe(
     Example: ottla groups describe audit
     """
     from ottla.admin.session import of_each
-    from ottla.client.group_descriptions import describe as described
+    from ottla.client.groups import describe as described
 
     _one_of(names, every)
     problems: list[str] = []
