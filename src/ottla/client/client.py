@@ -46,7 +46,7 @@ Text = str | Callable[[], str]
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """Parse `host:port,host:port`; raise ValueError naming the part that is no address."""
+    """Parse `host:port,host:port`; raise ValueError naming the part that is not an address."""
     found: list[tuple[str, int]] = []
     for part in filter(None, (p.strip() for p in text.split(","))):
         if "://" in part:
@@ -56,7 +56,7 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
             )
         host, colon, port = part.rpartition(":")
         if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"{part!r} is no address; write host:port")
+            raise ValueError(f"{part!r} is not an address; write host:port")
         found.append((host.removeprefix("[").removesuffix("]"), int(port)))
     if not found:
         raise ValueError("no bootstrap address given; write host:port[,host:port]")
@@ -94,7 +94,7 @@ class Patience:
         await asyncio.sleep(self._next_s())
 
     async def wait(self, error: OttlaError) -> None:
-        """Wait before the next attempt; raise the error if it lasts or there is no time left."""
+        """Wait before the next attempt; raise the error if it lasts or no time is left."""
         left_s = self._ends_s - self._now_s()
         if not error.retriable or left_s <= 0:
             raise error
@@ -208,10 +208,11 @@ class Client:
     ) -> Any:
         """Send to a broker id, "controller" or any broker (None); return the response message.
 
-        Connecting is tried a few times, but only once to a broker asked for by its id: whoever
-        wants a leader does better to ask again who leads. A request that was sent is repeated only
-        where the response was NOT_CONTROLLER. One to the controller is tried for `patience_s` as
-        long as any broker responds: after a kill -9 the dead one is named until its session ends.
+        The client tries a few times to connect, but only once to a broker given by its id: a
+        caller that wants a leader had better refresh the metadata. A request that was sent is
+        repeated only if the response is NOT_CONTROLLER. A request to the controller is tried for
+        `patience_s` while any broker responds: after a kill -9 Metadata names the dead controller
+        until its session ends.
         """
         timeout_s = timeout_s or self._timeout_s
         with self.waiting() as wait:
@@ -260,7 +261,7 @@ class Client:
     async def refresh(self, topics: Iterable[str]) -> None:
         """Ask who is alive and who leads, before something is tried again.
 
-        That no broker responds is no error: the next attempt tells.
+        If no broker responds, the next attempt reports it.
         """
         try:
             await self.metadata(topics)
@@ -424,7 +425,7 @@ class Client:
                 ) from error
             if LOOKS_LIKE in peer.lost_reason:
                 hint = peer.lost_reason[peer.lost_reason.index(LOOKS_LIKE) :]
-                raise NotABrokerError(f"{peer.address} is no Kafka listener: {hint}") from error
+                raise NotABrokerError(f"{peer.address} is not a Kafka listener: {hint}") from error
             if peer.lost_reason == CLOSED:
                 raise ConnectionLostError(
                     f"{peer.address} closed the connection before it answered: no Kafka "

@@ -29,14 +29,14 @@ MAX_WAIT_MS = 500
 MAX_BYTES = 16 * 1024 * 1024
 PARTITION_MAX_BYTES = 1024 * 1024
 TURN_RECORDS = 64
-"""After so many the time is looked at, where other tasks are to get a turn."""
+"""The clock is read after this many records, if other tasks are to get a turn."""
 WORK_TO_REST = 10
-"""A turn of others is so many times shorter: a page takes many, small steps of the event loop."""
+"""Other tasks get a tenth of the time: a page takes many small steps of the event loop."""
 RETRY_WAIT_S = 0.2
 PATIENCE_S = 10.0
-"""How long a partition's leader is waited for that is to tell an offset."""
+"""How long `offsets` waits for the leader of a partition."""
 IDLE_S = 2.0
-"""After so long without a record the wait for one is told."""
+"""A wait for records is reported after this time without one."""
 CALL_TIMEOUT_S = 30.0
 
 Sink = Callable[[TopicPartition, Record], bool]
@@ -61,7 +61,7 @@ class Consumer:
     ) -> None:
         """`settled` is called after the records of each response were given to the sink.
 
-        With `turn_s`, other tasks get a turn amid a response after that time, `settled` first.
+        With `turn_s`, other tasks get a turn within a response after that time, `settled` first.
         """
         self._client = client
         self._world = world

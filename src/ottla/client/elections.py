@@ -1,7 +1,7 @@
 """Elections on request: preferred leaders back to their places, or a leader at any price.
 
 Invariants: what the controller responds for each partition is reported per partition; an election
-that was not needed is no failure. Kafka: `LeaderElectionCommand` (KIP-183, KIP-460).
+that was not needed is not a failure. Kafka: `LeaderElectionCommand` (KIP-183, KIP-460).
 """
 
 from collections import Counter

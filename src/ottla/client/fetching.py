@@ -1,7 +1,7 @@
 """Fetch: batches of partitions, asked of one broker.
 
-What consumers, jobs and those that compare replicas have in common; who leads, what is tried again
-and what becomes of the batches is theirs. Kafka: `Fetcher`, in little.
+Consumers, Spark jobs and replica comparison share it. The caller knows the leader, decides what to
+retry, and reads the batches. Kafka: `Fetcher`.
 """
 
 from collections.abc import Mapping
@@ -36,9 +36,9 @@ async def fetch(
 ) -> list[tuple[TopicPartition, FetchResponse.PartitionData]]:
     """Send one Fetch from these offsets on; return what the broker says of each partition.
 
-    A broker sends the first batch whole, however large it is. With `max_wait_ms` it may wait for
-    records so long. `topic_ids` are those of the topics: zeros, or none at all, where only names
-    are known. OttlaError, with the code, for a response that is an error as a whole.
+    A broker sends the first batch whole, however large it is, and waits up to `max_wait_ms` for
+    records. `topic_ids`: leave out, or give zeros for, topics known by name only. Raises OttlaError
+    with the error code of the whole response.
     """
     r = FetchRequest
     topics = by_topic(positions)

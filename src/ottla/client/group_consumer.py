@@ -9,7 +9,6 @@ default. Kafka: `ConsumerCoordinator`.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from ottla.client.client import Client
 from ottla.client.consumer import Consumer, Sink
@@ -26,7 +25,7 @@ from ottla.wire.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
 )
 from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.join_group import JoinGroupRequest
+from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.wire.messages.leave_group import LeaveGroupRequest
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 from ottla.wire.messages.sync_group import SyncGroupRequest
@@ -38,7 +37,7 @@ HEARTBEAT_S = 1.0
 COMMIT_S = 5.0
 PATIENCE_S = 60.0
 END_S = 6.0
-"""For the last commit, and for leaving: whoever ended it waits."""
+"""For the last commit, and for leaving: the user waits for both."""
 LOOK_AGAIN_S, KNOWN_WITHIN_S = 0.25, 5.0
 """So soon a broker has heard of a topic that was just created."""
 LEAVE_VERSION = 2
@@ -76,7 +75,7 @@ def assign_range(
 
 
 class GroupConsumer:
-    """Joins, reads what it is assigned, commits, and joins anew when asked."""
+    """Joins, reads what it is assigned, commits, and rejoins when asked."""
 
     def __init__(
         self,
@@ -217,7 +216,9 @@ class GroupConsumer:
                 for p in t.partitions
             )
 
-    async def _assign(self, joined: Any) -> list[Any]:
+    async def _assign(
+        self, joined: JoinGroupResponse
+    ) -> list[SyncGroupRequest.SyncGroupRequestAssignment]:
         """Share the partitions out: we lead this generation."""
         subscriptions: dict[str, Iterable[str]] = {}
         for member in joined.members:
@@ -258,7 +259,7 @@ class GroupConsumer:
         return any(known.get(topic, 0) > count for topic, count in shared_out.items())
 
     def _forget(self, code: int) -> None:
-        """Begin anew as far as the coordinator has forgotten us."""
+        """Reset what the coordinator has forgotten."""
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._member = ""
         self._generation = -1

@@ -124,7 +124,7 @@ async def reset(client: Client, group: str, moves: Sequence[Move]) -> None:
 
 
 async def commit(client: Client, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commit offsets for a group as one who is no member; OttlaError if it has members."""
+    """Commit offsets for a group without being a member; OttlaError if it has members."""
     request = commit_request(group, offsets)
     _, response = await at_coordinator(client, group, request, worst_code)
     code = worst_code(response)

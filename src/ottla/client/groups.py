@@ -30,7 +30,7 @@ CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 """Types of groups, as ListGroups names them."""
 
 DEAD = "Dead"
-"""The state in which DescribeGroups shows a group that there is not, or not as a classic one."""
+"""DescribeGroups shows this state for a group that does not exist or is not a classic one."""
 
 _OF_ANOTHER_TYPE = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
 
@@ -74,7 +74,7 @@ class GroupDescription(msgspec.Struct, frozen=True):
 
 
 class PartitionLag(msgspec.Struct, frozen=True):
-    """How far a group is in one partition; None where there is nothing to tell."""
+    """How far a group is in one partition; None where a value is unknown."""
 
     topic: str
     partition: int
@@ -117,7 +117,7 @@ async def list_groups(client: Client, problems: list[str] | None = None) -> list
 
 
 async def describe(client: Client, group: str) -> GroupDescription:
-    """Return a group with its members; OttlaError if there is none of that name."""
+    """Return a group with its members; OttlaError if it does not exist."""
     request = DescribeGroupsRequest(groups=[group])
     node, response = await at_coordinator(client, group, request, lambda a: a.groups[0].error_code)
     found = response.groups[0]
@@ -193,7 +193,7 @@ def _member(found: Any, instance: str | None, partitions: Iterable[TopicPartitio
 
 
 def _assigned(protocol_type: str, assignment: bytes) -> list[TopicPartition]:
-    """Return what a consumer was assigned; nothing for what is no consumer's assignment."""
+    """Return what a consumer was assigned; nothing if it is not a consumer's assignment."""
     if protocol_type != CONSUMER or not assignment:
         return []
     try:
@@ -203,7 +203,7 @@ def _assigned(protocol_type: str, assignment: bytes) -> list[TopicPartition]:
     return [TopicPartition(t.topic, p) for t in said.assigned_partitions for p in t.partitions]
 
 
-async def _assigned_by_broker(client: Client, group: Any) -> list[MemberFacts]:  # noqa: ARG001 - as below
+async def _assigned_by_broker(_client: Client, group: Any) -> list[MemberFacts]:
     """Return the members of a consumer group or share group."""
     return [
         _member(
@@ -342,7 +342,7 @@ async def _share_offsets(
 
 
 async def delete(client: Client, groups: Sequence[str]) -> dict[str, str | None]:
-    """Delete groups; return what stood against it for each, None where nothing did."""
+    """Delete groups; return why each was not deleted, None if it was."""
     results: dict[str, str | None] = {}
     for group in groups:
         request = DeleteGroupsRequest(groups_names=[group])
@@ -358,7 +358,7 @@ async def delete(client: Client, groups: Sequence[str]) -> dict[str, str | None]
 
 
 async def deletable(client: Client, groups: Sequence[str]) -> dict[str, str | None]:
-    """Return what stands against deleting each group, None where nothing does; change nothing."""
+    """Return why each group cannot be deleted, None if it can; change nothing."""
     results: dict[str, str | None] = {}
     for group in groups:
         try:
@@ -373,7 +373,7 @@ async def deletable(client: Client, groups: Sequence[str]) -> dict[str, str | No
 async def forget(
     client: Client, group: str, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, str | None]:
-    """Delete a group's offsets of partitions; return what stood against each, None for nothing."""
+    """Delete a group's offsets of partitions; return why each was not, None if it was."""
     r = OffsetDeleteRequest
     topics = [
         r.OffsetDeleteRequestTopic(

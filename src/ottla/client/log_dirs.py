@@ -5,8 +5,9 @@ KIP-827). Kafka: `LogDirsCommand` and the log dir moves of `ReassignPartitionsCo
 """
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ottla.client import configs
 from ottla.client.client import Client
@@ -16,7 +17,7 @@ from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, error
 from ottla.model.ids import TopicPartition, by_topic
 from ottla.model.printable import plural
 from ottla.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
-from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
 NOT_HERE_YET_S = 10.0
@@ -126,11 +127,12 @@ async def describe(
 
 async def _response(
     client: Client, request: DescribeLogDirsRequest, broker: int, timeout_s: float | None
-) -> Any:
-    try:
-        return await client.call(request, broker, timeout_s=timeout_s)
-    except ConnectionLostError:
-        return None
+) -> DescribeLogDirsResponse | None:
+    """Return None if the broker does not respond."""
+    with contextlib.suppress(ConnectionLostError):
+        response: DescribeLogDirsResponse = await client.call(request, broker, timeout_s=timeout_s)
+        return response
+    return None
 
 
 def moving(described: Described) -> set[int]:

@@ -3,7 +3,7 @@
 Invariants: with acks=all a record is written once, also when a leader dies in the middle (a
 producer id and sequence numbers; the same batch is sent again under the same numbers); one batch
 per partition is in flight, so order holds; memory is bounded by what one call is given. Kafka:
-`ConsoleProducer` and, in little, to its `Sender`.
+`ConsoleProducer` and `Sender`.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ MIN_IN_SYNC = "min.insync.replicas"
 ASK_IN_SYNC_S = 1.0
 TOO_FEW_REPLICAS = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 STICKY_BYTES = 16_384
-"""Records without a key stay in one partition for so many bytes: Kafka's default of batch.size."""
+"""Records without a key stay in one partition for this many bytes (batch.size of Kafka)."""
 
 
 class Partitioner:

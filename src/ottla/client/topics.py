@@ -5,7 +5,6 @@ not guessed. Kafka: `TopicCommand`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -18,7 +17,7 @@ from ottla.model.printable import plural
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
-from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 CREATE_TIMEOUT_MS = 30_000
 DELETE_TIMEOUT_MS = 30_000
@@ -27,7 +26,7 @@ MIN_ISR = "min.insync.replicas"
 
 
 class PartitionFacts(msgspec.Struct, frozen=True):
-    """One partition as Metadata tells it; leader -1 is none."""
+    """One partition as Metadata tells it; leader -1 means no leader."""
 
     partition: int
     leader: int
@@ -121,7 +120,7 @@ async def _check_brokers(client: Client, assignment: Sequence[Sequence[int]]) ->
                 )
 
 
-def _facts(topic: Any) -> TopicFacts:
+def _facts(topic: MetadataResponse.MetadataResponseTopic) -> TopicFacts:
     return TopicFacts(
         topic.name or "",
         uuid_to_text(topic.topic_id) if any(topic.topic_id) else "",
@@ -150,7 +149,7 @@ async def list_topics(client: Client) -> list[TopicFacts]:
 
 
 async def describe_topic(client: Client, name: str, *, settings: bool = False) -> TopicFacts:
-    """Return one topic; UnknownTopicError if there is none of that name."""
+    """Return one topic; UnknownTopicError if it does not exist."""
     topic = (await client.metadata([name])).topics[0]
     if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         topic = await _as_the_controller_sees_it(client, name)
@@ -173,12 +172,15 @@ async def describe_topic(client: Client, name: str, *, settings: bool = False) -
     return facts
 
 
-async def _as_the_controller_sees_it(client: Client, name: str) -> Any:
+async def _as_the_controller_sees_it(
+    client: Client, name: str
+) -> MetadataResponse.MetadataResponseTopic:
     """Ask again where news begin: a broker may not know a new topic yet."""
     request = MetadataRequest(
         topics=[MetadataRequest.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False
     )
-    return (await client.call(request, CONTROLLER)).topics[0]
+    response: MetadataResponse = await client.call(request, CONTROLLER)
+    return response.topics[0]
 
 
 # --- what is wrong with some ------------------------------------------------------------------

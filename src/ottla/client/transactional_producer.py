@@ -1,8 +1,8 @@
 """Writing in transactions: one transactional id, one batch in flight for each partition.
 
-Invariants: `open` fences whoever had the id before and waits until its transaction has ended; after
-ProducerFencedError nothing more is written; every wait ends without a success after the time that
-was granted; a request whose response is lost is sent again as it was, which brokers take once
+Invariants: `open` fences the previous producer of the id and waits until its transaction has ended;
+after ProducerFencedError nothing more is written; every wait without a success ends after
+`patience_s`; a request whose response is lost is sent again as it was, which brokers take once
 (sequence numbers; EndTxn twice is the same). Kafka: `TransactionManager`.
 """
 
@@ -18,7 +18,10 @@ from ottla.model.errors import RETRIABLE, ConfigError, ErrorCode, OttlaError, Pr
 from ottla.model.ids import TopicPartition, by_topic
 from ottla.model.protocol import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from ottla.wire import compression
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from ottla.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
 from ottla.wire.messages.end_txn import EndTxnRequest
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.records import frame_batch
@@ -26,7 +29,7 @@ from ottla.wire.records import frame_batch
 LAST_VERSION_FOR_CLIENTS = 3
 """AddPartitionsToTxn from version 4 on is for brokers."""
 TIMEOUT_MS = 60_000
-"""After so long without an end brokers abort a transaction."""
+"""Brokers abort a transaction that is open for longer."""
 
 FENCED = frozenset(
     {
@@ -72,7 +75,7 @@ class TransactionalProducer:
         self._added: set[TopicPartition] = set()
 
     async def open(self) -> None:
-        """Take the id: whoever had it before can write no more, and its transaction has ended."""
+        """Take the id: the previous producer can no longer write, and its transaction has ended."""
         response = await self._coordinated(
             InitProducerIdRequest(
                 transactional_id=self.transactional_id,
@@ -180,7 +183,7 @@ class TransactionalProducer:
         )
 
 
-def _worst_code(response: Any) -> int:
+def _worst_code(response: AddPartitionsToTxnResponse) -> int:
     """Return the code that matters of a response to AddPartitionsToTxn.
 
     Partitions that are fine are OPERATION_NOT_ATTEMPTED where another one is not.

@@ -6,7 +6,6 @@ the partition's leader still shows that very transaction, with the epochs it sho
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 
@@ -15,7 +14,10 @@ from ottla.client.coordinators import TRANSACTION, at_coordinator, at_each_broke
 from ottla.client.error_texts import failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition, by_topic
-from ottla.wire.messages.describe_producers import DescribeProducersRequest
+from ottla.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+)
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
 from ottla.wire.messages.list_transactions import ListTransactionsRequest
 from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest
@@ -48,7 +50,7 @@ class TransactionFacts(msgspec.Struct, frozen=True):
 
 
 class ProducerFacts(msgspec.Struct, frozen=True):
-    """A producer as a partition's leader knows it; None where there is nothing to tell."""
+    """A producer as a partition's leader knows it; None where a value is unknown."""
 
     producer_id: int
     producer_epoch: int
@@ -66,7 +68,7 @@ def _checked(what: str, code: int) -> None:
 async def list_transactions(
     client: Client, states: list[str], problems: list[str] | None = None
 ) -> list[TransactionRow]:
-    """Ask every broker for the ids it coordinates; OttlaError names a state that is none.
+    """Ask every broker for the ids it coordinates; OttlaError names an unknown state.
 
     What a broker does not tell becomes a line of `problems`; OttlaError for None.
     """
@@ -197,7 +199,11 @@ async def _open(
     return sorted(found, key=lambda h: (h.topic, h.partition, h.start_offset))
 
 
-def _open_in(topic: str, partition: Any, problems: list[str] | None) -> list[Hanging]:
+def _open_in(
+    topic: str,
+    partition: DescribeProducersResponse.PartitionResponse,
+    problems: list[str] | None,
+) -> list[Hanging]:
     if partition.error_code:
         refused = failure(f"{topic}-{partition.partition_index}", partition.error_code)
         if problems is None:

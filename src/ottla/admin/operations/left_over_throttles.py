@@ -82,7 +82,7 @@ async def forgotten(
     moving_log_dirs: set[int] | None = None,
     names: Collection[str] | None = None,
 ) -> list[Forgotten]:
-    """Return the throttles that no one needs; brokers that do not answer are left out.
+    """Return the throttles that are left over; brokers that do not respond are left out.
 
     If known already: `moving_log_dirs`, brokers with a replica on its way to another log dir, and
     `names`, all topics.

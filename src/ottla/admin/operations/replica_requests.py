@@ -164,8 +164,9 @@ def _set_error(future: "asyncio.Future[Any]", error: OttlaError) -> None:
 
 async def all_of(readings: Sequence[Awaitable[R]]) -> list[R | OttlaError]:
     """Return what readers were given, or the error of each."""
-    found = await asyncio.gather(*readings, return_exceptions=True)
-    for each in found:
+    found: list[R | OttlaError] = []
+    for each in await asyncio.gather(*readings, return_exceptions=True):
         if isinstance(each, BaseException) and not isinstance(each, OttlaError):
             raise each
-    return found  # type: ignore[return-value]
+        found.append(each)
+    return found

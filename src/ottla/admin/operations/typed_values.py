@@ -1,6 +1,6 @@
 """Values as people type them: lengths of time, moments, places in a log, settings, assignments.
 
-ValueError for what is none. Durations: `java.time.Duration.parse`, which Kafka's tools use.
+ValueError for any other text. Durations: `java.time.Duration.parse`, which Kafka's tools use.
 """
 
 import re
@@ -74,7 +74,7 @@ def parse_place(text: str) -> "Place":
 
 
 def parse_topic_settings(pairs: Sequence[str]) -> dict[str, str]:
-    """Parse `key=value` of `--config`, ValueError if it is none; keys are the cluster's to know."""
+    """Parse `key=value` of `--config`, ValueError for other text. The cluster checks the keys."""
     settings: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
