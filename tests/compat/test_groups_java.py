@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 from confluent_kafka.admin import NewTopic
 
 from ottla.admin.session import connected
-from ottla.client import group_descriptions, groups
+from ottla.client import groups
 from support.clients import admin_client, create_topic, create_topics, fresh, named, produce
 from support.waiting import until
 
@@ -110,7 +110,7 @@ def test_a_jvm_broker_takes_the_coordination_over_and_gives_it_back(tmp_path, ka
         assert facts() == (JVM, "STABLE", 1, 60)
         # Our command line works with a JVM coordinator too.
         theirs = mixed.theirs.bootstrap
-        described = connected(theirs, lambda c: group_descriptions.describe(c, group))
+        described = connected(theirs, lambda c: groups.describe(c, group))
         assert (described.coordinator, described.members[0].instance) == (JVM, "i")
         (row,) = connected(theirs, lambda c: groups.lag(c, group))
         assert (row.committed, row.end, row.lag) == (60, 60, 0)

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, ShareConsumer
 from confluent_kafka.admin import NewTopic
 
 from ottla.admin.session import connected
-from ottla.client.group_descriptions import describe
+from ottla.client.groups import describe
 from ottla.wire.messages.groups import JoinGroupRequest, SyncGroupRequest
 from support import kafka_tools
 from support.clients import admin_client, create_topics, named, produce

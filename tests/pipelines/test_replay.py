@@ -20,11 +20,10 @@ from ottla.model.ids import TopicPartition
 from ottla.model.protocol import LATEST
 from ottla.pipelines.config import read_config
 from ottla.pipelines.replaying import progress
-from ottla.pipelines.replaying.copying import transactional_id
+from ottla.pipelines.replaying.copying import producer_of, transactional_id
 from ottla.pipelines.replaying.progress import PROGRESS, Progress
 from ottla.pipelines.replaying.rounds import Rounds
 from ottla.pipelines.replaying.settings import Settings
-from ottla.pipelines.replaying.transactions import TransactionalWriter
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.options import parse_options
 from support.clients import admin_client, named
@@ -356,7 +355,7 @@ def test_planted_duplicates_and_losses_are_found(cluster, spark):
         name = progress.topic_of("planted")
         tp = TopicPartition(name, 1)
         last = progress.decoded(progress.newest(asking, tp), PROGRESS, Progress)
-        writer = TransactionalWriter(asking, transactional_id("planted", 0))
+        writer = producer_of(asking, transactional_id("planted", 0))
         asking.run(writer.open())
         ahead = msgspec.structs.replace(last, next=last.next + 3)
         asking.run(writer.send(tp, progress.encoded(PROGRESS, ahead)))

@@ -28,7 +28,7 @@ def parsed(**options):
     [
         ({"foo": "1"}, "has no option foo"),
         ({"KAFKA.FOO": "1"}, "has no option kafka.foo"),
-        ({"kafka.bootstrap.servers": "here"}, "'here' is no address; write host:port"),
+        ({"kafka.bootstrap.servers": "here"}, "'here' is not an address; write host:port"),
         ({"bootstrap": "a:1"}, "kafka.bootstrap.servers and bootstrap exclude each other"),
         ({"assign": '{"t":[0]}'}, "subscribe and assign exclude each other"),
         ({"subscribe": " , "}, "option subscribe names no topic"),

@@ -6,10 +6,11 @@ import pickle
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from ottla.client.offsets import LogOffset
 from ottla.model.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
 from ottla.model.ids import TopicPartition, uuid_to_text
 from ottla.model.protocol import EARLIEST, LATEST
-from ottla.pipelines.source.cluster import FoundOffset, Topic
+from ottla.pipelines.source.cluster import Topic
 from ottla.pipelines.source.options import parse_options
 from ottla.pipelines.source.planning import planned
 from ottla.pipelines.source.streaming import StreamReader
@@ -36,7 +37,7 @@ class Numbers:
     def offsets(self, asked, *, committed=False):
         edge = {EARLIEST: 0, LATEST: 1}
         return {
-            tp: FoundOffset(
+            tp: LogOffset(
                 self.logs[tp][edge[at]] if at in edge else self.times.get((tp, at), -1), 0
             )
             for tp, at in asked.items()

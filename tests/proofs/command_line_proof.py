@@ -501,17 +501,17 @@ def servers(proof: Proof, here: Watched) -> None:
                       "did not respond", state=here.state)  # fmt: skip
     with answering(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n") as address:
         proof.refused("a port that speaks HTTP", ottla("status", "-b", address), 1, address,
-                      "no Kafka listener", "HTTP", state=here.state)  # fmt: skip
+                      "not a Kafka listener", "HTTP", state=here.state)  # fmt: skip
     with answering(b"\x15\x03\x03\x00\x02\x02\x46") as address:
         proof.refused("a port that speaks TLS", ottla("status", "-b", address), 1, address,
-                      "no Kafka listener", "TLS", state=here.state)  # fmt: skip
+                      "not a Kafka listener", "TLS", state=here.state)  # fmt: skip
     with answering(os.urandom(64)) as address:
         proof.refused("a port that says anything", ottla("status", "-b", address), 1, address,
                       state=here.state)  # fmt: skip
     (free,) = free_ports(1)
     right = "is --bootstrap-server right?"
     for what, address, *said in (
-        ("ZooKeeper's port", here.zookeeper, here.zookeeper, "no Kafka listener", right),
+        ("ZooKeeper's port", here.zookeeper, here.zookeeper, "not a Kafka listener", right),
         ("a port where nobody is", f"127.0.0.1:{free}", "Connection refused", right),
         ("the same, IPv6", f"[::1]:{free}", f"[::1]:{free}", right),
         ("a host that is not known", "nosuch.invalid:9092", "nosuch.invalid", right),

@@ -1,10 +1,20 @@
-"""What every fake of a client has beside its responses: waits that nobody is told of, messages."""
+"""What every fake of a client has beside its responses: short waits, and messages that are kept."""
 
+import random
+import time
+
+from ottla.client.client import Patience
 from ottla.model.waits import waiting
 
 
 class FakeClient:
     waiting = staticmethod(waiting)
+
+    def patience(self, granted_s, longest_s=0.0):
+        return Patience(time.monotonic, random.Random(1), granted_s, 0.005)
+
+    async def refresh(self, topics):
+        await self.metadata(topics)
 
     @property
     def said(self):

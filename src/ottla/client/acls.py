@@ -54,9 +54,14 @@ def _exactly(acl: Acl) -> AclFilter:
     """Return the filter that selects this ACL and no other."""
     pattern, entry = acl
     return AclFilter(
-        pattern.resource_type, pattern.name, pattern.pattern_type, entry.principal, entry.host,
-        entry.operation, entry.permission,
-    )  # fmt: skip
+        pattern.resource_type,
+        pattern.name,
+        pattern.pattern_type,
+        entry.principal,
+        entry.host,
+        entry.operation,
+        entry.permission,
+    )
 
 
 async def find(client: Client, wanted: AclFilter) -> list[Acl]:

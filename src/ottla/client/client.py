@@ -7,7 +7,7 @@ Kafka: `NetworkClient` and `AdminMetadataManager`.
 """
 
 import asyncio
-import itertools
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -41,10 +41,8 @@ if TYPE_CHECKING:
     from ottla.security.client import ClientSecurity
 
 RETRIES = 5
-RETRY_WAIT_S = 0.1
-LONGEST_WAIT_S = 0.5
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 0.5
 CONTROLLER = "controller"
-ANY = "any"
 VERSION_OF_ONE_KEY = 2
 """FindCoordinator of one key, which every broker since 1.1 understands."""
 
@@ -53,7 +51,7 @@ Text = str | Callable[[], str]
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """Parse `host:port,host:port`; raise ValueError naming the part that is no address."""
+    """Parse `host:port,host:port`; raise ValueError naming the part that is not an address."""
     found: list[tuple[str, int]] = []
     for part in filter(None, (p.strip() for p in text.split(","))):
         if "://" in part:
@@ -63,11 +61,54 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
             )
         host, colon, port = part.rpartition(":")
         if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"{part!r} is no address; write host:port")
+            raise ValueError(f"{part!r} is not an address; write host:port")
         found.append((host.removeprefix("[").removesuffix("]"), int(port)))
     if not found:
         raise ValueError("no bootstrap address given; write host:port[,host:port]")
     return found
+
+
+class Patience:
+    """When what failed is tried again: waits between attempts until the time granted is over.
+
+    Every wait is a little longer than the one before, up to a bound, and differs by chance, so that
+    clients do not come back all at once; an error that lasts is raised as it is.
+    """
+
+    def __init__(
+        self,
+        now_s: Callable[[], float],
+        chance: random.Random,
+        granted_s: float,
+        longest_s: float = LONGEST_WAIT_S,
+    ) -> None:
+        """`now_s`: a monotonic clock. `longest_s`: no wait is longer than twice this."""
+        self._now_s = now_s
+        self._chance = chance
+        self._granted_s = granted_s
+        self._longest_s = longest_s
+        self.renew()
+
+    def renew(self) -> None:
+        """Grant the time again: something succeeded."""
+        self._ends_s = self._now_s() + self._granted_s
+        self._attempts = 0
+
+    async def pause(self) -> None:
+        """Wait before the next attempt, however long that is."""
+        await asyncio.sleep(self._next_s())
+
+    async def wait(self, error: OttlaError) -> None:
+        """Wait before the next attempt; raise the error if it lasts or no time is left."""
+        left_s = self._ends_s - self._now_s()
+        if not error.retriable or left_s <= 0:
+            raise error
+        await asyncio.sleep(min(self._next_s(), left_s))
+
+    def _next_s(self) -> float:
+        self._attempts += 1
+        wait_s = min(FIRST_WAIT_S * self._attempts, self._longest_s)
+        return wait_s * (1 + self._chance.random())
 
 
 class Waiting(Protocol):
@@ -157,10 +198,11 @@ class Client:
     ) -> Any:
         """Send to a broker id, "controller" or any broker (None); return the response message.
 
-        Connecting is tried a few times, but only once to a broker asked for by its id: whoever
-        wants a leader does better to ask again who leads. A request that was sent is repeated only
-        where the response was NOT_CONTROLLER. One to the controller is tried for `patience_s` as
-        long as any broker responds: after a kill -9 the dead one is named until its session ends.
+        The client tries a few times to connect, but only once to a broker given by its id: a
+        caller that wants a leader had better refresh the metadata. A request that was sent is
+        repeated only if the response is NOT_CONTROLLER. A request to the controller is tried for
+        `patience_s` while any broker responds: after a kill -9 Metadata names the dead controller
+        until its session ends.
         """
         timeout_s = timeout_s or self._timeout_s
         with self.waiting() as wait:
@@ -174,38 +216,48 @@ class Client:
         timeout_s: float,
         wait: Waiting,
     ) -> Any:
-        patient_until_s = self._world.clock.monotonic() + self._patience_s
-        last: OttlaError | None = None
-        for attempt in itertools.count():
-            if attempt >= (1 if isinstance(broker, int) else RETRIES) and not (
-                broker == CONTROLLER
-                and self._world.clock.monotonic() < patient_until_s
-                and any(not known.peer.closed for known in self._connections.values())
-            ):
-                break
-            if attempt:
-                assert last is not None
-                wait.text = str(last)
-                wait_s = min(RETRY_WAIT_S * attempt, LONGEST_WAIT_S)
-                await asyncio.sleep(wait_s * (1 + self._world.random.random()))
-                await self._forget_controller(broker)
+        patience = self.patience(self._patience_s if broker == CONTROLLER else 0.0)
+        attempts = 1 if isinstance(broker, int) else RETRIES
+        while True:
+            attempts -= 1
             try:
                 target = await self._broker(broker, timeout_s)
             except (NotABrokerError, ServerRefusedError):
                 raise
             except ConnectionLostError as error:
-                last = error
-                continue
-            sent = target.peer.send(
-                message, target.version(message) if version is None else version, timeout_s
-            )
-            with self.waiting(partial(_response, message, target.peer.address)):
-                response = await sent
-            if broker != CONTROLLER or not _says_not_controller(response):
-                return response
-            last = OttlaError("the controller moved", ErrorCode.NOT_CONTROLLER)
-        assert last is not None
-        raise last
+                problem: OttlaError = error
+            else:
+                sent = target.peer.send(
+                    message, target.version(message) if version is None else version, timeout_s
+                )
+                with self.waiting(partial(_response, message, target.peer.address)):
+                    response = await sent
+                if broker != CONTROLLER or not _says_not_controller(response):
+                    return response
+                problem = OttlaError("the controller moved", ErrorCode.NOT_CONTROLLER)
+            wait.text = str(problem)
+            if attempts > 0:
+                await patience.pause()
+            elif any(not known.peer.closed for known in self._connections.values()):
+                await patience.wait(problem)
+            else:
+                raise problem
+            await self._forget_controller(broker)
+
+    def patience(self, granted_s: float, longest_s: float = LONGEST_WAIT_S) -> Patience:
+        """Return how long something is tried again for; no wait is longer than twice the second."""
+        return Patience(self._world.clock.monotonic, self._world.random, granted_s, longest_s)
+
+    async def refresh(self, topics: Iterable[str]) -> None:
+        """Ask who is alive and who leads, before something is tried again.
+
+        If no broker responds, the next attempt reports it.
+        """
+        try:
+            await self.metadata(topics)
+        except OttlaError as error:
+            if not error.retriable:
+                raise
 
     def waiting(self, text: Text = "") -> Waiting:
         """Return what encloses a wait; a command has long ones printed (`model.waits`)."""
@@ -313,7 +365,7 @@ class Client:
             except ConnectionLostError:
                 self._not_reached.add(broker)
                 raise
-        assert broker in (None, ANY), f"no such target: {broker!r}"
+        assert broker is None, f"no such target: {broker!r}"
         return await self._any_broker(timeout_s)
 
     async def _any_broker(self, timeout_s: float) -> _Broker:
@@ -363,7 +415,7 @@ class Client:
                 ) from error
             if LOOKS_LIKE in peer.lost_reason:
                 hint = peer.lost_reason[peer.lost_reason.index(LOOKS_LIKE) :]
-                raise NotABrokerError(f"{peer.address} is no Kafka listener: {hint}") from error
+                raise NotABrokerError(f"{peer.address} is not a Kafka listener: {hint}") from error
             if peer.lost_reason == CLOSED:
                 raise ConnectionLostError(
                     f"{peer.address} closed the connection before it answered: no Kafka "

@@ -8,30 +8,30 @@ retention removed (and that is said). Kafka: `ConsoleConsumer` with `--partition
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from ottla.client.client import Client
-from ottla.client.error_texts import explained
-from ottla.client.offsets import Place, by_leader, list_offsets_request, log_offsets
-from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
-from ottla.model.ids import ZERO_UUID, TopicPartition
-from ottla.model.ports import World
-from ottla.model.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, UNKNOWN_OFFSET
+from ottla.client.coordinators import by_leader
+from ottla.client.fetching import fetch, responded
+from ottla.client.offsets import Place, all_offsets
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import Buffer, World
+from ottla.model.protocol import EARLIEST, LATEST, READ_UNCOMMITTED, UNKNOWN_OFFSET
 from ottla.wire.aborted import Aborted
-from ottla.wire.messages.records import FetchRequest
 from ottla.wire.records import Record, iter_batches, iter_records
 
 MAX_WAIT_MS = 500
 MAX_BYTES = 16 * 1024 * 1024
 PARTITION_MAX_BYTES = 1024 * 1024
-LAST_VERSION_WITH_NAMES = 12
 TURN_RECORDS = 64
-"""After so many the time is looked at, where other tasks are to get a turn."""
+"""The clock is read after this many records, if other tasks are to get a turn."""
 WORK_TO_REST = 10
-"""A turn of others is so many times shorter: a page takes many, small steps of the event loop."""
+"""Other tasks get a tenth of the time: a page takes many small steps of the event loop."""
 RETRY_WAIT_S = 0.2
+PATIENCE_S = 10.0
+"""How long `offsets` waits for the leader of a partition."""
 IDLE_S = 2.0
-"""After so long without a record the wait for one is told."""
+"""A wait for records is reported after this time without one."""
 CALL_TIMEOUT_S = 30.0
 
 Sink = Callable[[TopicPartition, Record], bool]
@@ -56,13 +56,11 @@ class Consumer:
     ) -> None:
         """`settled` is called after the records of each response were given to the sink.
 
-        With `turn_s`, other tasks get a turn amid a response after that time, `settled` first.
+        With `turn_s`, other tasks get a turn within a response after that time, `settled` first.
         """
         self._client = client
         self._world = world
         self._topic_ids = topic_ids
-        self._names = {topic_id: name for name, topic_id in topic_ids.items()}
-        self._have_ids = ZERO_UUID not in self._names
         self._isolation = isolation
         self._settled = settled
         self._turn_s = turn_s
@@ -94,18 +92,12 @@ class Consumer:
         self, partitions: Sequence[TopicPartition], timestamp: int
     ) -> dict[TopicPartition, int]:
         """Return the offset for a time of each partition; one without a leader is waited for."""
-        try:
-            found = await log_offsets(
-                self._client, partitions, timestamp, isolation=self._isolation
-            )
-        except OttlaError as error:
-            if not error.retriable:
-                raise
-            found = {}
-        for tp in partitions:
-            if tp not in found:
-                found[tp] = await self._offset(tp, timestamp)
-        return found
+        patience = self._client.patience(PATIENCE_S)
+        asked = dict.fromkeys(partitions, timestamp)
+        told = await all_offsets(self._client, asked, patience, self._isolation)
+        found = {tp: told[tp].offset for tp in partitions}
+        late = [tp for tp, offset in found.items() if offset == UNKNOWN_OFFSET]
+        return found | await self.offsets(late, LATEST) if late and timestamp >= 0 else found
 
     async def offsets_at(
         self, partitions: Sequence[TopicPartition], place: Place
@@ -119,30 +111,6 @@ class Consumer:
             return {tp: max(starts[tp], ends[tp] - place.before_end) for tp in partitions}
         assert place.offset is not None
         return dict.fromkeys(partitions, place.offset)
-
-    async def _offset(self, tp: TopicPartition, timestamp: int) -> int:
-        request = list_offsets_request([tp], timestamp, self._isolation)
-        with self._client.waiting() as wait:
-            for attempt in range(50):
-                try:
-                    leader = await self._client.leader(*tp, refresh=attempt > 0)
-                    response = await self._client.call(request, leader, timeout_s=CALL_TIMEOUT_S)
-                except OttlaError as error:
-                    if not error.retriable:
-                        raise
-                    code = int(error.code)
-                else:
-                    item = response.topics[0].partitions[0]
-                    code = item.error_code
-                    if code == 0 and item.offset == UNKNOWN_OFFSET and timestamp >= 0:
-                        return await self._offset(tp, LATEST)
-                    if code == 0:
-                        return int(item.offset)
-                if code not in RETRIABLE:
-                    break
-                wait.text = f"offsets of {tp}: {explained(code)}"
-                await asyncio.sleep(RETRY_WAIT_S)
-        raise OttlaError(f"offsets of {tp}: {explained(code)}")
 
     def _finished(self, tp: TopicPartition) -> bool:
         return tp in self._ends and self._positions[tp] >= self._ends[tp]
@@ -211,67 +179,47 @@ class Consumer:
 
     async def _fetch(self, leader: int, partitions: list[TopicPartition], sink: Sink) -> bool:
         """Fetch once; return whether any record came."""
-        version = None if self._have_ids else LAST_VERSION_WITH_NAMES
         try:
-            request = self._request(partitions)
-            response = await self._client.call(
-                request, leader, version=version, timeout_s=CALL_TIMEOUT_S
+            found = await fetch(
+                self._client,
+                leader,
+                {tp: self._positions[tp] for tp in partitions},
+                partition_bytes=PARTITION_MAX_BYTES,
+                max_bytes=MAX_BYTES,
+                max_wait_ms=MAX_WAIT_MS,
+                topic_ids=self._topic_ids,
+                isolation=self._isolation,
+                timeout_s=CALL_TIMEOUT_S,
             )
         except OttlaError as error:
             self._try_again(str(error), error.retriable)
             return False
-        if response.error_code:
-            self._responded(response.error_code, f"broker {leader}")
         came = False
         self._begin_turn()
         try:
-            for topic in response.responses:
-                name = topic.topic or self._names[topic.topic_id]
-                for item in topic.partitions:
-                    tp = TopicPartition(name, item.partition_index)
-                    if item.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                        await self._jump(tp)
-                    elif item.error_code:
-                        self._responded(item.error_code, str(tp))
-                    elif item.records:
-                        self._waits_for = ""
-                        came |= await self._pass_on(tp, item, sink)
+            for tp, item in found:
+                if item.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    await self._jump(tp)
+                elif item.error_code:
+                    refused = responded(tp, item.error_code)
+                    self._try_again(str(refused), refused.retriable)
+                elif item.records:
+                    self._waits_for = ""
+                    # There are none where records that are not committed are read, too.
+                    listed = item.aborted_transactions or ()
+                    aborted = Aborted((a.producer_id, a.first_offset) for a in listed)
+                    came |= await self._pass_on(tp, item.records, aborted, sink)
         finally:
             self._settled()
         return came
 
-    def _responded(self, code: int, who: str) -> None:
-        self._try_again(f"{who} responds with {explained(code)}", code in RETRIABLE)
-
     async def _jump(self, tp: TopicPartition) -> None:
-        start = await self._offset(tp, EARLIEST)
-        end = await self._offset(tp, LATEST)
+        start = (await self.offsets([tp], EARLIEST))[tp]
+        end = (await self.offsets([tp], LATEST))[tp]
         position = self._positions[tp]
         self._positions[tp] = start if position < start else end
         self._client.say(
             f"{tp}: offset {position} is outside {start}..{end}, going on at {self._positions[tp]}"
-        )
-
-    def _request(self, partitions: list[TopicPartition]) -> Any:
-        topics: dict[str, list[Any]] = {}
-        for tp in partitions:
-            one = FetchRequest.FetchPartition(
-                partition=tp.partition,
-                fetch_offset=self._positions[tp],
-                partition_max_bytes=PARTITION_MAX_BYTES,
-            )
-            topics.setdefault(tp.topic, []).append(one)
-        return FetchRequest(
-            max_wait_ms=MAX_WAIT_MS,
-            min_bytes=1,
-            max_bytes=MAX_BYTES,
-            isolation_level=self._isolation,
-            topics=[
-                FetchRequest.FetchTopic(
-                    topic=name, topic_id=self._topic_ids[name], partitions=asked
-                )
-                for name, asked in topics.items()
-            ],
         )
 
     def _begin_turn(self) -> None:
@@ -286,22 +234,18 @@ class Consumer:
             self._begin_turn()
         return self._enough
 
-    async def _pass_on(self, tp: TopicPartition, response: Any, sink: Sink) -> bool:
+    async def _pass_on(
+        self, tp: TopicPartition, records: Buffer, aborted: Aborted, sink: Sink
+    ) -> bool:
         """Give what is new to the sink; a batch may begin before the offset asked for."""
         if self._enough:  # another leader's response brought the last record that was wanted
             return False
         came = False
-        aborted = None
-        if self._isolation == READ_COMMITTED:
-            listed = response.aborted_transactions or ()
-            aborted = Aborted((a.producer_id, a.first_offset) for a in listed)
-        records = response.records
         end = self._ends.get(tp)
         for position, batch in iter_batches(records, allow_partial=True):
             if await self._give_turn():
                 return came
-            given = not (aborted is not None and aborted.covers(records, position, batch))
-            if given and not batch.is_control:
+            if not aborted.covers(records, position, batch) and not batch.is_control:
                 for number, record in enumerate(iter_records(records, position), 1):
                     if number % TURN_RECORDS == 0 and await self._give_turn():
                         return came

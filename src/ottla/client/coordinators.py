@@ -1,16 +1,19 @@
-"""Coordinators: which broker keeps a group or a transactional id, and asking it though it moves.
+"""Which broker is asked: the coordinator of a key, the leaders of partitions, or each of them.
 
-Invariants: what moved, or is still being read by its next coordinator, is looked for again for a
-while, never for ever. Kafka: `CoordinatorStrategy` of Kafka's admin client.
+Invariants: a coordinator that moved, or still reads what it keeps, is looked for again for a while,
+never for ever. What a broker refuses, or does not respond to, becomes a line of `problems`, where
+there is such a list, and is an OttlaError otherwise. Kafka: `CoordinatorStrategy`,
+`AllBrokersStrategy` and `PartitionLeaderStrategy` of Kafka's admin client.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, NamedTuple
 
 from ottla.client.client import Client
 from ottla.client.error_texts import explained, failure
 from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
 
 GROUP, TRANSACTION = 0, 1
 """FindCoordinator's key types."""
@@ -19,8 +22,9 @@ NOUNS = {GROUP: "group", TRANSACTION: "transactional id"}
 VERSION_OF_ONE_GROUP = 5
 """OffsetFetch of one group, with leader epochs."""
 
-TRIES = 60
-WAIT_S = 0.25
+PATIENCE_S = 15.0
+BUSY_S, BUSY_WAIT_S = 120.0, 0.01
+"""How long, and how often, a coordinator is asked again that still ends the transaction before."""
 MOVED = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -30,59 +34,90 @@ MOVED = frozenset(
 )
 
 
-async def find_coordinator(client: Client, key: str, kind: int = GROUP) -> int:
-    """Return the broker that keeps a group or an id; waits for one that is not there yet."""
-    code = 0
-    with client.waiting() as wait:
-        for attempt in range(TRIES):
-            if attempt:
-                wait.text = f"{NOUNS[kind]} {key}: {explained(code)}"
-                await asyncio.sleep(WAIT_S)
-            code, node = await client.coordinator(key, kind)
-            if code == 0:
-                return node
-            if code not in MOVED:
-                break
-    raise failure(f"no coordinator for {NOUNS[kind]} {key}", code)
+def code_of_all(response: Any) -> int:
+    """Return the error code of a response as a whole."""
+    return int(response.error_code)
+
+
+class Coordinator:
+    """Asks the coordinator of one group, or one transactional id."""
+
+    def __init__(
+        self, client: Client, key: str, kind: int = GROUP, *, patience_s: float = PATIENCE_S
+    ) -> None:
+        """`patience_s`: how long it may be away before that is an error."""
+        self.broker: int | None = None
+        """The broker it is, as far as known."""
+        self._client = client
+        self._what = f"{NOUNS[kind]} {key}"
+        self._key = key
+        self._kind = kind
+        self._patience_s = patience_s
+
+    async def ask(
+        self,
+        request: Any,
+        code_of: Callable[[Any], int] = code_of_all,
+        *,
+        again: Collection[int] = MOVED,
+        version: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Return the coordinator's response; one whose code is in `again` is not the last word."""
+        patience = self._client.patience(self._patience_s)
+        busy = self._client.patience(BUSY_S, BUSY_WAIT_S)
+        with self._client.waiting() as wait:
+            while True:
+                try:
+                    if self.broker is None:
+                        self.broker = await self._find()
+                    response = await self._client.call(
+                        request, self.broker, version=version, timeout_s=timeout_s
+                    )
+                    code = code_of(response)
+                    if code not in again:
+                        return response
+                    problem = failure(f"coordinator of {self._what}", code)
+                    wait.text = f"{self._what}: {explained(code)}"
+                except OttlaError as error:
+                    problem = error
+                    wait.text = f"{self._what}: {error}"
+                if problem.code == ErrorCode.CONCURRENT_TRANSACTIONS:
+                    await busy.wait(problem)  # its markers are being written
+                    continue
+                await patience.wait(problem)
+                self.broker = None
+                await self._client.refresh(())
+
+    async def _find(self) -> int:
+        code, broker = await self._client.coordinator(self._key, self._kind)
+        if code:
+            raise failure(f"no coordinator for {self._what}", code)
+        return broker
 
 
 async def at_coordinator(
     client: Client,
     key: str,
     request: Any,
-    code_of: Callable[[Any], int],
+    code_of: Callable[[Any], int] = code_of_all,
     *,
     kind: int = GROUP,
     version: int | None = None,
 ) -> tuple[int, Any]:
-    """Ask the coordinator until it is the right one; return its id and the response."""
-    response = None
-    with client.waiting() as wait:
-        for attempt in range(TRIES):
-            if attempt:
-                await asyncio.sleep(WAIT_S)
-            node = await find_coordinator(client, key, kind)
-            try:
-                response = await client.call(request, node, version=version)
-            except OttlaError as error:
-                if not error.retriable or attempt == TRIES - 1:
-                    raise
-                wait.text = f"{NOUNS[kind]} {key}: {error}"
-                await client.metadata([])
-                continue
-            if code_of(response) not in MOVED:
-                return node, response
-            wait.text = f"{NOUNS[kind]} {key}: {explained(code_of(response))}"
-    raise failure(f"coordinator of {NOUNS[kind]} {key}", code_of(response))
+    """Ask a coordinator once; return its broker id and the response."""
+    coordinator = Coordinator(client, key, kind)
+    response = await coordinator.ask(request, code_of, version=version)
+    assert coordinator.broker is not None
+    return coordinator.broker, response
 
 
 async def at_each_broker(
     client: Client, request: Any, what: str, problems: list[str] | None = None
 ) -> list[tuple[int, Any]]:
-    """Ask every broker for all it keeps, once it has read it.
+    """Ask every broker for all it keeps, once it has read it; return the responses by broker.
 
-    `what` says what of a broker could not be had, as `groups of broker`. What a broker refuses, or
-    does not respond to, becomes a line of `problems`; OttlaError for None.
+    `what` says what of a broker could not be had, as `groups of broker`.
     """
     responses = []
     for broker in await client.broker_ids():
@@ -96,13 +131,72 @@ async def at_each_broker(
 
 
 async def _once_read(client: Client, request: Any, broker: int, what: str) -> Any:
-    response = await client.call(request, broker)
-    with client.waiting(f"{what} {broker}: {explained(response.error_code)}"):
-        for _ in range(TRIES):
-            if response.error_code not in MOVED:
-                break
-            await asyncio.sleep(WAIT_S)
+    patience = client.patience(PATIENCE_S)
+    with client.waiting() as wait:
+        while True:
             response = await client.call(request, broker)
-    if response.error_code:
-        raise failure(f"{what} {broker}", response.error_code)
-    return response
+            if not response.error_code:
+                return response
+            problem = failure(f"{what} {broker}", response.error_code)
+            if response.error_code not in MOVED:
+                raise problem
+            wait.text = str(problem)
+            await patience.wait(problem)
+
+
+async def by_leader(
+    client: Client, partitions: Iterable[TopicPartition]
+) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, OttlaError]]:
+    """Return which partitions each broker leads, and why the others have no leader."""
+    led: dict[int, list[TopicPartition]] = {}
+    without: dict[TopicPartition, OttlaError] = {}
+    for tp in partitions:
+        try:
+            led.setdefault(await client.leader(*tp), []).append(tp)
+        except OttlaError as error:
+            without[tp] = error
+    return led, without
+
+
+class Asked(NamedTuple):
+    """What leaders of partitions responded, and why some have not."""
+
+    responses: list[Any]
+    leaderless: dict[TopicPartition, OttlaError]
+    failed: dict[int, OttlaError]
+    """By broker."""
+
+    def note(self, what: str, problems: list[str] | None) -> None:
+        """Make a line of what failed: `what`, as `offsets`, could not be had of a leader."""
+        for leader, error in self.failed.items():
+            if problems is None:
+                raise error
+            problems.append(f"{what} of partitions led by broker {leader}: {error}")
+
+
+async def at_each_leader(
+    client: Client,
+    partitions: Iterable[TopicPartition],
+    request_of: Callable[[list[TopicPartition]], Any],
+    *,
+    at_once: int | None = None,
+    timeout_s: float | None = None,
+) -> Asked:
+    """Ask the leaders of partitions, all at the same time.
+
+    `request_of` is given partitions of one leader, `at_once` at most.
+    """
+    led, leaderless = await by_leader(client, partitions)
+    asked = Asked([], leaderless, {})
+
+    async def ask(leader: int, some: list[TopicPartition]) -> None:
+        size = at_once or len(some)
+        try:
+            for start in range(0, len(some), size):
+                request = request_of(some[start : start + size])
+                asked.responses.append(await client.call(request, leader, timeout_s=timeout_s))
+        except OttlaError as error:
+            asked.failed[leader] = error
+
+    await asyncio.gather(*(ask(leader, some) for leader, some in sorted(led.items())))
+    return asked

@@ -1,7 +1,7 @@
 """Elections on request: preferred leaders back to their places, or a leader at any price.
 
 Invariants: what the controller responds for each partition is reported per partition; an election
-that was not needed is no failure. Kafka: `LeaderElectionCommand` (KIP-183, KIP-460).
+that was not needed is not a failure. Kafka: `LeaderElectionCommand` (KIP-183, KIP-460).
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ottla.client.client import CONTROLLER, Client, partitions_of
 from ottla.client.error_texts import reason
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import TopicPartition, by_topic
 from ottla.wire.messages.topics import ElectLeadersRequest
 
 TIMEOUT_MS = 30_000
@@ -68,10 +68,8 @@ async def _elect(
     request = ElectLeadersRequest
     named = None
     if partitions is not None:
-        topics: dict[str, list[int]] = {}
-        for tp in partitions:
-            topics.setdefault(tp.topic, []).append(tp.partition)
-        named = [request.TopicPartitions(topic=t, partitions=p) for t, p in topics.items()]
+        topics = by_topic(partitions).items()
+        named = [request.TopicPartitions(topic=t, partitions=p) for t, p in topics]
     response = await client.call(
         request(election_type=NUMBERS[kind], topic_partitions=named, timeout_ms=timeout_ms),
         CONTROLLER,

@@ -9,14 +9,14 @@ default. Kafka: `ConsumerCoordinator`.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
-from ottla.client.client import Client, Waiting
+from ottla.client.client import Client
 from ottla.client.consumer import Consumer, Sink
-from ottla.client.coordinators import MOVED, VERSION_OF_ONE_GROUP, WAIT_S, find_coordinator
+from ottla.client.coordinators import VERSION_OF_ONE_GROUP, Coordinator
 from ottla.client.error_texts import explained, failure
+from ottla.client.group_resets import commit_request, worst_code
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import TopicPartition, by_topic
 from ottla.model.ports import World
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.wire.codec import decode_versioned, encode_versioned
@@ -25,8 +25,8 @@ from ottla.wire.messages.groups import (
     ConsumerProtocolSubscription,
     HeartbeatRequest,
     JoinGroupRequest,
+    JoinGroupResponse,
     LeaveGroupRequest,
-    OffsetCommitRequest,
     OffsetFetchRequest,
     SyncGroupRequest,
 )
@@ -38,8 +38,9 @@ HEARTBEAT_S = 1.0
 COMMIT_S = 5.0
 PATIENCE_S = 60.0
 END_S = 6.0
-"""For the last commit, and for leaving: whoever ended it waits."""
-TRIES = 20
+"""For the last commit, and for leaving: the user waits for both."""
+LOOK_AGAIN_S, KNOWN_WITHIN_S = 0.25, 5.0
+"""So soon a broker has heard of a topic that was just created."""
 LEAVE_VERSION = 2
 """The last that names one member, as every broker understands."""
 
@@ -75,7 +76,7 @@ def assign_range(
 
 
 class GroupConsumer:
-    """Joins, reads what it is assigned, commits, and joins anew when asked."""
+    """Joins, reads what it is assigned, commits, and rejoins when asked."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class GroupConsumer:
         self._start = EARLIEST if from_beginning else LATEST
         self._member = ""
         self._generation = -1
-        self._coordinator: int | None = None
+        self._coordinator = Coordinator(client, group, patience_s=PATIENCE_S)
         self._committed: dict[TopicPartition, int] = {}
         self._shared_out: dict[str, int] = {}
         """as the leader of this generation: how many partitions of each topic were given out"""
@@ -134,7 +135,7 @@ class GroupConsumer:
                 request = HeartbeatRequest(
                     group_id=self._group, generation_id=self._generation, member_id=self._member
                 )
-                code = (await self._ask(request, lambda a: a.error_code)).error_code
+                code = (await self._coordinator.ask(request)).error_code
                 if code in REJOIN:
                     if code == ErrorCode.REBALANCE_IN_PROGRESS:
                         await self._stop(reading)
@@ -179,9 +180,7 @@ class GroupConsumer:
                 ],
             )
             with self._client.waiting(f"group {self._group}: its members to join"):
-                joined = await self._ask(
-                    request, lambda a: a.error_code, timeout_s=REBALANCE_MS / 1000 + 15
-                )
+                joined = await self._coordinator.ask(request, timeout_s=REBALANCE_MS / 1000 + 15)
             if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 self._member = joined.member_id
                 continue
@@ -203,9 +202,7 @@ class GroupConsumer:
             with self._client.waiting(
                 f"group {self._group}: the member that assigns the partitions"
             ):
-                synced = await self._ask(
-                    sync, lambda a: a.error_code, timeout_s=REBALANCE_MS / 1000 + 15
-                )
+                synced = await self._coordinator.ask(sync, timeout_s=REBALANCE_MS / 1000 + 15)
             if synced.error_code in REJOIN:
                 self._forget(synced.error_code)
                 continue
@@ -220,7 +217,9 @@ class GroupConsumer:
                 for p in t.partitions
             )
 
-    async def _assign(self, joined: Any) -> list[Any]:
+    async def _assign(
+        self, joined: JoinGroupResponse
+    ) -> list[SyncGroupRequest.SyncGroupRequestAssignment]:
         """Share the partitions out: we lead this generation."""
         subscriptions: dict[str, Iterable[str]] = {}
         for member in joined.members:
@@ -231,11 +230,12 @@ class GroupConsumer:
         with self._client.waiting(
             f"a broker does not know all of the topics {', '.join(self._topics)} yet"
         ):
-            for _ in range(TRIES):
-                if all(known.get(topic) for topic in self._topics):
+            until_s = self._world.clock.monotonic() + KNOWN_WITHIN_S
+            while not all(known.get(topic) for topic in self._topics):
+                if self._world.clock.monotonic() > until_s:
                     break
                 # Just created, and this broker has not heard of it yet.
-                await asyncio.sleep(WAIT_S)
+                await asyncio.sleep(LOOK_AGAIN_S)
                 known = await self._counts(names)
         self._shared_out = known
         one = SyncGroupRequest.SyncGroupRequestAssignment
@@ -260,7 +260,7 @@ class GroupConsumer:
         return any(known.get(topic, 0) > count for topic, count in shared_out.items())
 
     def _forget(self, code: int) -> None:
-        """Begin anew as far as the coordinator has forgotten us."""
+        """Reset what the coordinator has forgotten."""
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._member = ""
         self._generation = -1
@@ -273,11 +273,9 @@ class GroupConsumer:
         if not partitions:
             return
         one = OffsetFetchRequest.OffsetFetchRequestTopic
-        asked = [
-            one(name=name, partition_indexes=indexes) for name, indexes in _by_topic(partitions)
-        ]
+        asked = [one(name=n, partition_indexes=ps) for n, ps in by_topic(partitions).items()]
         request = OffsetFetchRequest(group_id=self._group, topics=asked)
-        response = await self._ask(request, lambda a: a.error_code, version=VERSION_OF_ONE_GROUP)
+        response = await self._coordinator.ask(request, version=VERSION_OF_ONE_GROUP)
         self._check(response.error_code, "offsets")
         self._committed = {
             TopicPartition(t.name, p.partition_index): p.committed_offset
@@ -298,34 +296,8 @@ class GroupConsumer:
         }
         if not moved or self._generation < 0:
             return
-        r = OffsetCommitRequest
-        one = r.OffsetCommitRequestPartition
-        topics = [
-            r.OffsetCommitRequestTopic(
-                name=name,
-                partitions=[
-                    one(
-                        partition_index=p,
-                        committed_offset=moved[TopicPartition(name, p)],
-                        committed_metadata="",
-                    )
-                    for p in indexes
-                ],
-            )
-            for name, indexes in _by_topic(moved)
-        ]
-        request = r(
-            group_id=self._group,
-            generation_id_or_member_epoch=self._generation,
-            member_id=self._member,
-            topics=topics,
-        )
-
-        def worst(response: Any) -> int:
-            codes = [int(p.error_code) for t in response.topics for p in t.partitions]
-            return max(codes, default=0)
-
-        code = worst(await self._ask(request, worst))
+        request = commit_request(self._group, moved, self._generation, self._member)
+        code = worst_code(await self._coordinator.ask(request, worst_code))
         if code in REJOIN:
             self._client.say(f"not committed: {explained(code)}; some records may be read again")
         else:
@@ -335,67 +307,18 @@ class GroupConsumer:
     async def _leave(self) -> None:
         if self._member:
             request = LeaveGroupRequest(group_id=self._group, member_id=self._member)
-            await self._ask(request, lambda a: a.error_code, version=LEAVE_VERSION)
-
-    # --- asking -----------------------------------------------------------------------------------
+            await self._coordinator.ask(request, version=LEAVE_VERSION)
 
     def _check(self, code: int, what: str) -> None:
         if code:
             raise failure(f"group {self._group}: {what}", code)
 
-    async def _ask(
-        self,
-        request: Any,
-        code_of: Callable[[Any], int],
-        *,
-        version: int | None = None,
-        timeout_s: float | None = None,
-    ) -> Any:
-        """Ask the coordinator, and look for it again while it moves."""
-        with self._client.waiting() as wait:
-            return await self._ask_patiently(request, code_of, version, timeout_s, wait)
-
-    async def _ask_patiently(
-        self,
-        request: Any,
-        code_of: Callable[[Any], int],
-        version: int | None,
-        timeout_s: float | None,
-        wait: Waiting,
-    ) -> Any:
-        until_s = self._world.clock.monotonic() + PATIENCE_S
-        while True:
-            try:
-                if self._coordinator is None:
-                    self._coordinator = await find_coordinator(self._client, self._group)
-                response = await self._client.call(
-                    request, self._coordinator, version=version, timeout_s=timeout_s
-                )
-                if code_of(response) not in MOVED:
-                    return response
-                problem = OttlaError(explained(code_of(response)))
-            except OttlaError as error:
-                if not error.retriable:
-                    raise
-                problem = error
-            self._coordinator = None
-            wait.text = f"group {self._group}: {problem}"
-            if self._world.clock.monotonic() >= until_s:
-                raise problem
-            await asyncio.sleep(WAIT_S)
-            with contextlib.suppress(OttlaError):
-                await self._client.metadata([])
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
-    found: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        found.setdefault(topic, []).append(partition)
-    return list(found.items())
-
 
 def _listed(partitions: Iterable[TopicPartition]) -> str:
-    return ", ".join(f"{name} {indexes}" for name, indexes in _by_topic(partitions)) or "nothing"
+    return (
+        ", ".join(f"{name} {indexes}" for name, indexes in by_topic(partitions).items())
+        or "nothing"
+    )
 
 
 def _encode(topics: dict[str, list[int]]) -> bytes:

@@ -6,7 +6,6 @@ reported; a group with members is refused, also while nothing is changed yet. Ka
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -16,9 +15,9 @@ from ottla.client.error_texts import failure
 from ottla.client.groups import Committed, committed_offsets, refuse_share_group
 from ottla.client.offsets import log_offsets
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.ids import Partition, TopicPartition
-from ottla.model.protocol import EARLIEST, LATEST
-from ottla.wire.messages.groups import OffsetCommitRequest
+from ottla.model.ids import Partition, TopicPartition, by_topic
+from ottla.model.protocol import EARLIEST, LATEST, NO_GENERATION
+from ottla.wire.messages.groups import OffsetCommitRequest, OffsetCommitResponse
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -127,25 +126,47 @@ def _wanted(
 
 async def reset(client: Client, group: str, moves: Sequence[Move]) -> None:
     """Commit a plan for a group without members."""
-    r = OffsetCommitRequest
-    topics: dict[str, list[Any]] = {}
-    for move in moves:
-        one = r.OffsetCommitRequestPartition(
-            partition_index=move.partition, committed_offset=move.new, committed_metadata=""
-        )
-        topics.setdefault(move.topic, []).append(one)
-    request = r(
-        group_id=group,
-        topics=[r.OffsetCommitRequestTopic(name=n, partitions=ps) for n, ps in topics.items()],
-    )
+    await commit(client, group, {TopicPartition(m.topic, m.partition): m.new for m in moves})
 
-    def worst(response: Any) -> int:
-        codes = [p.error_code for t in response.topics for p in t.partitions if p.error_code]
-        return codes[0] if codes else 0
 
-    _, response = await at_coordinator(client, group, request, worst)
-    code = worst(response)
-    if code == ErrorCode.UNKNOWN_MEMBER_ID:
+async def commit(client: Client, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Commit offsets for a group without being a member; OttlaError if it has members."""
+    request = commit_request(group, offsets)
+    _, response = await at_coordinator(client, group, request, worst_code)
+    code = worst_code(response)
+    if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
         raise _has_members(group)
     if code:
-        raise failure(f"offsets of group {group} were not reset", code)
+        raise failure(f"offsets of group {group} were not committed", code)
+
+
+def commit_request(
+    group: str,
+    offsets: Mapping[TopicPartition, int],
+    generation: int = NO_GENERATION,
+    member: str = "",
+) -> OffsetCommitRequest:
+    """Return the request that commits these offsets, for a member or for nobody."""
+    r = OffsetCommitRequest
+    topics = [
+        r.OffsetCommitRequestTopic(
+            name=name,
+            partitions=[
+                r.OffsetCommitRequestPartition(
+                    partition_index=p,
+                    committed_offset=offsets[TopicPartition(name, p)],
+                    committed_metadata="",
+                )
+                for p in indexes
+            ],
+        )
+        for name, indexes in by_topic(offsets).items()
+    ]
+    return r(
+        group_id=group, generation_id_or_member_epoch=generation, member_id=member, topics=topics
+    )
+
+
+def worst_code(response: OffsetCommitResponse) -> int:
+    """Return the first error in a response to OffsetCommit; 0 if there is none."""
+    return next((p.error_code for t in response.topics for p in t.partitions if p.error_code), 0)

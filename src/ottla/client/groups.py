@@ -1,10 +1,12 @@
-"""Groups: list, measure and delete groups, of any Kafka.
+"""Groups: listed, described, measured and deleted, of any Kafka and of any type.
 
-Invariants: a group is asked for at its coordinator, which is looked for again when it moved. Kafka:
-`ConsumerGroupCommand`, as `group_resets` does.
+Invariants: a group is asked for at its coordinator, which is looked for again when it moved, and
+described by the request of its type; the types of KIP-848, KIP-932 and KIP-1071 exist on Apache
+Kafka from 4.0 on, and their requests are sent only for a group that is not a classic one. Kafka:
+`ConsumerGroupCommand`, `DescribeConsumerGroupsHandler` and its siblings.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,17 +14,27 @@ import msgspec
 from ottla.client.client import Client
 from ottla.client.coordinators import VERSION_OF_ONE_GROUP, at_coordinator, at_each_broker
 from ottla.client.error_texts import explained, failure, with_way_out
-from ottla.client.group_descriptions import CLASSIC, SHARE, GroupDescription, describe
 from ottla.client.offsets import log_offsets
-from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.ids import Partition, TopicPartition
+from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError
+from ottla.model.ids import Partition, TopicPartition, by_topic
 from ottla.model.protocol import LATEST
+from ottla.wire.codec import decode_versioned
 from ottla.wire.messages.groups import (
+    ConsumerProtocolAssignment,
     DeleteGroupsRequest,
+    DescribeGroupsRequest,
     ListGroupsRequest,
     OffsetDeleteRequest,
     OffsetFetchRequest,
 )
+
+CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
+"""Types of groups, as ListGroups names them."""
+
+DEAD = "Dead"
+"""DescribeGroups shows this state for a group that does not exist or is not a classic one."""
+
+_OF_ANOTHER_TYPE = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
 
 WITH_OFFSETS = ("consumer", "share", "streams", "")
 """Protocol types of groups with offsets; empty is a group that only commits."""
@@ -41,8 +53,30 @@ class GroupFacts(msgspec.Struct, frozen=True):
     coordinator: int
 
 
+class MemberFacts(msgspec.Struct, frozen=True):
+    """A member and what it reads."""
+
+    member: str
+    instance: str | None
+    client: str
+    host: str
+    partitions: list[Partition]
+
+
+class GroupDescription(msgspec.Struct, frozen=True):
+    """A group with its members. `protocol` is its assignor."""
+
+    group: str
+    type: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: int
+    members: list[MemberFacts]
+
+
 class PartitionLag(Partition, frozen=True):
-    """How far a group is in one partition; None where there is nothing to tell."""
+    """How far a group is in one partition; None where a value is unknown."""
 
     committed: int | None
     end: int | None
@@ -110,12 +144,140 @@ async def list_groups(client: Client, problems: list[str] | None = None) -> list
     return [found[name] for name in sorted(found)]
 
 
+async def describe(client: Client, group: str) -> GroupDescription:
+    """Return a group with its members; OttlaError if it does not exist."""
+    request = DescribeGroupsRequest(groups=[group])
+    node, response = await at_coordinator(client, group, request, lambda a: a.groups[0].error_code)
+    found = response.groups[0]
+    if found.error_code and found.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+        raise failure(f"group {group}", found.error_code)
+    if found.error_code or found.group_state == DEAD:
+        return await _of_a_new_type(client, group)
+    members = [
+        _member(m, m.group_instance_id, _assigned(found.protocol_type, m.member_assignment))
+        for m in found.members
+    ]
+    return GroupDescription(
+        group,
+        CLASSIC,
+        found.group_state,
+        found.protocol_type,
+        found.protocol_data,
+        node,
+        members,
+    )
+
+
+_Members = Callable[[Client, Any], Awaitable[list[MemberFacts]]]
+
+
+def _new_types() -> tuple[tuple[Callable[..., Any], str, _Members], ...]:
+    """Return the request of each new type, its name, and what reads the members."""
+    from ottla.wire.messages.groups import (
+        ConsumerGroupDescribeRequest,
+        ShareGroupDescribeRequest,
+        StreamsGroupDescribeRequest,
+    )
+
+    return (
+        (ConsumerGroupDescribeRequest, CONSUMER, _assigned_by_broker),
+        (ShareGroupDescribeRequest, SHARE, _assigned_by_broker),
+        (StreamsGroupDescribeRequest, STREAMS, _assigned_tasks),
+    )
+
+
+async def _of_a_new_type(client: Client, group: str) -> GroupDescription:
+    for request, type_, members_of in _new_types():
+        asking = request(group_ids=[group])
+        try:
+            node, response = await at_coordinator(
+                client, group, asking, lambda a: a.groups[0].error_code
+            )
+        except UnsupportedVersionError:
+            continue
+        found = response.groups[0]
+        if found.error_code in _OF_ANOTHER_TYPE:
+            continue
+        if found.error_code:
+            raise failure(f"group {group}", found.error_code)
+        members = await members_of(client, found)
+        assignor = getattr(found, "assignor_name", "")
+        return GroupDescription(group, type_, found.group_state, type_, assignor, node, members)
+    raise OttlaError(
+        f"there is no group {group}; `ottla groups list` shows those there are",
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    )
+
+
+def _member(found: Any, instance: str | None, partitions: Iterable[TopicPartition]) -> MemberFacts:
+    host = found.client_host.removeprefix("/")
+    return MemberFacts(
+        found.member_id, instance, found.client_id, host, Partition.all(sorted(partitions))
+    )
+
+
+def _assigned(protocol_type: str, assignment: bytes) -> list[TopicPartition]:
+    """Return what a consumer was assigned; nothing if it is not a consumer's assignment."""
+    if protocol_type != CONSUMER or not assignment:
+        return []
+    try:
+        said = decode_versioned(ConsumerProtocolAssignment, assignment, newer_ok=True)
+    except OttlaError:
+        return []
+    return [TopicPartition(t.topic, p) for t in said.assigned_partitions for p in t.partitions]
+
+
+async def _assigned_by_broker(_client: Client, group: Any) -> list[MemberFacts]:
+    """Return the members of a consumer group or share group."""
+    return [
+        _member(
+            m,
+            getattr(m, "instance_id", None),
+            [
+                TopicPartition(t.topic_name, p)
+                for t in m.assignment.topic_partitions
+                for p in t.partitions
+            ],
+        )
+        for m in group.members
+    ]
+
+
+async def _assigned_tasks(client: Client, group: Any) -> list[MemberFacts]:
+    """Return the members of a streams group, with the partitions that their active tasks read.
+
+    A task N reads partition N of each source topic of its subtopology that has as many.
+    """
+    subtopologies = (group.topology.subtopologies if group.topology else None) or []
+    sources = {
+        s.subtopology_id: [*s.source_topics, *(t.name for t in s.repartition_source_topics)]
+        for s in subtopologies
+    }
+    names = {name for topics in sources.values() for name in topics}
+    counts: dict[str, int] = {}
+    if names:
+        response = await client.metadata(sorted(names))
+        counts = {t.name or "": len(t.partitions) for t in response.topics}
+    return [
+        _member(
+            m,
+            m.instance_id,
+            [
+                TopicPartition(topic, p)
+                for task in m.assignment.active_tasks
+                for topic in sources.get(task.subtopology_id, ())
+                for p in task.partitions
+                if p < counts.get(topic, 0)
+            ],
+        )
+        for m in group.members
+    ]
+
+
 async def committed_offsets(client: Client, group: str) -> dict[TopicPartition, Committed]:
     """Return all that a group has committed."""
     request = OffsetFetchRequest(group_id=group, topics=None)
-    _, response = await at_coordinator(
-        client, group, request, lambda a: a.error_code, version=VERSION_OF_ONE_GROUP
-    )
+    _, response = await at_coordinator(client, group, request, version=VERSION_OF_ONE_GROUP)
     if response.error_code:
         raise failure(f"offsets of group {group}", response.error_code)
     found = {
@@ -203,7 +365,7 @@ async def _share_offsets(
 
 
 async def delete(client: Client, groups: Sequence[str]) -> dict[str, str | None]:
-    """Delete groups; return what stood against it for each, None where nothing did."""
+    """Delete groups; return why each was not deleted, None if it was."""
     results: dict[str, str | None] = {}
     for group in groups:
         request = DeleteGroupsRequest(groups_names=[group])
@@ -219,7 +381,7 @@ async def delete(client: Client, groups: Sequence[str]) -> dict[str, str | None]
 
 
 async def deletable(client: Client, groups: Sequence[str]) -> dict[str, str | None]:
-    """Return what stands against deleting each group, None where nothing does; change nothing."""
+    """Return why each group cannot be deleted, None if it can; change nothing."""
     results: dict[str, str | None] = {}
     for group in groups:
         try:
@@ -234,17 +396,17 @@ async def deletable(client: Client, groups: Sequence[str]) -> dict[str, str | No
 async def forget(
     client: Client, group: str, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, str | None]:
-    """Delete a group's offsets of partitions; return what stood against each, None for nothing."""
+    """Delete a group's offsets of partitions; return why each was not, None if it was."""
     r = OffsetDeleteRequest
-    topics: dict[str, list[Any]] = {}
-    for topic, partition in partitions:
-        one = r.OffsetDeleteRequestPartition(partition_index=partition)
-        topics.setdefault(topic, []).append(one)
-    request = r(
-        group_id=group,
-        topics=[r.OffsetDeleteRequestTopic(name=n, partitions=ps) for n, ps in topics.items()],
-    )
-    _, response = await at_coordinator(client, group, request, lambda a: a.error_code)
+    topics = [
+        r.OffsetDeleteRequestTopic(
+            name=name,
+            partitions=[r.OffsetDeleteRequestPartition(partition_index=p) for p in indexes],
+        )
+        for name, indexes in by_topic(partitions).items()
+    ]
+    request = r(group_id=group, topics=topics)
+    _, response = await at_coordinator(client, group, request)
     if response.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         await refuse_share_group(client, group)
     if response.error_code:

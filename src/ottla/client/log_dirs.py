@@ -5,8 +5,9 @@ KIP-827). Kafka: `LogDirsCommand` and the log dir moves of `ReassignPartitionsCo
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+import contextlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -15,10 +16,14 @@ from ottla.client.client import Client
 from ottla.client.configs import BROKER
 from ottla.client.error_texts import explained
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, error_name
-from ottla.model.ids import Partition, TopicPartition
+from ottla.model.ids import Partition, TopicPartition, by_topic
 from ottla.model.printable import plural
 from ottla.placement.plans import Places
-from ottla.wire.messages.cluster import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
+from ottla.wire.messages.cluster import (
+    AlterReplicaLogDirsRequest,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
 NOT_HERE_YET_S = 10.0
@@ -53,7 +58,7 @@ class Described(NamedTuple):
     dirs: list[LogDir]
     replicas: list[Lying]
     silent: list[int]
-    refused: list[str] = []  # noqa: RUF012 - no one changes it
+    refused: Sequence[str] = ()
 
 
 class LogDirRow(Struct):
@@ -109,6 +114,7 @@ async def describe(
     topics: Collection[str] = (),
     *,
     only: Mapping[str, Collection[int]] | None = None,
+    timeout_s: float | None = None,
 ) -> Described:
     """Ask brokers at once for their log dirs, and for replicas of these topics (none: of all).
 
@@ -126,7 +132,9 @@ async def describe(
     refused = []
     asked = sorted(brokers)
     request = DescribeLogDirsRequest(topics=wanted)
-    responses = await asyncio.gather(*(_response(client, request, broker) for broker in asked))
+    responses = await asyncio.gather(
+        *(_response(client, request, broker, timeout_s) for broker in asked)
+    )
     for broker, response in zip(asked, responses, strict=True):
         if response is None:
             silent.append(broker)
@@ -154,11 +162,14 @@ async def describe(
     return Described(dirs, replicas, silent, refused)
 
 
-async def _response(client: Client, request: DescribeLogDirsRequest, broker: int) -> Any:
-    try:
-        return await client.call(request, broker)
-    except ConnectionLostError:
-        return None
+async def _response(
+    client: Client, request: DescribeLogDirsRequest, broker: int, timeout_s: float | None
+) -> DescribeLogDirsResponse | None:
+    """Return None if the broker does not respond."""
+    with contextlib.suppress(ConnectionLostError):
+        response: DescribeLogDirsResponse = await client.call(request, broker, timeout_s=timeout_s)
+        return response
+    return None
 
 
 def moving(described: Described) -> set[int]:
@@ -200,21 +211,21 @@ async def _place_on(
 ) -> dict[tuple[TopicPartition, int], str]:
     """Ask one broker; return those of its replicas that it has yet to create."""
     r = AlterReplicaLogDirsRequest
-    by_dir: dict[str, dict[str, list[int]]] = {}
+    by_dir: dict[str, list[TopicPartition]] = {}
     for (tp, _), path in places.items():
-        by_dir.setdefault(path, {}).setdefault(tp.topic, []).append(tp.partition)
+        by_dir.setdefault(path, []).append(tp)
     dirs = [
         r.AlterReplicaLogDir(
             path=path,
             topics=[
-                r.AlterReplicaLogDirTopic(name=name, partitions=partitions)
-                for name, partitions in topics.items()
+                r.AlterReplicaLogDirTopic(name=name, partitions=indexes)
+                for name, indexes in by_topic(partitions).items()
             ],
         )
-        for path, topics in by_dir.items()
+        for path, partitions in by_dir.items()
     ]
-    response: Any = await client.call(r(dirs=dirs), broker)
-    later = {}
+    response = await client.call(r(dirs=dirs), broker)
+    later: dict[tuple[TopicPartition, int], str] = {}
     for topic in response.results:
         for p in topic.partitions:
             key = TopicPartition(topic.topic_name, p.partition_index), broker
@@ -252,13 +263,13 @@ def _state(current: Lying | None, future: Lying | None, path: str) -> str:
     return "not there" if current is None else f"in {current.path}"
 
 
-async def wait(client: Client, places: Mapping[Any, str], bound_s: float) -> int:
+async def wait(client: Client, places: Places, bound_s: float) -> int:
     """Wait until all replicas lie where they are to; return how many do not when time is up."""
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + bound_s
     with client.waiting() as wait:
         while True:
-            left = [p for p in await progress(client, dict(places)) if not p.done]
+            left = [p for p in await progress(client, places) if not p.done]
             if not left or loop.time() >= give_up_s:
                 return len(left)
             on = ", ".join(map(str, sorted({p.broker for p in left})))

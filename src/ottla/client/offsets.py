@@ -1,16 +1,28 @@
 """Offsets of a log: its beginning, its end, and the first one of a time.
 
-Kafka: `GetOffsetShell`.
+Kafka: `GetOffsetShell`, `OffsetFetcher`.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
-from ottla.client.client import Client
+from ottla.client.client import Client, Patience
+from ottla.client.coordinators import Asked, at_each_leader
+from ottla.client.error_texts import failure
 from ottla.model.errors import OttlaError
-from ottla.model.ids import TopicPartition
-from ottla.model.protocol import CONSUMER, EARLIEST, LATEST, READ_UNCOMMITTED, UNKNOWN_OFFSET
-from ottla.wire.messages.records import ListOffsetsRequest
+from ottla.model.ids import NO_EPOCH, TopicPartition, by_topic
+from ottla.model.protocol import (
+    CONSUMER,
+    DEBUGGING_CONSUMER,
+    EARLIEST,
+    LATEST,
+    READ_UNCOMMITTED,
+    UNKNOWN_OFFSET,
+)
+from ottla.wire.messages.records import ListOffsetsRequest, ListOffsetsResponse
+
+AT_ONCE = 2_000
+"""Partitions in one request."""
 
 
 class Place(NamedTuple):
@@ -25,18 +37,69 @@ class Place(NamedTuple):
 BEGINNING, END = Place(timestamp=EARLIEST), Place(timestamp=LATEST)
 
 
-async def by_leader(
-    client: Client, partitions: Iterable[TopicPartition]
-) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, OttlaError]]:
-    """Return which partitions each broker leads, and why the others have no leader."""
-    led: dict[int, list[TopicPartition]] = {}
-    without: dict[TopicPartition, OttlaError] = {}
-    for tp in partitions:
-        try:
-            led.setdefault(await client.leader(*tp), []).append(tp)
-        except OttlaError as error:
-            without[tp] = error
-    return led, without
+class LogOffset(NamedTuple):
+    """What a leader says of a time: -1 as offset where no record is as late."""
+
+    offset: int
+    leader_epoch: int
+
+
+async def ask_offsets(
+    client: Client,
+    asked: Mapping[TopicPartition, int],
+    isolation: int = READ_UNCOMMITTED,
+    *,
+    epochs_checked: bool = False,
+) -> tuple[dict[TopicPartition, LogOffset], dict[TopicPartition, OttlaError], Asked]:
+    """Ask each leader once for the offset of each partition at a time, EARLIEST or LATEST.
+
+    Return what is known, what leaders refused, and how it went. `epochs_checked`: a leader of
+    another epoch than the newest one that the client has seen is to refuse.
+    """
+
+    def request(some: list[TopicPartition]) -> ListOffsetsRequest:
+        epochs = client.leader_epoch if epochs_checked else None
+        return _request({tp: asked[tp] for tp in some}, isolation, CONSUMER, epochs)
+
+    went = await at_each_leader(client, asked, request, at_once=AT_ONCE)
+    found: dict[TopicPartition, LogOffset] = {}
+    refused: dict[TopicPartition, OttlaError] = {}
+    for response in went.responses:
+        _take(response, found, refused)
+    return found, refused, went
+
+
+async def offsets_at(
+    client: Client,
+    broker: int,
+    asked: Mapping[TopicPartition, int],
+    *,
+    replica_id: int = DEBUGGING_CONSUMER,
+    timeout_s: float | None = None,
+) -> tuple[dict[TopicPartition, LogOffset], dict[TopicPartition, OttlaError]]:
+    """Return what one broker, be it a leader or not, says of times, and what it refused.
+
+    LATEST is the end of its log; for CONSUMER, which only leaders respond to, the high watermark.
+    """
+    request = _request(asked, READ_UNCOMMITTED, replica_id)
+    found: dict[TopicPartition, LogOffset] = {}
+    refused: dict[TopicPartition, OttlaError] = {}
+    _take(await client.call(request, broker, timeout_s=timeout_s), found, refused)
+    return found, refused
+
+
+def _take(
+    response: ListOffsetsResponse,
+    found: dict[TopicPartition, LogOffset],
+    refused: dict[TopicPartition, OttlaError],
+) -> None:
+    for topic in response.topics:
+        for p in topic.partitions:
+            tp = TopicPartition(topic.name, p.partition_index)
+            if p.error_code:
+                refused[tp] = failure(f"offsets of {tp}", p.error_code)
+            else:
+                found[tp] = LogOffset(p.offset, p.leader_epoch)
 
 
 async def log_offsets(
@@ -56,38 +119,56 @@ async def log_offsets(
     if not wanted:
         return {}
     await client.metadata(list(dict.fromkeys(tp.topic for tp in wanted)))
-    found: dict[TopicPartition, int] = {}
-    # Deleted partitions and those without a leader have no offsets.
-    for leader, led in (await by_leader(client, wanted))[0].items():
-        request = list_offsets_request(led, timestamp, isolation)
-        try:
-            response = await client.call(request, leader)
-        except OttlaError as error:
-            if problems is None:
-                raise
-            problems.append(f"offsets of partitions led by broker {leader}: {error}")
-            continue
-        for topic in response.topics:
-            for p in topic.partitions:
-                if p.error_code == 0:
-                    found[TopicPartition(topic.name, p.partition_index)] = p.offset
+    told, _, went = await ask_offsets(client, dict.fromkeys(wanted, timestamp), isolation)
+    went.note("offsets", problems)
+    found = {tp: one.offset for tp, one in told.items()}
     if timestamp >= 0:
         late = [tp for tp, offset in found.items() if offset == UNKNOWN_OFFSET]
         found |= await log_offsets(client, late, LATEST, isolation=isolation, problems=problems)
     return found
 
 
-def list_offsets_request(
-    partitions: Sequence[TopicPartition], timestamp: int, isolation: int = READ_UNCOMMITTED
-) -> Any:
-    """Return the request for some partitions of one leader."""
+async def all_offsets(
+    client: Client,
+    asked: Mapping[TopicPartition, int],
+    patience: Patience,
+    isolation: int = READ_UNCOMMITTED,
+) -> dict[TopicPartition, LogOffset]:
+    """Return what `ask_offsets` finds of all partitions; one without a leader is waited for."""
+    found: dict[TopicPartition, LogOffset] = {}
+    with client.waiting() as wait:
+        while left := {tp: at for tp, at in asked.items() if tp not in found}:
+            told, refused, went = await ask_offsets(client, left, isolation, epochs_checked=True)
+            found |= told
+            if told:
+                patience.renew()
+            errors = [*went.leaderless.values(), *went.failed.values(), *refused.values()]
+            if errors:
+                wait.text = str(errors[0])
+                await patience.wait(errors[0])
+                await client.refresh({tp.topic for tp in left})
+    return found
+
+
+def _request(
+    asked: Mapping[TopicPartition, int],
+    isolation: int,
+    replica_id: int,
+    epoch_of: Callable[[str, int], int] | None = None,
+) -> ListOffsetsRequest:
     r = ListOffsetsRequest
-    topics: dict[str, list[Any]] = {}
-    for topic, index in partitions:
-        one = r.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
-        topics.setdefault(topic, []).append(one)
-    return r(
-        replica_id=CONSUMER,
-        isolation_level=isolation,
-        topics=[r.ListOffsetsTopic(name=n, partitions=ps) for n, ps in topics.items()],
-    )
+    topics = [
+        r.ListOffsetsTopic(
+            name=name,
+            partitions=[
+                r.ListOffsetsPartition(
+                    partition_index=p,
+                    current_leader_epoch=NO_EPOCH if epoch_of is None else epoch_of(name, p),
+                    timestamp=asked[TopicPartition(name, p)],
+                )
+                for p in indexes
+            ],
+        )
+        for name, indexes in by_topic(asked).items()
+    ]
+    return r(replica_id=replica_id, isolation_level=isolation, topics=topics)

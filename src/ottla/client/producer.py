@@ -3,37 +3,152 @@
 Invariants: with acks=all a record is written once, also when a leader dies in the middle (a
 producer id and sequence numbers; the same batch is sent again under the same numbers); one batch
 per partition is in flight, so order holds; memory is bounded by what one call is given. Kafka:
-`ConsoleProducer` and, in little, to its `Sender`.
+`ConsoleProducer` and `Sender`.
 """
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from ottla.client import configs
 from ottla.client.client import Client, partitions_of
-from ottla.client.error_texts import explained
-from ottla.client.partitioner import Partitioner
-from ottla.model.errors import RETRIABLE, ConnectionLostError, ErrorCode, OttlaError
+from ottla.client.error_texts import explained, failure
+from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.model.partitioning import partition_of
 from ottla.model.ports import World
 from ottla.model.printable import plural
-from ottla.model.protocol import ACKS_ALL
+from ottla.model.protocol import (
+    ACKS_ALL,
+    MAX_SEQUENCE,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+)
 from ottla.wire.compression import NONE
-from ottla.wire.messages.records import ProduceRequest
+from ottla.wire.messages.records import ProduceRequest, ProduceResponse
 from ottla.wire.messages.transactions import InitProducerIdRequest
 from ottla.wire.records import NewRecord, Record, build_batch
 
 BATCH_BYTES = 512 * 1024
 RECORD_OVERHEAD_BYTES = 32
-RETRY_WAIT_S = 0.1
-REQUEST_TIMEOUT_S = 30.0
-MAX_SEQUENCE = 0x7FFFFFFF
+REQUEST_TIMEOUT_S, GRACE_S = 30.0, 5.0
+LONGEST_WAIT_S = 0.05
 RECORD_ERRORS_TOLD = 3
 MIN_IN_SYNC = "min.insync.replicas"
 ASK_IN_SYNC_S = 1.0
+TOO_FEW_REPLICAS = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+STICKY_BYTES = 16_384
+"""Records without a key stay in one partition for this many bytes (batch.size of Kafka)."""
+
+
+class Partitioner:
+    """Keyed records by Kafka's hash; others at random, a run of them (sticky) or each for itself.
+
+    `available`: the partitions with a leader; records without a key go only there.
+    """
+
+    def __init__(
+        self, partitions: int, available: Sequence[int], chance: random.Random, *, sticky: bool
+    ) -> None:
+        self._partitions = partitions
+        self._available = list(available) or list(range(partitions))
+        self._chance = chance
+        self._sticky = sticky
+        self._current = -1
+        self._written = STICKY_BYTES
+
+    def partition(self, key: bytes | None, size: int) -> int:
+        """Return the partition of a record of `size` bytes."""
+        if key is not None:
+            return partition_of(key, self._partitions)
+        if self._written >= STICKY_BYTES or not self._sticky:
+            self._current = self._chance.choice(self._available)
+            self._written = 0
+        self._written += size
+        return self._current
+
+
+class Numbers(TypedDict):
+    """What makes a batch of an idempotent producer known to brokers; -1 for those of others."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+class Sequences:
+    """A producer id, if there is one, with the next sequence number of each partition."""
+
+    def __init__(
+        self, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = NO_PRODUCER_EPOCH
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self._next: dict[TopicPartition, int] = {}
+
+    def take(self, tp: TopicPartition, count: int) -> Numbers:
+        """Return the numbers of the next `count` records of a partition."""
+        sequence = NO_SEQUENCE
+        if self.producer_id != NO_PRODUCER_ID:
+            sequence = self._next.get(tp, 0)
+            self._next[tp] = (sequence + count) & MAX_SEQUENCE
+        return {
+            "producer_id": self.producer_id,
+            "producer_epoch": self.producer_epoch,
+            "base_sequence": sequence,
+        }
+
+    def give_back(self, tp: TopicPartition, numbers: Numbers) -> None:
+        """Use these numbers again: nothing that carried them was appended."""
+        self._next[tp] = numbers["base_sequence"]
+
+
+async def produce(
+    client: Client,
+    leader: int,
+    tp: TopicPartition,
+    batch: bytes,
+    *,
+    acks: int = ACKS_ALL,
+    transactional_id: str | None = None,
+    timeout_s: float = REQUEST_TIMEOUT_S,
+) -> ProduceResponse.PartitionProduceResponse:
+    """Send one batch to one partition; return the response to it, or an empty one for acks=0.
+
+    A batch that the leader has already (DUPLICATE_SEQUENCE_NUMBER) stands; its first offset is -1.
+    OttlaError, with the code, for one that is refused.
+    """
+    r = ProduceRequest
+    data = r.PartitionProduceData(index=tp.partition, records=batch)
+    request = r(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=int(timeout_s * 1000),
+        topic_data=[r.TopicProduceData(name=tp.topic, partition_data=[data])],
+    )
+    if acks == 0:
+        peer, broker = await client.peer(leader)
+        peer.send_without_response(request, broker.version(request))
+        return ProduceResponse.PartitionProduceResponse()
+    response = await client.call(request, leader, timeout_s=timeout_s + GRACE_S)
+    found: ProduceResponse.PartitionProduceResponse = response.responses[0].partition_responses[0]
+    if found.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+        return found
+    reason = explained(found.error_code) + (
+        f": {found.error_message}" if found.error_message else ""
+    )
+    details = "; ".join(
+        f"record {e.batch_index}: {e.batch_index_error_message}"
+        for e in found.record_errors[:RECORD_ERRORS_TOLD]
+        if e.batch_index_error_message
+    )
+    code = ErrorCode(found.error_code)
+    refused = "" if code in RETRIABLE else " refused records"
+    raise OttlaError(f"{tp}{refused}: {reason}" + (f" ({details})" if details else ""), code)
 
 
 @dataclass(slots=True)
@@ -80,8 +195,7 @@ class Producer:
         self._dry_run = False
         self._partitions = 0
         self._partitioner = Partitioner(1, (), world.random, sticky=sticky)
-        self._producer = (-1, -1)
-        self._sequences: dict[int, int] = {}
+        self._sequences = Sequences()
 
     async def open(
         self, partitions: int, available: Sequence[int] = (), *, dry_run: bool = False
@@ -98,15 +212,13 @@ class Producer:
         self._dry_run = dry_run
         if self._acks != ACKS_ALL or dry_run:
             return
-        deadline = self._world.clock.monotonic() + self._timeout_s
+        patience = self._client.patience(self._timeout_s)
         while True:
             response = await self._client.call(InitProducerIdRequest(transactional_id=None))
             if not response.error_code:
-                self._producer = (response.producer_id, response.producer_epoch)
+                self._sequences = Sequences(response.producer_id, response.producer_epoch)
                 return
-            if response.error_code not in RETRIABLE or self._world.clock.monotonic() > deadline:
-                raise OttlaError(f"no producer id: {explained(response.error_code)}")
-            await asyncio.sleep(RETRY_WAIT_S)
+            await patience.wait(failure("no producer id", response.error_code))
 
     async def send(self, records: Sequence[NewRecord]) -> None:
         """Send records; return when all are acknowledged."""
@@ -148,110 +260,76 @@ class Producer:
             await self._deliver(partition, batch)
 
     async def _deliver(self, partition: int, records: list[Record]) -> None:
-        sequence = self._sequences.get(partition, 0) if self._producer[0] >= 0 else -1
-        batch = build_batch(
-            records,
-            producer_id=self._producer[0],
-            producer_epoch=self._producer[1],
-            base_sequence=sequence,
-            codec=self._codec,
-        )
-        if sequence >= 0:
-            self._sequences[partition] = (sequence + len(records)) & MAX_SEQUENCE
-        deadline = self._world.clock.monotonic() + self._timeout_s
-        refresh = False
-        waits = _Unacknowledged(
-            len(records), f"every in-sync replica of {self._topic}-{partition} to write the records"
-        )
+        tp = TopicPartition(self._topic, partition)
+        numbers = self._sequences.take(tp, len(records))
+        batch = build_batch(records, codec=self._codec, **numbers)
+        patience = self._client.patience(self._timeout_s, LONGEST_WAIT_S)
+        waits = _Unacknowledged(len(records), f"every in-sync replica of {tp} to write the records")
         self._unacknowledged[partition] = waits
+        refresh = False
         while True:
             try:
-                reason = await self._attempt(partition, batch, waits, refresh=refresh)
+                await self._attempt(tp, batch, waits, refresh=refresh)
             except OttlaError as error:
-                waits.unknown = False  # it was refused
-                if error.code != ErrorCode.MESSAGE_TOO_LARGE or len(records) == 1:
-                    raise
+                problem = error
+            else:
+                self.written += len(records)
                 del self._unacknowledged[partition]
+                return
+            if problem.code == ErrorCode.MESSAGE_TOO_LARGE and len(records) > 1:
                 # The topic takes smaller batches than ours. Nothing of this one was appended.
-                if sequence >= 0:
-                    self._sequences[partition] = sequence
+                del self._unacknowledged[partition]
+                self._sequences.give_back(tp, numbers)
                 middle = len(records) // 2
                 await self._deliver(partition, records[:middle])
                 await self._deliver(partition, records[middle:])
                 return
-            if reason is None:
-                self.written += len(records)
-                del self._unacknowledged[partition]
-                return
-            if self._world.clock.monotonic() > deadline:
+            if not problem.retriable:
+                waits.unknown = False  # it was refused
+                raise problem
+            reason = str(problem).removeprefix(f"{tp}: ")
+            waits.reason = reason if reason.startswith(str(tp)) else f"{tp}: {reason}"
+            if problem.code in TOO_FEW_REPLICAS:
+                await self._name_in_sync(tp, waits)
+            try:
+                await patience.wait(problem)
+            except OttlaError:
                 raise OttlaError(
-                    f"{plural(len(records), 'record')} for {self._topic}-{partition} not "
-                    f"acknowledged within {self._timeout_s:g} s: {reason}"
+                    f"{plural(len(records), 'record')} for {tp} not acknowledged within "
+                    f"{self._timeout_s:g} s: {reason}"
                     + (f"; {waits.in_sync}" if waits.in_sync else "")
-                )
+                ) from None
             refresh = True
-            await asyncio.sleep(RETRY_WAIT_S)
 
     async def _attempt(
-        self, partition: int, batch: bytes, waits: _Unacknowledged, *, refresh: bool
-    ) -> str | None:
-        """Send a batch once; return None if it stands, a reason if it may be tried again."""
-        request = _request(self._topic, partition, batch, self._acks)
-        unknown = waits.unknown
+        self, tp: TopicPartition, batch: bytes, waits: _Unacknowledged, *, refresh: bool
+    ) -> None:
+        """Send a batch once; return if it stands."""
+        leader = await self._client.leader(*tp, refresh=refresh)
+        await self._client.peer(leader)  # what fails up to here was not sent
+        before, waits.unknown = waits.unknown, self._acks != 0
         try:
-            leader = await self._client.leader(self._topic, partition, refresh=refresh)
-            peer, broker = await self._client.peer(leader)
-            if self._acks == 0:
-                peer.send_without_response(request, broker.version(request))
-                return None
-            waits.unknown = True
-            response = await self._client.call(request, leader, timeout_s=REQUEST_TIMEOUT_S + 5)
-        except ConnectionLostError as error:
-            waits.reason = f"{self._topic}-{partition}: {error}"
-            return str(error)
+            await produce(self._client, leader, tp, batch, acks=self._acks)
         except OttlaError as error:
-            if error.code in (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                waits.reason = str(error)
-                return str(error)
+            if error.code == ErrorCode.NOT_ENOUGH_REPLICAS:  # refused before it was written
+                waits.unknown = before
             raise
-        item = response.responses[0].partition_responses[0]
-        code = item.error_code
-        if code == ErrorCode.NOT_ENOUGH_REPLICAS:  # refused before it was written
-            waits.unknown = unknown
-        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            return None
-        reason = explained(code) + (f": {item.error_message}" if item.error_message else "")
-        if code in RETRIABLE:
-            waits.reason = f"{self._topic}-{partition}: {reason}"
-            if code in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
-                await self._name_in_sync(partition, waits)
-            return reason
-        details = "; ".join(
-            f"record {e.batch_index}: {e.batch_index_error_message}"
-            for e in item.record_errors[:RECORD_ERRORS_TOLD]
-            if e.batch_index_error_message
-        )
-        raise OttlaError(
-            f"{self._topic}-{partition} refused records: {reason}"
-            + (f" ({details})" if details else ""),
-            ErrorCode(code),
-        )
 
-    async def _name_in_sync(self, partition: int, waits: _Unacknowledged) -> None:
+    async def _name_in_sync(self, tp: TopicPartition, waits: _Unacknowledged) -> None:
         """Have `waits` name the replicas that are not in sync, as far as the cluster tells."""
         now_s = self._world.clock.monotonic()
         if now_s - waits.asked_s >= ASK_IN_SYNC_S:
             waits.asked_s = now_s
             with contextlib.suppress(OttlaError):
                 found = dict(partitions_of(await self._client.metadata([self._topic])))
-                known = found.get(TopicPartition(self._topic, partition))
+                known = found.get(tp)
                 settings = await configs.settings(
                     self._client, configs.TOPIC, self._topic, [MIN_IN_SYNC]
                 )
                 if known is not None and settings:
                     missing = sorted(set(known.replica_nodes) - set(known.isr_nodes))
                     waits.in_sync = (
-                        f"{self._topic}-{partition} has {len(known.isr_nodes)} of "
+                        f"{tp} has {len(known.isr_nodes)} of "
                         f"{settings[0].value} in-sync replicas that {MIN_IN_SYNC} asks for; not in "
                         f"sync: broker {', '.join(map(str, missing)) or 'none'}"
                     )
@@ -281,19 +359,3 @@ def _split(records: list[Record]) -> list[list[Record]]:
         batches[-1].append(record)
         room -= size
     return batches
-
-
-def _request(topic: str, partition: int, batch: bytes, acks: int) -> Any:
-    return ProduceRequest(
-        transactional_id=None,
-        acks=acks,
-        timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
-        topic_data=[
-            ProduceRequest.TopicProduceData(
-                name=topic,
-                partition_data=[
-                    ProduceRequest.PartitionProduceData(index=partition, records=batch)
-                ],
-            )
-        ],
-    )

@@ -5,7 +5,6 @@ not guessed. Kafka: `TopicCommand`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -15,7 +14,7 @@ from ottla.client.error_texts import reason, with_way_out
 from ottla.model.errors import ErrorCode, OttlaError, UnknownTopicError
 from ottla.model.ids import TopicPartition, topic_name_problem, uuid_to_text
 from ottla.model.printable import plural
-from ottla.wire.messages.cluster import MetadataRequest
+from ottla.wire.messages.cluster import MetadataRequest, MetadataResponse
 from ottla.wire.messages.topics import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -131,7 +130,7 @@ async def _check_brokers(client: Client, assignment: Sequence[Sequence[int]]) ->
                 )
 
 
-def _facts(topic: Any) -> TopicFacts:
+def _facts(topic: MetadataResponse.MetadataResponseTopic) -> TopicFacts:
     return TopicFacts(
         topic.name or "",
         uuid_to_text(topic.topic_id) if any(topic.topic_id) else "",
@@ -160,7 +159,7 @@ async def list_topics(client: Client) -> list[TopicFacts]:
 
 
 async def describe_topic(client: Client, name: str, *, settings: bool = False) -> TopicFacts:
-    """Return one topic; UnknownTopicError if there is none of that name."""
+    """Return one topic; UnknownTopicError if it does not exist."""
     topic = (await client.metadata([name])).topics[0]
     if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         topic = await _as_the_controller_sees_it(client, name)
@@ -183,12 +182,15 @@ async def describe_topic(client: Client, name: str, *, settings: bool = False) -
     return facts
 
 
-async def _as_the_controller_sees_it(client: Client, name: str) -> Any:
+async def _as_the_controller_sees_it(
+    client: Client, name: str
+) -> MetadataResponse.MetadataResponseTopic:
     """Ask again where news begin: a broker may not know a new topic yet."""
     request = MetadataRequest(
         topics=[MetadataRequest.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False
     )
-    return (await client.call(request, CONTROLLER)).topics[0]
+    response: MetadataResponse = await client.call(request, CONTROLLER)
+    return response.topics[0]
 
 
 # --- what is wrong with some ------------------------------------------------------------------
@@ -280,7 +282,10 @@ async def _grow(
     result = response.results[0]
     if result.error_code:
         why = reason(result.error_code, result.error_message)
-        raise OttlaError(f"topic {name} was not given {plural(count, 'partition')}: {why}")
+        raise OttlaError(
+            f"topic {name} was not given {plural(count, 'partition')}: {why}",
+            ErrorCode(result.error_code),
+        )
 
 
 async def delete_topics(

@@ -5,18 +5,18 @@ the partition's leader still shows that very transaction, with the epochs it sho
 `TransactionsCommand` (KIP-664).
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ottla.client.client import Client
-from ottla.client.coordinators import TRANSACTION, at_coordinator, at_each_broker
+from ottla.client.client import Client, partitions_of
+from ottla.client.coordinators import TRANSACTION, at_coordinator, at_each_broker, at_each_leader
 from ottla.client.error_texts import failure
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.ids import Partition
+from ottla.model.ids import Partition, TopicPartition, by_topic
 from ottla.wire.messages.transactions import (
     DescribeProducersRequest,
+    DescribeProducersResponse,
     DescribeTransactionsRequest,
     ListTransactionsRequest,
     WriteTxnMarkersRequest,
@@ -50,7 +50,7 @@ class TransactionFacts(msgspec.Struct, frozen=True):
 
 
 class ProducerFacts(msgspec.Struct, frozen=True):
-    """A producer as a partition's leader knows it; None where there is nothing to tell."""
+    """A producer as a partition's leader knows it; None where a value is unknown."""
 
     producer_id: int
     producer_epoch: int
@@ -68,7 +68,7 @@ def _checked(what: str, code: int) -> None:
 async def list_transactions(
     client: Client, states: list[str], problems: list[str] | None = None
 ) -> list[TransactionRow]:
-    """Ask every broker for the ids it coordinates; OttlaError names a state that is none.
+    """Ask every broker for the ids it coordinates; OttlaError names an unknown state.
 
     What a broker does not tell becomes a line of `problems`; OttlaError for None.
     """
@@ -112,8 +112,7 @@ async def describe(client: Client, transactional_id: str) -> TransactionFacts:
 async def producers(client: Client, topic: str, partition: int) -> list[ProducerFacts]:
     """Ask a partition's leader for the producers it knows."""
     leader = await client.leader(topic, partition, refresh=True)
-    one = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[partition])
-    response = await client.call(DescribeProducersRequest(topics=[one]), leader)
+    response = await client.call(_producers_request([TopicPartition(topic, partition)]), leader)
     found = response.topics[0].partitions[0]
     _checked(f"{topic}-{partition}", found.error_code)
     return [
@@ -127,6 +126,12 @@ async def producers(client: Client, topic: str, partition: int) -> list[Producer
         )
         for p in found.active_producers
     ]
+
+
+def _producers_request(partitions: Iterable[TopicPartition]) -> DescribeProducersRequest:
+    r = DescribeProducersRequest
+    topics = by_topic(partitions).items()
+    return r(topics=[r.TopicRequest(name=n, partition_indexes=ps) for n, ps in topics])
 
 
 class Hanging(Partition, frozen=True):
@@ -177,34 +182,26 @@ async def _open(
 ) -> list[Hanging]:
     """Ask all leaders for the open transactions in their partitions."""
     metadata = await client.metadata(None if topics is None else list(topics))
-    by_leader: dict[int, list[tuple[str, int]]] = {}
     for topic in metadata.topics:
         _checked(f"topic {topic.name}", topic.error_code)
-        for p in topic.partitions:
-            if p.leader_id >= 0:
-                by_leader.setdefault(p.leader_id, []).append((topic.name or "", p.partition_index))
-    found = []
-    for leader, led in sorted(by_leader.items()):
-        for start in range(0, len(led), AT_ONCE):
-            wanted: dict[str, list[int]] = {}
-            for name, index in led[start : start + AT_ONCE]:
-                wanted.setdefault(name, []).append(index)
-            r = DescribeProducersRequest
-            topics_asked = [r.TopicRequest(name=n, partition_indexes=i) for n, i in wanted.items()]
-            try:
-                response = await client.call(r(topics=topics_asked), leader)
-            except OttlaError as error:
-                if problems is None:
-                    raise
-                problems.append(f"producers in partitions led by broker {leader}: {error}")
-                break
-            for t in response.topics:
-                for partition in t.partitions:
-                    found += _open_in(t.name, partition, problems)
+    partitions = [tp for tp, _ in partitions_of(metadata)]
+    asked = await at_each_leader(client, partitions, _producers_request, at_once=AT_ONCE)
+    asked.note("producers", problems)
+    found = [
+        opened
+        for response in asked.responses
+        for topic in response.topics
+        for partition in topic.partitions
+        for opened in _open_in(topic.name, partition, problems)
+    ]
     return sorted(found, key=lambda h: (h.topic, h.partition, h.start_offset))
 
 
-def _open_in(topic: str, partition: Any, problems: list[str] | None) -> list[Hanging]:
+def _open_in(
+    topic: str,
+    partition: DescribeProducersResponse.PartitionResponse,
+    problems: list[str] | None,
+) -> list[Hanging]:
     if partition.error_code:
         refused = failure(f"{topic}-{partition.partition_index}", partition.error_code)
         if problems is None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from starlette.requests import Request
 
-from ottla.admin.operations.forgotten_throttles import Forgotten
+from ottla.admin.operations.left_over_throttles import Forgotten
 from ottla.admin.operations.status import metrics_of
 from ottla.client.client import Client
 from ottla.console.avro import Schemas

@@ -7,8 +7,8 @@ to the original's brokers), and marks in the log dirs of what their writer knew 
 the copy of ZooKeeper may be older than.
 """
 
-from ottla.client.zookeeper_session import ZooKeeper, asked
 from ottla.local.cluster_dir import ClusterDir, LocalCluster
+from ottla.local.zookeeper_session import ZooKeeper, asked
 from ottla.log.boot_ids import BOOT_ID_FILE
 from ottla.log.lives import LIFE_FILE
 from ottla.zookeeper import znodes

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ottla.client.client import Client
-    from ottla.client.zookeeper_session import ZooKeeper
+    from ottla.local.zookeeper_session import ZooKeeper
     from ottla.model.ports import Files
     from ottla.security.client import ClientSecurity
 
@@ -230,7 +230,7 @@ class ClusterDir:
 
     def zookeeper(self, cluster: LocalCluster) -> "ZooKeeper":
         """Return how commands here reach the cluster's ZooKeeper."""
-        from ottla.client.zookeeper_session import ZooKeeper
+        from ottla.local.zookeeper_session import ZooKeeper
 
         settings = {**self.zookeeper_settings(), **cluster.settings}
         return ZooKeeper(cluster.zookeeper.address, settings)

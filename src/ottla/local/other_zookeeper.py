@@ -9,8 +9,8 @@ cluster leaves is moved away, so that no later `up` goes back to it by mistake. 
 from collections.abc import Callable
 from pathlib import Path
 
-from ottla.client.zookeeper_session import ZooKeeper, asked
 from ottla.local.cluster_dir import ClusterDir, LocalCluster, LocalZooKeeper
+from ottla.local.zookeeper_session import ZooKeeper, asked
 from ottla.log.checkpoints import META_PROPERTIES, CheckpointError, decode_meta_properties
 from ottla.log.files import OsFiles
 from ottla.model.errors import OttlaError, StartupError

@@ -6,9 +6,9 @@ Invariant: what an administrator changed stays: this is done once for a cluster.
 
 from collections.abc import Mapping
 
-from ottla.client.first_users import put_in_zookeeper, remove_from_zookeeper
-from ottla.client.zookeeper_session import ZooKeeper, asked
+from ottla.local.first_users import put_in_zookeeper, remove_from_zookeeper
 from ottla.local.passwords import APPLICATION
+from ottla.local.zookeeper_session import ZooKeeper, asked
 from ottla.security.acls import (
     ALL,
     ALLOW,

@@ -19,11 +19,10 @@ from ottla.model.errors import (
     OutOfOrderSequenceError,
 )
 from ottla.model.ports import Buffer
-from ottla.model.protocol import NO_PRODUCER_EPOCH, NO_SEQUENCE
+from ottla.model.protocol import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE
 
 BATCHES_KEPT = 5
-MAX_SEQUENCE = 2**31 - 1
-_SEQUENCES = 2**31
+_SEQUENCES = MAX_SEQUENCE + 1
 
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")

@@ -53,6 +53,14 @@ class Partition(Struct, frozen=True, order=True):
         return f"{self.topic}-{self.partition}"
 
 
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return the numbers of some partitions by topic, in their order."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        found.setdefault(topic, []).append(partition)
+    return found
+
+
 def uuid_to_text(raw: bytes) -> str:
     """Return the 22-character URL-safe base64 text of a 16-byte id, as znodes and files keep it."""
     return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")

@@ -9,6 +9,8 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 """Of a record batch whose producer is neither idempotent nor transactional."""
+MAX_SEQUENCE = 2**31 - 1
+"""The next one is 0."""
 
 UNKNOWN_OFFSET = -1
 """An offset that is not known, or that there is none."""

@@ -144,7 +144,9 @@ def _duplicates(rounds: "Rounds") -> int:
 
 def _translate(settings: Settings, options: Options) -> int:
     """Print where a group goes on in the target; with --apply commit it there."""
-    from ottla.pipelines.replaying import groups, opening
+    from ottla.client import group_resets, groups
+    from ottla.model.ids import TopicPartition
+    from ottla.pipelines.replaying import opening
     from ottla.pipelines.replaying.translating import Run, translated
     from ottla.pipelines.source.cluster import Cluster
 
@@ -163,14 +165,16 @@ def _translate(settings: Settings, options: Options) -> int:
         folder = Path(replay.offset_map)
         offset_map.open_folder(folder, replay.name, source.name, target.id_text)
         partitions = list(source.topic.partitions)
-        committed = groups.committed(source_cluster, group, replay.topic, partitions)
+        every = source_cluster.run(groups.committed_offsets(source_cluster.client, group))
+        committed = {tp.partition: c.offset for tp, c in every.items() if tp.topic == replay.topic}
         if not committed:
             raise ConfigError(f"group {group} has committed nothing of topic {replay.topic}")
         table = offset_map.read(folder)
         columns = (table[name].to_pylist() for name in offset_map.COLUMNS)
         found = translated((Run(*row) for row in zip(*columns, strict=True)), committed)
         if options.apply:
-            groups.commit(target_cluster, group, replay.target, found)
+            offsets = {TopicPartition(replay.target, p): at for p, at in sorted(found.items())}
+            target_cluster.run(group_resets.commit(target_cluster.client, group, offsets))
     result: dict[str, Any] = {
         "group": group,
         "from": {str(p): offset for p, offset in sorted(committed.items())},

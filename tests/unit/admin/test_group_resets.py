@@ -45,14 +45,14 @@ def test_files_of_one_group_and_of_many():
         (b"t,0,5\n\n", "line 2"),
         (b"t,0", "line 1: write topic,partition,offset"),
         (b"t,x,5", "line 1: write"),
-        (b"t,0,-1", "line 1: -1 is no offset"),
-        (b"t,0,9223372036854775808", "line 1: 9223372036854775808 is no offset"),
-        (b"t,0,", "line 1: nothing is no offset"),
+        (b"t,0,-1", "line 1: -1 is not an offset"),
+        (b"t,0,9223372036854775808", "line 1: 9223372036854775808 is not an offset"),
+        (b"t,0,", "line 1: nothing is not an offset"),
         (b"t,0,5\nt,0,6", "line 2: t-0 is named twice"),
         (b"other,t,0,5", "line 1: this is of group other, not g"),
         (b"\xff,0,5", "utf-8"),
         ("t,٣,5".encode(), "line 1: write"),
-        (b" " * (MAX_FILE_BYTES + 1), "no list of offsets"),
+        (b" " * (MAX_FILE_BYTES + 1), "a list of offsets has at most"),
     ],
 )
 def test_a_bad_file_is_refused_with_its_line(data, words):

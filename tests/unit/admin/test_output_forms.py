@@ -109,7 +109,7 @@ def profiles(tmp_path, monkeypatch):
     monkeypatch.setenv("OTTLA_CONFIG", str(tmp_path / "config" / "config.toml"))
     for name in ("OTTLA_BOOTSTRAP_SERVERS", "OTTLA_PROFILE", "OTTLA_DIR"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(client, "RETRY_WAIT_S", 0.001)
+    monkeypatch.setattr(client, "FIRST_WAIT_S", 0.001)
     return tmp_path
 
 
@@ -138,7 +138,7 @@ def test_profiles(profiles, capsys):
     code, _, err = run(capsys, "profile", "set", "a b", "-b", "h:1")
     assert (code, "'a b': use letters" in err) == (2, True)
     code, _, err = run(capsys, "profile", "set", "c", "-b", "nonsense")
-    assert (code, "no address" in err) == (2, True)
+    assert (code, "is not an address" in err) == (2, True)
     assert "say where" in run(capsys, "profile", "set", "c")[2]
 
 

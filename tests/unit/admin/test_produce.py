@@ -15,8 +15,7 @@ from ottla.admin.operations.record_input import (
     plain,
     template,
 )
-from ottla.client.partitioner import Partitioner
-from ottla.client.producer import BATCH_BYTES, _split
+from ottla.client.producer import BATCH_BYTES, Partitioner, _split
 from ottla.model.errors import OttlaError
 from ottla.model.partitioning import murmur2, partition_of
 from ottla.wire.records import NewRecord, Record

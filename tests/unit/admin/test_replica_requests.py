@@ -23,7 +23,7 @@ class Broker:
         self.requests = []
         self.broken = None
 
-    async def call(self, request, broker, version=None):
+    async def call(self, request, broker, **_):
         self.requests.append((broker, request))
         await asyncio.sleep(0.01)
         if self.broken is not None:

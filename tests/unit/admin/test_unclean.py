@@ -93,17 +93,20 @@ class Replicas:
         self.logs = {int(k[1:]): v for k, v in logs.items()}
         self.fetches = 0
 
-    async def call(self, request, broker, *, version=None):
+    async def call(self, request, broker, **_):
         batches = self.logs[broker]
         if type(request).__name__ == "ListOffsetsRequest":
             assert request.replica_id == -2
-            found = SimpleNamespace(error_code=0, offset=batches[0][0])
-            return SimpleNamespace(topics=[SimpleNamespace(partitions=[found])])
+            found = SimpleNamespace(
+                partition_index=0, error_code=0, offset=batches[0][0], leader_epoch=0
+            )
+            return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[found])])
         self.fetches += 1
         offset = request.topics[0].partitions[0].fetch_offset
         data = next(data for base, last, data in batches if base <= offset <= last)
-        found = SimpleNamespace(error_code=0, records=data)
-        return SimpleNamespace(responses=[SimpleNamespace(partitions=[found])])
+        found = SimpleNamespace(partition_index=0, error_code=0, records=data)
+        topic = SimpleNamespace(topic="t", partitions=[found])
+        return SimpleNamespace(error_code=0, responses=[topic])
 
 
 def log_of(sizes, epochs):

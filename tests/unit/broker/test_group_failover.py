@@ -8,8 +8,7 @@ import pytest
 from ottla.client.client import CONTROLLER, Client
 from ottla.client.consumer import Consumer
 from ottla.client.group_consumer import GroupConsumer
-from ottla.client.group_descriptions import describe
-from ottla.client.groups import committed_offsets
+from ottla.client.groups import committed_offsets, describe
 from ottla.model.errors import OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.protocol import ACKS_ALL

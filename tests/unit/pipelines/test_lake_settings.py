@@ -32,7 +32,7 @@ GOOD = [
         ("layout.date_column=_x", "date_column '_x' is no name for a folder's column"),
         ("lake.topic=t", "[lake]: there is no setting `topic`"),
         ("cluster.options={'security.protocol' = 'TLS'}", "security.protocol=TLS is not one of"),
-        ("cluster.bootstrap_servers=nonsense", "bootstrap_servers: 'nonsense' is no address"),
+        ("cluster.bootstrap_servers=nonsense", "bootstrap_servers: 'nonsense' is not an address"),
         ("lake.poll_seconds=1", "cannot reach 127.0.0.1:1"),
     ],
 )

@@ -1,11 +1,11 @@
 """The replay's plain parts: coordinates, bytes, plans, what differs, the offset map."""
 
 import asyncio
-from types import SimpleNamespace
 
 import msgspec
 import pytest
 
+from ottla.client.transactional_producer import Encoded, TransactionalProducer
 from ottla.model import durable_files
 from ottla.model.errors import ConfigError, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
@@ -18,7 +18,6 @@ from ottla.pipelines.replaying.origins import Origin
 from ottla.pipelines.replaying.plan import mapped, next_round
 from ottla.pipelines.replaying.settings import Settings
 from ottla.pipelines.replaying.sums import content_hash
-from ottla.pipelines.replaying.transactions import Encoded, TransactionalWriter
 from ottla.pipelines.replaying.translating import Run, translated
 from ottla.wire.batch_header import LOG_APPEND_TIME
 from ottla.wire.messages.records import ProduceResponse
@@ -31,6 +30,7 @@ from ottla.wire.records import (
     read_payload,
 )
 from support.batches import validate_batch
+from support.fake_client import FakeClient
 
 ORIGIN = Origin("c1uster", "orders", "dkmKQ9OgRhCSi52cLfvKsw", 3, 12345)
 
@@ -243,7 +243,7 @@ def test_settings_that_make_no_sense_are_refused(setting, said):
     assert "\n" not in str(caught.value)
 
 
-class Answering:
+class Answering(FakeClient):
     """A leader that answers each batch with the next of some (error, offset, time)."""
 
     def __init__(self, *answers):
@@ -255,7 +255,7 @@ class Answering:
     async def metadata(self, _topics):
         return None
 
-    async def call(self, _request, _leader):
+    async def call(self, _request, _leader, **_):
         code, offset, ms = self.answers.pop(0)
         one = ProduceResponse.PartitionProduceResponse(
             index=0, error_code=code, base_offset=offset, log_append_time_ms=ms
@@ -264,19 +264,10 @@ class Answering:
         return ProduceResponse(responses=[topic])
 
 
-class Patience:
-    async def wait(self, error):
-        if not error.retriable:
-            raise error
-
-
 def sent(*answers):
     """Send a batch of the time 1000 to that leader; return its first offset."""
-    cluster = SimpleNamespace(
-        client=Answering(*answers), patience=Patience,
-        options=SimpleNamespace(request_timeout_ms=1000),
-    )  # fmt: skip
-    writer = TransactionalWriter(cluster, "id")
+    client = Answering(*answers)
+    writer = TransactionalProducer(client, "id", patience_s=1, request_timeout_s=1)
     writer._added.add(TopicPartition("t", 0))
     return asyncio.run(writer.send(TopicPartition("t", 0), Encoded(bytearray(b"x"), 1, 900, 1000)))
 

@@ -36,9 +36,8 @@ from ottla.model.printable import plural
 
 if TYPE_CHECKING:
     from ottla.client.client import Client
-    from ottla.client.group_descriptions import GroupDescription
     from ottla.client.group_resets import Target
-    from ottla.client.groups import GroupLag
+    from ottla.client.groups import GroupDescription, GroupLag
     from ottla.model.ids import TopicPartition
 
 T = TypeVar("T")
@@ -102,7 +101,7 @@ def describe(
     output: Output = Format.table,
 ) -> None:
     from ottla.admin.session import of_each
-    from ottla.client.group_descriptions import describe as described
+    from ottla.client.groups import describe as described
 
     _one_of(names, every)
     problems: list[str] = []

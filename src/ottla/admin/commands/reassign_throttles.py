@@ -11,7 +11,7 @@ from ottla.cli import Exit, Option
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
-    from ottla.admin.operations.forgotten_throttles import Forgotten
+    from ottla.admin.operations.left_over_throttles import Forgotten
     from ottla.client.client import Client
 
 

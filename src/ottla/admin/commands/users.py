@@ -112,8 +112,8 @@ def add(
 ) -> None:
     from ottla.admin.results import UserResult
     from ottla.client import scram_users
-    from ottla.client.first_users import put_in_zookeeper
-    from ottla.client.zookeeper_session import asked
+    from ottla.local.first_users import put_in_zookeeper
+    from ottla.local.zookeeper_session import asked
     from ottla.model.errors import OttlaError
     from ottla.security.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS
 

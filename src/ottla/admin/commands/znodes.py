@@ -13,7 +13,7 @@ from ottla.admin.output import (
     readable_json,
 )
 from ottla.cli import Argument, Option
-from ottla.client.zookeeper_session import asked
+from ottla.local.zookeeper_session import asked
 
 if TYPE_CHECKING:
     from ottla.zookeeper.session import Session

@@ -27,11 +27,11 @@ from ottla.admin.diagnosis.facts import (
 )
 from ottla.admin.operations import cluster_snapshot, left_over_throttles, reassign
 from ottla.admin.session import world
-from ottla.client import configs, group_descriptions, groups, log_dirs, offsets, transactions
+from ottla.client import configs, groups, log_dirs, offsets, transactions
 from ottla.client.client import Client, partitions_of
-from ottla.client.group_descriptions import SHARE
-from ottla.client.zookeeper_session import ZooKeeper, opened
+from ottla.client.groups import SHARE
 from ottla.local import disk_space, processes
+from ottla.local.zookeeper_session import ZooKeeper, opened
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
@@ -332,7 +332,7 @@ async def _look_at_groups(client: Client, facts: Facts) -> dict[str, _GroupLook]
     found: dict[str, _GroupLook] = {}
     for group in listed[:MOST_GROUPS]:
         try:
-            described = await group_descriptions.describe(client, group.group)
+            described = await groups.describe(client, group.group)
             committed = await groups.committed_offsets(client, group.group)
         except OttlaError:
             continue  # it has just gone, or its coordinator moves: the next look has it

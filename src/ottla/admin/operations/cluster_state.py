@@ -191,7 +191,11 @@ async def apply(
                     "create topic",
                     name,
                     f"{plural(len(topic.replicas), 'partition')}, "
-                    + ("replicas as in the file" if known else f"{factor} replicas, placed anew"),
+                    + (
+                        "replicas as in the file"
+                        if known
+                        else f"{factor} replicas, placed by the controller"
+                    ),
                 )
             )
             if not dry_run:
@@ -199,9 +203,10 @@ async def apply(
                     client,
                     name,
                     settings=topic.settings,
-                    **({"assignment": topic.replicas} if known else
-                       {"partitions": len(topic.replicas), "replication_factor": factor}),
-                )  # fmt: skip
+                    assignment=topic.replicas if known else (),
+                    partitions=-1 if known else len(topic.replicas),
+                    replication_factor=-1 if known else factor,
+                )
             continue
         steps += await _changed_topic(client, name, topic, here, dry_run=dry_run)
     if delete:

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.admin.operations.copy_throttles import CopyThrottles
+from ottla.client import log_dirs
 from ottla.client.client import Client
-from ottla.model.errors import OttlaError
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import TopicPartition, by_topic
 from ottla.placement.copy_estimate import Estimate, Estimator, Sizes
 from ottla.placement.plans import Move
-from ottla.wire.messages.cluster import DescribeLogDirsRequest
 
 LOOK_EVERY_S = 1.0
 ANSWERS_IN_S = 5.0
@@ -89,24 +88,10 @@ class CopyProgress:
         return found
 
     async def _ask(self, brokers: Sequence[int], moves: Mapping[TopicPartition, Move]) -> None:
-        self._failed = []
-        r = DescribeLogDirsRequest
-        topics: dict[str, list[int]] = {}
-        for tp in sorted(moves):
-            topics.setdefault(tp.topic, []).append(tp.partition)
-        request = r(
-            topics=[r.DescribableLogDirTopic(topic=t, partitions=p) for t, p in topics.items()]
-        )
-        for broker in brokers:
-            try:
-                response = await self._client.call(request, broker, timeout_s=ANSWERS_IN_S)
-            except OttlaError:
-                self._failed.append(broker)
-                continue
-            self._sizes[broker] = {
-                TopicPartition(t.name, p.partition_index): p.partition_size
-                for found in response.results
-                for t in found.topics
-                for p in t.partitions
-                if not p.is_future_key
-            }
+        only = by_topic(sorted(moves))
+        found = await log_dirs.describe(self._client, brokers, only=only, timeout_s=ANSWERS_IN_S)
+        self._failed = found.silent
+        self._sizes |= {broker: {} for broker in brokers if broker not in found.silent}
+        for lying in found.replicas:
+            if not lying.is_future:
+                self._sizes[lying.broker][lying.partition] = lying.size

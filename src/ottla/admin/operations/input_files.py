@@ -24,7 +24,7 @@ def parse_offsets(data: bytes, where: str, group: str) -> dict[TopicPartition, i
     OttlaError names the file, the line and what is wrong with it; lines of other groups are one.
     """
     if len(data) > MAX_FILE_BYTES:
-        raise OttlaError(f"{where}: more than {MAX_FILE_BYTES:,} bytes are no list of offsets")
+        raise OttlaError(f"{where}: a list of offsets has at most {MAX_FILE_BYTES:,} bytes")
     found: dict[TopicPartition, int] = {}
     try:
         rows = list(csv.reader(io.StringIO(data.decode(), newline="")))
@@ -35,7 +35,7 @@ def parse_offsets(data: bytes, where: str, group: str) -> dict[TopicPartition, i
         if not topic or not (partition + offset).isascii() or not partition.isdigit():
             raise OttlaError(f"{where}, line {number}: write topic,partition,offset")
         if not offset.isdigit() or int(offset) >= 1 << 63 or int(partition) >= 1 << 31:
-            raise OttlaError(f"{where}, line {number}: {offset or 'nothing'} is no offset")
+            raise OttlaError(f"{where}, line {number}: {offset or 'nothing'} is not an offset")
         if len(row) == 4 and owner != [group]:
             raise OttlaError(f"{where}, line {number}: this is of group {owner[0]}, not {group}")
         tp = TopicPartition(topic, int(partition))
@@ -61,7 +61,7 @@ class _File(msgspec.Struct):
 def parse_deletions(data: bytes, where: str) -> dict[TopicPartition, int]:
     """Return the offsets of Kafka's file: {"partitions": [{"topic", "partition", "offset"}]}."""
     if len(data) > MAX_FILE_BYTES:
-        raise OttlaError(f"{where}: more than {MAX_FILE_BYTES:,} bytes are no list of offsets")
+        raise OttlaError(f"{where}: a list of offsets has at most {MAX_FILE_BYTES:,} bytes")
     try:
         found = msgspec.json.decode(data, type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -74,7 +74,7 @@ def parse_deletions(data: bytes, where: str) -> dict[TopicPartition, int]:
         if tp in offsets:
             raise OttlaError(f"{where}: {tp} is named twice")
         if not END <= entry.offset < 1 << 63:
-            raise OttlaError(f"{where}: {tp}: {entry.offset} is no offset")
+            raise OttlaError(f"{where}: {tp}: {entry.offset} is not an offset")
         offsets[tp] = entry.offset
     if not offsets:
         raise OttlaError(f"{where}: no partitions in it")
@@ -84,7 +84,7 @@ def parse_deletions(data: bytes, where: str) -> dict[TopicPartition, int]:
 def parse_password(data: bytes, where: str) -> str:
     """Return the first line; OttlaError, never with what was read."""
     if len(data) > MAX_PASSWORD_BYTES:
-        raise OttlaError(f"{where}: more than {MAX_PASSWORD_BYTES} bytes are no password")
+        raise OttlaError(f"{where}: a password has at most {MAX_PASSWORD_BYTES} bytes")
     try:
         lines = re.split(r"\r\n|\r|\n", data.decode())
     except UnicodeDecodeError:

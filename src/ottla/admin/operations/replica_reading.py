@@ -7,14 +7,12 @@ respond, those of Apache Kafka too.
 from ottla.admin.operations.replica_comparison import batches_of
 from ottla.client.client import Client
 from ottla.client.error_texts import failure
-from ottla.client.offsets import list_offsets_request
+from ottla.client.fetching import fetch
+from ottla.client.offsets import offsets_at
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import DEBUGGING_CONSUMER, EARLIEST
-from ottla.wire.messages.records import FetchRequest
 
-VERSION = 12
-"""The last one with topic names; known to every broker of 2.7 and later."""
 ONE_BATCH = 1
 """A fetch of so many bytes is answered with one batch."""
 
@@ -25,50 +23,18 @@ async def read_bytes(
     broker: int,
     offset: int,
     fetch_size: int,
-    max_wait_ms: int = 0,
 ) -> bytes:
     """Return batches that a replica has, from the one that holds an offset on.
 
     The last one may be cut off, the first is whole.
     """
-    r = FetchRequest
-    request = r(
-        replica_id=DEBUGGING_CONSUMER,
-        max_wait_ms=max_wait_ms,
-        min_bytes=1 if max_wait_ms else 0,
-        max_bytes=fetch_size,
-        topics=[
-            r.FetchTopic(
-                topic=tp.topic,
-                partitions=[
-                    r.FetchPartition(
-                        partition=tp.partition, fetch_offset=offset, partition_max_bytes=fetch_size
-                    )
-                ],
-            )
-        ],
+    answered = await fetch(
+        client, broker, {tp: offset}, partition_bytes=fetch_size, replica_id=DEBUGGING_CONSUMER
     )
-    response = await client.call(request, broker, version=VERSION)
-    found = response.responses[0].partitions[0]
+    _, found = answered[0]
     if found.error_code:
         raise failure(f"offset {offset} was not read", found.error_code)
     return bytes(found.records or b"")
-
-
-async def read_offset(
-    client: Client, tp: TopicPartition, broker: int, timestamp: int, *, of_consumer: bool = False
-) -> int:
-    """Return a replica's offset for a time, EARLIEST or LATEST.
-
-    LATEST is the end of its log; `of_consumer`: of a leader, and LATEST the high watermark.
-    """
-    request = list_offsets_request([tp], timestamp)
-    if not of_consumer:
-        request.replica_id = DEBUGGING_CONSUMER
-    found = (await client.call(request, broker)).topics[0].partitions[0]
-    if found.error_code:
-        raise failure("its offsets were not read", found.error_code)
-    return int(found.offset)
 
 
 async def first_difference(
@@ -79,7 +45,12 @@ async def first_difference(
     Two logs with the same batch of the same leader epoch are the same before it, so halving finds
     it. OttlaError if a replica cannot be read.
     """
-    low = max([await read_offset(client, tp, broker, EARLIEST) for broker in (one, other)])
+    low = 0
+    for broker in (one, other):
+        told, refused = await offsets_at(client, broker, {tp: EARLIEST})
+        if tp in refused:
+            raise refused[tp]
+        low = max(low, told[tp].offset)
     high = end
     while low < high:
         middle = (low + high) // 2

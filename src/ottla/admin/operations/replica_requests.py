@@ -13,14 +13,12 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from ottla.client.client import Client
 from ottla.client.error_texts import failure
-from ottla.client.offsets import list_offsets_request
+from ottla.client.fetching import fetch
+from ottla.client.offsets import offsets_at
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
-from ottla.model.protocol import DEBUGGING_CONSUMER
-from ottla.wire.messages.records import FetchRequest
+from ottla.model.protocol import CONSUMER, DEBUGGING_CONSUMER
 
-VERSION = 12
-"""The last one of Fetch with topic names; known to every broker of 2.7 and later."""
 MOST_PARTITIONS = 1000
 RESPONSE_BYTES = 8 << 20
 
@@ -113,36 +111,25 @@ class ReplicaRequests:
     async def _fetch(
         self, broker: int, wanted: dict[TopicPartition, _Wanted[int, memoryview]]
     ) -> None:
-        r = FetchRequest
-        topics: dict[str, list[Any]] = {}
-        for tp, one in wanted.items():
-            topics.setdefault(tp.topic, []).append(
-                r.FetchPartition(
-                    partition=tp.partition, fetch_offset=one.what,
-                    partition_max_bytes=self._fetch_size,
-                )
-            )  # fmt: skip
-        request = r(
-            replica_id=DEBUGGING_CONSUMER,
-            max_wait_ms=self._max_wait_ms,
-            min_bytes=1 if self._max_wait_ms else 0,
+        answered = await fetch(
+            self._client,
+            broker,
+            {tp: one.what for tp, one in wanted.items()},
+            partition_bytes=self._fetch_size,
             max_bytes=max(RESPONSE_BYTES, self._fetch_size),
-            topics=[r.FetchTopic(topic=name, partitions=ps) for name, ps in topics.items()],
+            max_wait_ms=self._max_wait_ms,
+            replica_id=DEBUGGING_CONSUMER,
         )
-        response = await self._client.call(request, broker, version=VERSION)
-        if response.error_code:
-            raise failure("replicas were not read", response.error_code)
         empty = []
-        for topic in response.responses:
-            for found in topic.partitions:
-                one = wanted[TopicPartition(topic.topic, found.partition_index)]
-                if found.error_code:
-                    error = failure(f"offset {one.what} was not read", found.error_code)
-                    _set_error(one.future, error)
-                elif found.records:
-                    _set_result(one.future, found.records)
-                else:
-                    empty.append(one)
+        for tp, found in answered:
+            one = wanted[tp]
+            if found.error_code:
+                error = failure(f"offset {one.what} was not read", found.error_code)
+                _set_error(one.future, error)
+            elif found.records:
+                _set_result(one.future, found.records)
+            else:
+                empty.append(one)
         if len(empty) == len(wanted):  # otherwise the others filled the response: they come again
             for one in empty:
                 _set_result(one.future, memoryview(b""))
@@ -151,16 +138,16 @@ class ReplicaRequests:
         self, key: tuple[int, int, bool], wanted: dict[TopicPartition, _Wanted[None, int]]
     ) -> None:
         broker, timestamp, of_consumer = key
-        request = list_offsets_request(list(wanted), timestamp)
-        if not of_consumer:
-            request.replica_id = DEBUGGING_CONSUMER
-        for topic in (await self._client.call(request, broker)).topics:
-            for found in topic.partitions:
-                future = wanted[TopicPartition(topic.name, found.partition_index)].future
-                if found.error_code:
-                    _set_error(future, failure("its offsets were not read", found.error_code))
-                else:
-                    _set_result(future, int(found.offset))
+        told, refused = await offsets_at(
+            self._client,
+            broker,
+            dict.fromkeys(wanted, timestamp),
+            replica_id=CONSUMER if of_consumer else DEBUGGING_CONSUMER,
+        )
+        for tp, found in told.items():
+            _set_result(wanted[tp].future, found.offset)
+        for tp, error in refused.items():
+            _set_error(wanted[tp].future, error)
         for tp, one in wanted.items():
             _set_error(one.future, OttlaError(f"{tp}: broker {broker} responded without an offset"))
 
@@ -177,8 +164,9 @@ def _set_error(future: "asyncio.Future[Any]", error: OttlaError) -> None:
 
 async def all_of(readings: Sequence[Awaitable[R]]) -> list[R | OttlaError]:
     """Return what readers were given, or the error of each."""
-    found = await asyncio.gather(*readings, return_exceptions=True)
-    for each in found:
+    found: list[R | OttlaError] = []
+    for each in await asyncio.gather(*readings, return_exceptions=True):
         if isinstance(each, BaseException) and not isinstance(each, OttlaError):
             raise each
-    return found  # type: ignore[return-value]
+        found.append(each)
+    return found

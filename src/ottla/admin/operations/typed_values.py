@@ -1,14 +1,16 @@
 """Values as people type them: lengths of time, moments, places in a log, settings, assignments.
 
-ValueError for what is none. Durations: `java.time.Duration.parse`, which Kafka's tools use.
+ValueError for any other text. Durations: `java.time.Duration.parse`, which Kafka's tools use.
 """
 
 import re
 import time
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from ottla.client.offsets import BEGINNING, END, Place
+if TYPE_CHECKING:
+    from ottla.client.offsets import Place
 
 _TIMES = r"(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?"
 _FORMS = (
@@ -51,8 +53,10 @@ def parse_moment(text: str) -> int:
         ) from None
 
 
-def parse_place(text: str) -> Place:
+def parse_place(text: str) -> "Place":
     """Return the place of `beginning`, `end`, `42`, `-10` (before the end), or of a time."""
+    from ottla.client.offsets import BEGINNING, END, Place  # few values need it
+
     if text in ("beginning", "earliest"):
         return BEGINNING
     if text in ("end", "latest"):
@@ -70,7 +74,7 @@ def parse_place(text: str) -> Place:
 
 
 def parse_topic_settings(pairs: Sequence[str]) -> dict[str, str]:
-    """Parse `key=value` of `--config`, ValueError if it is none; keys are the cluster's to know."""
+    """Parse `key=value` of `--config`, ValueError for other text. The cluster checks the keys."""
     settings: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from ottla.admin.operations.replica_reading import first_difference
 from ottla.client import configs
 from ottla.client.client import Client, partitions_of
-from ottla.client.offsets import list_offsets_request
+from ottla.client.offsets import offsets_at
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
-from ottla.model.protocol import DEBUGGING_CONSUMER, LATEST
+from ottla.model.protocol import LATEST
 from ottla.model.throttle_settings import LEASE
 from ottla.model.waits import waiting
 from ottla.placement.election_losses import (
@@ -174,18 +174,12 @@ async def _log_ends(
 ) -> dict[TopicPartition, LogEnd]:
     found: dict[TopicPartition, LogEnd] = {}
     for first in range(0, len(partitions), PORTION):
-        request = list_offsets_request(partitions[first : first + PORTION], LATEST)
-        request.replica_id = DEBUGGING_CONSUMER
+        asked = dict.fromkeys(partitions[first : first + PORTION], LATEST)
         try:
-            response = await client.call(request, broker, timeout_s=TIMEOUT_S)
+            told, _ = await offsets_at(client, broker, asked, timeout_s=TIMEOUT_S)
         except OttlaError:
             return found
-        found |= {
-            TopicPartition(topic.name, p.partition_index): LogEnd(p.leader_epoch, p.offset)
-            for topic in response.topics
-            for p in topic.partitions
-            if p.error_code == 0
-        }
+        found |= {tp: LogEnd(end.leader_epoch, end.offset) for tp, end in told.items()}
     return found
 
 

@@ -11,7 +11,7 @@ from ottla.admin.operations import reassign, status
 from ottla.admin.operations.copy_progress import CopyProgress
 from ottla.admin.top.changes import Broker, Group, Look, Partition
 from ottla.admin.top.group_progress import Progress, progress_of
-from ottla.client import group_descriptions, groups, offsets
+from ottla.client import groups, offsets
 from ottla.client.client import Client, partitions_of
 from ottla.model.errors import OttlaError
 from ottla.model.ports import address_text
@@ -98,7 +98,7 @@ class Looking:
         of_known: dict[str, Progress] = {}
         for listed in (await groups.list_groups(self._client, []))[:MOST_GROUPS]:
             try:
-                group = await group_descriptions.describe(self._client, listed.group)
+                group = await groups.describe(self._client, listed.group)
                 at_s = time.monotonic()
                 rows = await groups.lag_of(self._client, group, [])
             except OttlaError:

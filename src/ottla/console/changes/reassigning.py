@@ -12,7 +12,7 @@ from typing import NamedTuple
 from starlette.responses import Response
 
 from ottla.admin.operations import drain, left_over_throttles, proposing, reassign
-from ottla.admin.operations.forgotten_throttles import Forgotten
+from ottla.admin.operations.left_over_throttles import Forgotten
 from ottla.client.client import Client
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.changes.preview import Preview, preview

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.admin.top.group_progress import Progress, progress_of
-from ottla.client import group_descriptions, groups
+from ottla.client import groups
 from ottla.console.asked import Asked
 from ottla.console.lag_history import KEPT_S
 from ottla.console.lag_picture import draw
@@ -45,7 +45,7 @@ async def one(console: Console, asked: Asked) -> Page:
 async def parts(console: Console, asked: Asked) -> dict[str, Page]:
     """Return what of one group's page is updated live."""
     name = asked.needed("name")
-    described = await group_descriptions.describe(console.client, name)
+    described = await groups.describe(console.client, name)
     at_s = time.monotonic()
     rows = await groups.lag_of(console.client, described, [])
     progress = progress_of(rows, at_s)

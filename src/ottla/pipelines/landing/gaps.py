@@ -7,42 +7,20 @@ record that readers see there is one that is missing. Kafka: the choice that Kaf
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
+from ottla.client.fetching import fetch
 from ottla.model.errors import ErrorCode, OttlaError, error_name
 from ottla.model.ids import TopicPartition
-from ottla.model.ports import Buffer
 from ottla.model.printable import plural
 from ottla.pipelines.landing.asking import Topic
 from ottla.pipelines.landing.spans import Span
 from ottla.pipelines.source.cluster import Cluster
-from ottla.wire.batch_header import BatchHeader
-from ottla.wire.messages.records import FetchRequest
-from ottla.wire.records import ABORT, Record, iter_batches, iter_records, parse_control_record
+from ottla.wire.aborted import Aborted
+from ottla.wire.messages.records import FetchResponse
+from ottla.wire.records import Record, iter_batches, iter_records
 
 MAX_BYTES = 8 * 1024 * 1024
-LAST_VERSION_WITH_NAMES = 12
 MOST_SPANS = 100_000
-
-
-@dataclass(slots=True)
-class _Reading:
-    """What is known of transactions while one partition is read in order."""
-
-    aborted: list[tuple[int, int]] = field(default_factory=list)  # (first offset, producer id)
-    aborting: set[int] = field(default_factory=set)
-
-    def hidden(self, batch: BatchHeader, buffer: Buffer, position: int) -> bool:
-        """Return whether readers skip a batch: a marker, or records of an aborted transaction."""
-        while self.aborted and self.aborted[0][0] <= batch.last_offset:
-            self.aborting.add(self.aborted.pop(0)[1])
-        if batch.is_control:
-            record = next(iter(iter_records(buffer, position)))
-            if parse_control_record(record).type == ABORT:
-                self.aborting.discard(batch.producer_id)
-            return True
-        return batch.is_transactional and batch.producer_id in self.aborting
 
 
 async def records_in(
@@ -82,10 +60,10 @@ class Reader:
         at = span.start
         while at < span.end:
             response = await self._fetch(at)
-            at, records = _look(response, at, self._isolation)
+            at, records = _look(response, at)
             yield [r for r in records if r.offset < span.end]
 
-    async def _fetch(self, offset: int) -> Any:
+    async def _fetch(self, offset: int) -> FetchResponse.PartitionData:
         patience = self._cluster.patience()
         while True:
             try:
@@ -95,51 +73,38 @@ class Reader:
                     await patience.wait(error)
                 except OttlaError:
                     raise OttlaError(f"{self._tp}: {error}; gaps could not be checked") from None
-                await self._cluster.client.metadata([self._topic.name])
+                await self._cluster.client.refresh([self._topic.name])
 
-    async def _respond(self, offset: int) -> Any:
+    async def _respond(self, offset: int) -> FetchResponse.PartitionData:
         """Return what the leader has from an offset on; a response without records is none."""
-        version = None if self._topic.topic_id else LAST_VERSION_WITH_NAMES
         client = self._cluster.client
-        response = await client.call(
-            self._request(offset), await client.leader(*self._tp), version=version
-        )
-        code = response.error_code
-        if not code:
-            item = response.responses[0].partitions[0]
-            if not item.error_code and item.records:
-                return item
-            code = item.error_code or ErrorCode.OFFSET_NOT_AVAILABLE
-        raise OttlaError(f"{error_name(code)} at offset {offset}", ErrorCode(code))
-
-    def _request(self, offset: int) -> FetchRequest:
-        partition = FetchRequest.FetchPartition(
-            partition=self._tp.partition, fetch_offset=offset, partition_max_bytes=MAX_BYTES
-        )
-        topic = FetchRequest.FetchTopic(
-            topic=self._topic.name, topic_id=self._topic.id_bytes, partitions=[partition]
-        )
-        return FetchRequest(
-            replica_id=-1,
+        answered = await fetch(
+            client,
+            await client.leader(*self._tp),
+            {self._tp: offset},
+            partition_bytes=MAX_BYTES,
             max_wait_ms=500,
-            min_bytes=1,
-            max_bytes=MAX_BYTES,
-            isolation_level=self._isolation,
-            topics=[topic],
+            topic_ids={self._topic.name: self._topic.id_bytes},
+            isolation=self._isolation,
         )
+        for _, found in answered:
+            if found.records:
+                return found
+            if found.error_code:
+                break
+        code = ErrorCode(found.error_code or ErrorCode.OFFSET_NOT_AVAILABLE)
+        raise OttlaError(f"{error_name(code)} at offset {offset}", code)
 
 
-def _look(response: Any, offset: int, isolation: int) -> tuple[int, list[Record]]:
+def _look(response: FetchResponse.PartitionData, offset: int) -> tuple[int, list[Record]]:
     """Return where to go on, and the records from `offset` on that readers see in a response."""
-    reading = _Reading(
-        sorted((a.first_offset, a.producer_id) for a in response.aborted_transactions or ())
-        if isolation
-        else []
-    )
+    listed = response.aborted_transactions or ()  # none where uncommitted records are read, too
+    aborted = Aborted((a.producer_id, a.first_offset) for a in listed)
+    assert response.records is not None
     seen: list[Record] = []
     at = offset
     for position, batch in iter_batches(response.records, allow_partial=True):
-        hidden = reading.hidden(batch, response.records, position)
+        hidden = aborted.covers(response.records, position, batch) or batch.is_control
         if batch.last_offset >= offset and not hidden:
             seen += [r for r in iter_records(response.records, position) if r.offset >= offset]
         at = max(at, batch.next_offset)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ottla.client.transactional_producer import Encoded, TransactionalProducer
 from ottla.model.errors import (
     ConfigError,
     CorruptRecordError,
@@ -32,12 +33,12 @@ from ottla.pipelines.replaying.encoding import (
 )
 from ottla.pipelines.replaying.plan import PartitionMap
 from ottla.pipelines.replaying.progress import PROGRESS, Progress
-from ottla.pipelines.replaying.transactions import Encoded, TransactionalWriter
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.fetching import PartitionFetcher
 from ottla.pipelines.source.options import SourceOptions
 from ottla.pipelines.source.ranges import OffsetRange
 from ottla.wire.aborted import Aborted
+from ottla.wire.compression import NONE
 from ottla.wire.records import crc_ok, iter_batches, read_payload
 
 if TYPE_CHECKING:
@@ -107,6 +108,19 @@ def transactional_id(job: str, partition: int) -> str:
     return f"{progress.topic_of(job)}.{partition}"
 
 
+def producer_of(
+    cluster: Cluster, transactional_id: str, codec: int = NONE
+) -> TransactionalProducer:
+    """Return what writes to a cluster under a transactional id."""
+    return TransactionalProducer(
+        cluster.client,
+        transactional_id,
+        codec,
+        patience_s=cluster.options.api_timeout_ms / 1000,
+        request_timeout_s=cluster.options.request_timeout_ms / 1000,
+    )
+
+
 def copy(task: Task) -> Done:
     """Copy a range as it stands, from the source's batches to the target's."""
     return _ended(task, _batches)
@@ -140,9 +154,7 @@ class Copying:
         self._task = task
         self._cluster = cluster
         self._partition = task.wanted.partition
-        self._writer = TransactionalWriter(
-            cluster, transactional_id(task.job, self._partition), task.codec
-        )
+        self._writer = producer_of(cluster, transactional_id(task.job, self._partition), task.codec)
         self._progress_tp = TopicPartition(progress.topic_of(task.job), self._partition + 1)
         self._lanes: dict[int, Lane] = {}
         self._pending: asyncio.Task[Any] | None = None

@@ -7,9 +7,9 @@ lead here: the bytes of a source batch, and rows of Spark.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ottla.client.transactional_producer import Encoded
 from ottla.model.errors import InvalidRecordError
 from ottla.pipelines.replaying.origins import ENCODED_NAME
-from ottla.pipelines.replaying.transactions import Encoded
 from ottla.wire.batch_header import LOG_APPEND_TIME, BatchHeader
 from ottla.wire.record_check import read_int, read_varint, varint
 

@@ -19,10 +19,9 @@ from ottla.pipelines import config
 from ottla.pipelines.landing import asking
 from ottla.pipelines.landing.settings import parse_time
 from ottla.pipelines.replaying import progress
-from ottla.pipelines.replaying.copying import transactional_id
+from ottla.pipelines.replaying.copying import producer_of, transactional_id
 from ottla.pipelines.replaying.progress import Binding, Checked, Progress
 from ottla.pipelines.replaying.settings import SPECIAL, Place, Replay
-from ottla.pipelines.replaying.transactions import TransactionalWriter
 from ottla.pipelines.source.cluster import Cluster, Topic
 from ottla.pipelines.source.options import READ_COMMITTED, SourceOptions, parse_options
 from ottla.pipelines.source.planning import edges
@@ -175,7 +174,7 @@ class Opening:
         self.source, self.target = source, target
         self.topic = progress.topic_of(replay.name)
         self.run = uuid.uuid4().hex
-        self.writer = TransactionalWriter(target_cluster, self.topic)
+        self.writer = producer_of(target_cluster, self.topic)
         self.checked = Checked(checks=0, source={}, target={})
         self.binding: Binding | None = None
 
@@ -240,7 +239,7 @@ class Opening:
 
     def _taken(self, partition: int, *, again: bool) -> Standing:
         assert self.binding is not None
-        writer = TransactionalWriter(self._to, transactional_id(self._replay.name, partition))
+        writer = producer_of(self._to, transactional_id(self._replay.name, partition))
         self._to.run(writer.open())
         tp = TopicPartition(self.topic, partition + 1)
         found = progress.newest(self._to, tp)

@@ -14,16 +14,16 @@ from typing import TypeVar
 
 import msgspec
 
-from ottla.model.errors import ErrorCode, OttlaError, error_name
+from ottla.client import topics
+from ottla.client.transactional_producer import TIMEOUT_MS, Encoded
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines.replaying.encoding import Lane, RawRecord, encoded_body
-from ottla.pipelines.replaying.transactions import TIMEOUT_MS, Encoded
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.fetching import PartitionFetcher
 from ottla.pipelines.source.ranges import OffsetRange
 from ottla.wire.aborted import Aborted
-from ottla.wire.messages.topics import CreatePartitionsRequest, CreateTopicsRequest
 from ottla.wire.records import iter_batches, iter_records
 
 T = TypeVar("T")
@@ -34,6 +34,7 @@ CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
 """Only closed segments are compacted: without a bound all the history would be read each time."""
 MOST_REPLICAS = 3
 POLL_S = 0.02
+THERE_ALREADY = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_PARTITIONS)
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,6 +158,7 @@ def ensure_topic(
 async def _ensure(cluster: Cluster, name: str, partitions: int, configs: Mapping[str, str]) -> None:
     client, patience = cluster.client, cluster.patience()
     while True:
+        error = OttlaError(f"topic {name} has no leaders yet", ErrorCode.LEADER_NOT_AVAILABLE)
         try:
             metadata = await client.metadata([name])
             topic = metadata.topics[0]
@@ -164,44 +166,17 @@ async def _ensure(cluster: Cluster, name: str, partitions: int, configs: Mapping
             if not topic.error_code and partitions <= len(topic.partitions) == len(led):
                 return
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                replicas = min(MOST_REPLICAS, len(metadata.brokers))
-                await _create(cluster, name, partitions, replicas, configs)
+                await topics.create_topic(
+                    client,
+                    name,
+                    partitions=partitions,
+                    replication_factor=min(MOST_REPLICAS, len(metadata.brokers)),
+                    settings=configs,
+                    timeout_ms=cluster.options.request_timeout_ms,
+                )
             elif not topic.error_code and len(topic.partitions) < partitions:
-                await _grow(cluster, name, partitions)
-            error = OttlaError(f"topic {name} has no leaders yet", ErrorCode.LEADER_NOT_AVAILABLE)
+                await topics.alter_topic(client, name, partitions=partitions)
         except OttlaError as caught:
-            error = caught
+            if caught.code not in THERE_ALREADY:
+                error = caught
         await patience.wait(error)
-
-
-async def _create(
-    cluster: Cluster, name: str, partitions: int, replicas: int, configs: Mapping[str, str]
-) -> None:
-    topic = CreateTopicsRequest.CreatableTopic(
-        name=name,
-        num_partitions=partitions,
-        replication_factor=replicas,
-        configs=[
-            CreateTopicsRequest.CreatableTopicConfig(name=key, value=value)
-            for key, value in configs.items()
-        ],
-    )
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=cluster.options.request_timeout_ms)
-    response = await cluster.client.call(request, "controller")
-    _refuse(f"topic {name} could not be created", response.topics[0])
-
-
-async def _grow(cluster: Cluster, name: str, partitions: int) -> None:
-    topic = CreatePartitionsRequest.CreatePartitionsTopic(
-        name=name, count=partitions, assignments=None
-    )
-    request = CreatePartitionsRequest(topics=[topic], timeout_ms=cluster.options.request_timeout_ms)
-    response = await cluster.client.call(request, "controller")
-    _refuse(f"no partitions could be added to topic {name}", response.results[0])
-
-
-def _refuse(what: str, response: object) -> None:
-    code = ErrorCode(getattr(response, "error_code", 0))
-    if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_PARTITIONS):
-        more = getattr(response, "error_message", None)
-        raise OttlaError(f"{what}: {error_name(code)}" + (f": {more}" if more else ""), code)

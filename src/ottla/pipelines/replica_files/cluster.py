@@ -5,22 +5,22 @@ ISR has all below them, whether it was in it all the time or came back meanwhile
 (`Partition.maybeExpandIsr` lets no one in below the high watermark).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ottla.client.client import Client, parse_bootstrap
+from ottla.client.offsets import ask_offsets
 from ottla.log.files import OsFiles
-from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition, uuid_to_text
 from ottla.model.protocol import LATEST
 from ottla.net import runtime
 from ottla.pipelines import config
 from ottla.pipelines.replica_files.replica import Truth
-from ottla.pipelines.source.cluster import metadata_within, offsets_request
+from ottla.pipelines.source.cluster import metadata_within
 
 ASK_TIMEOUT_S = 30.0
-AT_ONCE = 2_000
-"""Partitions asked for in one request."""
 
 
 def ask(
@@ -44,9 +44,11 @@ def ask(
         try:
             metadata = await metadata_within(client, None, bootstrap, ASK_TIMEOUT_S)
             before = _facts(metadata, wanted)
-            marks = await _high_watermarks(client, before)
+            marks, _, asked = await ask_offsets(client, dict.fromkeys(before, LATEST))
+            for error in asked.failed.values():
+                raise error
             return {
-                tp: Truth(marks.get(tp), found.leader, found.isr, found.replicas, found.topic_id)
+                tp: replace(found, high_watermark=marks[tp].offset if tp in marks else None)
                 for tp, found in _facts(await client.metadata(None), wanted).items()
             }
         finally:
@@ -65,23 +67,4 @@ def _facts(response: Any, wanted: Callable[[TopicPartition], bool]) -> dict[Topi
                     None, p.leader_id, frozenset(p.isr_nodes), frozenset(p.replica_nodes),
                     uuid_to_text(topic.topic_id) if any(topic.topic_id) else None,
                 )  # fmt: skip
-    return found
-
-
-async def _high_watermarks(
-    client: Client, partitions: Mapping[TopicPartition, Truth]
-) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
-    by_leader: dict[int, list[TopicPartition]] = {}
-    for tp, truth in partitions.items():
-        if truth.leader >= 0:
-            by_leader.setdefault(truth.leader, []).append(tp)
-    for leader, led in by_leader.items():
-        for at in range(0, len(led), AT_ONCE):
-            asked = dict.fromkeys(led[at : at + AT_ONCE], LATEST)
-            response = await client.call(offsets_request(asked), leader)
-            for topic in response.topics:
-                for p in topic.partitions:
-                    if p.error_code == ErrorCode.NONE:
-                        found[TopicPartition(topic.name, p.partition_index)] = p.offset
     return found

@@ -9,11 +9,12 @@ with fresh metadata. The loop runs only inside these calls. Kafka: `OffsetFetche
 import asyncio
 import re
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ottla.client.client import Client
+from ottla.client.client import Client, Patience
+from ottla.client.offsets import LogOffset, all_offsets
 from ottla.log.files import OsFiles
 from ottla.model.errors import (
     ConfigError,
@@ -27,7 +28,7 @@ from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.net import runtime
 from ottla.pipelines.source.options import SourceOptions, Subscription
 from ottla.wire.messages.cluster import MetadataResponse
-from ottla.wire.messages.records import ListOffsetsRequest, OffsetForLeaderEpochRequest
+from ottla.wire.messages.records import OffsetForLeaderEpochRequest
 
 if TYPE_CHECKING:
     from ottla.security.client import ClientSecurity
@@ -37,8 +38,6 @@ T = TypeVar("T")
 UNKNOWN_FOR_S = 3.0
 """How long a topic may be unknown before it counts as missing: new ones spread in moments."""
 
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.05, 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class Topic:
@@ -47,34 +46,6 @@ class Topic:
     name: str
     topic_id: bytes
     partitions: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FoundOffset:
-    """A response to ListOffsets: -1 where no record is as late as the time asked for."""
-
-    offset: int
-    leader_epoch: int
-
-
-class Patience:
-    """Waits between attempts, longer each time, until the time that is granted is over."""
-
-    def __init__(self, granted_s: float) -> None:
-        self._granted_s = granted_s
-        self.renew()
-
-    def renew(self) -> None:
-        """Start anew: something succeeded."""
-        self._ends_s = time.monotonic() + self._granted_s
-        self._wait_s = FIRST_WAIT_S
-
-    async def wait(self, error: OttlaError) -> None:
-        """Wait before the next attempt; raise the error if it lasts or there is no time left."""
-        if not error.retriable or time.monotonic() + self._wait_s > self._ends_s:
-            raise error
-        await asyncio.sleep(self._wait_s)
-        self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
 
 
 async def metadata_within(
@@ -152,7 +123,7 @@ class Cluster:
         return self._client
 
     def patience(self) -> Patience:
-        return Patience(self.options.api_timeout_ms / 1000)
+        return self.client.patience(self.options.api_timeout_ms / 1000)
 
     # -- questions ------------------------------------------------------------------------------
 
@@ -169,7 +140,7 @@ class Cluster:
 
     def offsets(
         self, asked: Mapping[TopicPartition, int], *, committed: bool = False
-    ) -> dict[TopicPartition, FoundOffset]:
+    ) -> dict[TopicPartition, LogOffset]:
         """Return the offset of each partition at a timestamp in ms, or at EARLIEST or LATEST.
 
         LATEST is the high watermark, with `committed` the last stable offset.
@@ -235,21 +206,9 @@ class Cluster:
 
     async def offsets_of(
         self, asked: Mapping[TopicPartition, int], *, committed: bool = False
-    ) -> dict[TopicPartition, FoundOffset]:
+    ) -> dict[TopicPartition, LogOffset]:
         """Return what `offsets` does."""
-        found: dict[TopicPartition, FoundOffset] = {}
-        patience = self.patience()
-        while True:
-            left = {tp: at for tp, at in asked.items() if tp not in found}
-            if not left:
-                return found
-            before = len(found)
-            problem = await self._ask_leaders(left, found, committed=committed)
-            if problem is not None:
-                if len(found) > before:
-                    patience.renew()
-                await patience.wait(problem)
-                await self._metadata(sorted({tp.topic for tp in left}))
+        return await all_offsets(self.client, asked, self.patience(), int(committed))
 
     async def epoch_end(self, tp: TopicPartition, epoch: int) -> int:
         """Return where the log ends that leaders up to an epoch have written (KIP-320).
@@ -270,87 +229,11 @@ class Cluster:
             raise OttlaError(f"leader epochs of {tp}: {error_name(code)}", code)
         return int(response.end_offset)
 
-    async def _ask_leaders(
-        self,
-        asked: Mapping[TopicPartition, int],
-        found: dict[TopicPartition, FoundOffset],
-        *,
-        committed: bool,
-    ) -> OttlaError | None:
-        """Ask each leader once, all at the same time; return what is to be tried again, and why."""
-        by_leader: dict[int, dict[TopicPartition, int]] = {}
-        problem: OttlaError | None = None
-        for tp, at in asked.items():
-            try:
-                leader = await self.client.leader(tp.topic, tp.partition)
-            except OttlaError as error:
-                problem = error
-            else:
-                by_leader.setdefault(leader, {})[tp] = at
-        responses = await asyncio.gather(
-            *(
-                self.client.call(
-                    offsets_request(part, self.client.leader_epoch, committed=committed), leader
-                )
-                for leader, part in by_leader.items()
-            ),
-            return_exceptions=True,
-        )
-        for response in responses:
-            if isinstance(response, OttlaError):
-                problem = response
-            elif isinstance(response, BaseException):
-                raise response
-            else:
-                problem = _take(response, found) or problem
-        return problem
-
 
 def refuse_unknown(options: SourceOptions) -> None:
     """Ask for what is subscribed to; OttlaError if it does not exist, or no broker responds."""
     with Cluster(options) as cluster:
         cluster.topics(options.subscription)
-
-
-def offsets_request(
-    asked: Mapping[TopicPartition, int],
-    leader_epoch: Callable[[str, int], int] = lambda _topic, _partition: -1,
-    *,
-    committed: bool = False,
-) -> Any:
-    """Return a ListOffsetsRequest for partitions of one leader, each at a timestamp."""
-    topics: dict[str, list[Any]] = {}
-    for tp, timestamp in asked.items():
-        topics.setdefault(tp.topic, []).append(
-            ListOffsetsRequest.ListOffsetsPartition(
-                partition_index=tp.partition,
-                current_leader_epoch=leader_epoch(tp.topic, tp.partition),
-                timestamp=timestamp,
-            )
-        )
-    return ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=int(committed),
-        topics=[
-            ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=partitions)
-            for name, partitions in topics.items()
-        ],
-    )
-
-
-def _take(response: Any, found: dict[TopicPartition, FoundOffset]) -> OttlaError | None:
-    """Keep the offsets of a response; return the last error in it."""
-    problem = None
-    for topic in response.topics:
-        for one in topic.partitions:
-            tp = TopicPartition(topic.name, one.partition_index)
-            if one.error_code:
-                problem = OttlaError(
-                    f"offsets of {tp}: {error_name(one.error_code)}", ErrorCode(one.error_code)
-                )
-            else:
-                found[tp] = FoundOffset(one.offset, one.leader_epoch)
-    return problem
 
 
 def _topic(found: Any) -> Topic:

@@ -10,15 +10,14 @@ Spark's `KafkaDataConsumer`.
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from ottla.client.fetching import fetch, responded
 from ottla.model.errors import (
     CorruptRecordError,
     ErrorCode,
     OffsetOutOfRangeError,
     OttlaError,
     UnknownTopicError,
-    error_name,
 )
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import Buffer
@@ -26,11 +25,9 @@ from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.ranges import OffsetRange
 from ottla.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD, unpack_extent
-from ottla.wire.messages.records import FetchRequest
+from ottla.wire.messages.records import FetchResponse
 
 log = logging.getLogger(__name__)
-
-LAST_VERSION_WITH_NAMES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,25 +112,31 @@ class PartitionFetcher:
         if at == 0:  # brokers send the first batch whole, however large it is
             raise CorruptRecordError(f"{self._tp}: no whole batch at offset {self._position}")
 
-    async def _ask(self, *, committed: bool) -> Any:
+    async def _ask(self, *, committed: bool) -> FetchResponse.PartitionData:
         """Return the leader's response for the partition; raise where it is an error."""
         leader = await self._find_leader()
-        response = await self._cluster.client.call(
-            self._request(committed=committed), leader, version=self._version(),
-            timeout_s=(self._options.request_timeout_ms + self._options.fetch_wait_ms) / 1000,
-        )  # fmt: skip
-        if response.error_code:
-            raise self._error(response.error_code)
-        found = next((p for topic in response.responses for p in topic.partitions), None)
-        if found is None:
+        options = self._options
+        answered = await fetch(
+            self._cluster.client,
+            leader,
+            {self._tp: self._position},
+            partition_bytes=options.fetch_bytes,
+            max_wait_ms=options.fetch_wait_ms,
+            topic_ids={self._tp.topic: self._wanted.topic_id},
+            leader_epochs={self._tp: self._leader_epoch},
+            isolation=int(committed),
+            timeout_s=(options.request_timeout_ms + options.fetch_wait_ms) / 1000,
+        )
+        if not answered:
             raise self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        _, found = answered[0]
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise OffsetOutOfRangeError(f"offset {self._position} of {self._tp} is out of range")
         if found.error_code:
             raise self._error(found.error_code)
         return found
 
-    async def _nothing(self, found: Any) -> None:
+    async def _nothing(self, found: FetchResponse.PartitionData) -> None:
         """Take a response without a batch. Alone it does not show that the range has no more.
 
         A broker responds so, too, when a quota is exceeded (KIP-219), a disk is slow, or it leads
@@ -221,32 +224,8 @@ class PartitionFetcher:
         self.skipped += goes_on - self._position
         self._position = goes_on
 
-    def _version(self) -> int | None:
-        return None if self._wanted.topic_id != ZERO_UUID else LAST_VERSION_WITH_NAMES
-
-    def _request(self, *, committed: bool) -> Any:
-        options = self._options
-        partition = FetchRequest.FetchPartition(
-            partition=self._wanted.partition,
-            current_leader_epoch=self._leader_epoch,
-            fetch_offset=self._position,
-            partition_max_bytes=options.fetch_bytes,
-        )
-        topic = FetchRequest.FetchTopic(
-            topic=self._wanted.topic, topic_id=self._wanted.topic_id, partitions=[partition]
-        )
-        return FetchRequest(
-            max_wait_ms=options.fetch_wait_ms,
-            min_bytes=1,
-            max_bytes=options.fetch_bytes,
-            isolation_level=int(committed),
-            topics=[topic],
-        )
-
     def _error(self, code: int) -> OttlaError:
-        return OttlaError(
-            f"{self._tp}: the leader responds with {error_name(code)}", ErrorCode(code)
-        )
+        return responded(f"{self._tp}: the leader", code)
 
 
 def refuse_another(topic: str, wanted: bytes, found: bytes) -> None:

@@ -7,8 +7,7 @@ import pytest
 
 from ottla.admin.session import of_each
 from ottla.client import groups, scram_users, transactions
-from ottla.client.group_descriptions import describe
-from ottla.client.groups import PartitionLag, refuse_share_group
+from ottla.client.groups import PartitionLag, describe, refuse_share_group
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, UnsupportedVersionError
 from ottla.wire.messages.cluster import MetadataResponse
 from ottla.wire.messages.groups import (

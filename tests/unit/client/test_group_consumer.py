@@ -51,7 +51,7 @@ def test_a_position_that_could_not_be_committed_at_the_end_is_said(silent, monke
         client.call = lambda *_, **__: asyncio.sleep(60)
     world = SimpleNamespace(clock=SimpleNamespace(monotonic=time.monotonic))
     member = GroupConsumer(client, world, "g", ["t"], None, from_beginning=True)
-    member._generation, member._member, member._coordinator = 1, "m", 1
+    member._generation, member._member, member._coordinator.broker = 1, "m", 1
     reader = SimpleNamespace(positions={TopicPartition("t", 0): 5})
     asyncio.run(member._end(reader))
     why = "no response within 0 s" if silent else "the coordinator is gone"

@@ -38,6 +38,11 @@ class Cluster(FakeClient):
             ]
         )
 
+    async def leader(self, topic, partition):
+        if self.leaders[topic, partition] < 0:
+            raise OttlaError(f"{topic}-{partition} has no leader")
+        return self.leaders[topic, partition]
+
     async def broker_ids(self):
         return [1, 2]
 
@@ -133,7 +138,7 @@ def test_a_leader_that_does_not_respond_is_a_line():
     problems = []
     (found,) = asyncio.run(transactions.hanging(cluster, None, 900, NOW, problems))
     assert (found.topic, found.partition) == ("t", 2)
-    assert problems == ["producers in partitions led by broker 1: cannot reach broker 1"]
+    assert problems == ["producers of partitions led by broker 1: cannot reach broker 1"]
     with pytest.raises(ConnectionLostError):
         hanging(cluster)
 

@@ -1,0 +1,197 @@
+"""Writing in transactions: one transactional id, one batch in flight for each partition.
+
+Invariants: `open` fences the previous producer of the id and waits until its transaction has ended;
+after ProducerFencedError nothing more is written; every wait without a success ends after
+`patience_s`; a request whose response is lost is sent again as it was, which brokers take once
+(sequence numbers; EndTxn twice is the same). Kafka: `TransactionManager`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.client.client import Client
+from ottla.client.coordinators import TRANSACTION, Coordinator, code_of_all
+from ottla.client.error_texts import failure
+from ottla.client.producer import Sequences, produce
+from ottla.model.errors import RETRIABLE, ConfigError, ErrorCode, OttlaError, ProducerFencedError
+from ottla.model.ids import TopicPartition, by_topic
+from ottla.model.protocol import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from ottla.wire import compression
+from ottla.wire.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+from ottla.wire.records import frame_batch
+
+LAST_VERSION_FOR_CLIENTS = 3
+"""AddPartitionsToTxn from version 4 on is for brokers."""
+TIMEOUT_MS = 60_000
+"""Brokers abort a transaction that is open for longer."""
+
+FENCED = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+
+
+@dataclass(slots=True)
+class Encoded:
+    """Records of one partition as bytes, with what a batch's header says of them."""
+
+    payload: bytearray
+    count: int
+    base_timestamp: int
+    max_timestamp: int
+
+
+class TransactionalProducer:
+    """Writes to one cluster under one transactional id."""
+
+    def __init__(
+        self,
+        client: Client,
+        transactional_id: str,
+        codec: int = compression.NONE,
+        *,
+        patience_s: float,
+        request_timeout_s: float,
+    ) -> None:
+        """`patience_s`: how long anything is tried again without a success."""
+        self.transactional_id = transactional_id
+        self._client = client
+        self._codec = codec
+        self._patience_s = patience_s
+        self._request_timeout_s = request_timeout_s
+        self._coordinator = Coordinator(
+            client, transactional_id, TRANSACTION, patience_s=patience_s
+        )
+        self._sequences = Sequences()
+        self._added: set[TopicPartition] = set()
+
+    async def open(self) -> None:
+        """Take the id: the previous producer can no longer write, and its transaction has ended."""
+        response = await self._coordinated(
+            InitProducerIdRequest(
+                transactional_id=self.transactional_id,
+                transaction_timeout_ms=TIMEOUT_MS,
+                producer_id=NO_PRODUCER_ID,
+                producer_epoch=NO_PRODUCER_EPOCH,
+            ),
+        )
+        self._sequences = Sequences(response.producer_id, response.producer_epoch)
+        self._added.clear()
+
+    async def add(self, partitions: Sequence[TopicPartition]) -> None:
+        """Tell the coordinator which partitions the transaction writes to."""
+        new = [tp for tp in partitions if tp not in self._added]
+        if not new:
+            return
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self._sequences.producer_id,
+            v3_and_below_producer_epoch=self._sequences.producer_epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=numbers)
+                for name, numbers in by_topic(new).items()
+            ],
+        )
+        await self._coordinated(request, _worst_code, version=LAST_VERSION_FOR_CLIENTS)
+        self._added.update(new)
+
+    async def send(self, tp: TopicPartition, records: Encoded) -> int:
+        """Write a batch; return the first offset, -1 where the broker only says it has it.
+
+        ConfigError if the topic sets timestamps itself: those of the records would be lost.
+        """
+        await self.add([tp])
+        batch = frame_batch(
+            records.payload,
+            count=records.count,
+            last_offset_delta=records.count - 1,
+            base_timestamp=records.base_timestamp,
+            max_timestamp=records.max_timestamp,
+            codec=self._codec,
+            is_transactional=True,
+            **self._sequences.take(tp, records.count),
+        )
+        patience = self._client.patience(self._patience_s)
+        while True:
+            try:
+                return await self._deliver(tp, batch, records.max_timestamp)
+            except OttlaError as error:
+                if error.code in FENCED:
+                    raise self._fenced() from None
+                await patience.wait(error)
+                await self._client.refresh([tp.topic])
+
+    async def commit(self) -> None:
+        """End the transaction: all of it is there for readers with read_committed, or nothing."""
+        if not self._added:
+            return
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self._sequences.producer_id,
+            producer_epoch=self._sequences.producer_epoch,
+            committed=True,
+        )
+        await self._coordinated(request)
+        self._added.clear()
+
+    async def _deliver(self, tp: TopicPartition, batch: bytes, max_timestamp: int) -> int:
+        leader = await self._client.leader(*tp)
+        found = await produce(
+            self._client,
+            leader,
+            tp,
+            batch,
+            transactional_id=self.transactional_id,
+            timeout_s=self._request_timeout_s,
+        )
+        # Of a batch that it has already, a broker tells the batch's own time here: so Kafka.
+        if found.log_append_time_ms not in {NO_TIMESTAMP, max_timestamp}:
+            raise ConfigError(
+                f"topic {tp.topic} sets timestamps itself, so those of the records would be lost: "
+                "set message.timestamp.type=CreateTime on it"
+            )
+        return int(found.base_offset)
+
+    async def _coordinated(
+        self,
+        request: Any,
+        code_of: Callable[[Any], int] = code_of_all,
+        *,
+        version: int | None = None,
+    ) -> Any:
+        response = await self._coordinator.ask(request, code_of, again=RETRIABLE, version=version)
+        code = code_of(response)
+        if code in FENCED:
+            raise self._fenced()
+        if code:
+            raise failure(f"transactional id {self.transactional_id}", code)
+        return response
+
+    def _fenced(self) -> ProducerFencedError:
+        return ProducerFencedError(
+            f"{self.transactional_id} was taken over by another attempt of the task or another "
+            "run of the job"
+        )
+
+
+def _worst_code(response: AddPartitionsToTxnResponse) -> int:
+    """Return the code that matters of a response to AddPartitionsToTxn.
+
+    Partitions that are fine are OPERATION_NOT_ATTEMPTED where another one is not.
+    """
+    codes = [
+        int(one.partition_error_code)
+        for topic in response.results_by_topic_v3_and_below
+        for one in topic.results_by_partition
+    ]
+    wrong = [code for code in codes if code not in (0, ErrorCode.OPERATION_NOT_ATTEMPTED)]
+    return next(iter(wrong), 0)
