@@ -103,7 +103,6 @@ def up(
 
 def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
     from ottla.local import cluster as local_cluster
-    from ottla.local.foreground import stay
 
     cluster, started = local_cluster.up(folder, wanted, say)
     if structured(output):
@@ -136,7 +135,7 @@ def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
 
         lines = (*lines, *client_settings(folder, cluster))
     if foreground:
-        stay(folder, lines, say)
+        local_cluster.stay(folder, lines, say)
         return
     for line in lines:
         say(line)

@@ -40,7 +40,8 @@ from ottla.admin.operations.group_descriptions import SHARE
 from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.session import world
 from ottla.client.zookeeper_session import ZooKeeper, opened
-from ottla.local import disk_space, processes
+from ottla.local import processes
+from ottla.local.cluster_dir import disk_problem
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
@@ -214,7 +215,7 @@ async def _log_dirs(client: Client, facts: Facts, addresses: dict[int, tuple[str
         LogDirFacts(
             *found,
             largest.get((found.broker, found.path), 0),
-            (disk_space.problem(found.path) or "") if found.broker in here else "",
+            (disk_problem(found.path) or "") if found.broker in here else "",
         )
         for found in described.dirs
     ]

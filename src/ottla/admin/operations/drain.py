@@ -16,8 +16,8 @@ from ottla.model.printable import plural
 from ottla.model.waits import waiting
 from ottla.net.client import Client
 from ottla.placement import plans
-from ottla.placement.drain_plan import drained
 from ottla.placement.plans import Assignment, PlanError
+from ottla.placement.spread import drained
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
