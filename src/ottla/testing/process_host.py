@@ -26,6 +26,7 @@ from ottla.testing.faults import Rules
 
 END_S = 10.0
 MODULE = "ottla.testing.forked"
+PRELOADED = f"{MODULE},ctypes,shutil"
 
 __tracebackhide__ = True
 
@@ -44,7 +45,7 @@ def _fork_server(request: Mapping[str, object], control: socket.socket) -> Proce
                 return _identified(known.fork(request, control.fileno()))
             except StartupError:  # someone has ended it
                 _close(os.getpid())
-        program = _programs[os.getpid()] = ForkServer(MODULE)
+        program = _programs[os.getpid()] = ForkServer(PRELOADED)
         atexit.register(_close, os.getpid())
         return _identified(program.fork(request, control.fileno()))
 
