@@ -101,7 +101,7 @@ def test_other_problems_are_said(made, tmp_path):
     made.issue("broken")
     made.pem("broken").write_bytes(b"\x00")
     found = {s.name: s.problem for s in made.statuses()}
-    assert found["broken"].endswith("has no certificate that can be read")
+    assert found["broken"].endswith("has no readable certificate")
     assert found["mallory"] == "is not of this CA"
     assert "chmod 600" in found["alice"]
 
