@@ -108,7 +108,7 @@ def test_other_problems_are_said(made, tmp_path):
 
 @pytest.mark.parametrize("name", ["", "ca", "../x", ".hidden", "a/b"])
 def test_names_that_are_no_files(made, name):
-    with pytest.raises(OttlaError, match="no name for a certificate"):
+    with pytest.raises(OttlaError, match="cannot name a certificate file"):
         made.issue(name)
 
 

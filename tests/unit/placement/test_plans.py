@@ -112,7 +112,7 @@ def test_whatever_a_file_holds_it_is_a_plan_or_a_plan_error(data):
     ("text", "says"),
     [
         ("flights", "write TOPIC-PARTITION=BROKERS"),
-        ("flights=1", "write TOPIC-PARTITION, as flights-0"),
+        ("flights=1", "write TOPIC-PARTITION, as in flights-0"),
         ("-0=1", "write TOPIC-PARTITION"),
         ("flights-x=1", "write TOPIC-PARTITION"),
         ("flights--1=1", None),
@@ -121,7 +121,7 @@ def test_whatever_a_file_holds_it_is_a_plan_or_a_plan_error(data):
         ("flights-0=1,,2", "'' is not a broker id"),
         ("flights-0=1,-2", "'-2' is not a broker id"),
         ("flights-0=1,x", "'x' is not a broker id"),
-        ("flights-0=99999999999", "no broker id"),
+        ("flights-0=99999999999", "not a broker id"),
         ("flights-٣=1", "write TOPIC-PARTITION"),
     ],
 )
