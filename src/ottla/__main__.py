@@ -50,7 +50,7 @@ def _run() -> int:
         except PermissionError:
             pass  # it has one
         gc.disable()
-        from ottla.broker.forked import main as fork_main
+        from ottla.local.fork_server import main as fork_main
 
         return fork_main(sys.argv[3:])
     arguments = _of_server("broker")

@@ -85,7 +85,9 @@ def test_what_forks_brokers_is_for_up_alone(typed):
 
 
 def forking():
-    return [line for _, line in our_processes() if b"broker\0fork\0" in line]
+    """Return the fork servers of `ottla up`, not those of clusters for tests."""
+    lines = [line for _, line in our_processes() if b"broker\0fork\0" in line]
+    return [line for line in lines if b"ottla.testing" not in line]
 
 
 def test_up_again_starts_nothing(folder):

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from ottla.local import adoption
+from ottla.local import relocation
 from ottla.local.cluster_dir import ClusterDir
 from ottla.local.zookeeper_session import ZooKeeper
 from ottla.zookeeper.embedded import start_zookeeper
@@ -149,7 +149,7 @@ def test_what_is_true_of_the_original_alone_is_removed_from_a_copy(here, tmp_pat
     folder = ClusterDir(copy)
     known = folder.load()
     assert len(list(copy.glob("broker-*/data/.ottla-*"))) >= len(known.brokers)
-    adoption.remove_marks(folder, known)
+    relocation.remove_marks(folder, known)
     assert not list(copy.glob("broker-*/data/.ottla-*"))
     (port,) = free_ports(1)
     zookeeper = start_zookeeper(folder.zookeeper_dir, port)
@@ -157,7 +157,7 @@ def test_what_is_true_of_the_original_alone_is_removed_from_a_copy(here, tmp_pat
     try:
         client.start()
         assert client.get_children("/brokers/ids"), "their sessions have not ended here yet"
-        adoption.remove_registrations(ZooKeeper(f"127.0.0.1:{port}"))
+        relocation.remove_registrations(ZooKeeper(f"127.0.0.1:{port}"))
         assert client.get_children("/brokers/ids") == []
         assert client.exists("/controller") is None
     finally:

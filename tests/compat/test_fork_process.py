@@ -3,13 +3,13 @@
 import json
 import os
 import signal
+import socket
 import sys
 
 import pytest
 
 from ottla.local import fork_process
-from ottla.local.fork_process import ForkProcess
-from ottla.local.forking import forking
+from ottla.local.fork_process import PRELOADED, ZOOKEEPER, ForkServer, forking
 from ottla.model.errors import StartupError
 from support.secret_scan import our_processes
 from support.waiting import until
@@ -21,30 +21,31 @@ pytestmark = [
 
 
 def request(log, *arguments):
-    return json.dumps({"arguments": ["zookeeper", "run", *arguments], "log": str(log)}).encode()
+    shown = ["zookeeper", "run", *arguments]
+    return {"run": f"{ZOOKEEPER}:main", "arguments": arguments, "log": str(log), "shown": shown}
 
 
 def test_signals_of_the_terminal_do_not_end_it(tmp_path):
     """They come to the foreground's process group: until it has a session, they are blocked."""
-    process = ForkProcess()
+    process = ForkServer(PRELOADED)
     try:
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-            os.kill(process._pid, number)
-        process.send(request(tmp_path / "out", "--nosuch") + b"\n")
-        pid = int(process.reply())
-        assert os.getsid(process._pid) == process._pid
+            os.kill(process.pid, number)
+        pid = process.fork(request(tmp_path / "out", "--nosuch"))
+        assert os.getsid(process.pid) == process.pid
         text = until((tmp_path / "out").read_text, 30, "it complains", despite=(FileNotFoundError,))
         assert "--data-dir" in text
-        assert pid != process._pid
+        assert pid != process.pid
     finally:
-        process.end()
+        process.close()
 
 
 def test_a_server_that_nobody_knows_of_ends(tmp_path):
-    process = ForkProcess()
+    process = ForkServer(PRELOADED)
     data = tmp_path / "data"
-    process.send(request(tmp_path / "out", "--data-dir", str(data), "--client-port", "0") + b"\n")
-    process.end()
+    asked = request(tmp_path / "out", "--data-dir", str(data), "--client-port", "0")
+    socket.send_fds(process.control, [json.dumps(asked).encode()], [])
+    process.close()
     until(
         lambda: not [line for _, line in our_processes() if str(data).encode() in line],
         30, "it has ended",

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaConsumer
 
-from ottla.local import passwords
+from ottla.local import secure
 from ottla.local.cluster_dir import ClusterDir
 from support import kafka_tools
 from support.cluster import free_row
@@ -166,11 +166,11 @@ def test_all_passwords_and_certificates_are_rotated_while_it_serves(folder):
     """Brokers are restarted one by one as a second user; the first one is gone at the end."""
     path, _ = folder
     ottla("topics", "create", "r", "--partitions", 6, "--dir", path)
-    known = passwords.load_or_make(ClusterDir(path))
+    known = secure.load_passwords(ClusterDir(path))
     ottla("certs", "rotate", "--all", "--dir", path)
     said = ottla("users", "rotate", "--all", "--dir", path)
     assert not any(p in said for p in every_password(path))
-    assert passwords.load_or_make(ClusterDir(path)).users.keys() == {"admin", "app", "broker-b"}
+    assert secure.load_passwords(ClusterDir(path)).users.keys() == {"admin", "app", "broker-b"}
     assert not set(known.users.values()) & set(every_password(path))
     assert produced(librdkafka(path), "r", [b"x"] * 20) == [None] * 20
     users = ottla("users", "list", "--dir", path)
@@ -184,7 +184,7 @@ def test_all_passwords_and_certificates_are_rotated_while_it_serves(folder):
 
 
 def every_password(path):
-    known = passwords.load_or_make(ClusterDir(path))
+    known = secure.load_passwords(ClusterDir(path))
     return [*known.users.values(), known.zookeeper]
 
 

@@ -227,10 +227,10 @@ def test_files_that_are_no_schema_are_one_line(tmp_path, capsys):
     for name, said in (
         ("missing.avsc", "No such file or directory"),
         (".", "Is a directory"),
-        ("broken.avsc", "no Avro schema: JSONDecodeError"),
-        ("other.avsc", "no Avro schema: "),
-        ("deep.avsc", "no Avro schema: RecursionError"),
-        ("bytes.avsc", "no Avro schema: UnicodeDecodeError"),
+        ("broken.avsc", "not an Avro schema: JSONDecodeError"),
+        ("other.avsc", "not an Avro schema: "),
+        ("deep.avsc", "not an Avro schema: RecursionError"),
+        ("bytes.avsc", "not an Avro schema: UnicodeDecodeError"),
     ):
         for word in (f"{tmp_path / name}", f"orders={tmp_path / name}"):
             assert run("--avro-schema", word) == 1

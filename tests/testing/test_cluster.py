@@ -629,8 +629,8 @@ def parent(pid):
 
 
 OTHER_SYSTEM = """
-    from ottla.testing import preloaded
-    preloaded.PROGRAM = preloaded.PROGRAM.replace("main()", "sys.platform = 'other'; main()")
+    from ottla.local import fork_process
+    fork_process.PROGRAM = fork_process.PROGRAM.replace("main()", "sys.platform = 'other'; main()")
 """
 
 

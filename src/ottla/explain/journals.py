@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, cast
 
-from ottla.admin.log_files.folders import files_below
 from ottla.explain.lines import Entry, parse
+from ottla.local.folders import files_below
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.journal_schema import (

@@ -16,10 +16,9 @@ from ottla.explain.modelled_cluster import Facts, ModelledCluster
 from ottla.model.errors import OttlaError
 from ottla.model.ids import Partition, TopicPartition
 from ottla.placement import election_losses
-from ottla.placement.drain_plan import drained
 from ottla.placement.election_losses import Candidate, LogEnd, Loss
 from ottla.placement.snapshot_file import MIN_ISR, UNCLEAN, Broker, Snapshot
-from ottla.placement.spread import propose
+from ottla.placement.spread import drained, propose
 
 T = TypeVar("T")
 Plan = Mapping[TopicPartition, tuple[int, ...]]

@@ -113,7 +113,7 @@ def _resume(broker: LocalBroker) -> str:
 
 def _stop(folder: ClusterDir, cluster: LocalCluster, broker: LocalBroker, timeout_s: float) -> None:
     process = broker.process
-    assert process is not None, "whoever calls has looked whether it runs"
+    assert process is not None, "the caller has checked that it runs"
     processes.send_signal(process, signal.SIGCONT)
     faults.end_all(folder, [broker])  # they end with the process; it could not hand over before
     processes.send_signal(process, signal.SIGTERM)
@@ -321,10 +321,9 @@ def _lacking(partitions: dict[str, list[int]]) -> str:
     counts = Counter(broker for missing in partitions.values() for broker in missing)
     missing = ", ".join(f"broker {b} ({count})" for b, count in sorted(counts.items()))
     verb = "lacks" if len(partitions) == 1 else "lack"
-    return (
-        f"{plural(len(partitions), 'partition')} (such as {next(iter(partitions))}) "
-        + (f"{verb} replicas in sync: {missing}" if missing else f"{verb} a leader")
-    )  # fmt: skip
+    what = f"replicas in sync: {missing}" if missing else "a leader"
+    count = plural(len(partitions), "partition")
+    return f"{count} (such as {next(iter(partitions))}) {verb} {what}"
 
 
 # -- remove -------------------------------------------------------------------------------------

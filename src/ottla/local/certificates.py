@@ -1,4 +1,4 @@
-"""Certificates: a CA of one's own, and what it issues to brokers and clients.
+"""Certificates: a private CA, and what it issues to brokers and clients.
 
 A folder holds them: `ca.pem` and `ca.key`, and NAME.pem for each name, its private key first, then
 its certificate. Such a file is a keystore of the type PEM for Java and for brokers, and certificate
@@ -74,25 +74,33 @@ class CertificateFolder:
         return self.path / f"{CA}.key"
 
     def pem(self, name: str) -> Path:
-        """Return a name's file; OttlaError for what is no name of a file."""
+        """Return a name's file; OttlaError if it is not a file name."""
         if not name or name == CA or name.startswith(".") or "/" in name or "\0" in name:
-            raise OttlaError(f"{name!r} is no name for a certificate's file")
+            raise OttlaError(f"{name!r} cannot name a certificate file")
         return self.path / f"{name}.pem"
 
     def create_ca(self, name: str, days: int = CA_DAYS) -> None:
         """Make the folder's CA; OttlaError if it has one."""
         for file in (self.ca_pem, self.ca_key):
             if file.exists():
-                raise OttlaError(f"{file} exists; a new CA would make all it issued worthless")
+                raise OttlaError(
+                    f"{file} exists; a new CA would invalidate every certificate issued so far"
+                )
         if not self.path.exists():
             self.path.mkdir(mode=0o700, parents=True)
         key = _new_key()
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         usage = x509.KeyUsage(
-            digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False,
-            key_encipherment=False, data_encipherment=False, key_agreement=False,
-            encipher_only=False, decipher_only=False,
-        )  # fmt: skip
+            digital_signature=True,
+            key_cert_sign=True,
+            crl_sign=True,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            encipher_only=False,
+            decipher_only=False,
+        )
         made = (
             self._builder(subject, subject, key.public_key(), days)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -203,7 +211,7 @@ class CertificateFolder:
         try:
             return x509.load_pem_x509_certificate(data)
         except ValueError as error:
-            raise OttlaError(f"{file} has no certificate that can be read") from error
+            raise OttlaError(f"{file} has no readable certificate") from error
 
     def _ca_private_key(self) -> CertificateIssuerPrivateKeyTypes:
         try:
@@ -211,9 +219,9 @@ class CertificateFolder:
         except OSError as error:
             raise OttlaError(f"{self.ca_key}: {of_system(error)}; only the CA can issue") from error
         except (ValueError, TypeError) as error:
-            raise OttlaError(f"{self.ca_key} has no key that can be read") from error
+            raise OttlaError(f"{self.ca_key} has no readable key") from error
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise OttlaError(f"{self.ca_key} is no key that `ottla certs init` made")
+            raise OttlaError(f"{self.ca_key} is not a key made by `ottla certs init`")
         return key
 
 
@@ -229,7 +237,7 @@ def _issuer_key(ca: x509.Certificate) -> x509.AuthorityKeyIdentifier:
     """Return what names the CA's key: strict clients (Python 3.13 on) want it."""
     key = ca.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise OttlaError("the CA's certificate is none that `ottla certs init` made")
+        raise OttlaError("the CA's certificate was not made by `ottla certs init`")
     return x509.AuthorityKeyIdentifier.from_issuer_public_key(key)
 
 
@@ -241,7 +249,7 @@ def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.DNSName(host)
     except ValueError as error:
-        raise OttlaError(f"{host!r} is no host name or address") from error
+        raise OttlaError(f"{host!r} is not a host name or an address") from error
 
 
 def _alternative_names(certificate: x509.Certificate) -> x509.SubjectAlternativeName:

@@ -75,9 +75,13 @@ def write(folder: Path, user: str, password: str, servers: str, ca: Path) -> Non
         f"ssl.ca.location={ca}",
     )
     python = _PYTHON.format(
-        head=head, user=user, password=password, servers=servers.split(","), ca=str(ca),
+        head=head,
+        user=user,
+        password=password,
+        servers=servers.split(","),
+        ca=str(ca),
         mechanism=MECHANISM,
-    )  # fmt: skip
+    )
     for end, lines in ((PROPERTIES, java), (LIBRDKAFKA, librdkafka)):
         text = "".join(f"{line}\n" for line in (head, *lines))
         replace_file(folder / f"{user}{end}", text.encode(errors="surrogateescape"))

@@ -10,12 +10,12 @@ import contextlib
 import signal
 import socket
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.local import disk_space, processes
+from ottla.local import processes
 from ottla.local.cluster_dir import (
     ANY_ADDRESS,
     CLUSTER_FILE,
@@ -26,8 +26,9 @@ from ottla.local.cluster_dir import (
     LocalBroker,
     LocalCluster,
     LocalZooKeeper,
+    disk_problem,
 )
-from ottla.local.forking import Start, alone, forking
+from ottla.local.fork_process import Start, alone, forking
 from ottla.local.ports import (
     METRICS_LISTENER,
     ZOOKEEPER_PORT,
@@ -44,6 +45,7 @@ from ottla.local.private_files import replace_file
 from ottla.model.errors import ConfigError, ConnectionLostError, OttlaError, StartupError
 from ottla.model.ports import address_text
 from ottla.model.printable import plural
+from ottla.model.process import ended_in_order
 from ottla.model.properties import as_properties
 from ottla.model.waits import waiting
 from ottla.zookeeper.embedded import (
@@ -68,6 +70,7 @@ STOP_TIMEOUT_S = 30.0
 OTHERS_S = 5.0
 """For brokers that ran before to hear of those that were started."""
 POLL_S = 0.005
+LOOK_S = 0.3
 SUPER_USERS = "super.users"
 KINDS = (OWN, EMBEDDED_JAVA)
 """The servers that can be started here, as `--zookeeper` names them."""
@@ -88,7 +91,7 @@ class Wanted:
     advertise: str | None = None
     """The host name or address that brokers tell their clients."""
     adopt: bool = False
-    """Make a copied folder a cluster of its own."""
+    """Make a copied folder an independent cluster."""
     secure: bool = False
     """TLS, users and ACLs for brokers and clients."""
 
@@ -139,7 +142,7 @@ def _new_cluster(wanted: Wanted) -> LocalCluster:
 
 
 def _adopt(cluster: LocalCluster, folder: ClusterDir) -> None:
-    """Make a copied folder a cluster of its own: no processes, ports that are free."""
+    """Make a copied folder an independent cluster: no processes, free ports."""
     for broker in cluster.brokers:
         broker.process = None
     cluster.zookeeper.process = None
@@ -290,7 +293,7 @@ def write_properties(folder: ClusterDir, cluster: LocalCluster, broker: LocalBro
         **cluster.settings,
     }
     if SUPER_USERS in listener and SUPER_USERS in cluster.settings:
-        # Without their own among them, the brokers would be refused by each other.
+        # Without their own name here, the brokers would refuse each other.
         values[SUPER_USERS] = f"{listener[SUPER_USERS]};{cluster.settings[SUPER_USERS]}"
     file = folder.properties_file(broker.id)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -337,7 +340,7 @@ def up(
     if aside is not None:
         tell(f"{folder} was another user's: nothing in it is used; it is {aside} now")
     folder.make()
-    problem = disk_space.problem(folder.path)
+    problem = disk_problem(folder.path)
     if problem is not None:
         raise StartupError(f"{problem}; free some space there, or name another folder by --dir")
     with folder.locked():
@@ -354,11 +357,11 @@ def up(
         if other is not None:
             if copied is not None:
                 raise OttlaError("--adopt: leave --zookeeper to the next `ottla up`")
-            from ottla.local import other_zookeeper
+            from ottla.local import relocation
 
             if other.external:
                 _check_reachable(other.address)
-            other_zookeeper.go_on_with(folder, cluster, other, tell)
+            relocation.go_on_with(folder, cluster, other, tell)
         _check_can_start(cluster, tell)
         if known is None and not wanted.any_ports:
             taken = usual_ports_taken(cluster, wanted.port_base)
@@ -430,10 +433,10 @@ def _import_client() -> None:
 
 def _create_users(folder: ClusterDir, cluster: LocalCluster) -> None:
     """Write a secured cluster's users into ZooKeeper: brokers authenticate as one of them."""
-    from ottla.local import passwords, secured_users
+    from ottla.local import secure
 
     zookeeper = folder.zookeeper(cluster)
-    secured_users.create(zookeeper, passwords.load_or_make(folder).users)
+    secure.create_users(zookeeper, secure.load_passwords(folder).users)
     cluster.has_users = True
     folder.save(cluster)
 
@@ -445,7 +448,7 @@ def _start_zookeeper(
     tell: Callable[[str], None],
     start: Start = alone,
 ) -> StartedZooKeeper:
-    """Start a ZooKeeper server; whoever calls waits until it is ready."""
+    """Start a ZooKeeper server; the caller waits until it is ready."""
     zookeeper = cluster.zookeeper
     tell(f"starting ZooKeeper on {zookeeper.address}")
     jaas_file = folder.zookeeper_jaas if cluster.secure else None
@@ -471,11 +474,11 @@ def _start_adopted_zookeeper(
     tell: Callable[[str], None],
 ) -> None:
     """Start a copy's ZooKeeper before its brokers, and remove what is true of the original only."""
-    from ottla.local import adoption  # only a copy needs it
+    from ottla.local import relocation  # only a copy needs it
 
-    adoption.remove_marks(folder, cluster)
+    relocation.remove_marks(folder, cluster)
     _wait_ready(_start_zookeeper(folder, cluster, started, tell))
-    adoption.remove_registrations(folder.zookeeper(cluster))
+    relocation.remove_registrations(folder.zookeeper(cluster))
 
 
 def _check_can_start(cluster: LocalCluster, tell: Callable[[str], None]) -> None:
@@ -526,7 +529,7 @@ def _check_reachable(addresses: str) -> None:
     for part in addresses.partition("/")[0].split(","):
         host, colon, port = part.strip().rpartition(":")
         if not colon or not port.isdigit() or not 0 < int(port) < 65536:
-            raise OttlaError(f"--zookeeper {part!r} is no address; write host:port[,host:port]")
+            raise OttlaError(f"--zookeeper {part!r} is not an address; write host:port[,host:port]")
         try:
             with socket.create_connection((host, int(port)), 3):
                 return
@@ -647,7 +650,7 @@ async def _lists(
             raise StartupError(
                 f"broker id {broker.node_id} is registered in ZooKeeper by a live broker at "
                 f"{broker.host}:{broker.port}: another cluster uses the same "
-                "ZooKeeper path; stop it, or give this cluster a path of its own: "
+                "ZooKeeper path; stop it, or give this cluster a separate path: "
                 "--zookeeper HOST:PORT/NAME"
             )
 
@@ -672,6 +675,35 @@ def _responses(address: tuple[str, int], timeout_s: float = 0.5) -> bool:
             return True
     except OSError:
         return False
+
+
+# -- foreground ---------------------------------------------------------------------------------
+
+
+def stay(folder: ClusterDir, first_words: Sequence[str], say: Callable[[str], None]) -> None:
+    """Say `first_words`, watch the processes until Ctrl-C; return when all of them are stopped."""
+    with ended_in_order():
+        _stay(folder, first_words, say)
+
+
+def _stay(folder: ClusterDir, first_words: Sequence[str], say: Callable[[str], None]) -> None:
+    dead: set[int] = set()
+    try:
+        for line in (*first_words, "Ctrl-C stops all of it"):
+            say(line)
+        while True:
+            for broker in folder.existing().brokers:
+                if not broker.running and broker.id not in dead:
+                    dead.add(broker.id)
+                    say(f"broker {broker.id} is gone: {folder.last_words(broker.id)}")
+                elif broker.running and broker.id in dead:
+                    dead.discard(broker.id)
+                    say(f"broker {broker.id} is back")
+            time.sleep(LOOK_S)
+    except KeyboardInterrupt:
+        say("stopping")
+    finally:
+        down(folder)
 
 
 # -- down ---------------------------------------------------------------------------------------

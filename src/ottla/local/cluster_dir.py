@@ -5,10 +5,10 @@ tried in, is seen by `ls`, and is gone with `rm -r`.
 
     cluster.json                 addresses, settings, and every process with its start time
     broker-0/server.properties   what that broker reads
-    broker-0/server.log          what it says
-    broker-0/state-change.log    whom it leads and follows, as Kafka's brokers write it
-    broker-0/metrics.sock        how it fares, for whoever owns the folder: docs/METRICS.md
-    broker-0/faults.sock         by which its connections are cut, for whoever owns the folder
+    broker-0/server.log          its log
+    broker-0/state-change.log    which partitions it leads and follows, as Kafka's brokers log it
+    broker-0/metrics.sock        its metrics, for the folder's owner: docs/METRICS.md
+    broker-0/faults.sock         cuts its connections, for the folder's owner
     broker-0/data/               Kafka's log folders
     certs/                       with `ottla up --secure`: its CA, and what that issued
     clients/                     with `ottla up --secure`: how clients connect, by user
@@ -28,7 +28,7 @@ import itertools
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -58,6 +58,7 @@ DEFAULT_DIR = "ottla-data"
 CLUSTER_FILE = "cluster.json"
 CLIENT_PROPERTIES = "admin.properties"
 CALL_TIMEOUT_S, CONNECT_TIMEOUT_S = 30.0, 5.0
+LEAST_FREE_BYTES = 2 * 1024 * 1024
 REASON = "ottla broker: "
 """Before the reason why a broker ended, in its log."""
 
@@ -347,7 +348,7 @@ class ClusterDir:
             ) from error
 
     def original(self, cluster: LocalCluster) -> Path | None:
-        """Return the folder of which this one is a copy, or None if it is none (or was moved)."""
+        """Return the folder that this one is a copy of; None if it is not a copy (or was moved)."""
         if not cluster.folder or cluster.folder == str(self.path.resolve()):
             return None
         other = Path(cluster.folder)
@@ -364,7 +365,7 @@ class ClusterDir:
         if original is not None:
             raise OttlaError(
                 f"{self} is a copy of {original}, to which the processes in its {CLUSTER_FILE} "
-                f"belong; use --dir {original}, or make the copy a cluster of its own with "
+                f"belong; use --dir {original}, or make the copy an independent cluster with "
                 f"`ottla up --adopt --dir {self}`"
             )
 
@@ -393,7 +394,7 @@ class ClusterDir:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other commands from changing this folder meanwhile."""
+        """Keep other commands from changing this folder."""
         lock = self.path / ".lock"
         try:
             opened = os.fdopen(
@@ -431,10 +432,8 @@ class ClusterDir:
 
     def disk_problem(self, cluster: LocalCluster) -> str | None:
         """Return why processes of this folder cannot write, as `0 bytes free on PATH`."""
-        from ottla.local import disk_space
-
         data = [self.data_dir(broker.id) for broker in cluster.brokers]
-        return disk_space.problem_of([self.path, self.zookeeper_dir, *data])
+        return first_disk_problem([self.path, self.zookeeper_dir, *data])
 
     def zookeeper_problem(self) -> str | None:
         """Return what is wrong if the cluster's ZooKeeper does not run or does not respond."""
@@ -469,6 +468,41 @@ class ClusterDir:
         if processes.killed_for_memory(broker.process.pid):
             return "the kernel killed it: out of memory"
         return f"it ended without a message (kill -9, out of memory?); last line of its log: {line}"
+
+
+def disk_problem(path: Path | str) -> str | None:
+    """Return `0 bytes free on PATH` or the like; None where there is room, or no such folder.
+
+    Nothing is written to find out.
+    """
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None
+    if found.f_flag & os.ST_RDONLY:
+        return f"{path} is on a read-only file system"
+    free = found.f_bavail * found.f_frsize
+    if free < LEAST_FREE_BYTES:
+        return f"{free:,} bytes free on {path}"
+    if found.f_files and not found.f_favail:
+        return f"no inodes free on {path}, so no file can be created"
+    return None
+
+
+def first_disk_problem(paths: Iterable[Path]) -> str | None:
+    """Return the problem of the first file system that has one; each is asked once."""
+    asked = set()
+    for path in paths:
+        try:
+            device = path.stat().st_dev
+        except OSError:
+            continue
+        if device not in asked:
+            asked.add(device)
+            found = disk_problem(path)
+            if found is not None:
+                return found
+    return None
 
 
 def _owner(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 Invariants: what is cut is what the brokers say is, not what was asked for; a cut is in both
 brokers, since each opens connections to the other; nothing gets through in either direction, and no
-error tells of it; it ends by itself after LASTS_S. Clients reach the brokers all the while.
+error says so; it ends after LASTS_S. Clients can still reach the brokers.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ LASTS_S = 1800.0
 ASK_S = 5.0
 LOOK_S = 0.5
 TARGETS = ("all", "brokers", "zookeeper")
-"""From whom a broker can be cut, besides single brokers by their ids."""
+"""What a broker can be cut from, besides single brokers by id."""
 
 
 def targets(broker_id: int, from_: str, ids: Collection[int]) -> tuple[list[int], bool]:
@@ -85,7 +85,7 @@ def heal(folder: ClusterDir, tell: Tell) -> list[int]:
         silent: list[int] = []
         for broker in cluster.brokers:
             if broker.paused:
-                tell(f"broker {broker.id} is paused: resume it, then heal once more")
+                tell(f"broker {broker.id} is paused: resume it, then run heal again")
             elif broker.running and _has_socket(folder, broker):
                 try:
                     _ask(folder, broker, FaultRequest({}))
@@ -112,7 +112,7 @@ def end_all(folder: ClusterDir, brokers: Collection[LocalBroker]) -> None:
 
 
 def in_force(folder: ClusterDir) -> dict[int, str]:
-    """Return from whom each broker is cut, in words; without those that cannot be asked."""
+    """Return what each broker is cut from, in words; without those that cannot be asked."""
     found: dict[int, str] = {}
     cluster = folder.load()
     for broker in () if cluster is None else cluster.brokers:
@@ -128,7 +128,7 @@ def in_force(folder: ClusterDir) -> dict[int, str]:
 
 
 def described(cuts: Mapping[int, str]) -> str:
-    """Return in words which brokers are cut from whom, and what ends it."""
+    """Return in words which brokers are cut from what, and what ends it."""
     named = "; ".join(f"broker {broker} is cut from {whom}" for broker, whom in cuts.items())
     return f"{named} (`ottla broker heal` ends it)"
 

@@ -1,9 +1,9 @@
 """Processes on this machine: which of them are ours and alive, what they weigh, how they end.
 
 Invariants: a pid alone names nothing, since pids are used again, so every process is known by its
-pid *and* the moment it started; nothing is signalled that does not match both, or is no server of
-Ottla of this user; a zombie is dead; every wait has a bound. Reads /proc, asks `ps` where there is
-none.
+pid *and* the moment it started; nothing is signalled that does not match both, or is not an Ottla
+server of this user; a zombie is dead; every wait has a bound. Reads /proc; where there is none,
+asks `ps`.
 """
 
 import contextlib

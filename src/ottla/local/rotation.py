@@ -8,9 +8,9 @@ broker can connect to every other.
 
 from collections.abc import Callable, Sequence
 
-from ottla.local import brokers, passwords, secure, secured_users
+from ottla.local import brokers, secure
 from ottla.local.cluster_dir import ClusterDir, LocalCluster
-from ottla.local.passwords import ADMIN, APPLICATION, Passwords
+from ottla.local.secure import ADMIN, APPLICATION, Passwords
 from ottla.model.errors import OttlaError
 
 BROKERS = "brokers"
@@ -37,13 +37,13 @@ def rotate(
 ) -> None:
     """Give users new passwords. For brokers: waits `timeout_s` at most for each to be in sync."""
     cluster = cluster_with_users(folder)
-    known = passwords.load_or_make(folder)
-    clients = {name: passwords.new_password() for name in names if name != BROKERS}
+    known = secure.load_passwords(folder)
+    clients = {name: secure.new_password() for name in names if name != BROKERS}
     if clients:
         with folder.locked():
-            secured_users.put_passwords(folder.zookeeper(cluster), clients)
+            secure.put_passwords(folder.zookeeper(cluster), clients)
             known.users.update(clients)
-            passwords.save(folder, known)
+            secure.save_passwords(folder, known)
             secure.write_client_files(folder, cluster, known)
         for name in clients:
             tell(f"user {name} has a new password, which the files in {folder.clients_dir} have")
@@ -65,9 +65,9 @@ def rotate_stopped(folder: ClusterDir) -> None:
                 "zookeeper: it and the brokers read this password when they start; stop them "
                 "first: ottla down"
             )
-        known = passwords.load_or_make(folder)
-        known.zookeeper = passwords.new_password()
-        passwords.save(folder, known)
+        known = secure.load_passwords(folder)
+        known.zookeeper = secure.new_password()
+        secure.save_passwords(folder, known)
         secure.write_jaas_file(folder, known)
 
 
@@ -79,17 +79,17 @@ def _rotate_brokers(
     tell: Callable[[str], None],
 ) -> None:
     if known.former_broker_user is None:  # else a rotation that was cut short goes on
-        fresh = {known.other_broker_user: passwords.new_password()}
+        fresh = {known.other_broker_user: secure.new_password()}
         with folder.locked():
-            secured_users.put_passwords(folder.zookeeper(cluster), fresh)
+            secure.put_passwords(folder.zookeeper(cluster), fresh)
             known.users.update(fresh)
             known.broker_user = known.other_broker_user
-            passwords.save(folder, known)
+            secure.save_passwords(folder, known)
     former = known.former_broker_user
     assert former is not None, "brokers have two names now"
     tell(f"brokers are restarted one by one as user {known.broker_user}")
     brokers.restart(folder, brokers.restart_order(folder, []), timeout_s, tell)
-    secured_users.remove_password(folder.zookeeper(cluster), former)
+    secure.remove_password(folder.zookeeper(cluster), former)
     del known.users[former]
-    passwords.save(folder, known)
+    secure.save_passwords(folder, known)
     tell(f"user {former} has no password any more")

@@ -66,7 +66,7 @@ def _secured(zookeeper: ZooKeeper, plain: World) -> tuple[World, ZooKeeperSecuri
 
 
 def asked(zookeeper: ZooKeeper, question: Callable[[Session], Awaitable[T]]) -> T:
-    """Put a question to ZooKeeper, in a session of its own."""
+    """Ask ZooKeeper something in a new session."""
 
     async def conversation() -> T:
         with waiting(f"ZooKeeper at {zookeeper.address} has not answered"):

@@ -1,4 +1,4 @@
-"""What a command's process owes whoever runs it: its standard output, its end by a signal.
+"""The process of a command: its standard output, and what a signal does to it.
 
 Invariants: Ctrl-C, SIGTERM and SIGHUP end a command with exit code 130 and one line. Where nothing
 has begun they end the process at once; what has begun, a conversation with a cluster or a change of
@@ -35,7 +35,7 @@ def take_over() -> None:
 
 
 def _leave(_number: int, _frame: object) -> NoReturn:
-    # An exception may come amid an import or a call into C; msgspec's ends by SIGSEGV then.
+    # An exception may come during an import or a call into C; msgspec's ends by SIGSEGV then.
     _be_deaf()
     with contextlib.suppress(OSError):
         os.write(2, f"{INTERRUPTED}\n".encode())
@@ -46,7 +46,7 @@ def _as_ctrl_c(_number: int, frame: FrameType | None) -> None:
     """Do what Ctrl-C does at this moment.
 
     While a loop runs, asyncio's handler cancels the task: an exception out of here would be raised
-    amid whatever the task does, past what it does when it is cancelled.
+    in the middle of the task, past what the task does when it is cancelled.
     """
     handler = signal.getsignal(signal.SIGINT)
     assert callable(handler)
@@ -55,7 +55,7 @@ def _as_ctrl_c(_number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def ended_in_order() -> Iterator[None]:
-    """Have signals be KeyboardInterrupt meanwhile: what has begun is to be ended in order."""
+    """Turn signals into KeyboardInterrupt, so that what has begun is ended in order."""
     if signal.getsignal(signal.SIGINT) is not _leave:
         yield  # already so, or another program's process
         return

@@ -2,8 +2,9 @@
 
 Invariants: plain values in, plain values out, no cluster is asked; whatever is wrong with a plan is
 named by its place, the reason and the way out before anything is sent (fault F42). Kafka's JSON
-format, and the arithmetic of its `ReassignPartitionsCommand` (KIP-73 for the throttled replicas).
-What is proposed: `spread`.
+formats, and the arithmetic of its `ReassignPartitionsCommand` (KIP-73 for the throttled replicas);
+files of topics and of elections are read here, too (`parseTopicsData`,
+`LeaderElectionCommand.parseReplicaElectionData`). What is proposed: `spread`.
 """
 
 from collections import Counter
@@ -33,7 +34,7 @@ _Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class PlanError(OttlaError):
-    """A plan that cannot be meant; the message is one line and names the place."""
+    """An invalid plan; the message is one line and names the place."""
 
 
 class PlanEntry(Struct):
@@ -65,7 +66,7 @@ def parse_plan(data: bytes, where: str) -> Assignment:
     too_large = "split the plan and execute its parts one after the other"
     plan = decoded(data, where, PlanFile, _FORMAT, too_large=too_large)
     if plan.version != PLAN_VERSION:
-        raise PlanError(f"{where}: version {plan.version} is not known; write version 1")
+        raise PlanError(f"{where}: version {plan.version} is not supported; write version 1")
     for entry in plan.partitions:
         _check_log_dirs(entry, where)
     return checked(
@@ -160,9 +161,11 @@ def parse_partition(text: str) -> TopicPartition:
     """Parse `topic-0`; ValueError says what is missing."""
     topic, dash, number = text.rpartition("-")
     if not dash or not topic or not (number.isascii() and number.isdigit()):
-        raise ValueError(f"{text[:300]!r} is no partition; write TOPIC-PARTITION, as flights-0")
+        raise ValueError(
+            f"{text[:300]!r} is not a partition; write TOPIC-PARTITION, as in flights-0"
+        )
     if not _is_int32(number):
-        raise ValueError(f"{text[:300]!r}: there is no such partition number")
+        raise ValueError(f"{text[:300]!r}: not a valid partition number")
     return TopicPartition(topic, int(number))
 
 
@@ -179,12 +182,12 @@ def parse_move(text: str) -> tuple[TopicPartition, tuple[int, ...]]:
 
 
 def parse_brokers(text: str) -> tuple[int, ...]:
-    """Parse `1,2,3`; ValueError names what is no broker id."""
+    """Parse `1,2,3`; ValueError names the part that is not a broker id."""
     found = []
     for part in text.split(","):
         word = part.strip()
         if not (word.isascii() and word.isdigit() and _is_int32(word)):
-            raise ValueError(f"{word[:80]!r} is no broker id; write them as 1,2,3")
+            raise ValueError(f"{word[:80]!r} is not a broker id; write them as 1,2,3")
         found.append(int(word))
     return tuple(found)
 
@@ -276,3 +279,59 @@ def throttled(
         {topic: listed(topic, 1) for topic in topics},
         sorted({b for sources, adding in moves.values() for b in sources | adding}),
     )
+
+
+_TOPICS_FORMAT = 'the format is {"version":1,"topics":[{"topic":"orders"}]}'
+
+
+class _Topic(Struct):
+    topic: str
+
+
+class _Topics(Struct):
+    topics: Annotated[list[_Topic], Meta(min_length=1)]
+    version: int = PLAN_VERSION
+
+
+def parse_topics(data: bytes, where: str) -> list[str]:
+    """Return the names in a file's order; PlanError names `where` and the place."""
+    found = decoded(data, where, _Topics, _TOPICS_FORMAT, too_large="name fewer")
+    if found.version != PLAN_VERSION:
+        raise PlanError(f"{where}: version {found.version} is not supported; write version 1")
+    names = [entry.topic for entry in found.topics]
+    seen = set()
+    for name in names:
+        problem = topic_name_problem(name)
+        if problem:
+            raise PlanError(f"{where}: topic {name[:80]!r}: {problem}")
+        if name in seen:
+            raise PlanError(f"{where}: topic {name} is listed twice; list it once")
+        seen.add(name)
+    return names
+
+
+_ELECTION_FORMAT = 'the format is {"partitions":[{"topic":"orders","partition":0}]}'
+
+
+class _Partition(Struct):
+    topic: str
+    partition: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class _Partitions(Struct):
+    partitions: Annotated[list[_Partition], Meta(min_length=1)]
+
+
+def parse_partitions(data: bytes, where: str) -> list[TopicPartition]:
+    """Return the partitions in a file's order; PlanError names `where` and the place."""
+    file = decoded(data, where, _Partitions, _ELECTION_FORMAT, too_large="split the file")
+    found: dict[TopicPartition, None] = {}
+    for entry in file.partitions:
+        problem = topic_name_problem(entry.topic)
+        if problem:
+            raise PlanError(f"{where}: topic {entry.topic[:80]!r}: {problem}")
+        tp = TopicPartition(entry.topic, entry.partition)
+        if tp in found:
+            raise PlanError(f"{where}: {tp} is listed twice; list it once")
+        found[tp] = None
+    return list(found)

@@ -71,12 +71,12 @@ class Snapshot(msgspec.Struct, forbid_unknown_fields=True):
 def parse(data: bytes, where: str) -> Snapshot:
     """Return what a file of `whatif --save` says; OttlaError names what is wrong with it."""
     if len(data) > MAX_BYTES:
-        raise OttlaError(f"{where}: more than {MAX_BYTES:,} bytes are no snapshot of a cluster")
+        raise OttlaError(f"{where}: larger than a snapshot may be ({MAX_BYTES:,} bytes)")
     try:
         found = msgspec.json.decode(data, type=Snapshot)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise OttlaError(
-            f"{where} is no snapshot for whatif: {error}; `ottla whatif … --save FILE` writes one"
+            f"{where} is not a snapshot: {error}; `ottla whatif … --save FILE` writes one"
         ) from None
     if found.version != VERSION:
         raise OttlaError(f"{where}: version {found.version}, expected {VERSION}")
@@ -88,5 +88,5 @@ def parse(data: bytes, where: str) -> Snapshot:
         if not replicas or len(replicas) != len(partition.replicas):
             raise OttlaError(f"{where}: {tp} has no replicas, or one broker twice")
         if not set(partition.isr) <= replicas:
-            raise OttlaError(f"{where}: the ISR of {tp} names a broker that is no replica")
+            raise OttlaError(f"{where}: the ISR of {tp} names a broker that is not a replica")
     return found

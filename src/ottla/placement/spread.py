@@ -6,15 +6,20 @@ its preferred leaders (by order alone, which copies nothing); so are the replica
 topics together, those not named counted; and of choices that are equal so far, the one that levels
 the bytes. Our own: Kafka's `--generate` (`ReassignPartitionsCommand.generateAssignment`) assigns
 all replicas again from a random start.
+
+A step takes one replica, or one leader, from a full broker to an empty one (`level`). Each round of
+steps lowers the sum of squares of the counts, so it ends; where no step leads straight there, a way
+over other brokers is looked for (an augmenting path of a flow with convex costs). Leaders are
+evened out by the order of replicas, which copies nothing.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
-from ottla.placement.leader_spread import level_leaders
-from ottla.placement.leveling import Steps, level
 
 Replicas = Mapping[TopicPartition, Sequence[int]]
 
@@ -292,3 +297,172 @@ class _Spread:
         there[there.index(leaving)] = coming
         self._account(tp, leaving, -1)
         self._account(tp, coming, 1)
+
+
+def level_leaders(
+    replicas: dict[TopicPartition, list[int]],
+    brokers: Collection[int],
+    others: Mapping[TopicPartition, Sequence[int]],
+) -> None:
+    """Reorder `replicas` in place; `others` stay as they are and count."""
+    led: dict[str, dict[int, set[TopicPartition]]] = {}
+    total = Counter(there[0] for there in others.values() if there)
+    for tp, there in replicas.items():
+        led.setdefault(tp.topic, {b: set() for b in brokers})[there[0]].add(tp)
+        total[there[0]] += 1
+
+    def take(tp: TopicPartition, full: int, empty: int) -> None:
+        there = replicas[tp]
+        place = there.index(empty)
+        there[0], there[place] = there[place], there[0]
+        led[tp.topic][full].remove(tp)
+        led[tp.topic][empty].add(tp)
+        total[full] -= 1
+        total[empty] += 1
+
+    def one_that_may(
+        of: Mapping[int, set[TopicPartition]],
+        full: int,
+        empty: int,
+        apart: Collection[TopicPartition],
+    ) -> TopicPartition | None:
+        return min(
+            (tp for tp in of[full] if empty in replicas[tp] and tp not in apart), default=None
+        )
+
+    def level_topic(of: Mapping[int, set[TopicPartition]]) -> None:
+        def find(full: int, empty: int, apart: Collection[TopicPartition]) -> TopicPartition | None:
+            return one_that_may(of, full, empty, apart)
+
+        level(brokers, Steps(lambda b: len(of[b]), lambda b: (len(of[b]), total[b], b), find, take))
+
+    for of in led.values():
+        level_topic(of)
+
+    def in_any_topic(
+        full: int, empty: int, apart: Collection[TopicPartition]
+    ) -> TopicPartition | None:
+        for of in led.values():
+            if len(of[full]) > len(of[empty]):
+                found = one_that_may(of, full, empty, apart)
+                if found is not None:
+                    return found
+        return None
+
+    level(brokers, Steps(lambda b: total[b], lambda b: (total[b], b), in_any_topic, take))
+
+
+class Steps(NamedTuple):
+    """What a step is.
+
+    `count`: what is made even; `fullness`: the order of brokers, by count first; `find`: the best
+    partition, none of those given, that can give something of the first broker to the second;
+    `take`: have it do so.
+    """
+
+    count: Callable[[int], int]
+    fullness: Callable[[int], tuple[int, ...]]
+    find: Callable[[int, int, Collection[TopicPartition]], TopicPartition | None]
+    take: Callable[[TopicPartition, int, int], None]
+
+
+def level(brokers: Collection[int], steps: Steps) -> None:
+    """Take steps until no two brokers differ by two or more, or no way leads between them."""
+    stuck: set[int] = set()
+    progress = False
+    while True:
+        order = sorted(brokers, key=steps.fullness)
+        least = steps.count(order[0])
+        full = next(
+            (b for b in reversed(order) if b not in stuck and steps.count(b) - least >= 2), None
+        )
+        if full is not None:
+            path = _path(full, order, steps)
+            if path and _follow(path, steps):
+                progress = True
+            else:
+                stuck.add(full)
+        elif stuck and progress:  # what moved since may have freed a way
+            stuck.clear()
+            progress = False
+        else:
+            return
+
+
+def _path(full: int, order: Sequence[int], steps: Steps) -> list[int]:
+    """Return brokers from `full` to one that has at least two fewer; empty if no way is found."""
+    emptier = [b for b in order if steps.count(full) - steps.count(b) >= 2]
+    for empty in emptier:
+        if steps.find(full, empty, ()) is not None:
+            return [full, empty]
+    before = {full: full}
+    queue = [full]
+    for at in queue:
+        for to in order:
+            if to in before or steps.find(at, to, ()) is None:
+                continue
+            before[to] = at
+            queue.append(to)
+            if to in emptier:
+                path = [to]
+                while path[-1] != full:
+                    path.append(before[path[-1]])
+                return path[::-1]
+    return []
+
+
+def _follow(path: Sequence[int], steps: Steps) -> bool:
+    """Take the steps of a path, each by another partition; take all back if one is not there."""
+    taken: list[tuple[TopicPartition, int, int]] = []
+    for full, empty in itertools.pairwise(path):
+        tp = steps.find(full, empty, {tp for tp, _, _ in taken})
+        if tp is None:
+            for done, a, b in reversed(taken):
+                steps.take(done, b, a)
+            return False
+        steps.take(tp, full, empty)
+        taken.append((tp, full, empty))
+    return True
+
+
+def drained(
+    leaving: Mapping[TopicPartition, Sequence[int]],
+    every: Mapping[TopicPartition, Sequence[int]],
+    broker: int,
+    others: Mapping[int, str | None],
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """Return where the replicas of `broker` go: each to one of `others` (id to rack).
+
+    `leaving` are the partitions with a replica on it, `every` all partitions of the cluster. The
+    new replica takes the place of the old one in the list. Preferred is a rack that the partition
+    does not have yet; then the broker with the fewest replicas of the topic, or, for a preferred
+    leader, that leads fewest of the topic; then the one with the fewest replicas of all topics.
+    ValueError: all others have a replica already.
+    """
+    load = dict.fromkeys(sorted(others), 0)
+    load.update(Counter(b for replicas in every.values() for b in replicas if b in load))
+    held = Counter((tp.topic, b) for tp, replicas in every.items() for b in replicas)
+    leads = Counter((tp.topic, replicas[0]) for tp, replicas in every.items() if replicas)
+    plan: dict[TopicPartition, tuple[int, ...]] = {}
+    for tp, replicas in sorted(leaving.items()):
+        free = [b for b in load if b not in replicas]
+        if not free:
+            raise ValueError(
+                f"{tp} has {plural(len(replicas), 'replica')} and only "
+                f"{plural(len(others), 'other broker is', 'other brokers are')} alive"
+            )
+        taken = {others.get(b) for b in replicas if b != broker} - {None}
+        led = replicas[0] == broker
+
+        def fullness(
+            b: int, tp: TopicPartition = tp, taken: set[str | None] = taken, led: bool = led
+        ) -> tuple[int, ...]:
+            of_topic = (held[tp.topic, b], leads[tp.topic, b])
+            return (others[b] in taken, *(of_topic[::-1] if led else of_topic), load[b], b)
+
+        chosen = min(free, key=fullness)
+        load[chosen] += 1
+        held[tp.topic, chosen] += 1
+        leads[tp.topic, chosen] += led
+        plan[tp] = tuple(chosen if b == broker else b for b in replicas)
+    return plan

@@ -1,28 +1,65 @@
 """Process host: a cluster's brokers and its coordination service as processes of their own.
 
-Invariants: all of them are children of one fork server, which ends them when this process is gone;
-nothing is signalled that is not exactly the process that was started. A broker's faults are sent
-through its control socket, which also shows it that this process lives.
+Invariants: one program for each process that owns clusters, started with the first of them, forks a
+fork server for each cluster (`local.fork_server`), which forks all processes of it; each ends with
+its owner, however that ends, and a fork of the owner gets a program of its own. Nothing is
+signalled that is not exactly the process that was started. A broker's faults are sent through its
+control socket, which also shows it that this process lives.
 """
 
+import atexit
+import os
 import signal
 import socket
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from ottla.local import processes
+from ottla.local.cluster_dir import last_line
+from ottla.local.fork_process import REPLY_S, ForkServer, ask, end
 from ottla.local.processes import ProcessId
 from ottla.model.errors import OttlaError, StartupError
-from ottla.testing import preloaded
 from ottla.testing.faults import Rules
-from ottla.testing.fork_server import COMMAND_BYTES, Cluster, Command, Reply
 
-REPLY_S = 30.0
 END_S = 10.0
+MODULE = "ottla.testing.forked"
+PRELOADED = f"{MODULE},ctypes,shutil"
 
 __tracebackhide__ = True
+
+
+_programs: dict[int, ForkServer] = {}
+"""By the process that owns it: a fork has what its parent had."""
+_lock = threading.Lock()
+
+
+def _fork_server(request: Mapping[str, object], control: socket.socket) -> ProcessId:
+    """Start the fork server of one cluster, which serves the other end of `control`."""
+    with _lock:
+        known = _programs.get(os.getpid())
+        if known is not None:
+            try:
+                return _identified(known.fork(request, control.fileno()))
+            except StartupError:  # someone has ended it
+                _close(os.getpid())
+        program = _programs[os.getpid()] = ForkServer(PRELOADED)
+        atexit.register(_close, os.getpid())
+        return _identified(program.fork(request, control.fileno()))
+
+
+def _identified(pid: int) -> ProcessId:
+    """Return who that is; that it is gone already is seen by whoever waits for it."""
+    return processes.identify(pid) or ProcessId(pid, "")
+
+
+def _close(owner: int) -> None:
+    """End the program of a process, if it is this one."""
+    program = _programs.pop(owner, None) if owner == os.getpid() else None
+    if program is not None:
+        program.close()
 
 
 class _Child:
@@ -43,12 +80,17 @@ class ProcessHost:
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair()
         self._control.settimeout(REPLY_S)
-        wanted = Cluster(
-            str(log.absolute()), str(Path.cwd()), str(remove.absolute()) if remove else ""
-        )
+        folder = str(remove.absolute()) if remove else ""
+        request = {
+            "run": "ottla.local.fork_server:serve",
+            "arguments": [folder],
+            "log": str(log.absolute()),
+            "shown": ["fork-server", str(log)],
+            "directory": str(Path.cwd()),
+        }
         try:
             with theirs:
-                self._server = preloaded.fork_server(wanted, theirs)
+                self._server = _fork_server(request, theirs)
         except BaseException:
             self._control.close()
             raise
@@ -58,42 +100,43 @@ class ProcessHost:
     # --- start and stop ---------------------------------------------------------------------
 
     def start_coordination(self, port: int, log: Path) -> None:
-        self._start(0, Command("ottla-zk", str(log), port))
+        arguments = [str(port)]
+        shown = ["zookeeper", *arguments]
+        self._start(0, "coordination", arguments, log, shown)
 
     def start_broker(
         self, broker: int, properties: Path, log: Path, clients_port: int, rules: Rules
     ) -> None:
         arguments = ["--config", str(properties), "--log-file", str(log)]
-        self._start(
-            broker, Command(f"ottla-broker-{broker}", str(log), clients_port, arguments, rules)
-        )
+        faulty = [str(clients_port), msgspec.json.encode(rules).decode(), *arguments]
+        shown = ["broker", *arguments]
+        self._start(broker, "broker", faulty, log, shown)
 
-    def _start(self, number: int, command: Command) -> None:
+    def _start(
+        self, number: int, function: str, arguments: list[str], log: Path, shown: list[str]
+    ) -> None:
         self._forget(number)
+        run = f"{MODULE}:{function}"
+        request = {"run": run, "arguments": arguments, "log": str(log), "shown": shown}
         ours, theirs = socket.socketpair()
-        with theirs, self._lock:
-            try:
-                socket.send_fds(self._control, [msgspec.json.encode(command)], [theirs.fileno()])
-                data = self._control.recv(COMMAND_BYTES)
-            except OSError as error:
-                ours.close()
-                raise StartupError(f"the fork server does not respond: {error}") from error
-        if not data:
+        try:
+            with theirs, self._lock:
+                pid = ask(self._control, request, theirs.fileno())
+            if pid is None:
+                raise StartupError(f"the fork server has ended: {self._last_words()}")
+        except BaseException:
             ours.close()
-            raise StartupError(f"the fork server has ended: {self._last_words()}")
-        pid = msgspec.json.decode(data, type=Reply).pid
-        # It is not our child: the caller that waits for its end sees that it is gone.
-        process = processes.identify(pid) or ProcessId(pid, "")
+            raise
+        process = _identified(pid)
         self._children[number] = _Child(process, ours)
 
     def _last_words(self) -> str:
-        lines = self._log.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return last_line(self._log) or "it said nothing"
 
     def _forget(self, number: int) -> None:
         child = self._children.pop(number, None)
         if child is not None:
-            preloaded.end(child.control)
+            end(child.control)
 
     def kill(self, broker: int, timeout_s: float) -> None:
         self._signal(broker, signal.SIGKILL)
@@ -117,7 +160,7 @@ class ProcessHost:
 
     def close(self) -> None:
         """End everything that still runs, by force; bounded."""
-        preloaded.end(self._control)
+        end(self._control)
         for number in list(self._children):
             self._forget(number)
         if processes.wait_gone([self._server], END_S):

@@ -24,7 +24,7 @@ class Schema(NamedTuple):
 
 
 def read_schema(path: Path, needed_for: str = "format avro", extra: str = "spark") -> Schema:
-    """Return an .avsc file, parsed; ConfigError if it is none, StartupError without fastavro."""
+    """Return an .avsc file, parsed; ConfigError if it is invalid, StartupError without fastavro."""
     try:
         import fastavro
     except ImportError:
@@ -39,7 +39,7 @@ def read_schema(path: Path, needed_for: str = "format avro", extra: str = "spark
         raise ConfigError(f"{path}: {error.strerror}") from None
     except Exception as error:  # noqa: BLE001 - fastavro raises what it likes
         why = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise ConfigError(f"{path}: no Avro schema: {why}") from None
+        raise ConfigError(f"{path}: not an Avro schema: {why}") from None
 
 
 def why_unbounded(schema: Schema) -> str | None:

@@ -8,9 +8,7 @@ import pytest
 from ottla.admin.operations import way_back
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
-from ottla.placement.election_file import parse_partitions
-from ottla.placement.plans import PlanError
-from ottla.placement.topics_to_move import parse_topics
+from ottla.placement.plans import PlanError, parse_partitions, parse_topics
 
 
 def test_topics_as_kafka_writes_them():

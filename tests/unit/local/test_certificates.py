@@ -101,14 +101,14 @@ def test_other_problems_are_said(made, tmp_path):
     made.issue("broken")
     made.pem("broken").write_bytes(b"\x00")
     found = {s.name: s.problem for s in made.statuses()}
-    assert found["broken"].endswith("has no certificate that can be read")
+    assert found["broken"].endswith("has no readable certificate")
     assert found["mallory"] == "is not of this CA"
     assert "chmod 600" in found["alice"]
 
 
 @pytest.mark.parametrize("name", ["", "ca", "../x", ".hidden", "a/b"])
 def test_names_that_are_no_files(made, name):
-    with pytest.raises(OttlaError, match="no name for a certificate"):
+    with pytest.raises(OttlaError, match="cannot name a certificate file"):
         made.issue(name)
 
 

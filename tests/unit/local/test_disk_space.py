@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ottla.local import disk_space
+from ottla.local import cluster_dir
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a tmpfs")
 
@@ -28,10 +28,11 @@ def mounted(folder, options, script):
 ASK = """
 import subprocess, sys
 from pathlib import Path
-from ottla.local import disk_space
+from ottla.local import cluster_dir
 folder = Path(sys.argv[1])
 {before}
-print(disk_space.problem(folder), disk_space.problem_of([folder / "nosuch", folder]), sep=chr(10))
+print(cluster_dir.disk_problem(folder))
+print(cluster_dir.first_disk_problem([folder / "nosuch", folder]))
 """
 FILL = """
 try:
@@ -67,7 +68,7 @@ def test_what_a_disk_lacks_is_named(tmp_path, options, before, found):
 
 
 def test_a_folder_that_is_not_there_lacks_nothing(tmp_path):
-    assert disk_space.problem(tmp_path / "nosuch") is None
+    assert cluster_dir.disk_problem(tmp_path / "nosuch") is None
 
 
 @AS_ROOT

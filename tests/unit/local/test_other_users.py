@@ -14,7 +14,7 @@ import ottla
 from ottla.local import processes
 from ottla.local.cluster import write_properties
 from ottla.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster, LocalZooKeeper
-from ottla.local.forking import alone, forking
+from ottla.local.fork_process import alone, forking
 from ottla.log.files import OsFiles
 from ottla.model.errors import OttlaError
 

@@ -130,5 +130,5 @@ def test_a_decimal_that_would_take_minutes_is_a_dead_letter(tmp_path):
 def test_a_file_that_is_no_schema_is_one_line(tmp_path):
     file = tmp_path / "some.avsc"
     file.write_text("{")
-    with pytest.raises(ConfigError, match=r"some.avsc: no Avro schema: JSONDecodeError"):
+    with pytest.raises(ConfigError, match=r"some.avsc: not an Avro schema: JSONDecodeError"):
         read_schema(file)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ottla.model.ids import TopicPartition
 from ottla.placement import spread
 from ottla.placement.assignment import BrokerRack, assign_replicas
-from ottla.placement.drain_plan import drained
+from ottla.placement.spread import drained
 
 
 def held(assignment, brokers, topic=None):

@@ -99,7 +99,6 @@ def up(
 
 def _up(folder: "ClusterDir", wanted: "Wanted", output: Format, *, foreground: bool) -> None:
     from ottla.local import cluster as local_cluster
-    from ottla.local.foreground import stay
 
     cluster, started = local_cluster.up(folder, wanted, say)
     if output is Format.json:
@@ -131,7 +130,7 @@ def _up(folder: "ClusterDir", wanted: "Wanted", output: Format, *, foreground: b
 
         lines = (*lines, *client_settings(folder, cluster))
     if foreground:
-        stay(folder, lines, say)
+        local_cluster.stay(folder, lines, say)
         return
     for line in lines:
         say(line)

@@ -66,8 +66,7 @@ def elect(
 ) -> None:
     from ottla.admin.operations.unclean import leaders
     from ottla.client import elections as electing
-    from ottla.placement.election_file import parse_partitions
-    from ottla.placement.plans import MAX_PLAN_BYTES, parse_partition
+    from ottla.placement.plans import MAX_PLAN_BYTES, parse_partition, parse_partitions
 
     if kind not in tuple(electing.Kind):
         raise UsageError(f"{kind!r}: write preferred or unclean")

@@ -35,7 +35,7 @@ def print_plan(output: Format, plan: "Assignment") -> None:
 
 def _wanted(topics: list[str] | None, file: str | None, every: bool) -> list[str] | None:
     """Return the topics that were named in one of the ways, None for all of them."""
-    from ottla.placement import plans, topics_to_move
+    from ottla.placement import plans
 
     if [bool(topics), file is not None, every].count(True) != 1:
         raise UsageError(
@@ -45,7 +45,7 @@ def _wanted(topics: list[str] | None, file: str | None, every: bool) -> list[str
         return None
     if file is not None:
         data, where = read_input(file, plans.MAX_PLAN_BYTES)
-        return topics_to_move.parse_topics(data, where)
+        return plans.parse_topics(data, where)
     found = (n.strip() for some in topics or () for n in some.split(","))
     names = list(dict.fromkeys(name for name in found if name))
     if not names:

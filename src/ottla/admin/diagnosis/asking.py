@@ -30,7 +30,8 @@ from ottla.admin.session import world
 from ottla.client import configs, groups, log_dirs, offsets, transactions
 from ottla.client.client import Client, partitions_of
 from ottla.client.groups import SHARE
-from ottla.local import disk_space, processes
+from ottla.local import processes
+from ottla.local.cluster_dir import disk_problem
 from ottla.local.zookeeper_session import ZooKeeper, opened
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
@@ -204,7 +205,7 @@ async def _log_dirs(client: Client, facts: Facts, addresses: dict[int, tuple[str
         LogDirFacts(
             *found,
             largest.get((found.broker, found.path), 0),
-            (disk_space.problem(found.path) or "") if found.broker in here else "",
+            (disk_problem(found.path) or "") if found.broker in here else "",
         )
         for found in described.dirs
     ]

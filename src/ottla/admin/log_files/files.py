@@ -15,7 +15,6 @@ from ottla.admin.log_files.entries import (
     ProducerEntry,
     PropertyEntry,
 )
-from ottla.admin.log_files.folders import files_below
 from ottla.admin.log_files.segments import (
     INDEX,
     LOG,
@@ -27,6 +26,7 @@ from ottla.admin.log_files.segments import (
     time_index,
     transaction_index,
 )
+from ottla.local.folders import files_below
 from ottla.log import checkpoints
 from ottla.log.checkpoints import CheckpointError
 from ottla.log.producers import CRC_COVERS_FROM, decode_snapshot

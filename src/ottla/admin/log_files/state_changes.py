@@ -20,7 +20,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO, cast
 
-from ottla.admin.log_files.folders import files_below
+from ottla.local.folders import files_below
 from ottla.model.errors import OttlaError
 from ottla.model.journal_schema import GZIP
 

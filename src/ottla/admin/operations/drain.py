@@ -15,8 +15,8 @@ from ottla.model.errors import ConnectionLostError, OttlaError
 from ottla.model.printable import plural
 from ottla.model.waits import waiting
 from ottla.placement import plans
-from ottla.placement.drain_plan import drained
 from ottla.placement.plans import Assignment, PlanError
+from ottla.placement.spread import drained
 from ottla.wire.messages.cluster import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:

@@ -43,7 +43,9 @@ def given_schema(text: str) -> "StructType":
         try:
             return _columns_of_avro(json.loads(text), where)
         except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{where}: no Avro schema: {type(error).__name__}: {error}") from None
+            raise ConfigError(
+                f"{where}: not an Avro schema: {type(error).__name__}: {error}"
+            ) from None
     try:
         if path.suffix == ".json":
             return StructType.fromJson(json.loads(text))

@@ -8,7 +8,7 @@ are in the format of Kafka's `kafka-reassign-partitions.sh`, version 1, the elec
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from ottla.pipelines.rebalancing.deciding import Decision
 from ottla.pipelines.rebalancing.problem import Problem
 from ottla.pipelines.rebalancing.scoring import Score
 from ottla.pipelines.rebalancing.staging import Change, busiest
+from ottla.placement.plans import format_plan
 
 SHOWN = 100
 
@@ -83,20 +84,6 @@ def _names(count: int, what: str) -> list[str]:
     return [f"{what}-{number:0{width}d}.json" for number in range(1, count + 1)]
 
 
-def reassignment(replicas: Iterable[tuple[TopicPartition, Sequence[int]]]) -> str:
-    """Return a reassignment as Kafka's tools read it."""
-    listed = [
-        {
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "replicas": list(there),
-            "log_dirs": ["any"] * len(there),
-        }
-        for tp, there in sorted(replicas)
-    ]
-    return json.dumps({"version": 1, "partitions": listed}, separators=(",", ":")) + "\n"
-
-
 def write(reported: Report) -> None:
     """Write the folder."""
     assert reported.folder is not None
@@ -109,8 +96,8 @@ def write(reported: Report) -> None:
         strict=True,
     )  # fmt: skip
     for name, back, stage in stages:
-        texts[name] = reassignment((c.tp, c.after) for c in stage)
-        texts[back] = reassignment((c.tp, c.before) for c in stage)
+        texts[name] = format_plan({c.tp: c.after for c in stage}) + "\n"
+        texts[back] = format_plan({c.tp: c.before for c in stage}) + "\n"
     if made.elect:
         named = [{"topic": tp.topic, "partition": tp.partition} for tp in sorted(made.elect)]
         texts["elections.json"] = json.dumps({"partitions": named}) + "\n"

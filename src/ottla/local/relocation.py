@@ -1,9 +1,15 @@
-"""A local cluster goes on with another ZooKeeper: one that runs elsewhere, or one of its own again.
+"""A local cluster that has moved: into another ZooKeeper, or as a copied folder (`--adopt`).
 
-Invariants: nothing runs; the other server has the cluster's znodes (its cluster id), and none that
-are older than those it lives in now, for a leader of an older epoch would lose records; what the
-cluster leaves is moved away, so that no later `up` goes back to it by mistake. The znodes come by
-`ottla zookeeper copy`.
+Invariants, another ZooKeeper: nothing runs; the other server has the cluster's znodes (its cluster
+id), and none that are older than those it lives in now, for a leader of an older epoch would lose
+records; what the cluster leaves is moved away, so that no later `up` goes back to it by mistake.
+The znodes come by `ottla zookeeper copy`.
+
+A copied folder: the original is not touched. A copy of a running cluster holds what is true of the
+original's processes alone: registrations of its brokers and controller in the copy of ZooKeeper's
+data, which last until their sessions expire there (a controller of the copy would send its requests
+to the original's brokers), and marks in the log dirs of what their writer knew of ZooKeeper, which
+the copy of ZooKeeper may be older than.
 """
 
 from collections.abc import Callable
@@ -11,8 +17,10 @@ from pathlib import Path
 
 from ottla.local.cluster_dir import ClusterDir, LocalCluster, LocalZooKeeper
 from ottla.local.zookeeper_session import ZooKeeper, asked
+from ottla.log.boot_ids import BOOT_ID_FILE
 from ottla.log.checkpoints import META_PROPERTIES, CheckpointError, decode_meta_properties
 from ottla.log.files import OsFiles
+from ottla.log.lives import LIFE_FILE
 from ottla.model.errors import OttlaError, StartupError
 from ottla.net.runtime import real_world
 from ottla.zookeeper import data_copy, znodes
@@ -106,3 +114,28 @@ async def _found_there(session: Session) -> tuple[str, int, int]:
         znodes.decode_controller_epoch(epoch or b""),
         session.last_zxid,
     )
+
+
+def remove_marks(folder: ClusterDir, cluster: LocalCluster) -> None:
+    """Remove the log dirs' notes of the boot and the life in which they were written."""
+    for broker in cluster.brokers:
+        for name in (BOOT_ID_FILE, LIFE_FILE):
+            for path in folder.broker_dir(broker.id).glob(f"*/{name}"):
+                path.unlink()
+
+
+def remove_registrations(zookeeper: ZooKeeper) -> None:
+    """Delete the registrations of brokers and controller from the copy of ZooKeeper's data."""
+    asked(zookeeper, _remove_registrations)
+
+
+async def _remove_registrations(session: Session) -> None:
+    try:
+        registered = [znodes.broker_path(int(n)) for n in await session.children(znodes.BROKER_IDS)]
+    except NoNodeError:
+        registered = []  # it was copied before its first broker started
+    for path in [*registered, znodes.CONTROLLER]:
+        try:
+            await session.delete(path)
+        except NoNodeError:
+            continue  # its session expired meanwhile
