@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ottla.admin.arguments.manual import ENVIRONMENT, EXIT_CODES
-from ottla.admin.schemas import RESULTS as COMMANDS
-from ottla.admin.schemas import schema_of
+from ottla.cli.schemas import RESULTS as COMMANDS
+from ottla.cli.schemas import schema_of
 from ottla.pipelines.result_schemas import RESULTS
 
 PAGE = Path(__file__).parent / "OUTPUT.md"

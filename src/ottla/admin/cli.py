@@ -9,10 +9,11 @@ with any Kafka, or finds the cluster that `ottla up` started in --dir.
 import sys
 from collections.abc import Mapping, Sequence
 
-from ottla.admin import output, process
 from ottla.admin.arguments.declaring import Exit, UsageError, asks_cluster, parameters
 from ottla.admin.arguments.tree import Group, Node, find
 from ottla.admin.command_table import add, all_commands
+from ottla.cli import output
+from ottla.model import process
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 HELP = ("--help", "-h")

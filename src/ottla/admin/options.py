@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from ottla.admin.arguments import Argument, Exit, Option, UsageError
-from ottla.admin.output import Format, complain
+from ottla.cli.output import Format, complain
 from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ottla.admin import output
 from ottla.admin.error_texts import explained, with_way_out
-from ottla.admin.process import ended_in_order
 from ottla.admin.waits import waiting
+from ottla.cli import output
 from ottla.model.errors import (
     BrokerNotAliveError,
     ConnectionLostError,
@@ -21,6 +20,7 @@ from ottla.model.errors import (
     ServerRefusedError,
 )
 from ottla.model.ports import Files, World
+from ottla.model.process import ended_in_order
 from ottla.net import runtime
 from ottla.net.client import Client, Text, Waiting, parse_bootstrap
 

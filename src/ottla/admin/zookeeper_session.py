@@ -9,9 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from ottla.admin.process import ended_in_order
 from ottla.admin.session import world
 from ottla.admin.waits import waiting
+from ottla.model.process import ended_in_order
 from ottla.net import runtime
 from ottla.zookeeper.security import OPEN
 from ottla.zookeeper.session import Session

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.options import Dir, Output
-from ottla.admin.output import Format, print_json, say
+from ottla.cli.output import Format, print_json, say
 from ottla.model.printable import plural
 
 EXIT_DIFFERENT = 1

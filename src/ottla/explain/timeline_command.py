@@ -11,7 +11,7 @@ from typing import Annotated
 
 from ottla.admin.arguments import Argument, Option
 from ottla.admin.options import Dir, Output
-from ottla.admin.output import Format, print_json, say
+from ottla.cli.output import Format, print_json, say
 from ottla.model.durable_files import replace_file
 
 PIPE_COLUMNS = 100
@@ -43,7 +43,7 @@ def timeline(
     Example: ottla timeline orders-0 --from 12:30 --html orders.html
     """
     from ottla.admin.local.cluster_dir import default_dir
-    from ottla.admin.tables import colours
+    from ottla.cli.tables import colours
     from ottla.explain import commands, timeline_html, timeline_text
     from ottla.explain.rendering import UnknownPartitionError
     from ottla.explain.spans import Timeline

@@ -15,7 +15,7 @@ import msgspec
 from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.arguments.declaring import parameters
 from ottla.admin.options import Bootstrap, Dir, Output, ask, read_input, usage
-from ottla.admin.output import Format, ids, print_json, print_table, say_prose
+from ottla.cli.output import Format, ids, print_json, print_table, say_prose
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ START = """
 import os, signal, sys
 from ottla.admin import cli
 from ottla.admin.arguments.tree import Command
-from ottla.admin.process import ended_in_order
+from ottla.model.process import ended_in_order
 number = signal.{name}
 def again(code, leave=os._exit):
     os.kill(os.getpid(), number)  # a second one on the way out changes nothing

@@ -15,7 +15,7 @@ from ottla.admin.arguments.tree import Group
 from ottla.admin.cli import main
 from ottla.admin.command_table import all_commands
 from ottla.admin.connection import options as connection_options
-from ottla.admin.output import readable_json
+from ottla.cli.output import readable_json
 from ottla.explain.entries import of_other_rooms
 from ottla.net import client
 from ottla.pipelines.command import JOBS

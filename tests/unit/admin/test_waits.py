@@ -14,7 +14,7 @@ from collections import Counter
 
 import pytest
 
-from ottla.admin import cli, output, waits
+from ottla.admin import cli, waits
 from ottla.admin.arguments.declaring import asks_cluster
 from ottla.admin.arguments.tree import Group
 from ottla.admin.command_table import add, all_commands
@@ -22,6 +22,7 @@ from ottla.admin.local import brokers, processes
 from ottla.admin.local import cluster as local_cluster
 from ottla.admin.local.cluster_dir import LocalBroker, LocalCluster, LocalZooKeeper
 from ottla.admin.operations import consume
+from ottla.cli import output
 from ottla.explain.entries import of_other_rooms
 from ottla.model.errors import ErrorCode, OttlaError, StartupError
 from ottla.wire.apis import APIS

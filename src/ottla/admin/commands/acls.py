@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, DryRun, Output, Yes, agreed, ask, needs_yes, usage
-from ottla.admin.output import Format, print_result, say
+from ottla.cli.output import Format, print_result, say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

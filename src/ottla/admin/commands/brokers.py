@@ -11,7 +11,7 @@ from typing import Annotated
 
 from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, cluster_folder, needs_yes
-from ottla.admin.output import (
+from ottla.cli.output import (
     Format,
     complain,
     print_changes,

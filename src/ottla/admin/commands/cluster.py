@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.arguments import Exit, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, ask, cluster_folder
-from ottla.admin.output import (
+from ottla.cli.output import (
     Format,
     megabytes,
     print_json,
@@ -20,10 +20,10 @@ from ottla.admin.output import (
     print_watched,
     say,
 )
-from ottla.admin.process import ended_in_order
-from ottla.admin.tables import bad, good
+from ottla.cli.tables import bad, good
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
+from ottla.model.process import ended_in_order
 
 if TYPE_CHECKING:
     from ottla.admin.local.cluster import Wanted

@@ -18,7 +18,7 @@ from ottla.admin.options import (
     needs_yes,
     read_input,
 )
-from ottla.admin.output import Format, print_result, say
+from ottla.cli.output import Format, print_result, say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

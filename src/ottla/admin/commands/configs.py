@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, ask
-from ottla.admin.output import Format, print_result, say
+from ottla.cli.output import Format, print_result, say
 from ottla.model.errors import OttlaError
 from ottla.model.printable import did_you_mean
 

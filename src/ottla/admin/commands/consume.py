@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, TopicOption, ask, usage
-from ottla.admin.output import Format
+from ottla.cli.output import Format
 
 if TYPE_CHECKING:
     from ottla.admin.operations.places import Place

@@ -22,7 +22,7 @@ from ottla.admin.options import (
     needs_yes,
     usage,
 )
-from ottla.admin.output import (
+from ottla.cli.output import (
     Format,
     complain,
     print_json,

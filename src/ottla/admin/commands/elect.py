@@ -21,7 +21,7 @@ from ottla.admin.options import (
     read_input,
     usage,
 )
-from ottla.admin.output import Format, complain, print_result, say
+from ottla.cli.output import Format, complain, print_result, say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, ask, fail_for
-from ottla.admin.output import Format, complain, print_line, print_table, print_watched
+from ottla.cli.output import Format, complain, print_line, print_table, print_watched
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

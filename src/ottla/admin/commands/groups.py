@@ -22,7 +22,7 @@ from ottla.admin.options import (
     read_input,
     usage,
 )
-from ottla.admin.output import (
+from ottla.cli.output import (
     Format,
     complain,
     print_changes,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.arguments import Argument, Option, UsageError
-from ottla.admin.output import Format, complain, say
+from ottla.cli.output import Format, complain, say
 from ottla.model.printable import plural, printable
 
 if TYPE_CHECKING:

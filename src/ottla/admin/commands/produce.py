@@ -20,7 +20,7 @@ from ottla.admin.options import (
     ask,
     one_topic,
 )
-from ottla.admin.output import Format, print_changes, say
+from ottla.cli.output import Format, print_changes, say
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 
@@ -225,8 +225,8 @@ async def _produce(client: "Client", wanted: Wanted) -> int:
     from ottla.admin.operations import produce as producing
     from ottla.admin.operations import record_input, topics
     from ottla.admin.operations.new_record import NewRecord
-    from ottla.admin.progress import Progress
     from ottla.admin.session import world
+    from ottla.cli.progress import Progress
 
     here = world()
     writer = producing.Writer(

@@ -6,7 +6,7 @@ from typing import Annotated
 from ottla.admin import profiles
 from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Output, usage
-from ottla.admin.output import Format, print_changes, print_result, say
+from ottla.cli.output import Format, print_changes, print_result, say
 
 Name = Annotated[str, Argument(metavar="NAME", complete="profile")]
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 from ottla.admin.arguments import Exit, Option, UsageError
 from ottla.admin.commands.reassign_options import File, Moves, Wait, clear, plan_of
 from ottla.admin.commands.reassign_plan import KafkaOutput
-from ottla.admin.move_progress import MoveProgress
 from ottla.admin.options import Bootstrap, Dir, DryRun, Output, ask, read_input, usage
-from ottla.admin.output import Format, ids, print_changes, print_result, say
+from ottla.cli.output import Format, ids, print_changes, print_result, say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
@@ -62,6 +61,8 @@ def verify(
 
     async def look(client: "Client") -> tuple[list[reassign.Progress], list[log_dirs.Placed]]:
         if wait is not None:
+            from ottla.admin.move_progress import MoveProgress
+
             with MoveProgress() as shown:
                 await reassign.wait(client, plan, wait, shown.tell)
             await log_dirs.wait(client, places, wait)

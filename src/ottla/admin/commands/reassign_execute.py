@@ -18,7 +18,7 @@ from ottla.admin.commands.reassign_options import File, Moves, Wait, clear, plan
 from ottla.admin.commands.reassign_plan import KafkaOutput, PlanOutput, print_plan
 from ottla.admin.move_progress import MoveProgress
 from ottla.admin.options import Bootstrap, Dir, DryRun, ask
-from ottla.admin.output import Format, say
+from ottla.cli.output import Format, say
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 

@@ -6,7 +6,7 @@ Invariants: what goes on is said, each throttle that stays is named, and so is t
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ottla.admin.output import say
+from ottla.cli.output import say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

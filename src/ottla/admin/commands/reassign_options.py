@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.arguments import Option, UsageError
 from ottla.admin.options import read_input, usage
-from ottla.admin.output import say
+from ottla.cli.output import say
 
 if TYPE_CHECKING:
     from ottla.admin.operations.plans import Assignment, Places

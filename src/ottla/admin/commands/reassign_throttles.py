@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.arguments import Exit, Option
 from ottla.admin.options import Bootstrap, Dir, Output, ask
-from ottla.admin.output import Format, print_result, say
+from ottla.cli.output import Format, print_result, say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from ottla.admin.operations.consume import Reader, Sink
 from ottla.admin.operations.places import BEGINNING, END, Place
 from ottla.admin.operations.record_format import Template
 from ottla.admin.operations.record_json import to_line
-from ottla.admin.output import Format, print_changes, print_line, say
-from ottla.admin.progress import Progress
 from ottla.admin.session import world
+from ottla.cli.output import Format, print_changes, print_line, say
+from ottla.cli.progress import Progress
 from ottla.model.errors import OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition, uuid_from_text
 from ottla.model.printable import plural, printable

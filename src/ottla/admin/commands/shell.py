@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.arguments import Argument, UsageError
-from ottla.admin.output import print_json, say
+from ottla.cli.output import print_json, say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def schema(
 
     Example: ottla schema topics list
     """
-    from ottla.admin.schemas import RESULTS, schema_of
+    from ottla.cli.schemas import RESULTS, schema_of
 
     name = " ".join(words)
     if name not in RESULTS:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.arguments import Option
 from ottla.admin.options import Bootstrap, Dir, Output, ask
-from ottla.admin.output import Format, print_json_line, print_line
+from ottla.cli.output import Format, print_json_line, print_line
 
 if TYPE_CHECKING:
     from ottla.admin.top.looking import Looking, Metrics

@@ -23,7 +23,7 @@ from ottla.admin.options import (
     needs_yes,
     read_input,
 )
-from ottla.admin.output import Format, print_changes, print_result, say
+from ottla.cli.output import Format, print_changes, print_result, say
 
 if TYPE_CHECKING:
     from ottla.net.client import Client

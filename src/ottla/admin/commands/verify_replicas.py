@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
-from ottla.admin.output import (
+from ottla.cli.output import (
     Format,
     complain,
     print_json,

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 from ottla.admin.arguments import Argument, Option
 from ottla.admin.connection import zookeeper as zookeeper_meant
 from ottla.admin.options import Dir, Output, ZooKeeperConfig
-from ottla.admin.output import (
+from ottla.admin.zookeeper_session import asked
+from ottla.cli.output import (
     Format,
     print_json,
     print_line,
@@ -13,7 +14,6 @@ from ottla.admin.output import (
     print_table,
     readable_json,
 )
-from ottla.admin.zookeeper_session import asked
 
 if TYPE_CHECKING:
     from ottla.zookeeper.session import Session

@@ -551,8 +551,8 @@ def wait_until_serving(
     import asyncio  # while brokers start
 
     from ottla.admin.local import faults
-    from ottla.admin.output import say
     from ottla.admin.session import connected
+    from ottla.cli.output import say
 
     def check() -> None:
         for broker_id, process in children.items():

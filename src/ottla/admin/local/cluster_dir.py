@@ -36,11 +36,11 @@ import msgspec
 
 from ottla.admin.local import processes
 from ottla.admin.local.processes import ProcessId, alive, is_ours, paused
-from ottla.admin.process import ended_in_order
 from ottla.model.durable_files import replace_file
 from ottla.model.errors import OttlaError
 from ottla.model.ports import address_text
 from ottla.model.posix import fcntl
+from ottla.model.process import ended_in_order
 
 if TYPE_CHECKING:
     from ottla.admin.zookeeper_session import ZooKeeper

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from ottla.admin.local import cluster as local_cluster
 from ottla.admin.local.cluster_dir import ClusterDir
-from ottla.admin.output import say
-from ottla.admin.process import ended_in_order
+from ottla.cli.output import say
+from ottla.model.process import ended_in_order
 
 LOOK_S = 0.3
 

@@ -13,8 +13,8 @@ from typing import Any
 from ottla.admin.error_texts import explained
 from ottla.admin.operations.offsets import by_leader, list_offsets_request, log_offsets
 from ottla.admin.operations.places import Place
-from ottla.admin.output import say
 from ottla.admin.waits import LONG_S, waiting
+from ottla.cli.output import say
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World

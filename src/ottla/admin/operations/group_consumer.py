@@ -19,9 +19,9 @@ from ottla.admin.operations.coordinators import (
     WAIT_S,
     find_coordinator,
 )
-from ottla.admin.output import say
 from ottla.admin.session import failure
 from ottla.admin.waits import Wait, waiting
+from ottla.cli.output import say
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.arguments.declaring import parameters
 from ottla.admin.options import Output, read_input
-from ottla.admin.output import (
+from ottla.cli.output import (
     Format,
     print_json,
     print_line,
@@ -23,8 +23,8 @@ from ottla.admin.output import (
     print_table,
     say,
 )
-from ottla.admin.process import ended_in_order
-from ottla.admin.progress import StatusLine
+from ottla.cli.progress import StatusLine
+from ottla.model.process import ended_in_order
 
 if TYPE_CHECKING:
     from ottla.sim.scenarios.report import Findings

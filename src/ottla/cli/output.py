@@ -13,7 +13,8 @@ from contextvars import ContextVar
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from ottla.admin import process, tables
+from ottla.cli import tables
+from ottla.model import process
 from ottla.model.printable import printable
 
 if TYPE_CHECKING:
