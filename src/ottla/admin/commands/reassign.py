@@ -9,7 +9,14 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.arguments import Exit, Option, UsageError
-from ottla.admin.commands.reassign_options import File, Moves, Wait, clear, plan_of
+from ottla.admin.commands.reassign_options import (
+    File,
+    Moves,
+    Wait,
+    clear,
+    plan_of,
+    tell_what_goes_on,
+)
 from ottla.admin.commands.reassign_plan import KafkaOutput
 from ottla.admin.options import Bootstrap, Dir, DryRun, Output, ask, read_input, usage
 from ottla.cli.output import Format, ids, print_changes, print_result, say
@@ -49,10 +56,6 @@ def verify(
         try:
             return await look(client)
         except asyncio.CancelledError:  # Ctrl-C: what was only watched goes on as it was
-            from ottla.admin.commands.reassign_interrupted import (
-                tell_what_goes_on,
-            )
-
             moving = await tell_what_goes_on(client, topics, unthrottled=False)
             placed = await log_dirs.progress(client, places)
             if not moving and not preserve_throttles and all(p.done for p in placed):
