@@ -6,9 +6,9 @@ PYTHONPATH=src python docs/list_outputs.py
 from pathlib import Path
 from typing import Any
 
-from ottla.admin.schemas import RESULTS as COMMANDS
-from ottla.admin.schemas import schema_of
 from ottla.cli.manual import ENVIRONMENT, EXIT_CODES
+from ottla.cli.schemas import RESULTS as COMMANDS
+from ottla.cli.schemas import schema_of
 from ottla.pipelines.result_schemas import RESULTS
 
 PAGE = Path(__file__).parent / "OUTPUT.md"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ottla.admin.schemas import RESULTS, schema_of
+from ottla.cli.schemas import RESULTS, schema_of
 
 SCHEMAS = {command: schema_of(command) for command in RESULTS}
 TYPES = {

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
-from ottla.admin import output
-from ottla.cli import Option
+from ottla.cli import Option, output
 from ottla.model import process
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2

@@ -8,8 +8,8 @@ of it.
 import time
 from typing import TYPE_CHECKING
 
-from ottla.admin import output
-from ottla.admin.progress import StatusLine
+from ottla.cli import output
+from ottla.cli.progress import StatusLine
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

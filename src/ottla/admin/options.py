@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-from ottla.admin.output import Format, complain
 from ottla.cli import Argument, Exit, Option, UsageError
+from ottla.cli.output import Format, complain
 from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:

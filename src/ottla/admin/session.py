@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ottla.admin import output
+from ottla.cli import output
 from ottla.client.client import Client, Text, Waiting, parse_bootstrap
 from ottla.model.errors import (
     BrokerNotAliveError,

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ottla.admin.options import Bootstrap, Dir, ask
-from ottla.admin.output import print_line, say
 from ottla.cli import Option, UsageError
+from ottla.cli.output import print_line, say
 from ottla.model.errors import OttlaError
 from ottla.model.ids import topic_name_problem
 

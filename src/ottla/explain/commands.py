@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ottla.admin.options import Dir, Output
-from ottla.admin.output import Format, print_json, say
 from ottla.cli import Argument, Exit, Option, UsageError
+from ottla.cli.output import Format, print_json, say
 from ottla.model.printable import plural
 
 EXIT_DIFFERENT = 1

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.admin.output import print_table, say
+from ottla.cli.output import print_table, say
 from ottla.explain.cluster_state import ClusterState
 from ottla.explain.history import HistoryEntry, PartitionHistory
 from ottla.explain.timestamps import time_text

@@ -15,6 +15,7 @@ from ottla.explain.journals import Damage
 from ottla.explain.spans import Timeline, gaps
 from ottla.explain.timestamps import time_text
 from ottla.model.cluster import LeaderAndIsr
+from ottla.model.ids import Partition
 
 if TYPE_CHECKING:  # it brings the controller's rules, which only a replay needs
     from ottla.explain.replay import Replay
@@ -34,12 +35,12 @@ class Skipped(Struct, kw_only=True):
     dropped_lines: int
 
 
-def skipped(damage: Damage) -> Skipped:
-    return Skipped(
-        damaged_lines=damage.count,
-        damaged=[DamagedLine(*line) for line in damage.named],
-        dropped_lines=damage.missing,
-    )
+def _skipped(damage: Damage) -> dict[str, Any]:
+    return {
+        "damaged_lines": damage.count,
+        "damaged": [DamagedLine(*line) for line in damage.named],
+        "dropped_lines": damage.missing,
+    }
 
 
 class Leadership(Struct):
@@ -135,12 +136,8 @@ def history_of(history: PartitionHistory, damage: Damage, at_ms: int | None = No
         at_ms=at_ms,
         now=None if part is None else PartState.of(part),
         entries=[Decision.of(entry) for entry in history.entries],
-        **_fields(damage),
+        **_skipped(damage),
     )
-
-
-def _fields(damage: Damage) -> Mapping[str, Any]:
-    return asdict(skipped(damage))
 
 
 # --- replay -----------------------------------------------------------------------------------
@@ -189,7 +186,7 @@ def cluster_of(cluster: ClusterState, damage: Damage) -> Cluster:
             )
             for name, topic in sorted(cluster.topics.items())
         ],
-        **_fields(damage),
+        **_skipped(damage),
     )
 
 
@@ -224,7 +221,7 @@ def differences_of(replayed: "Replay", damage: Damage) -> Differences:
             )
             for d in replayed.differences
         ],
-        **_fields(damage),
+        **_skipped(damage),
     )
 
 
@@ -244,9 +241,7 @@ class BrokerChange(Struct):
     state: str
 
 
-class PartitionChange(Struct):
-    topic: str
-    partition: int
+class PartitionChange(Partition, frozen=True):
     from_ms: int
     leader: int | None
     leader_epoch: int | None
@@ -255,9 +250,7 @@ class PartitionChange(Struct):
     why: str
 
 
-class LeaderGap(Struct):
-    topic: str
-    partition: int
+class LeaderGap(Partition, frozen=True):
     from_ms: int
     until_ms: int | None
     leader_may_be_dead: bool
@@ -308,5 +301,5 @@ def timeline_of(drawn: Timeline, timeouts: Mapping[int, int], damage: Damage) ->
         ],
         events=[TimelineEvent(event.ts, event.what) for event in drawn.events],
         left_out=drawn.left_out,
-        **_fields(damage),
+        **_skipped(damage),
     )  # fmt: skip

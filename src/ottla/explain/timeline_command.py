@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Annotated
 
 from ottla.admin.options import Dir, Output
-from ottla.admin.output import Format, print_json, say
 from ottla.cli import Argument, Option
+from ottla.cli.output import Format, print_json, say
 from ottla.model.durable_files import replace_file
 
 PIPE_COLUMNS = 100
@@ -36,7 +36,7 @@ def timeline(
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    from ottla.admin.tables import colours
+    from ottla.cli.tables import colours
     from ottla.explain import commands, timeline_html, timeline_text
     from ottla.explain.rendering import UnknownPartitionError
     from ottla.explain.spans import Timeline

@@ -7,7 +7,7 @@ what does not fit is counted, not dropped silently.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.admin.tables import styled
+from ottla.cli.tables import styled
 from ottla.explain.spans import DOWN, SHUTTING_DOWN, Change, Gap, Timeline, gaps
 from ottla.explain.timeline_axis import Axis
 from ottla.explain.timestamps import time_text

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask, read_input, usage
-from ottla.admin.output import Format, ids, print_json, print_table, say_prose
 from ottla.cli import Argument, Exit, Option, UsageError
+from ottla.cli.output import Format, ids, print_json, print_table, say_prose
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

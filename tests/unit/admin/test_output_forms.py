@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.admin.cli import main
-from ottla.admin.output import readable_json
 from ottla.cli.manual import pages
+from ottla.cli.output import readable_json
 from ottla.cli.table import load
 from ottla.client import client
 from ottla.pipelines.result_schemas import RESULTS

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from ottla.admin import tables
+from ottla.cli import tables
 
 HEADS = ("topic", "partitions", "replicas", "under-replicated", "leaderless", "bytes",
          "bytes of replicas")  # fmt: skip

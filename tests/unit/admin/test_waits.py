@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.admin import cli, output
+from ottla.admin import cli
+from ottla.cli import output
 from ottla.client import consumer
 from ottla.local import brokers, processes
 from ottla.local import cluster as local_cluster

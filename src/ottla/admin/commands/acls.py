@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from ottla.admin.options import Bootstrap, Dir, DryRun, Output, Yes, agreed, ask, needs_yes, usage
-from ottla.admin.output import Format, print_result, say
 from ottla.cli import Argument, Option, UsageError
+from ottla.cli.output import Format, print_result, say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Annotated
 
 from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, cluster_folder, needs_yes
-from ottla.admin.output import (
+from ottla.cli import Argument, Exit, Option, UsageError
+from ottla.cli.output import (
     Format,
     complain,
     print_changes,
@@ -19,7 +20,6 @@ from ottla.admin.output import (
     print_result,
     say,
 )
-from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.printable import plural
 
 Ids = Annotated[list[int], Argument(metavar="ID...", complete="broker", help="Broker ids", min=0)]

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Dir, Output, cluster_folder
-from ottla.admin.output import Format, print_changes, print_result, say
-from ottla.admin.tables import bad, good
 from ottla.cli import Argument, Exit, Option, UsageError
+from ottla.cli.output import Format, print_changes, print_result, say
+from ottla.cli.tables import bad, good
 from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:

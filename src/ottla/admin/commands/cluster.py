@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask, cluster_folder
-from ottla.admin.output import (
+from ottla.cli import Exit, Option, UsageError
+from ottla.cli.output import (
     Format,
     megabytes,
     print_json,
@@ -19,8 +20,7 @@ from ottla.admin.output import (
     print_watched,
     say,
 )
-from ottla.admin.tables import bad, good
-from ottla.cli import Exit, Option, UsageError
+from ottla.cli.tables import bad, good
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 from ottla.model.process import ended_in_order

@@ -17,8 +17,8 @@ from ottla.admin.options import (
     needs_yes,
     read_input,
 )
-from ottla.admin.output import Format, print_result, say
 from ottla.cli import Argument, Exit, Option
+from ottla.cli.output import Format, print_result, say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

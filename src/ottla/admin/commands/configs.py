@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask
-from ottla.admin.output import Format, print_result, say
 from ottla.cli import Argument, Option, UsageError
+from ottla.cli.output import Format, print_result, say
 from ottla.model.errors import OttlaError
 from ottla.model.printable import did_you_mean
 

@@ -5,8 +5,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Bootstrap, Dir, TopicOption, ask, usage
-from ottla.admin.output import Format
 from ottla.cli import Argument, Option, UsageError
+from ottla.cli.output import Format
 
 if TYPE_CHECKING:
     from ottla.client.offsets import Place

@@ -7,7 +7,6 @@ something is wrong (errors, warnings); with --strict also for risks.
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import (
@@ -21,16 +20,8 @@ from ottla.admin.options import (
     needs_yes,
     usage,
 )
-from ottla.admin.output import (
-    Format,
-    complain,
-    print_json,
-    print_line,
-    print_prose,
-    print_table,
-    say,
-)
 from ottla.cli import Exit, Option, UsageError
+from ottla.cli.output import Format, complain, print_json, print_line, print_prose, print_table, say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
@@ -76,6 +67,7 @@ def doctor(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
+    from ottla.admin.connection import where
     from ottla.admin.diagnosis import asking
     from ottla.admin.operations.typed_values import parse_duration
 
@@ -85,13 +77,23 @@ def doctor(
         raise UsageError(f"--for {watch}: at most {MOST_S / 3600:.0f}h")
     if fix:
         needs_yes(yes, "a fix changes the cluster")
+    named = where(bootstrap_server, directory)
+    local = None if named.address is not None else named.folder
+    cluster = None if local is None else local.existing()
+    settings: Mapping[str, str] = {}
+    if zookeeper_config is not None:
+        from ottla.local.zookeeper_session import settings_of
+
+        settings = settings_of(zookeeper_config)
+    elif local is not None and cluster is not None:
+        settings = local.zookeeper(cluster).settings
     asked = asking.Asked(
         watch_ms / 1000,
         older_ms,
         zookeeper,
-        _zookeeper_settings(zookeeper_config, directory, bootstrap_server),
+        settings,
         only_if_unsettled=watch is None,
-        made_here=_made_here(directory, bootstrap_server),
+        made_here=cluster is not None and not cluster.zookeeper.external,
     )
 
     facts = ask(
@@ -100,7 +102,8 @@ def doctor(
         lambda client: asking.ask(client, asked),
         timeout_s=watch_ms / 1000 + EXTRA_S,
     )
-    facts.disk = _disk(directory, bootstrap_server)
+    if local is not None and cluster is not None:
+        facts.disk = local.disk_problem(cluster) or ""
     found = judged(facts)
     if output is Format.json:
         print_json(_diagnosis(found, facts.not_asked))
@@ -114,44 +117,12 @@ def doctor(
     for line in facts.not_asked:
         say(f"not asked: {line}")
     if fix:
-        where = _where(directory, bootstrap_server)
-        _mend(found, fix, where, yes=yes)
+        options = [] if directory is None else ["--dir", str(directory)]
+        if bootstrap_server is not None:
+            options = ["--bootstrap-server", bootstrap_server]
+        _mend(found, fix, options, yes=yes)
     elif any(strict or f.severity != "risk" for f in found):
         raise Exit(EXIT_WRONG)
-
-
-def _zookeeper_settings(
-    config: Path | None, directory: Path | None, bootstrap_server: str | None
-) -> "Mapping[str, str]":
-    """Return how to connect to ZooKeeper."""
-    if config is not None:
-        from ottla.local.zookeeper_session import settings_of
-
-        return settings_of(config)
-    from ottla.admin.connection import where
-
-    found = where(bootstrap_server, directory)
-    if found.address is not None:
-        return {}
-    return found.folder.zookeeper(found.folder.existing()).settings
-
-
-def _made_here(directory: Path | None, bootstrap_server: str | None) -> bool:
-    """Return whether `ottla up` made the cluster, ZooKeeper included."""
-    from ottla.admin.connection import where
-
-    found = where(bootstrap_server, directory)
-    return found.address is None and not found.folder.existing().zookeeper.external
-
-
-def _disk(directory: Path | None, bootstrap_server: str | None) -> str:
-    """Return why nothing can be written in the folder of the cluster, empty if it can."""
-    from ottla.admin.connection import where
-
-    found = where(bootstrap_server, directory)
-    if found.address is not None:
-        return ""
-    return found.folder.disk_problem(found.folder.existing()) or ""
 
 
 def judged(facts: "Facts") -> "list[Finding]":
@@ -223,9 +194,3 @@ def _carry_out(finding: "Finding", where: Sequence[str], *, yes: bool) -> None:
             complain(f"ottla doctor: {text} failed; what is after it was not carried out")
             raise Exit(EXIT_WRONG)
     say(f"{finding.name}: {plural(len(commands), 'command')} carried out")
-
-
-def _where(directory: Path | None, bootstrap_server: str | None) -> list[str]:
-    if bootstrap_server is not None:
-        return ["--bootstrap-server", bootstrap_server]
-    return [] if directory is None else ["--dir", str(directory)]

@@ -20,8 +20,8 @@ from ottla.admin.options import (
     read_input,
     usage,
 )
-from ottla.admin.output import Format, complain, print_result, say
 from ottla.cli import Argument, Exit, Option, UsageError
+from ottla.cli.output import Format, complain, print_result, say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

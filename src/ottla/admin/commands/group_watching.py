@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask, fail_for
-from ottla.admin.output import Format, complain, print_line, print_table, print_watched
 from ottla.cli import Argument, Option, UsageError
+from ottla.cli.output import Format, complain, print_line, print_table, print_watched
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from ottla.admin.options import (
     read_input,
     usage,
 )
-from ottla.admin.output import (
+from ottla.cli import Argument, Exit, Option, UsageError
+from ottla.cli.output import (
     Format,
     complain,
     print_changes,
@@ -30,7 +31,6 @@ from ottla.admin.output import (
     print_table,
     say,
 )
-from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 

@@ -7,8 +7,8 @@ the exit code is 1.
 from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
-from ottla.admin.output import Format, complain, print_result, say
 from ottla.cli import Argument, Exit, Option
+from ottla.cli.output import Format, complain, print_result, say
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 

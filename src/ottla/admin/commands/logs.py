@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.output import Format, complain, say
 from ottla.cli import Argument, Option, UsageError
+from ottla.cli.output import Format, complain, say
 from ottla.model.printable import plural, printable
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from ottla.admin.options import (
     ask,
     one_topic,
 )
-from ottla.admin.output import Format, print_changes, say
 from ottla.cli import Option, UsageError
+from ottla.cli.output import Format, print_changes, say
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 
@@ -221,8 +221,8 @@ def produce(
 async def _produce(client: "Client", wanted: Wanted) -> int:
     """Produce what is read; return how many records were."""
     from ottla.admin.operations import record_input
-    from ottla.admin.progress import Progress
     from ottla.admin.session import world
+    from ottla.cli.progress import Progress
     from ottla.client import producer as producing
     from ottla.client import topics
     from ottla.wire.records import NewRecord

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from ottla.admin import profiles
 from ottla.admin.options import Output, usage
-from ottla.admin.output import Format, print_changes, print_result, say
 from ottla.cli import Argument, Option, UsageError
+from ottla.cli.output import Format, print_changes, print_result, say
 
 Name = Annotated[str, Argument(metavar="NAME", complete="profile")]
 

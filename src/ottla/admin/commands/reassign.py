@@ -8,12 +8,18 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.commands.reassign_options import File, Moves, Wait, clear, plan_of
+from ottla.admin.commands.reassign_options import (
+    File,
+    Moves,
+    Wait,
+    clear,
+    plan_of,
+    tell_what_goes_on,
+)
 from ottla.admin.commands.reassign_plan import KafkaOutput
-from ottla.admin.move_progress import MoveProgress
 from ottla.admin.options import Bootstrap, Dir, DryRun, Output, ask, read_input, usage
-from ottla.admin.output import Format, ids, print_changes, print_result, say
 from ottla.cli import Exit, Option, UsageError
+from ottla.cli.output import Format, ids, print_changes, print_result, say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
@@ -47,10 +53,6 @@ def verify(
         try:
             return await look(client)
         except asyncio.CancelledError:  # Ctrl-C: what was only watched goes on as it was
-            from ottla.admin.commands.reassign_interrupted import (
-                tell_what_goes_on,
-            )
-
             moving = await tell_what_goes_on(client, topics, unthrottled=False)
             placed = await log_dirs.progress(client, places)
             if not moving and not preserve_throttles and all(p.done for p in placed):
@@ -59,6 +61,8 @@ def verify(
 
     async def look(client: "Client") -> tuple[list[reassign.Progress], list[log_dirs.Placed]]:
         if wait is not None:
+            from ottla.admin.move_progress import MoveProgress
+
             with MoveProgress() as shown:
                 await reassign.wait(client, plan, wait, shown.tell)
             await log_dirs.wait(client, places, wait)

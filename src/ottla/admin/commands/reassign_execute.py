@@ -9,13 +9,20 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from ottla.admin.commands.reassign_interrupted import tell_what_goes_on, tell_which_throttles_stay
-from ottla.admin.commands.reassign_options import File, Moves, Wait, clear, plan_of
+from ottla.admin.commands.reassign_options import (
+    File,
+    Moves,
+    Wait,
+    clear,
+    plan_of,
+    tell_what_goes_on,
+    tell_which_throttles_stay,
+)
 from ottla.admin.commands.reassign_plan import KafkaOutput, PlanOutput, print_plan
 from ottla.admin.move_progress import MoveProgress
 from ottla.admin.options import Bootstrap, Dir, DryRun, ask
-from ottla.admin.output import Format, say
 from ottla.cli import Option, UsageError
+from ottla.cli.output import Format, say
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 

@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Bootstrap, Dir, ask, read_input, usage
-from ottla.admin.output import Format, ids, megabytes, print_table, say
 from ottla.cli import Option, UsageError
+from ottla.cli.output import Format, ids, megabytes, print_table, say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ Invariants: nothing is removed without --remove; exit code 1 while there are som
 from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask
-from ottla.admin.output import Format, print_result, say
 from ottla.cli import Exit, Option
+from ottla.cli.output import Format, print_result, say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from ottla.admin.operations.record_format import Template
 from ottla.admin.operations.record_json import to_line
-from ottla.admin.output import Format, print_changes, print_line, say
-from ottla.admin.progress import Progress
 from ottla.admin.session import world
+from ottla.cli.output import Format, print_changes, print_line, say
+from ottla.cli.progress import Progress
 from ottla.client import topics
 from ottla.client.client import Client
 from ottla.client.consumer import Consumer, Sink

@@ -5,8 +5,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from ottla.admin.output import print_json, say
 from ottla.cli import Argument, UsageError
+from ottla.cli.output import print_json, say
 from ottla.model.printable import plural
 
 
@@ -42,7 +42,7 @@ def man(
 def schema(
     words: Annotated[list[str], Argument(metavar="COMMAND...")],
 ) -> None:
-    from ottla.admin.schemas import RESULTS, schema_of
+    from ottla.cli.schemas import RESULTS, schema_of
 
     name = " ".join(words)
     if name not in RESULTS:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask
-from ottla.admin.output import Format, print_json_line, print_line
 from ottla.cli import Option
+from ottla.cli.output import Format, print_json_line, print_line
 
 if TYPE_CHECKING:
     from ottla.admin.top.looking import Looking, Metrics

@@ -22,8 +22,8 @@ from ottla.admin.options import (
     read_input,
     usage,
 )
-from ottla.admin.output import Format, complain, print_result, say
 from ottla.cli import Argument, Exit, Option, UsageError
+from ottla.cli.output import Format, complain, print_result, say
 from ottla.model.printable import plural
 from ottla.model.protocol import EARLIEST, LATEST, OF_MAX_TIMESTAMP
 

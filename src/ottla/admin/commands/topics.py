@@ -21,7 +21,8 @@ from ottla.admin.options import (
     needs_yes,
     usage,
 )
-from ottla.admin.output import (
+from ottla.cli import Argument, Option, UsageError
+from ottla.cli.output import (
     Format,
     ids,
     print_changes,
@@ -30,7 +31,6 @@ from ottla.admin.output import (
     print_table,
     say,
 )
-from ottla.cli import Argument, Option, UsageError
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.printable import plural
 

@@ -17,8 +17,8 @@ from ottla.admin.options import (
     needs_yes,
     usage,
 )
-from ottla.admin.output import Format, print_changes, print_result, say
 from ottla.cli import Argument, Option
+from ottla.cli.output import Format, print_changes, print_result, say
 
 if TYPE_CHECKING:
     from ottla.client.client import Client

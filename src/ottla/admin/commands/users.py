@@ -22,8 +22,8 @@ from ottla.admin.options import (
     needs_yes,
     read_input,
 )
-from ottla.admin.output import Format, print_changes, print_result, say
 from ottla.cli import Argument, Option, UsageError
+from ottla.cli.output import Format, print_changes, print_result, say
 
 if TYPE_CHECKING:
     from ottla.client.client import Client

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
-from ottla.admin.output import (
+from ottla.cli import Argument, Exit, Option, UsageError
+from ottla.cli.output import (
     Format,
     complain,
     print_json,
@@ -20,7 +21,6 @@ from ottla.admin.output import (
     print_table,
     say,
 )
-from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:

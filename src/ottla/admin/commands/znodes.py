@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.connection import zookeeper as zookeeper_meant
 from ottla.admin.options import Dir, Output, ZooKeeperConfig
-from ottla.admin.output import (
+from ottla.cli import Argument, Option
+from ottla.cli.output import (
     Format,
     print_json,
     print_line,
@@ -12,7 +13,6 @@ from ottla.admin.output import (
     print_table,
     readable_json,
 )
-from ottla.cli import Argument, Option
 from ottla.local.zookeeper_session import asked
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from ottla.admin.demo.watching import Move
-from ottla.admin.output import megabytes
+from ottla.cli.output import megabytes
 from ottla.model.errors import StartupError
 
 try:

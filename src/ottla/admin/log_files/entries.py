@@ -5,7 +5,7 @@ Pure values: `text` is the line that Kafka's `DumpLogSegments` prints; their fie
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -32,7 +32,14 @@ class Note(NamedTuple):
 class _InFile(msgspec.Struct, frozen=True, kw_only=True):
     """An entry of a file; which one is known to what prints it."""
 
+    FORM: ClassVar[str] = ""
+    """How Kafka's tool writes it."""
+
     file: str = ""
+
+    @property
+    def text(self) -> str:
+        return self.FORM.format(self)
 
 
 class Batch(_InFile, frozen=True, tag_field="kind", tag="batch"):
@@ -133,9 +140,7 @@ class IndexEntry(_InFile, frozen=True, tag_field="kind", tag="index"):
     offset: int
     position: int
 
-    @property
-    def text(self) -> str:
-        return f"offset: {self.offset} position: {self.position}"
+    FORM: ClassVar[str] = "offset: {0.offset} position: {0.position}"
 
 
 class TimeEntry(_InFile, frozen=True, tag_field="kind", tag="time_index"):
@@ -144,9 +149,7 @@ class TimeEntry(_InFile, frozen=True, tag_field="kind", tag="time_index"):
     timestamp: int
     offset: int
 
-    @property
-    def text(self) -> str:
-        return f"timestamp: {self.timestamp} offset: {self.offset}"
+    FORM: ClassVar[str] = "timestamp: {0.timestamp} offset: {0.offset}"
 
 
 class AbortedEntry(_InFile, frozen=True, tag_field="kind", tag="aborted_transaction"):
@@ -158,13 +161,10 @@ class AbortedEntry(_InFile, frozen=True, tag_field="kind", tag="aborted_transact
     last_offset: int
     last_stable_offset: int
 
-    @property
-    def text(self) -> str:
-        return (
-            f"version: {self.version} producerId: {self.producer_id} "
-            f"firstOffset: {self.first_offset} lastOffset: {self.last_offset} "
-            f"lastStableOffset: {self.last_stable_offset}"
-        )
+    FORM: ClassVar[str] = (
+        "version: {0.version} producerId: {0.producer_id} firstOffset: {0.first_offset} "
+        "lastOffset: {0.last_offset} lastStableOffset: {0.last_stable_offset}"
+    )
 
 
 class ProducerEntry(_InFile, frozen=True, tag_field="kind", tag="producer"):
@@ -203,9 +203,7 @@ class EpochEntry(_InFile, frozen=True, tag_field="kind", tag="leader_epoch"):
     epoch: int
     start_offset: int
 
-    @property
-    def text(self) -> str:
-        return f"epoch: {self.epoch} startOffset: {self.start_offset}"
+    FORM: ClassVar[str] = "epoch: {0.epoch} startOffset: {0.start_offset}"
 
 
 class OffsetEntry(_InFile, frozen=True, tag_field="kind", tag="offset"):
@@ -215,9 +213,7 @@ class OffsetEntry(_InFile, frozen=True, tag_field="kind", tag="offset"):
     partition: int
     offset: int
 
-    @property
-    def text(self) -> str:
-        return f"topic: {self.topic} partition: {self.partition} offset: {self.offset}"
+    FORM: ClassVar[str] = "topic: {0.topic} partition: {0.partition} offset: {0.offset}"
 
 
 class PropertyEntry(_InFile, frozen=True, tag_field="kind", tag="property"):
@@ -226,9 +222,7 @@ class PropertyEntry(_InFile, frozen=True, tag_field="kind", tag="property"):
     name: str
     value: str
 
-    @property
-    def text(self) -> str:
-        return f"{self.name}: {self.value}"
+    FORM: ClassVar[str] = "{0.name}: {0.value}"
 
 
 Entry = (

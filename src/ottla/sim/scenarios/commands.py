@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Output, read_input
-from ottla.admin.output import Format, print_json, print_line, print_prose, print_table, say
-from ottla.admin.progress import StatusLine
 from ottla.cli import Argument, Exit, Option, UsageError
+from ottla.cli.output import Format, print_json, print_line, print_prose, print_table, say
+from ottla.cli.progress import StatusLine
 from ottla.model.process import ended_in_order
 
 if TYPE_CHECKING:

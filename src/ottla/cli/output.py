@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from ottla.admin import tables
+from ottla.cli import tables
 from ottla.model import process
 from ottla.model.printable import printable
 

@@ -6,7 +6,7 @@ Invariant: written to standard error, and only to a terminal.
 import sys
 import time
 
-from ottla.admin.tables import CLEAR_LINE
+from ottla.cli.tables import CLEAR_LINE
 from ottla.model.printable import plural
 
 FIRST_AFTER_S = 1.0
