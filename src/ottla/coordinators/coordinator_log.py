@@ -75,15 +75,16 @@ class StateListener(Protocol):
 
     def on_loaded(self, index: int) -> None:
         """Go on with what was loaded: the partition is served now, and can be appended to."""
-        ...
+        del index
 
     def on_resigned(self, index: int) -> None:
         """Stop serving a partition: another broker leads it now. Kafka: `onResignation`."""
-        ...
+        del index
 
     def remove_state(self, indexes: Collection[int]) -> Iterator[None]:
         """Remove the state of resigned partitions, in steps, before they are loaded again."""
-        ...
+        del indexes
+        return iter(())
 
 
 class Leadership(msgspec.Struct, eq=False):

@@ -17,6 +17,7 @@ from ottla.coordinators.coordinator_log import (
     AppendSettings,
     CoordinatorLog,
     Producer,
+    StateListener,
 )
 from ottla.coordinators.group import CONSUMER, Group, GroupState
 from ottla.coordinators.group_memory import text_bytes
@@ -62,7 +63,7 @@ COMMIT_ERRORS = APPEND_ERRORS | {
 """The client's error for offsets that were not written."""
 
 
-class GroupCoordinator:
+class GroupCoordinator(StateListener):
     """All groups whose partition of `__consumer_offsets` this broker leads."""
 
     def __init__(
@@ -138,12 +139,6 @@ class GroupCoordinator:
         for producer_id in group.offsets.in_transactions:
             self._producers.setdefault(producer_id, {})[group.group_id] = None
         self.groups.load(group, self._now())
-
-    def on_loaded(self, index: int) -> None:
-        """Nothing is left to do: each group is served when it was read."""
-
-    def on_resigned(self, index: int) -> None:
-        """Nothing yet: no request reaches the groups any more; `remove_state` removes them."""
 
     def remove_state(self, indexes: Collection[int]) -> Iterator[None]:
         """Unload groups; requests that wait are answered with NOT_COORDINATOR."""

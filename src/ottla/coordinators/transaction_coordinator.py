@@ -7,11 +7,16 @@ the port of `transactions`. Kafka: `TransactionCoordinator`, and the log part of
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Protocol
 
-from ottla.coordinators.coordinator_log import APPEND_ERRORS, AppendSettings, CoordinatorLog
+from ottla.coordinators.coordinator_log import (
+    APPEND_ERRORS,
+    AppendSettings,
+    CoordinatorLog,
+    StateListener,
+)
 from ottla.coordinators.loop_timers import now_of
 from ottla.coordinators.requests import AwaitsResult, InitProducerId, InitResult, ProducerIdAndEpoch
 from ottla.coordinators.timers import Now
@@ -56,7 +61,7 @@ class ProducerIdSource(Protocol):
     async def next(self) -> int: ...
 
 
-class TransactionCoordinator:
+class TransactionCoordinator(StateListener):
     """All transactional ids whose partition of `__transaction_state` this broker leads."""
 
     def __init__(
@@ -156,11 +161,6 @@ class TransactionCoordinator:
 
     def on_resigned(self, index: int) -> None:
         self.transactions.resign(index)
-
-    def remove_state(self, indexes: Collection[int]) -> Iterator[None]:
-        """Nothing is left to do: the transactions were removed with their shard."""
-        del indexes
-        return iter(())
 
     # --- the port of the transactions -------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from ottla.model.time_slices import TimeSlice, end_tasks
 from ottla.net.peer import PeerConnection
 from ottla.replication.isr import IsrState
 from ottla.replication.partition import Partition
-from ottla.replication.partition_state import BrokerEpochs
+from ottla.replication.partition_state import IsrChange
 from ottla.wire.messages.cluster import ApiVersionsRequest
 from ottla.wire.messages.control import AlterPartitionRequest, AlterPartitionResponse
 
@@ -83,22 +83,16 @@ class AlterPartitionManager:
     async def close(self) -> None:
         await end_tasks(self._task)
 
-    def submit(
-        self,
-        partition: Partition,
-        proposal: IsrState,
-        wanted: LeaderAndIsr,
-        broker_epochs: BrokerEpochs,
-    ) -> None:
+    def submit(self, partition: Partition, change: IsrChange) -> None:
         """Queue a change. Another one still open for that partition makes it not attempted."""
         open_one = self._queue.get(partition.tp)
         if open_one is not None and open_one.partition.isr is open_one.proposal:
-            partition.isr_change_rejected(proposal, ErrorCode.OPERATION_NOT_ATTEMPTED)
+            partition.isr_change_rejected(change.proposal, ErrorCode.OPERATION_NOT_ATTEMPTED)
             return
         # An open change that its partition gave up (a new leader epoch) makes way.
         ours = self._broker_epoch()
-        epochs = tuple((b, ours if e is None else e) for b, e in broker_epochs)
-        self._queue[partition.tp] = Change(partition, proposal, wanted, epochs)
+        epochs = tuple((b, ours if e is None else e) for b, e in change.broker_epochs)
+        self._queue[partition.tp] = Change(partition, change.proposal, change.wanted, epochs)
         self._wake.set()
 
     async def _run(self) -> None:

@@ -31,7 +31,7 @@ from ottla.model.errors import ErrorCode
 from ottla.model.ids import NO_EPOCH, TopicPartition
 from ottla.replication.fetch_session import FetchEntry
 from ottla.replication.isr import Follower, IsrState
-from ottla.replication.partition_state import BrokerEpochs, HostedPartitionState
+from ottla.replication.partition_state import HostedPartitionState, IsrChange
 from ottla.replication.topic_counts import TopicCounts
 from ottla.wire.batch_header import Header
 from ottla.wire.record_check import UNLIMITED, Effort
@@ -70,13 +70,7 @@ class Host(Protocol):
 
     def now_ms(self) -> float: ...
 
-    def submit_isr_change(
-        self,
-        partition: "Partition",
-        proposal: IsrState,
-        change: LeaderAndIsr,
-        broker_epochs: BrokerEpochs,
-    ) -> None:
+    def submit_isr_change(self, partition: "Partition", change: IsrChange) -> None:
         """Have the controller asked; ends in `isr_change_accepted` or `isr_change_rejected`."""
         ...
 
@@ -223,10 +217,8 @@ class Partition:
         assert self.log is not None
         self.log.maybe_increment_log_start_offset(offset)
 
-    def propose_isr(
-        self, proposal: IsrState, change: LeaderAndIsr, broker_epochs: BrokerEpochs
-    ) -> None:
-        self.host.submit_isr_change(self, proposal, change, broker_epochs)
+    def propose_isr(self, change: IsrChange) -> None:
+        self.host.submit_isr_change(self, change)
 
     def prove_isr(self) -> None:
         self.host.prove_isr(self)

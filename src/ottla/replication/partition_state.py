@@ -23,7 +23,7 @@ Kafka: `Partition` and `PartitionState` (`CommittedPartitionState`, `PendingPart
 import logging
 from collections.abc import Container
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ottla.model.cluster import LeaderAndIsr, LeadershipUpdate
 from ottla.model.config import TopicConfig
@@ -46,9 +46,17 @@ INELIGIBLE_PAUSE_MS = 500
 
 NOBODY = IsrState.of(())
 
-BrokerEpochs = tuple[tuple[int, int | None], ...]
-"""Each proposed member with the broker epoch it is known in (KIP-903): -1 if that is not known,
-None for this broker."""
+
+class IsrChange(NamedTuple):
+    """A change of the ISR that the controller is asked to write; `proposal` is in flight then.
+
+    `broker_epochs` pairs each proposed member with the broker epoch it is known in (KIP-903): -1 if
+    that is not known, None for this broker.
+    """
+
+    proposal: IsrState
+    wanted: LeaderAndIsr
+    broker_epochs: tuple[tuple[int, int | None], ...]
 
 
 class LogView(Protocol):
@@ -79,10 +87,8 @@ class PartitionPort(Protocol):
         """Note in the leader epoch cache that `epoch` starts at `offset`."""
         ...
 
-    def propose_isr(
-        self, proposal: IsrState, change: LeaderAndIsr, broker_epochs: BrokerEpochs
-    ) -> None:
-        """Ask the controller (AlterPartition) to write `change`; `proposal` is then in flight."""
+    def propose_isr(self, change: IsrChange) -> None:
+        """Ask the controller to write it (AlterPartition)."""
         ...
 
     def prove_isr(self) -> None:
@@ -416,19 +422,17 @@ class HostedPartitionState:
         members = proposal.proposed
         assert members is not None
         known = self.followers
-        self.port.propose_isr(
-            proposal,
-            LeaderAndIsr(
-                leader=self.broker_id,
-                leader_epoch=self.leader_epoch,
-                isr=members,
-                partition_epoch=self.partition_epoch,
-            ),
-            tuple(
-                (m, None if m == self.broker_id else known[m].broker_epoch if m in known else -1)
-                for m in members
-            ),
+        wanted = LeaderAndIsr(
+            leader=self.broker_id,
+            leader_epoch=self.leader_epoch,
+            isr=members,
+            partition_epoch=self.partition_epoch,
         )
+        epochs = tuple(
+            (m, None if m == self.broker_id else known[m].broker_epoch if m in known else -1)
+            for m in members
+        )
+        self.port.propose_isr(IsrChange(proposal, wanted, epochs))
 
     def isr_change_accepted(
         self,

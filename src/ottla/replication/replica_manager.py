@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Container, Iterator
 from typing import Protocol
 
 from ottla.log.manager import LogManager
-from ottla.model.cluster import Endpoint, LeaderAndIsr
+from ottla.model.cluster import Endpoint
 from ottla.model.config import LEAST_INTERVAL_S, BrokerConfig, TopicConfig
 from ottla.model.errors import (
     ErrorCode,
@@ -39,10 +39,9 @@ from ottla.replication.fetch_session import SessionCache
 from ottla.replication.fetcher_manager import FetcherManager
 from ottla.replication.fetching import FetchPath, Reader
 from ottla.replication.inter_broker import FetcherSettings
-from ottla.replication.isr import IsrState
 from ottla.replication.log_dir_moves import LogDirMoves
 from ottla.replication.partition import Partition
-from ottla.replication.partition_state import BrokerEpochs
+from ottla.replication.partition_state import IsrChange
 from ottla.replication.purgatory import Purgatory
 from ottla.replication.replica_selector import RACK_AWARE, Candidate, nearest
 from ottla.replication.tail_recovery import TailRecovery
@@ -237,14 +236,8 @@ class ReplicaManager:
     def endpoint(self, broker_id: int) -> Endpoint | None:
         return self._cluster.endpoint(broker_id, self._listener)
 
-    def submit_isr_change(
-        self,
-        partition: Partition,
-        proposal: IsrState,
-        change: LeaderAndIsr,
-        broker_epochs: BrokerEpochs,
-    ) -> None:
-        self.alter.submit(partition, proposal, change, broker_epochs)
+    def submit_isr_change(self, partition: Partition, change: IsrChange) -> None:
+        self.alter.submit(partition, change)
 
     def prove_isr(self, partition: Partition) -> None:
         self.eligible_records.want(partition)

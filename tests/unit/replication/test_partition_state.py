@@ -64,7 +64,7 @@ def asked(state, name=None):
 
 def proposed(state):
     """Return the proposals since the last look: (proposal, change, broker epochs)."""
-    return asked(state, "propose_isr")
+    return [change for (change,) in asked(state, "propose_isr")]
 
 
 def moved(state):
