@@ -56,10 +56,14 @@ class _AclChange(Struct):
 
 def encode_acls(entries: Iterable[AclEntry]) -> bytes:
     listed = [
-        {"principal": e.principal, "permissionType": e.permission_type, "host": e.host,
-         "operation": e.operation}
+        {
+            "principal": e.principal,
+            "permissionType": e.permission_type,
+            "host": e.host,
+            "operation": e.operation,
+        }
         for e in entries
-    ]  # fmt: skip
+    ]
     return msgspec.json.encode({"acls": listed, "version": 1})
 
 

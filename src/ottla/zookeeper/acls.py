@@ -23,7 +23,7 @@ from ottla.security.acls import (
     named,
 )
 from ottla.zookeeper import acl_znodes
-from ottla.zookeeper.access import UNKNOWN_VERSION, Access
+from ottla.zookeeper.access import UNKNOWN_VERSION, Access, Part
 from ottla.zookeeper.acl_znodes import (
     ACL,
     ACL_CHANGE_PREFIX,
@@ -48,11 +48,11 @@ class VersionedAcls(NamedTuple):
     version: int
 
 
-class Acls:
-    """See the module."""
+class Acls(Part):
+    """The ACLs of this cluster, by pattern."""
 
     def __init__(self, zk: Access) -> None:
-        self._zk = zk
+        super().__init__(zk)
         self.changes = (
             Notifications(zk, ACL_CHANGES, ACL_CHANGE_PREFIX, _encode_literal, _decode_literal),
             Notifications(zk, ACL_EXTENDED_CHANGES, ACL_CHANGE_PREFIX, _encode, _decode),

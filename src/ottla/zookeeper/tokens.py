@@ -12,7 +12,7 @@ import msgspec
 
 from ottla.security.delegation_tokens import Token
 from ottla.security.principals import Principal
-from ottla.zookeeper.access import Access
+from ottla.zookeeper.access import Access, Part
 from ottla.zookeeper.errors import MalformedZnodeError
 from ottla.zookeeper.notifications import Notifications
 from ottla.zookeeper.znodes import TOKEN_CHANGES, TOKENS, decode_json, desanitize, sanitize
@@ -83,11 +83,11 @@ def _changed(name: str, data: bytes) -> str:
     return token_id
 
 
-class DelegationTokens:
-    """The store's part for them."""
+class DelegationTokens(Part):
+    """/delegation_token, by id."""
 
     def __init__(self, zk: Access) -> None:
-        self._zk = zk
+        super().__init__(zk)
         self.changes = Notifications(zk, TOKEN_CHANGES, CHANGE_PREFIX, str.encode, _changed)
         """Each names a token's id."""
 
@@ -103,11 +103,9 @@ class DelegationTokens:
         found = {}
         paths = [f"{TOKENS}/{token_id}" for token_id in ids]
         for token_id, path, reply in zip(ids, paths, await self._zk.get_many(paths), strict=True):
-            try:
-                if reply is not None:
-                    found[token_id] = decode_token(path, reply[0])
-            except MalformedZnodeError as error:
-                self._zk.ignore(error)
+            token = reply and self._zk.decoded(decode_token, path, reply[0])
+            if token is not None:
+                found[token_id] = token
         return found
 
     async def set(self, token: Token) -> None:
