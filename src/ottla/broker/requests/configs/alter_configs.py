@@ -90,7 +90,7 @@ async def change_some(
         ]
         _check_entries(resource, twice, empty)
         entity = _entity(server, resource)
-        new = await server.store.configs.get(entity.kind, entity.name)
+        new = await server.session.store.configs.get(entity.kind, entity.name)
         if entity.kind == "brokers":
             new = server.dynamic_configs.from_stored(new)
         for config in resource.configs:
@@ -245,8 +245,8 @@ async def _write(
     if validate_only:
         return
     stored = server.dynamic_configs.to_stored(configs) if entity.kind == "brokers" else configs
-    await server.store.configs.set(entity.kind, entity.name, stored)
-    await server.store.configs.changes.notify(f"{entity.kind}/{entity.name}")
+    await server.session.store.configs.set(entity.kind, entity.name, stored)
+    await server.session.store.configs.changes.notify(f"{entity.kind}/{entity.name}")
     logger.info("configs altered entity=%s/%s configs=%s", entity.kind, entity.name, shown(configs))
 
 

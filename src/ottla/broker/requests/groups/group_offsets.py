@@ -375,7 +375,9 @@ async def _commit_to_znodes(
         if len(partition.committed_metadata or "") > longest:
             results[tp] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             continue
-        await server.store.consumer_offsets.set(request.group_id, tp, partition.committed_offset)
+        await server.session.store.consumer_offsets.set(
+            request.group_id, tp, partition.committed_offset
+        )
         results[tp] = ErrorCode.NONE
     return respond(header, _committed(results))
 
@@ -390,7 +392,7 @@ async def _fetch_from_znodes(
             continue
         offset = None
         if server.metadata.partition(*tp) is not None:
-            offset = await server.store.consumer_offsets.get(request.group_id, tp)
+            offset = await server.session.store.consumer_offsets.get(request.group_id, tp)
         if offset is None:
             found.append(FetchedOffset(tp, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         else:

@@ -228,7 +228,7 @@ async def _add(
     async def with_them(known: frozenset[Entry]) -> frozenset[Entry]:
         return known | frozenset(entries)
 
-    await cache.change(server.store.acls, pattern, with_them)
+    await cache.change(server.session.store.acls, pattern, with_them)
 
 
 # --- Delete -------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ async def _remove(
                 await time_slice.checkpoint()
         return entries - deleted.keys()
 
-    await cache.change(server.store.acls, pattern, rest)
+    await cache.change(server.session.store.acls, pattern, rest)
 
 
 DESCRIBE_ACLS = Api(
