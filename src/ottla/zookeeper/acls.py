@@ -53,9 +53,9 @@ class AclEntry(NamedTuple):
     host: str
 
 
-class _Acl(msgspec.Struct):
+class _Acl(msgspec.Struct, rename="camel"):
     principal: str
-    permissionType: str  # noqa: N815 - Kafka's key
+    permission_type: str
     operation: str
     host: str
 
@@ -65,11 +65,11 @@ class _Acls(msgspec.Struct):
     acls: list[_Acl]
 
 
-class _AclChange(msgspec.Struct):
+class _AclChange(msgspec.Struct, rename="camel"):
     version: Int32
-    resourceType: str  # noqa: N815
+    resource_type: str
     name: str
-    patternType: str  # noqa: N815
+    pattern_type: str
 
 
 def encode_acls(entries: Iterable[AclEntry]) -> bytes:
@@ -91,7 +91,7 @@ def decode_acls(path: str, data: bytes) -> list[AclEntry]:
     found = decode_json(_Acls, path, data)
     if found.version != 1:
         raise MalformedZnodeError(path, f"version {found.version} is not known")
-    return [AclEntry(a.principal, a.permissionType, a.operation, a.host) for a in found.acls]
+    return [AclEntry(a.principal, a.permission_type, a.operation, a.host) for a in found.acls]
 
 
 def encode_acl_change(resource_type: str, name: str) -> bytes:
@@ -114,7 +114,7 @@ def encode_extended_acl_change(resource_type: str, name: str, pattern_type: str)
 
 def decode_extended_acl_change(node: str, data: bytes) -> tuple[str, str, str]:
     found = decode_json(_AclChange, f"{ACL_EXTENDED_CHANGES}/{node}", data)
-    return found.resourceType, found.name, found.patternType
+    return found.resource_type, found.name, found.pattern_type
 
 
 # --- the store's part -------------------------------------------------------------------------

@@ -22,15 +22,15 @@ VERSION = 3
 _ID = re.compile(r"[\w.-]{1,200}", re.ASCII)
 
 
-class _Token(msgspec.Struct):
+class _Token(msgspec.Struct, rename="camel"):
     version: int
     owner: str
     renewers: list[str]
-    issueTimestamp: int  # noqa: N815 - Kafka's key
-    maxTimestamp: int  # noqa: N815
-    expiryTimestamp: int  # noqa: N815
-    tokenId: str  # noqa: N815
-    tokenRequester: str | None = None  # noqa: N815
+    issue_timestamp: int
+    max_timestamp: int
+    expiry_timestamp: int
+    token_id: str
+    token_requester: str | None = None
 
 
 def encode_token(token: Token) -> bytes:
@@ -56,16 +56,16 @@ def decode_token(path: str, data: bytes) -> Token:
         raise MalformedZnodeError(path, f"version {found.version}")
     owner = _principal(path, found.owner)
     requester = owner
-    if found.version >= VERSION and found.tokenRequester is not None:
-        requester = _principal(path, found.tokenRequester)
+    if found.version >= VERSION and found.token_requester is not None:
+        requester = _principal(path, found.token_requester)
     return Token(
-        found.tokenId,
+        found.token_id,
         owner,
         requester,
         tuple(_principal(path, renewer) for renewer in found.renewers),
-        found.issueTimestamp,
-        found.maxTimestamp,
-        found.expiryTimestamp,
+        found.issue_timestamp,
+        found.max_timestamp,
+        found.expiry_timestamp,
     )
 
 
