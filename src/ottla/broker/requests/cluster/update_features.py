@@ -43,10 +43,7 @@ class Update(NamedTuple):
 
 
 def handle(
-    server: VersionsServer,
-    conn: Connection,  # noqa: ARG001
-    header: RequestHeader,
-    request: UpdateFeaturesRequest,
+    server: VersionsServer, conn: Connection, header: RequestHeader, request: UpdateFeaturesRequest
 ) -> Parts | Later:
     if not server.controller.is_active:
         return _refused(

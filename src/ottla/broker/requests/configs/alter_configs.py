@@ -56,10 +56,7 @@ ResourceT = TypeVar(
 
 
 async def replace_all(
-    server: ConfigsServer,
-    conn: Connection,  # noqa: ARG001
-    header: RequestHeader,
-    request: AlterConfigsRequest,
+    server: ConfigsServer, conn: Connection, header: RequestHeader, request: AlterConfigsRequest
 ) -> Parts:
     """Handle AlterConfigs: what is not named goes back to its default."""
     twice = _named_twice(request.resources)
@@ -77,7 +74,7 @@ async def replace_all(
 
 async def change_some(
     server: ConfigsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: IncrementalAlterConfigsRequest,
 ) -> Parts:

@@ -44,7 +44,7 @@ _LARGEST = {"INT": 2**31 - 1, "LONG": 2**63 - 1}
 
 async def describe(
     server: ConfigsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: DescribeClientQuotasRequest,
 ) -> Parts:
@@ -136,7 +136,7 @@ def _entry(
 
 async def alter(
     server: ConfigsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: AlterClientQuotasRequest,
 ) -> Parts:

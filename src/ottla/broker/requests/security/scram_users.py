@@ -52,7 +52,7 @@ class UserError(OttlaError):
 
 async def describe(
     server: SecurityServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: DescribeUserScramCredentialsRequest,
 ) -> Parts:
@@ -103,7 +103,7 @@ def _described(user: str, settings: Mapping[str, str]) -> _Described:
 
 async def alter(
     server: SecurityServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: AlterUserScramCredentialsRequest,
 ) -> Parts:
