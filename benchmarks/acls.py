@@ -33,7 +33,7 @@ from ottla.wire.headers import encode_request_header
 from ottla.wire.messages.cluster import MetadataRequest
 from ottla.wire.messages.records import ProduceRequest, ProduceResponse
 from ottla.wire.records import Record, build_batch
-from ottla.zookeeper.acl_znodes import AclEntry, acl_path, encode_acls
+from ottla.zookeeper.acls import AclEntry, acl_path, encode_acls
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support.cluster import OttlaCluster  # tests are no package

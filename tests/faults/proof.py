@@ -109,7 +109,7 @@ class Proof:
     def give_office_back(self) -> None:
         """Make broker 0 the controller again."""
         while self.znodes.controller() != CONTROLLER:
-            self.znodes.election.resign()
+            self.znodes.delete_controller()
             until(lambda: self.znodes.controller() >= 0, 20, "there is a controller")
             time.sleep(0.5)
 

@@ -52,7 +52,7 @@ from ottla.security.acls import (
     WILDCARD,
 )
 from ottla.wire.apis import APIS
-from ottla.zookeeper.acl_znodes import AclEntry, acl_path, encode_acls
+from ottla.zookeeper.acls import AclEntry, acl_path, encode_acls
 from support.guarded import (
     ACCESS,
     ANONYMOUS,

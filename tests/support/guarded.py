@@ -18,7 +18,7 @@ from kazoo.exceptions import NodeExistsError
 from ottla.security.acls import CLUSTER, CLUSTER_NAME, RESOURCE_TYPES, WILDCARD
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header
-from ottla.zookeeper.acl_znodes import AclEntry, acl_path, encode_acls
+from ottla.zookeeper.acls import AclEntry, acl_path, encode_acls
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.cluster import BrokerProcesses, OttlaCluster  # tests are no package

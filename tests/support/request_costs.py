@@ -303,7 +303,7 @@ class Rig:
         return {
             "controller_id": 1,
             "controller_epoch": services.replicas.controller_epoch,
-            "broker_epoch": services.broker_epoch,
+            "broker_epoch": services.session.broker_epoch,
         }
 
 

@@ -24,6 +24,7 @@ from ottla.broker.configs.throttle_lease import ThrottleLease
 from ottla.broker.configs.topic_configs import TopicConfigs
 from ottla.broker.configs.unsupported_configs import refuse_unsupported_configs
 from ottla.broker.coordination import Coordination
+from ottla.broker.current_session import CurrentSession
 from ottla.broker.lifecycle.controller_channel import ControllerChannel
 from ottla.broker.lifecycle.controller_watch import ControllerWatch
 from ottla.broker.lifecycle.log_tasks import remove_deleted, run_log_tasks
@@ -62,10 +63,8 @@ from ottla.model.ids import ZERO_UUID, TopicPartition, uuid_to_text
 from ottla.model.ports import Clock, World
 from ottla.model.throttle_settings import FOLLOWER_RATE, LEADER_RATE, LEASE, LOG_DIRS_RATE
 from ottla.model.time_slices import TimeSlice
-from ottla.net.frame_memory import FrameMemory
-from ottla.net.limits import ConnectionQuotas, DispatchTimeSlice, ServerLimits
-from ottla.net.response_memory import ResponseMemory
-from ottla.net.server import Server
+from ottla.net.limits import ConnectionQuotas, ServerLimits
+from ottla.net.server import Server, SharedBounds
 from ottla.replication.eligible_records import IsrsInEpochs
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.security.client import ClientSecurity
@@ -166,34 +165,29 @@ class Broker:
         self.tasks = Tasks()
         self._tls = _tls_of(config, world)
         between_brokers = _security_of(config, self._tls, config.inter_broker_listener)
-        self._lease = ThrottleLease(
-            world.clock,
-            config.broker_id,
-            lambda: self.services.store,
-            lambda: any(self.logs.future(log.tp) for log in self.logs.all_logs()),
-        )
+        session = CurrentSession()
         self.logs = LogManager(world, config)
         self.logs.expect_replicas()
+        self._lease = ThrottleLease(world.clock, config.broker_id, session, self._moves_logs)
         metadata = MetadataCache()
         channel = ControllerChannel(world, config, metadata, between_brokers)
-        dynamic = DynamicConfigs(config, self._broker_config_changed)
+        dynamic = DynamicConfigs(
+            config, self._broker_config_changed, None if self._tls is None else self._tls.check
+        )
         replicas = ReplicaManager(
             world,
             config,
             self.logs,
             cluster=metadata,
-            broker_epoch=lambda: self.services.broker_epoch,
+            broker_epoch=lambda: session.broker_epoch,
             controller_peer=channel.peer,
             on_log_dir_offline=self._log_dir_offline,
             announce=self._announce_replicas,
             void_eligible=self._void_eligible,
             security=between_brokers,
         )
-        creation = TopicCreation(world, config, metadata, lambda: self.services.store)
-        producer_ids = ProducerIds(
-            config.broker_id, lambda: self.services.broker_epoch, channel.send
-        )
-        blobs = MetadataBlobs(metadata)
+        creation = TopicCreation(world, config, metadata, session)
+        producer_ids = ProducerIds(config.broker_id, session, channel.send)
         coordination = Coordination(
             world,
             config,
@@ -201,18 +195,20 @@ class Broker:
             metadata,
             creation,
             self.tasks,
-            lambda: self.services.store,
+            session,
             producer_ids,
             between_brokers,
         )
         quotas = client_quotas(config)
         users, tokens = ScramUsers(), DelegationTokens(world, config, self.tasks)
+        acls = configured_authorizer(config)
         self.services = BrokerServices(
             world=world,
             config=config,
             broker_id=config.broker_id,
+            session=session,
             metadata=metadata,
-            blobs=blobs,
+            blobs=MetadataBlobs(metadata),
             dynamic_configs=dynamic,
             topic_configs=self._topic_configs(dynamic, quotas, users, tokens),
             scram_users=users,
@@ -221,7 +217,7 @@ class Broker:
             mutation_quotas=mutation_quotas(config, quotas, world.clock),
             tasks=self.tasks,
             replicas=replicas,
-            controller=self._new_controller(),
+            controller=self._new_controller(replicas),
             controller_channel=channel,
             producer_ids=producer_ids,
             topic_creation=creation,
@@ -230,26 +226,18 @@ class Broker:
             transactions=coordination.transactions,
             verifier=coordination.verifier,
             batch_checks=BatchChecks(config, world.workers),
+            authorizer=None if acls is None else RequestAuthorizer(acls, world.clock),
+            acl_cache=None if acls is None else AclCache(world, self.tasks, acls),
         )
-        self._set_up_security()
         metadata.on_change(self._metadata_changed)
-        self.logs.on_dir_failure = self.services.replicas.log_dir_failed
         self.router = self._new_router()
         self.membership = Membership(
             self.services, self.broker_info, self._serve_requests, self._fail
         )
 
-    def _set_up_security(self) -> None:
-        """Make what decides what clients may do, if the settings ask for it; ConfigError.
-
-        New settings of TLS are tried before they are taken.
-        """
-        if self._tls is not None:
-            self.services.dynamic_configs.check_tls = self._tls.check
-        acls = configured_authorizer(self.config)
-        if acls is not None:
-            self.services.authorizer = RequestAuthorizer(acls, self.world.clock)
-            self.services.acl_cache = AclCache(self.world, self.tasks, acls)
+    def _moves_logs(self) -> bool:
+        """Return whether a log is being moved to another folder of this broker."""
+        return any(self.logs.future(log.tp) for log in self.logs.all_logs())
 
     def _new_router(self) -> Router[BrokerServices]:
         monotonic = self.world.clock.monotonic
@@ -257,18 +245,18 @@ class Broker:
         log = request_log(self.config.integer("ottla.slow.request.ms"), monotonic, protocols)
         return Router(self.services, ROUTES.values(), monotonic, log)
 
-    def _new_controller(self) -> Controller:
+    def _new_controller(self, replicas: ReplicaManager) -> Controller:
         return Controller(
             self.world,
             self.config,
             self.broker_info,
-            seen_epoch=lambda: self.services.replicas.controller_epoch,
+            seen_epoch=lambda: replicas.controller_epoch,
             security=_security_of(self.config, self._tls, self.config.control_plane_listener),
             known_topic_ids=self._known_topic_ids,
         )
 
     async def _void_eligible(self, isrs: IsrsInEpochs) -> Collection[TopicPartition]:
-        return await self.services.store.eligible.void(isrs)
+        return await self.services.session.store.eligible.void(isrs)
 
     def _known_topic_ids(self) -> dict[str, set[bytes]]:
         """Return the ids of topics on our disks; of others, those that a controller sent us."""
@@ -399,7 +387,7 @@ class Broker:
 
     def _announce_replicas(self) -> None:
         """Have the controller ask which of our replicas are to be had: one failed, or is back."""
-        store = self.services.current_store
+        store = self.services.session.current
         if store is not None and not self.tasks.closed:
             self.tasks.start(self._propagate_log_dir_event(store), "log-dir-event")
 
@@ -443,10 +431,9 @@ class Broker:
         if self._tls is not None:
             keep(self._tls.run, "certificates")
         if server.delegation_tokens.enabled:
+            tokens = server.delegation_tokens
             keep(
-                lambda: server.delegation_tokens.run_expiry(
-                    lambda: server.controller.is_active, lambda: server.current_store
-                ),
+                lambda: tokens.run_expiry(lambda: server.controller.is_active, server.session),
                 "token-expiry",
             )
         if self.config.text(CRASH_DETECTION) != OFF:
@@ -455,7 +442,7 @@ class Broker:
                 self.config,
                 server.metadata,
                 server.controller_channel,
-                lambda: server.current_store,
+                server.session,
             )
             keep(watch.run, "controller-watch")
         server.enter(BrokerState.RUNNING)
@@ -526,11 +513,8 @@ class Broker:
             max(of_brokers, MOST_BROKER_CONNECTIONS), MOST_BROKER_CONNECTIONS
         )
         connection_quotas.rate_of = self.services.quotas.connection_rate
-        budget = FrameMemory(limits.queued_bytes)
-        responses = ResponseMemory(limits.queued_response_bytes)
-        broker_responses = ResponseMemory(limits.queued_response_bytes)
+        bounds = SharedBounds(limits, self.world.clock.monotonic)
         between_brokers = self.config.broker_only_listeners
-        turn = DispatchTimeSlice(self.world.clock.monotonic)
         services = self.services
         for endpoint in self.config.listeners:
             sasl = self._sasl.dispatch(
@@ -555,10 +539,7 @@ class Broker:
                 if endpoint.listener in between_brokers
                 else connection_quotas,
                 is_of_broker=self.router.is_of_broker,
-                budget=budget,
-                responses=responses,
-                broker_responses=broker_responses,
-                turn=turn,
+                bounds=bounds,
                 sent=self.router.times.sent,
                 between_brokers=endpoint.listener in between_brokers,
                 held=True,
@@ -580,7 +561,7 @@ class Broker:
         return {
             "state": self.state.name,
             "BrokerState": self.state.value,
-            "broker_epoch": self.services.broker_epoch,
+            "broker_epoch": self.services.session.broker_epoch,
             "controller_id": self.services.metadata.controller_id,
             "tasks": len(self.tasks),
             "logs": self.logs.statistics(),
@@ -623,7 +604,7 @@ class Broker:
         server = self.services
         server.forget_session()
         await self.membership.withdraw()
-        server.current_store = None  # what still fires starts nothing any more
+        server.session.current = None  # what still fires starts nothing any more
         async with contextlib.AsyncExitStack() as steps:
             steps.push_async_callback(self.membership.leave)
             steps.push_async_callback(server.controller.shutdown)

@@ -6,9 +6,10 @@ to the same partition. Kafka: `RequestHandlerHelper.onLeadershipChange`, and `Ka
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
+from ottla.broker.current_session import CurrentSession
 from ottla.broker.metadata.metadata_cache import Change, MetadataCache
 from ottla.broker.quotas.controller_mutation_quota import Charge
 from ottla.broker.tasks import Tasks
@@ -48,14 +49,14 @@ class Coordination:
         metadata: MetadataCache,
         creation: TopicCreation,
         tasks: Tasks,
-        store: "Callable[[], Store]",
+        session: CurrentSession,
         producer_ids: ProducerIdSource,
         security: ClientSecurity | None = None,
     ) -> None:
         self._metadata = metadata
         self._creation = creation
         self._tasks = tasks
-        self._store = store
+        self._session = session
         self._deletes_topics = config.flag("delete.topic.enable")
         self._default_counts = {
             GROUP_METADATA_TOPIC: config.integer("offsets.topic.num.partitions"),
@@ -131,7 +132,7 @@ class Coordination:
     async def _ask_count(self, topic: str) -> None:
         """Read an internal topic's partitions: metadata may name them in several updates."""
         try:
-            info = await self._store().topics.get(topic)
+            info = await self._session.store.topics.get(topic)
             if info is not None:
                 self._counts[topic] = len(info.assignment)
         except OttlaError as error:
@@ -146,7 +147,7 @@ class Coordination:
 
         A deletion may wait long for a dead broker; no transaction is to wait for it.
         """
-        store = self._store()
+        store = self._session.store
         going = set(await store.topics.get_deletions() if self._deletes_topics else ())
         names = sorted({tp.topic for tp in partitions} - going)
         infos = await store.topics.get_many(names)

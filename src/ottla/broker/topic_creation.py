@@ -8,11 +8,11 @@ and `AutoTopicCreationManager`.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from ottla.broker.current_session import CurrentSession
 from ottla.broker.metadata.metadata_cache import Change, MetadataCache
 from ottla.broker.quotas.controller_mutation_quota import Charge
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
@@ -35,9 +35,6 @@ from ottla.model.ids import (
 from ottla.model.ports import World
 from ottla.placement.assignment import BrokerRack, assign_replicas
 from ottla.zookeeper.errors import NodeExistsError
-
-if TYPE_CHECKING:
-    from ottla.zookeeper.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -100,12 +97,12 @@ class TopicCreation:
         world: World,
         config: BrokerConfig,
         metadata: MetadataCache,
-        store: "Callable[[], Store]",
+        session: CurrentSession,
     ) -> None:
         self._world = world
         self._config = config
         self._metadata = metadata
-        self._store = store
+        self._session = session
         self._in_flight: dict[str, None] = {}
         self._waiting: dict[str, list[asyncio.Event]] = {}
         metadata.on_change(self._changed)
@@ -129,7 +126,7 @@ class TopicCreation:
         if charge is not None:
             charge(len(assignment))
         topic_id = self._new_id()
-        store = self._store()
+        store = self._session.store
         await store.configs.set("topics", topic.name, dict(topic.configs))
         try:
             await store.topics.create(
@@ -165,7 +162,7 @@ class TopicCreation:
         problem = topic_name_problem(name)
         if problem is not None:
             raise InvalidTopicError(f"Topic name is invalid: {problem}")
-        store = self._store()
+        store = self._session.store
         if await store.topics.is_deletion_requested(name):
             raise TopicExistsError(f"Topic '{name}' is marked for deletion.")
         topics = await store.topics.get_names()

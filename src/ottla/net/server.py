@@ -47,6 +47,16 @@ MOST_LOOKS = 32
 """At newcomers, to find one that gives way."""
 
 
+class SharedBounds:
+    """What all listeners of a broker share: memory for requests and responses, and their turn."""
+
+    def __init__(self, limits: ServerLimits, monotonic: Callable[[], float]) -> None:
+        self.budget = FrameMemory(limits.queued_bytes)
+        self.responses = ResponseMemory(limits.queued_response_bytes)
+        self.broker_responses = ResponseMemory(limits.queued_response_bytes)
+        self.turn = DispatchTimeSlice(monotonic)
+
+
 class Server:
     """One listening socket and its connections."""
 
@@ -62,10 +72,7 @@ class Server:
         listener: str = "PLAINTEXT",
         connection_quotas: ConnectionQuotas | None = None,
         is_of_broker: Callable[[Connection, memoryview], bool | None] = lambda *_: False,
-        budget: FrameMemory | None = None,
-        responses: ResponseMemory | None = None,
-        broker_responses: ResponseMemory | None = None,
-        turn: DispatchTimeSlice | None = None,
+        bounds: SharedBounds | None = None,
         sent: OnSent[Connection] = lambda *_: None,
         between_brokers: bool = False,
         held: bool = False,
@@ -88,12 +95,9 @@ class Server:
         self.unread: Unread = runtime.unread_bytes
         self.held = held
         self.between_brokers = between_brokers
-        self.budget = budget or FrameMemory(self.limits.queued_bytes)
-        self.turn = turn or DispatchTimeSlice(world.clock.monotonic)
-        self.responses = responses or ResponseMemory(self.limits.queued_response_bytes)
-        self.broker_responses = broker_responses or ResponseMemory(
-            self.limits.queued_response_bytes
-        )
+        bounds = bounds or SharedBounds(self.limits, world.clock.monotonic)
+        self.budget, self.turn = bounds.budget, bounds.turn
+        self.responses, self.broker_responses = bounds.responses, bounds.broker_responses
         self.connections: dict[int, Connection] = {}
         self.now = world.clock.monotonic()
         self.accepted_count = 0

@@ -254,7 +254,7 @@ def disagreements(
         return [f"active controllers {ids}, by ZooKeeper {facts.controller}"]
     context = active[0].services.controller.context
     assert context is not None
-    registered = {b.broker_id: b.services.broker_epoch for b in brokers}
+    registered = {b.broker_id: b.services.session.broker_epoch for b in brokers}
     found = [*unfinished(facts), *unled(facts)]
     found += _differ("registered brokers and their epochs", facts.brokers, registered)
     found += [f"controller {facts.controller}: {d}" for d in context_against(context, facts)]

@@ -8,9 +8,10 @@ buffer, so whoever keeps one keeps the whole frame. Kafka: `ApiMessageType`,
 """
 
 import struct
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from ottla.model.errors import OttlaError, UnsupportedVersionError, WireError
 from ottla.model.ports import Buffer
@@ -18,7 +19,6 @@ from ottla.model.steps import Driven, drain
 from ottla.wire.apis import APIS, ApiSpec
 from ottla.wire.compile_read import (
     Reader,
-    SlicedReader,
     compile_reader,
     compile_sliced_reader,
 )
@@ -53,16 +53,7 @@ __all__ = [
     "response_encoder",
 ]
 
-_request_readers: dict[tuple[int, int], Reader] = {}
-_response_readers: dict[tuple[int, int], Reader] = {}
-_request_writers: dict[tuple[int, int], Writer] = {}
-_response_writers: dict[tuple[int, int], Writer] = {}
-_sliced_readers: dict[tuple[int, int], SlicedReader] = {}
-_sliced_writers: dict[tuple[type[WireStruct], int], SlicedWriter] = {}
-_struct_readers: dict[tuple[type[WireStruct], int], Reader] = {}
-_struct_writers: dict[tuple[type[WireStruct], int], Writer] = {}
-
-_part_writers: dict[tuple[type[WireStruct], int], Writer] = {}
+F = TypeVar("F")
 
 _VERSION = struct.Struct(">h")
 
@@ -117,48 +108,60 @@ def _message_class(api_key: int, direction: str) -> type[Message]:
     return cls
 
 
+class _Compiled(dict[tuple[int, int], F]):
+    """Functions by api key and version, each compiled when it is first looked up."""
+
+    def __init__(
+        self,
+        make: Callable[[StructLayout, int, int | None], F],
+        class_of: Callable[[int], type[Message]],
+    ) -> None:
+        super().__init__()
+        self._make, self._class_of = make, class_of
+
+    def __missing__(self, key: tuple[int, int]) -> F:
+        made = self[key] = self._make(*_layout_of(*key, self._class_of))
+        return made
+
+
+_request_readers = _Compiled(compile_reader, request_class)
+_response_readers = _Compiled(compile_reader, response_class)
+_request_writers = _Compiled(compile_writer, request_class)
+_response_writers = _Compiled(compile_writer, response_class)
+_sliced_readers = _Compiled(compile_sliced_reader, request_class)
+
+
 def request_decoder(api_key: int, version: int) -> Reader:
     """Return the compiled `(buf, pos) -> (message, end)`; see `compile_read` for what it leaves."""
-    reader = _request_readers.get((api_key, version))
-    if reader is None:
-        spec = _spec(api_key, version)
-        layout = request_class(api_key).LAYOUT
-        reader = compile_reader(layout, version, spec.flexible_version)
-        _request_readers[api_key, version] = reader
-    return reader
+    return _request_readers[api_key, version]
 
 
 def response_decoder(api_key: int, version: int) -> Reader:
     """Return the compiled `(buf, pos) -> (message, end)`; see `compile_read` for what it leaves."""
-    reader = _response_readers.get((api_key, version))
-    if reader is None:
-        spec = _spec(api_key, version)
-        layout = response_class(api_key).LAYOUT
-        reader = compile_reader(layout, version, spec.flexible_version)
-        _response_readers[api_key, version] = reader
-    return reader
+    return _response_readers[api_key, version]
 
 
 def request_encoder(api_key: int, version: int) -> Writer:
     """Return the compiled `(message, parts) -> None`, which appends to `parts`."""
-    writer = _request_writers.get((api_key, version))
-    if writer is None:
-        spec = _spec(api_key, version)
-        layout = request_class(api_key).LAYOUT
-        writer = compile_writer(layout, version, spec.flexible_version)
-        _request_writers[api_key, version] = writer
-    return writer
+    return _request_writers[api_key, version]
 
 
 def response_encoder(api_key: int, version: int) -> Writer:
     """Return the compiled `(message, parts) -> None`, which appends to `parts`."""
-    writer = _response_writers.get((api_key, version))
-    if writer is None:
-        spec = _spec(api_key, version)
-        layout = response_class(api_key).LAYOUT
-        writer = compile_writer(layout, version, spec.flexible_version)
-        _response_writers[api_key, version] = writer
-    return writer
+    return _response_writers[api_key, version]
+
+
+@cache
+def _sliced_encoder(cls: type[Message], version: int) -> SlicedWriter:
+    spec = _spec(cls.API_KEY, version)
+    return compile_sliced_writer(cls.LAYOUT, version, spec.flexible_version)
+
+
+def _layout_of(
+    api_key: int, version: int, class_of: Callable[[int], type[Message]]
+) -> tuple[StructLayout, int, int | None]:
+    spec = _spec(api_key, version)
+    return class_of(api_key).LAYOUT, version, spec.flexible_version
 
 
 def decode_request(
@@ -171,7 +174,7 @@ def decode_request(
     """
     if len(buf) - pos > LARGE_BYTES:
         return _decode_large(api_key, version, memoryview(buf), pos, rest_ok=rest_ok)
-    reader = _request_readers.get((api_key, version)) or request_decoder(api_key, version)
+    reader = _request_readers[api_key, version]
     return _decode(reader, buf, pos, api_key, version, rest_ok=rest_ok)
 
 
@@ -183,8 +186,7 @@ def _decode_large(api_key: int, version: int, buf: memoryview, pos: int, *, rest
 
 def decode_response(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Any:
     """Return the response whose body fills `buf` from `pos` to its end."""
-    reader = _response_readers.get((api_key, version)) or response_decoder(api_key, version)
-    return _decode(reader, buf, pos, api_key, version)
+    return _decode(_response_readers[api_key, version], buf, pos, api_key, version)
 
 
 def _decode(
@@ -222,12 +224,7 @@ def decode_request_in_slices(
 
     WireError where all its arrays together hold more than `most` elements.
     """
-    reader = _sliced_readers.get((api_key, version))
-    if reader is None:
-        spec = _spec(api_key, version)
-        layout = request_class(api_key).LAYOUT
-        reader = compile_sliced_reader(layout, version, spec.flexible_version)
-        _sliced_readers[api_key, version] = reader
+    reader = _sliced_readers[api_key, version]
     try:
         message, end = yield from _counted(reader(buf, pos), most)
     except _BAD_BYTES as error:
@@ -258,18 +255,12 @@ def _name(what: int | str) -> str:
 
 def encode_request(message: Message, version: int) -> list[Buffer]:
     """Return the parts of a request's body."""
-    key = message.API_KEY
-    return _encode(_request_writers.get((key, version)) or request_encoder(key, version), message)
+    return _encode(_request_writers[message.API_KEY, version], message)
 
 
 def encode_in_slices(message: Message, version: int) -> Generator[None, None, list[Buffer]]:
     """Encode a large request or response, but yield every few milliseconds of work."""
-    kind = type(message), version
-    writer = _sliced_writers.get(kind)
-    if writer is None:
-        spec = _spec(message.API_KEY, version)
-        writer = compile_sliced_writer(type(message).LAYOUT, version, spec.flexible_version)
-        _sliced_writers[kind] = writer
+    writer = _sliced_encoder(type(message), version)
     parts: list[Buffer] = []
     whole: list[Buffer] = []
     try:
@@ -289,17 +280,17 @@ def encode_struct(value: WireStruct, version: int, flexible: int | None) -> byte
 
     For parts that many requests hold: they are encoded once and joined.
     """
-    kind = type(value)
-    writer = _part_writers.get((kind, version))
-    if writer is None:
-        writer = _part_writers[kind, version] = compile_writer(kind.LAYOUT, version, flexible)
-    return b"".join(_encode(writer, value))
+    return b"".join(_encode(_struct_encoder(type(value), version, flexible), value))
+
+
+@cache
+def _struct_encoder(cls: type[WireStruct], version: int, flexible: int | None) -> Writer:
+    return compile_writer(cls.LAYOUT, version, flexible)
 
 
 def encode_response(message: Message, version: int) -> list[Buffer]:
     """Return the parts of a response's body."""
-    key = message.API_KEY
-    return _encode(_response_writers.get((key, version)) or response_encoder(key, version), message)
+    return _encode(_response_writers[message.API_KEY, version], message)
 
 
 def _encode(writer: Writer, value: WireStruct) -> list[Buffer]:
@@ -339,24 +330,23 @@ def decode_oldest(cls: type[Message], buf: Buffer) -> Any:
 
 
 def _decode_struct(cls: type[Message], buf: Buffer, version: int, *, rest_ok: bool) -> Any:
-    reader = _struct_readers.get((cls, version))
-    if reader is None:
-        reader = compile_reader(_layout(cls, version), version, cls.FLEXIBLE_VERSION)
-        _struct_readers[cls, version] = reader
+    reader = _versioned_decoder(cls, version)
     return _decode(reader, buf, _VERSION.size, cls.__name__, version, rest_ok=rest_ok)
+
+
+@cache
+def _versioned_decoder(cls: type[Message], version: int) -> Reader:
+    return compile_reader(cls.LAYOUT, _checked(cls, version), cls.FLEXIBLE_VERSION)
 
 
 def encode_versioned(message: Message, version: int) -> bytes:
     """Return an int16 version and the body of a message that is no API of its own."""
     cls = type(message)
-    writer = _struct_writers.get((cls, version))
-    if writer is None:
-        writer = compile_writer(_layout(cls, version), version, cls.FLEXIBLE_VERSION)
-        _struct_writers[cls, version] = writer
+    writer = _struct_encoder(cls, _checked(cls, version), cls.FLEXIBLE_VERSION)
     return b"".join([_VERSION.pack(version), *_encode(writer, message)])
 
 
-def _layout(cls: type[Message], version: int) -> StructLayout:
+def _checked(cls: type[Message], version: int) -> int:
     if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
         raise UnsupportedVersionError(f"{cls.__name__} has no version {version}")
-    return cls.LAYOUT
+    return version

@@ -15,7 +15,7 @@ Kafka: `KafkaZkClient.retryRequestsUntilConnected` and `wrapRequestWithControlle
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ottla.model.errors import ControllerMovedError
 from ottla.zookeeper.errors import (
@@ -35,6 +35,7 @@ from ottla.zookeeper.watches import WatchCallback
 from ottla.zookeeper.znodes import CONTROLLER_EPOCH
 
 log = logging.getLogger(__name__)
+P = ParamSpec("P")
 T = TypeVar("T")
 
 ANY_VERSION = -1
@@ -88,6 +89,14 @@ class Access:
         log.error("malformed znode ignored path=%s reason=%s", error.path, error.reason)
         if self.on_malformed is not None:
             self.on_malformed(error)
+
+    def decoded(self, decode: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """Return what a znode says; None where it is malformed, which is reported."""
+        try:
+            return decode(*args, **kwargs)
+        except MalformedZnodeError as error:
+            self.ignore(error)
+            return None
 
     # --- reads ------------------------------------------------------------------------------
 
@@ -438,6 +447,13 @@ class Access:
         if op.sequence or (op.ephemeral and stat.ephemeral_owner != self.session.session_id):
             return None
         return _Own(op.path)
+
+
+class Part:
+    """One part of a store: all that it reads and writes goes through one `Access`."""
+
+    def __init__(self, zk: Access) -> None:
+        self._zk = zk
 
 
 class _Own(NamedTuple):

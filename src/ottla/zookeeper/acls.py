@@ -1,13 +1,15 @@
 """ACLs in ZooKeeper: read, changed by compare-and-set, and the notifications of changes.
 
-Invariants: the ACLs of one pattern are one znode, written only at the version that was read; a
-change is notified after it was written; what cannot be read raises: an ACL that is passed over
-might be one that denies. Kafka: the ACL part of `KafkaZkClient`, `ZkAclStore` and
-`ZkAclChangeStore`.
+Invariants: znodes are as the JVM writes them; the ACLs of one pattern are one znode, written only
+at the version that was read; a change is notified after it was written; what cannot be read raises:
+an ACL that is passed over might be one that denies. Kafka: the ACL part of `KafkaZkClient`,
+`AclEntry`, `ZkAclStore` and `ZkAclChangeStore`.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
+
+import msgspec
 
 from ottla.security.acls import (
     LITERAL,
@@ -22,23 +24,100 @@ from ottla.security.acls import (
     change_name,
     named,
 )
-from ottla.zookeeper import acl_znodes
-from ottla.zookeeper.access import UNKNOWN_VERSION, Access
-from ottla.zookeeper.acl_znodes import (
-    ACL,
-    ACL_CHANGE_PREFIX,
-    ACL_CHANGES,
-    ACL_EXTENDED,
-    ACL_EXTENDED_CHANGES,
-    ACL_TYPES,
-    AclEntry,
-    acl_path,
-)
+from ottla.zookeeper.access import UNKNOWN_VERSION, Access, Part
 from ottla.zookeeper.errors import BadVersionError, MalformedZnodeError, NoNodeError
 from ottla.zookeeper.notifications import Notifications
 from ottla.zookeeper.operations import Delete
+from ottla.zookeeper.znodes import Int32, decode_json
 
+ACL = "/kafka-acl"
+ACL_EXTENDED = "/kafka-acl-extended"
+ACL_CHANGES = "/kafka-acl-changes"
+ACL_EXTENDED_CHANGES = "/kafka-acl-extended-changes"
+ACL_CHANGE_PREFIX = "acl_changes_"
+ACL_TYPES = ("Topic", "Group", "Cluster", "TransactionalId", "DelegationToken", "User")
 _ROOTS = {LITERAL: ACL, PREFIXED: f"{ACL_EXTENDED}/prefixed"}
+
+
+def acl_path(resource_type: str, name: str, *, prefixed: bool = False) -> str:
+    root = f"{ACL_EXTENDED}/prefixed" if prefixed else ACL
+    return f"{root}/{resource_type}/{name}"
+
+
+class AclEntry(NamedTuple):
+    """One rule, in the words of the znode: `User:a`, `Allow`, `Read`, `*`."""
+
+    principal: str
+    permission_type: str
+    operation: str
+    host: str
+
+
+class _Acl(msgspec.Struct, rename="camel"):
+    principal: str
+    permission_type: str
+    operation: str
+    host: str
+
+
+class _Acls(msgspec.Struct):
+    version: Int32
+    acls: list[_Acl]
+
+
+class _AclChange(msgspec.Struct, rename="camel"):
+    version: Int32
+    resource_type: str
+    name: str
+    pattern_type: str
+
+
+def encode_acls(entries: Iterable[AclEntry]) -> bytes:
+    listed = [
+        {
+            "principal": e.principal,
+            "permissionType": e.permission_type,
+            "host": e.host,
+            "operation": e.operation,
+        }
+        for e in entries
+    ]
+    return msgspec.json.encode({"acls": listed, "version": 1})
+
+
+def decode_acls(path: str, data: bytes) -> list[AclEntry]:
+    if not data:
+        return []
+    found = decode_json(_Acls, path, data)
+    if found.version != 1:
+        raise MalformedZnodeError(path, f"version {found.version} is not known")
+    return [AclEntry(a.principal, a.permission_type, a.operation, a.host) for a in found.acls]
+
+
+def encode_acl_change(resource_type: str, name: str) -> bytes:
+    """Return a literal resource's change: `TOPIC:name`, the type in upper case."""
+    return f"{resource_type}:{name}".encode()
+
+
+def decode_acl_change(node: str, data: bytes) -> tuple[str, str]:
+    kind, colon, name = data.decode("utf-8", "replace").partition(":")
+    if not colon:
+        raise MalformedZnodeError(f"{ACL_CHANGES}/{node}", "no resource type")
+    return kind, name
+
+
+def encode_extended_acl_change(resource_type: str, name: str, pattern_type: str) -> bytes:
+    return msgspec.json.encode(
+        {"version": 1, "resourceType": resource_type, "name": name, "patternType": pattern_type}
+    )
+
+
+def decode_extended_acl_change(node: str, data: bytes) -> tuple[str, str, str]:
+    found = decode_json(_AclChange, f"{ACL_EXTENDED_CHANGES}/{node}", data)
+    return found.resource_type, found.name, found.pattern_type
+
+
+# --- the store's part -------------------------------------------------------------------------
 
 
 class VersionedAcls(NamedTuple):
@@ -48,11 +127,11 @@ class VersionedAcls(NamedTuple):
     version: int
 
 
-class Acls:
-    """See the module."""
+class Acls(Part):
+    """The ACLs of this cluster, by pattern."""
 
     def __init__(self, zk: Access) -> None:
-        self._zk = zk
+        super().__init__(zk)
         self.changes = (
             Notifications(zk, ACL_CHANGES, ACL_CHANGE_PREFIX, _encode_literal, _decode_literal),
             Notifications(zk, ACL_EXTENDED_CHANGES, ACL_CHANGE_PREFIX, _encode, _decode),
@@ -101,7 +180,7 @@ class Acls:
         words = [_words(entry) for entry in sorted(entries)]
         if not words:
             return await self._delete(path, expected_version)
-        data = acl_znodes.encode_acls(words)
+        data = encode_acls(words)
         if expected_version == UNKNOWN_VERSION:
             return await self._zk.create_recursive(path, data, fail_if_exists=False)
         done, _ = await self._zk.conditional_update(path, data, expected_version)
@@ -137,7 +216,7 @@ def _entries(path: str, data: bytes) -> frozenset[Entry]:
             named(OPERATIONS, e.operation),
             named(PERMISSIONS, e.permission_type),
         )
-        for e in acl_znodes.decode_acls(path, data)
+        for e in decode_acls(path, data)
     )
 
 
@@ -148,22 +227,22 @@ def _words(entry: Entry) -> AclEntry:
 
 
 def _encode_literal(pattern: Pattern) -> bytes:
-    return acl_znodes.encode_acl_change(change_name(pattern.resource_type), pattern.name)
+    return encode_acl_change(change_name(pattern.resource_type), pattern.name)
 
 
 def _decode_literal(name: str, data: bytes) -> Pattern:
-    kind, resource = acl_znodes.decode_acl_change(name, data)
+    kind, resource = decode_acl_change(name, data)
     return _known(f"{ACL_CHANGES}/{name}", kind, resource, LITERAL)
 
 
 def _encode(pattern: Pattern) -> bytes:
-    return acl_znodes.encode_extended_acl_change(
+    return encode_extended_acl_change(
         change_name(pattern.resource_type), pattern.name, PATTERN_TYPES[pattern.pattern_type]
     )
 
 
 def _decode(name: str, data: bytes) -> Pattern:
-    kind, resource, word = acl_znodes.decode_extended_acl_change(name, data)
+    kind, resource, word = decode_extended_acl_change(name, data)
     return _known(f"{ACL_EXTENDED_CHANGES}/{name}", kind, resource, named(PATTERN_TYPES, word))
 
 

@@ -8,26 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ottla.model.ids import TopicPartition
 from ottla.zookeeper import znodes
-from ottla.zookeeper.access import Access
-from ottla.zookeeper.errors import MalformedZnodeError, NoNodeError
+from ottla.zookeeper.access import Part
+from ottla.zookeeper.errors import NoNodeError
 from ottla.zookeeper.operations import Create, Set
 from ottla.zookeeper.watches import WatchCallback
 
 
-class AdminRequests:
-    """See the module."""
-
-    def __init__(self, zk: Access) -> None:
-        self._zk = zk
+class AdminRequests(Part):
+    """/admin/reassign_partitions and /admin/preferred_replica_election."""
 
     async def get_reassignment(self) -> dict[TopicPartition, tuple[int, ...]]:
         """Return what /admin/reassign_partitions asks for; nothing if absent or malformed."""
         found = await self._zk.get_data_and_stat(znodes.REASSIGN_PARTITIONS)
-        try:
-            return znodes.decode_reassignment(found[0]) if found else {}
-        except MalformedZnodeError as error:
-            self._zk.ignore(error)
-            return {}
+        return (found and self._zk.decoded(znodes.decode_reassignment, found[0])) or {}
 
     async def create_reassignment(
         self, reassignment: Mapping[TopicPartition, Sequence[int]]
@@ -53,11 +46,7 @@ class AdminRequests:
     async def get_preferred_election(self) -> list[TopicPartition]:
         """Return what the legacy znode asks for; nothing if absent or malformed."""
         found = await self._zk.get_data_and_stat(znodes.PREFERRED_REPLICA_ELECTION)
-        try:
-            return znodes.decode_preferred_election(found[0]) if found else []
-        except MalformedZnodeError as error:
-            self._zk.ignore(error)
-            return []
+        return (found and self._zk.decoded(znodes.decode_preferred_election, found[0])) or []
 
     async def create_preferred_election(self, partitions: Iterable[TopicPartition]) -> None:
         data = znodes.encode_preferred_election(partitions)

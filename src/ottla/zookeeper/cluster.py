@@ -5,18 +5,15 @@ of `KafkaZkClient` and `ZkProducerIdManager`.
 """
 
 from ottla.zookeeper import znodes
-from ottla.zookeeper.access import ANY_VERSION, Access
+from ottla.zookeeper.access import ANY_VERSION, Part
 from ottla.zookeeper.errors import NoNodeError
 from ottla.zookeeper.operations import Set
 from ottla.zookeeper.watches import WatchCallback
 from ottla.zookeeper.znodes import Features, ProducerIdBlock
 
 
-class Cluster:
-    """See the module."""
-
-    def __init__(self, zk: Access) -> None:
-        self._zk = zk
+class Cluster(Part):
+    """What there is once in a cluster."""
 
     async def create_top_level_paths(self) -> None:
         """Create what every broker creates at its start, in one round trip."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ottla.model.errors import ControllerMovedError
 from ottla.zookeeper import znodes
-from ottla.zookeeper.access import Access
+from ottla.zookeeper.access import Access, Part
 from ottla.zookeeper.errors import (
     MalformedZnodeError,
     MultiError,
@@ -20,11 +20,11 @@ from ottla.zookeeper.notifications import Notifications
 from ottla.zookeeper.operations import Check, Op, Set
 
 
-class Configs:
-    """See the module."""
+class Configs(Part):
+    """/config, by kind and name of an entity; names are sanitized."""
 
     def __init__(self, zk: Access) -> None:
-        self._zk = zk
+        super().__init__(zk)
         self.changes = Notifications(
             zk,
             znodes.CONFIG_CHANGES,
@@ -43,12 +43,8 @@ class Configs:
         paths = [znodes.config_path(entity_type, name) for name in names]
         found: dict[str, dict[str, str]] = {}
         for name, path, reply in zip(names, paths, await self._zk.get_many(paths), strict=True):
-            found[name] = {}
-            try:
-                if reply is not None:
-                    found[name] = znodes.decode_config(path, reply[0])
-            except MalformedZnodeError as error:
-                self._zk.ignore(error)
+            config = reply and self._zk.decoded(znodes.decode_config, path, reply[0])
+            found[name] = config or {}
         return found
 
     async def get_names(self, entity_type: str) -> list[str]:

@@ -6,15 +6,12 @@ OffsetCommit and OffsetFetch 0 keep them under /consumers. Kafka: the consumer-o
 
 from ottla.model.ids import TopicPartition
 from ottla.zookeeper import znodes
-from ottla.zookeeper.access import Access
+from ottla.zookeeper.access import Part
 from ottla.zookeeper.errors import MalformedZnodeError
 
 
-class ConsumerOffsets:
-    """See the module."""
-
-    def __init__(self, zk: Access) -> None:
-        self._zk = zk
+class ConsumerOffsets(Part):
+    """/consumers, by group and partition."""
 
     async def get(self, group: str, tp: TopicPartition) -> int | None:
         """Return what OffsetCommit 0 wrote; None if there is nothing, or nothing readable."""

@@ -141,8 +141,10 @@ class Database:
             self._files.rename(path, aside)
             log.critical(
                 "changes lost, file set aside zxid=%#x path=%s reason=%s",
-                zxid, aside, reason,
-            )  # fmt: skip
+                zxid,
+                aside,
+                reason,
+            )
         self._files.fsync_dir(self.folder)
 
     def _read_snapshot(self) -> int:

@@ -10,7 +10,7 @@ import logging
 
 from ottla.model.errors import ControllerMovedError
 from ottla.zookeeper import znodes
-from ottla.zookeeper.access import Access
+from ottla.zookeeper.access import Part
 from ottla.zookeeper.errors import (
     BadVersionError,
     ConnectionLossError,
@@ -27,24 +27,15 @@ HIGHEST_EPOCH = 2**30
 """A controller epoch above it was written by hand, and would leave none above itself."""
 
 
-class Election:
-    """See the module."""
-
-    def __init__(self, zk: Access) -> None:
-        self._zk = zk
+class Election(Part):
+    """/controller and /controller_epoch."""
 
     async def get_registration(
         self, watch: WatchCallback | None = None
     ) -> znodes.ControllerRegistration | None:
         """Return who is the controller and the znode's version; None also if it is malformed."""
         found = await self._zk.get_data_and_stat(znodes.CONTROLLER, watch)
-        if found is None:
-            return None
-        try:
-            return znodes.decode_controller(found[0], found[1].version)
-        except MalformedZnodeError as error:
-            self._zk.ignore(error)
-            return None
+        return found and self._zk.decoded(znodes.decode_controller, found[0], found[1].version)
 
     async def get_controller_id(self) -> int | None:
         found = await self.get_registration()
@@ -112,13 +103,10 @@ class Election:
         if found is None:
             return False
         data, stat = found
-        try:
-            named = znodes.decode_controller(data).broker_id
-        except MalformedZnodeError as error:
-            self._zk.ignore(error)
-        else:
-            if named == broker_id or stat.ephemeral_owner != self._zk.session.session_id:
-                return False
+        named = self._zk.decoded(znodes.decode_controller, data)
+        is_ours = stat.ephemeral_owner == self._zk.session.session_id
+        if named is not None and (named.broker_id == broker_id or not is_ours):
+            return False
         log.error("deleting a znode path=%s reason=another client wrote it", znodes.CONTROLLER)
         with contextlib.suppress(NoNodeError, BadVersionError):
             await self._zk.write(Delete(znodes.CONTROLLER, stat.version))

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ottla.model.cluster import Eligible
 from ottla.model.ids import TopicPartition, uuid_to_text
 from ottla.zookeeper import znodes
-from ottla.zookeeper.access import ANY_VERSION, Access, Write
+from ottla.zookeeper.access import ANY_VERSION, Part, Write
 from ottla.zookeeper.errors import MalformedZnodeError, NoNodeError, ZooKeeperError
 from ottla.zookeeper.jute import Stat
 from ottla.zookeeper.operations import Create, Delete, Set
@@ -62,11 +62,8 @@ def encode_eligible(record: Eligible) -> bytes:
     )
 
 
-class EligibleReplicas:
-    """The store's part for them."""
-
-    def __init__(self, zk: Access) -> None:
-        self._zk = zk
+class EligibleReplicas(Part):
+    """The records of eligible replicas, by partition."""
 
     async def get_topics(self) -> list[str]:
         """Return the topics there are records of, deleted ones perhaps among them."""
@@ -89,12 +86,10 @@ class EligibleReplicas:
         for tp, reply in zip(partitions, replies, strict=True):
             if reply is None or not reply[0]:
                 continue
-            try:
-                record = znodes.decode_json(_Record, eligible_path(tp), reply[0])
-            except MalformedZnodeError as error:
-                self._zk.ignore(error)
+            record = self._zk.decoded(znodes.decode_json, _Record, eligible_path(tp), reply[0])
+            if record is None or record.version != FORMAT:
                 continue
-            if record.version == FORMAT and record.topic_id == uuid_to_text(topic_ids[tp.topic]):
+            if record.topic_id == uuid_to_text(topic_ids[tp.topic]):
                 found[tp] = Eligible(
                     topic_ids[tp.topic],
                     record.partition_epoch,
@@ -189,14 +184,8 @@ class EligibleReplicas:
 
     async def delete(self, partitions: Iterable[TopicPartition]) -> None:
         """Delete records; those that are gone already are fine."""
-        writes = [Write(tp, Delete(eligible_path(tp))) for tp in partitions]
-        results = await self._zk.write_all(writes)
-        for result in results.values():
-            if isinstance(result, ZooKeeperError) and not isinstance(result, NoNodeError):
-                raise result
+        await self._zk.delete_paths([eligible_path(tp) for tp in partitions])
 
     async def delete_topic(self, topic: str) -> None:
         """Delete all records of a topic."""
-        path = f"{ELIGIBLE}/{topic}"
-        if await self._zk.path_exists(path):
-            await self._zk.delete_recursive(path)
+        await self._zk.delete_recursive(f"{ELIGIBLE}/{topic}")

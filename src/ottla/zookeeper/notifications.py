@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from ottla.zookeeper.access import Access
-from ottla.zookeeper.errors import MalformedZnodeError, NoNodeError
+from ottla.zookeeper.errors import NoNodeError
 from ottla.zookeeper.watches import WatchCallback
 
 T = TypeVar("T")
@@ -58,14 +58,9 @@ class Notifications(Generic[T]):
         found: list[Notification[T]] = []
         replies = await self._zk.get_many([f"{self.parent}/{name}" for name in names])
         for name, reply in zip(names, replies, strict=True):
-            if reply is None:
-                continue
-            what = None
-            try:
-                what = self._decode(name, reply[0])
-            except MalformedZnodeError as error:
-                self._zk.ignore(error)
-            found.append(Notification(name, what, reply[1].ctime))
+            if reply is not None:
+                what = self._zk.decoded(self._decode, name, reply[0])
+                found.append(Notification(name, what, reply[1].ctime))
         return found
 
     async def delete(self, names: Iterable[str]) -> None:

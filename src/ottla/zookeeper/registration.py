@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from ottla.model.cluster import BrokerInfo
 from ottla.zookeeper import znodes
-from ottla.zookeeper.access import ANY_VERSION, Access
+from ottla.zookeeper.access import ANY_VERSION, Access, Part
 from ottla.zookeeper.errors import (
     ConnectionLossError,
     MalformedZnodeError,
@@ -20,6 +20,7 @@ from ottla.zookeeper.errors import (
     NodeExistsError,
     NoNodeError,
 )
+from ottla.zookeeper.jute import Stat
 from ottla.zookeeper.operations import Create, Delete, Op, Set
 from ottla.zookeeper.statements import (
     Standing,
@@ -34,11 +35,11 @@ from ottla.zookeeper.watches import WatchCallback
 log = logging.getLogger(__name__)
 
 
-class Brokers:
-    """See the module; `previous_session_id` is the session this broker had before, if any."""
+class Brokers(Part):
+    """/brokers/ids; `previous_session_id` is the session this broker had before, if any."""
 
     def __init__(self, zk: Access, previous_session_id: int = 0) -> None:
-        self._zk = zk
+        super().__init__(zk)
         self._previous_session_id = previous_session_id
 
     async def register(
@@ -124,11 +125,7 @@ class Brokers:
         stated, epoch = await self._zk.get_many([path, znodes.CONTROLLER_EPOCH])
         if stated is None:
             raise NoNodeError(path=path)
-        try:
-            statement = decode_statement(broker_id, stated[0])
-        except MalformedZnodeError as error:
-            self._zk.ignore(error)
-            statement = Statement()
+        statement = self._zk.decoded(decode_statement, broker_id, stated[0]) or Statement()
         controller_epoch = None
         if epoch is not None:
             with contextlib.suppress(MalformedZnodeError):
@@ -188,22 +185,14 @@ class Brokers:
     async def get_many(self, broker_ids: list[int]) -> list[BrokerInfo | None]:
         """Return these brokers; None where one is gone or its znode is malformed."""
         replies = await self._zk.get_many([znodes.broker_path(i) for i in broker_ids])
-        found: list[BrokerInfo | None] = []
-        for broker_id, reply in zip(broker_ids, replies, strict=True):
-            try:
-                found.append(reply and znodes.decode_broker(broker_id, reply[0], reply[1].czxid))
-            except MalformedZnodeError as error:
-                self._zk.ignore(error)
-                found.append(None)
-        return found
+        return [self._broker(*found) for found in zip(broker_ids, replies, strict=True)]
 
     async def get(self, broker_id: int, watch: WatchCallback | None = None) -> BrokerInfo | None:
         found = await self._zk.get_data_and_stat(znodes.broker_path(broker_id), watch)
-        try:
-            return found and znodes.decode_broker(broker_id, found[0], found[1].czxid)
-        except MalformedZnodeError as error:
-            self._zk.ignore(error)
-            return None
+        return self._broker(broker_id, found)
+
+    def _broker(self, broker_id: int, found: tuple[bytes, Stat] | None) -> BrokerInfo | None:
+        return found and self._zk.decoded(znodes.decode_broker, broker_id, found[0], found[1].czxid)
 
     async def get_stated(self, brokers: Iterable[BrokerInfo]) -> tuple[set[int], set[int]]:
         """Return the brokers whose current registration states that they kept all logs.
@@ -216,14 +205,10 @@ class Brokers:
         for broker, reply in zip(listed, replies, strict=True):
             if reply is None or not states_of(reply, broker.epoch):
                 continue
-            try:
-                said = decode_statement(broker.id, reply[0])
-            except MalformedZnodeError as error:
-                self._zk.ignore(error)
-                continue
-            if said.logs_whole:
+            said = self._zk.decoded(decode_statement, broker.id, reply[0])
+            if said is not None and said.logs_whole:
                 clean.add(broker.id)
-            if said.voids_eligible:
+            if said is not None and said.voids_eligible:
                 voiding.add(broker.id)
         return clean, voiding
 

@@ -13,10 +13,9 @@ from typing import NamedTuple
 from ottla.model.cluster import BrokerInfo
 from ottla.model.errors import ControllerMovedError
 from ottla.zookeeper import znodes
-from ottla.zookeeper.access import Access
+from ottla.zookeeper.access import Part
 from ottla.zookeeper.errors import (
     ConnectionLossError,
-    MalformedZnodeError,
     MultiError,
 )
 from ottla.zookeeper.jute import Stat
@@ -48,11 +47,8 @@ class _Found(NamedTuple):
     controller: tuple[bytes, Stat] | None
 
 
-class Removals:
-    """The store's part for them."""
-
-    def __init__(self, zk: Access) -> None:
-        self._zk = zk
+class Removals(Part):
+    """Removes registrations, and says which were removed and why."""
 
     async def remove_registration(
         self, broker: BrokerInfo, evidence: str, by: int, *, any_broker: bool = False
@@ -176,15 +172,8 @@ class Removals:
 
     def _is_probed(self, broker: BrokerInfo, data: bytes) -> bool:
         """Return whether a registration has the endpoints that refused connections."""
-        try:
-            return znodes.decode_broker(broker.id, data).endpoints == broker.endpoints
-        except MalformedZnodeError as error:
-            self._zk.ignore(error)
-            return False
+        found = self._zk.decoded(znodes.decode_broker, broker.id, data)
+        return found is not None and found.endpoints == broker.endpoints
 
     def _statement(self, broker_id: int, data: bytes) -> Statement | None:
-        try:
-            return decode_statement(broker_id, data)
-        except MalformedZnodeError as error:
-            self._zk.ignore(error)
-            return None
+        return self._zk.decoded(decode_statement, broker_id, data)

@@ -33,8 +33,9 @@ def zookeeper_security(
     if file:
         from ottla.security.sasl.jaas_file import client_of  # for few brokers
 
-        user, password = client_of(f"{JAAS_FILE}={file}", _text(file, read_bytes),
-                                   config.text(SECTION))  # fmt: skip
+        user, password = client_of(
+            f"{JAAS_FILE}={file}", _text(file, read_bytes), config.text(SECTION)
+        )
         return ZooKeeperSecurity(user, password, set_acl)
     if not set_acl:
         return OPEN

@@ -13,11 +13,10 @@ from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, Updat
 from ottla.model.errors import IneligibleReplicaError
 from ottla.model.ids import TopicPartition
 from ottla.zookeeper import znodes
-from ottla.zookeeper.access import Access, Write, present
+from ottla.zookeeper.access import Part, Write, present
 from ottla.zookeeper.eligible import eligible_path
 from ottla.zookeeper.errors import (
     BadVersionError,
-    MalformedZnodeError,
     NoNodeError,
     ZooKeeperError,
 )
@@ -26,11 +25,8 @@ from ottla.zookeeper.operations import Check, Create, Set
 from ottla.zookeeper.statements import statement_path, states_of
 
 
-class PartitionStates:
-    """See the module."""
-
-    def __init__(self, zk: Access) -> None:
-        self._zk = zk
+class PartitionStates(Part):
+    """The state znodes, by partition."""
 
     async def get(
         self,
@@ -51,11 +47,10 @@ class PartitionStates:
                 if reply is None:
                     continue
                 tp = partitions[index]
-                try:
-                    states[tp] = znodes.decode_state(tp, reply[0], reply[1].version)
-                except MalformedZnodeError as error:
-                    self._zk.ignore(error)
+                state = self._zk.decoded(znodes.decode_state, tp, reply[0], reply[1].version)
+                if state is None:
                     continue
+                states[tp] = state
                 if written_at is not None:
                     written_at[tp] = reply[1].mzxid
                 if created_at is not None:

@@ -12,7 +12,7 @@ import msgspec
 
 from ottla.security.delegation_tokens import Token
 from ottla.security.principals import Principal
-from ottla.zookeeper.access import Access
+from ottla.zookeeper.access import Access, Part
 from ottla.zookeeper.errors import MalformedZnodeError
 from ottla.zookeeper.notifications import Notifications
 from ottla.zookeeper.znodes import TOKEN_CHANGES, TOKENS, decode_json, desanitize, sanitize
@@ -22,15 +22,15 @@ VERSION = 3
 _ID = re.compile(r"[\w.-]{1,200}", re.ASCII)
 
 
-class _Token(msgspec.Struct):
+class _Token(msgspec.Struct, rename="camel"):
     version: int
     owner: str
     renewers: list[str]
-    issueTimestamp: int  # noqa: N815 - Kafka's key
-    maxTimestamp: int  # noqa: N815
-    expiryTimestamp: int  # noqa: N815
-    tokenId: str  # noqa: N815
-    tokenRequester: str | None = None  # noqa: N815
+    issue_timestamp: int
+    max_timestamp: int
+    expiry_timestamp: int
+    token_id: str
+    token_requester: str | None = None
 
 
 def encode_token(token: Token) -> bytes:
@@ -56,16 +56,16 @@ def decode_token(path: str, data: bytes) -> Token:
         raise MalformedZnodeError(path, f"version {found.version}")
     owner = _principal(path, found.owner)
     requester = owner
-    if found.version >= VERSION and found.tokenRequester is not None:
-        requester = _principal(path, found.tokenRequester)
+    if found.version >= VERSION and found.token_requester is not None:
+        requester = _principal(path, found.token_requester)
     return Token(
-        found.tokenId,
+        found.token_id,
         owner,
         requester,
         tuple(_principal(path, renewer) for renewer in found.renewers),
-        found.issueTimestamp,
-        found.maxTimestamp,
-        found.expiryTimestamp,
+        found.issue_timestamp,
+        found.max_timestamp,
+        found.expiry_timestamp,
     )
 
 
@@ -83,11 +83,11 @@ def _changed(name: str, data: bytes) -> str:
     return token_id
 
 
-class DelegationTokens:
-    """The store's part for them."""
+class DelegationTokens(Part):
+    """/delegation_token, by id."""
 
     def __init__(self, zk: Access) -> None:
-        self._zk = zk
+        super().__init__(zk)
         self.changes = Notifications(zk, TOKEN_CHANGES, CHANGE_PREFIX, str.encode, _changed)
         """Each names a token's id."""
 
@@ -103,11 +103,9 @@ class DelegationTokens:
         found = {}
         paths = [f"{TOKENS}/{token_id}" for token_id in ids]
         for token_id, path, reply in zip(ids, paths, await self._zk.get_many(paths), strict=True):
-            try:
-                if reply is not None:
-                    found[token_id] = decode_token(path, reply[0])
-            except MalformedZnodeError as error:
-                self._zk.ignore(error)
+            token = reply and self._zk.decoded(decode_token, path, reply[0])
+            if token is not None:
+                found[token_id] = token
         return found
 
     async def set(self, token: Token) -> None:

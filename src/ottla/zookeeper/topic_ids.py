@@ -14,10 +14,10 @@ import msgspec
 from ottla.model.cluster import TopicIdNote
 from ottla.model.ids import uuid_from_text, uuid_to_text
 from ottla.zookeeper import znodes
-from ottla.zookeeper.access import Access, Write
+from ottla.zookeeper.access import Part, Write
 from ottla.zookeeper.errors import MalformedZnodeError, NoNodeError, ZooKeeperError
 from ottla.zookeeper.jute import Stat
-from ottla.zookeeper.operations import Create, Delete, Set
+from ottla.zookeeper.operations import Create, Set
 from ottla.zookeeper.statements import ROOT
 
 TOPIC_IDS = f"{ROOT}/topic_ids"
@@ -46,11 +46,8 @@ def _decode(path: str, data: bytes) -> TopicIdNote:
         raise MalformedZnodeError(path, str(error)) from None
 
 
-class TopicIds:
-    """The store's part for them."""
-
-    def __init__(self, zk: Access) -> None:
-        self._zk = zk
+class TopicIds(Part):
+    """The notes, by topic."""
 
     async def get(self, topics: Sequence[str]) -> dict[str, TopicIdNote]:
         """Return the notes there are of these topics."""
@@ -63,10 +60,9 @@ class TopicIds:
                     continue
                 if isinstance(reply, ZooKeeperError):
                     raise reply
-                try:
-                    notes[topics[index]] = _decode(paths[index], reply[0])
-                except MalformedZnodeError as error:
-                    self._zk.ignore(error)
+                note = self._zk.decoded(_decode, paths[index], reply[0])
+                if note is not None:
+                    notes[topics[index]] = note
 
         await self._zk.get_data_in_slices(paths, take)
         return notes
@@ -87,10 +83,7 @@ class TopicIds:
 
     async def delete(self, topic: str) -> None:
         """Delete a topic's note; one that is gone already is fine."""
-        write = Write(topic, Delete(note_path(topic)))
-        result = (await self._zk.write_all([write])).get(topic)
-        if isinstance(result, ZooKeeperError) and not isinstance(result, NoNodeError):
-            raise result
+        await self._zk.delete_paths([note_path(topic)])
 
     async def was_created_as(self, topic: str, topic_id: bytes) -> bool:
         """Return whether a topic has this id, and had it from its creation on.

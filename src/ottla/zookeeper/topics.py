@@ -1,8 +1,8 @@
-"""Topics, partition states, and the requests to the controller in /admin.
+"""Topics: their assignments and ids, and the requests to delete them.
 
-Invariants: a partition's epoch is the version of its state znode and every update is a
-compare-and-swap on it (R6); controller writes are fenced (R10); a malformed znode is reported and
-read as absent, never a crash (F41). Kafka: the topic part of `KafkaZkClient`.
+Invariants: an assignment that a broker and the controller may both write is changed by
+compare-and-swap; a malformed znode is reported and read as absent, never a crash (F41). Kafka: the
+topic part of `KafkaZkClient`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,10 +12,9 @@ from ottla.model.cluster import (
 )
 from ottla.model.steps import yield_to_loop
 from ottla.zookeeper import znodes
-from ottla.zookeeper.access import ANY_VERSION, Access, present
+from ottla.zookeeper.access import ANY_VERSION, Part, present
 from ottla.zookeeper.errors import (
     BadVersionError,
-    MalformedZnodeError,
     NoNodeError,
 )
 from ottla.zookeeper.jute import Stat
@@ -27,11 +26,8 @@ MAX_CONFLICTS = 20
 """How often a topic's znode is read again because another client wrote it."""
 
 
-class Topics:
-    """See the module."""
-
-    def __init__(self, zk: Access) -> None:
-        self._zk = zk
+class Topics(Part):
+    """/brokers/topics and /admin/delete_topics, by name."""
 
     # --- topics -----------------------------------------------------------------------------
 
@@ -45,23 +41,15 @@ class Topics:
     async def get_many(self, names: Sequence[str]) -> dict[str, TopicInfo | None]:
         """Return each topic; None where it is gone or its znode is malformed (and reported)."""
         replies = await self._zk.get_many([znodes.topic_path(name) for name in names])
-        found: dict[str, TopicInfo | None] = {}
-        for name, reply in zip(names, replies, strict=True):
-            try:
-                found[name] = reply and znodes.decode_topic(name, reply[0])
-            except MalformedZnodeError as error:
-                self._zk.ignore(error)
-                found[name] = None
-        return found
+        return {
+            name: reply and self._zk.decoded(znodes.decode_topic, name, reply[0])
+            for name, reply in zip(names, replies, strict=True)
+        }
 
     async def get(self, name: str, watch: WatchCallback | None = None) -> TopicInfo | None:
         """Return one topic. `watch`: on its data."""
         found = await self._zk.get_data_and_stat(znodes.topic_path(name), watch)
-        try:
-            return found and znodes.decode_topic(name, found[0])
-        except MalformedZnodeError as error:
-            self._zk.ignore(error)
-            return None
+        return found and self._zk.decoded(znodes.decode_topic, name, found[0])
 
     async def set(self, info: TopicInfo, version: int = ANY_VERSION) -> None:
         """Replace a topic's assignment (and id); NoNodeError if the topic is gone.
@@ -81,11 +69,7 @@ class Topics:
             found = await self._zk.get_data_and_stat(path)
             if found is None:
                 raise NoNodeError(path=path)
-            try:
-                info = znodes.decode_topic(topic, found[0])
-            except MalformedZnodeError as error:
-                self._zk.ignore(error)
-                info = None
+            info = self._zk.decoded(znodes.decode_topic, topic, found[0])
             op = Set(path, znodes.encode_topic(change(info)), found[1].version)
             try:
                 await self._zk.write(op)
@@ -114,12 +98,8 @@ class Topics:
         parsed = 0
         for topic, one in zip(by_path.values(), replies, strict=True):
             reply = present(one)
-            if reply is None:
-                continue
-            try:
-                info = znodes.decode_topic(topic, reply[0])
-            except MalformedZnodeError as error:
-                self._zk.ignore(error)
+            info = reply and self._zk.decoded(znodes.decode_topic, topic, reply[0])
+            if reply is None or info is None:
                 continue
             found.append((info, reply[1]))
             parsed += len(info.assignment)

@@ -184,9 +184,9 @@ class ControllerRegistration(NamedTuple):
     zk_version: int = -1
 
 
-class _Controller(Struct):
+class _Controller(Struct, rename="camel"):
     brokerid: Int32
-    kraftControllerEpoch: Int32 | None = None  # noqa: N815 - Kafka's key
+    kraft_controller_epoch: Int32 | None = None
 
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
@@ -198,7 +198,7 @@ def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
 
 def decode_controller(data: bytes, zk_version: int = -1) -> ControllerRegistration:
     found = decode_json(_Controller, CONTROLLER, data)
-    epoch = found.kraftControllerEpoch
+    epoch = found.kraft_controller_epoch
     return ControllerRegistration(found.brokerid, -1 if epoch is None else epoch, zk_version)
 
 

@@ -203,7 +203,9 @@ def test_acls_that_cannot_be_read_end_the_start(scene):
     broker = scene.up(1, authorizer_class_name=ACL_AUTHORIZER, super_users="User:ANONYMOUS")
     pattern = Pattern(TOPIC, "mine")
     entry = Entry("User:app", "*", READ, ALLOW)
-    assert scene.simulation.node("b1").call(broker.services.store.acls.set(pattern, [entry], -2))
+    assert scene.simulation.node("b1").call(
+        broker.services.session.store.acls.set(pattern, [entry], -2)
+    )
     scene.stop(1)
     scene.znode("/kafka-acl/Topic/mine").data = b"{"
     name = scene.boot(1)

@@ -49,7 +49,9 @@ async def deleted(cache, filters):
     """Return the ACLs that each filter deleted."""
     clock = SimpleNamespace(monotonic=time.monotonic, slice_s=0.008)
     server = SimpleNamespace(
-        acl_cache=cache, store=SimpleNamespace(acls=None), world=SimpleNamespace(clock=clock)
+        acl_cache=cache,
+        session=SimpleNamespace(store=SimpleNamespace(acls=None)),
+        world=SimpleNamespace(clock=clock),
     )
     header = RequestHeader(31, VERSION, 1, "c")
     parts = await delete(server, None, header, filters_request(filters))

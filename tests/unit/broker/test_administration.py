@@ -301,7 +301,7 @@ def test_topics_are_deleted_by_name_and_by_id(cluster):
 
 @pytest.mark.parametrize("done", [True, False])
 def test_a_deletion_whose_mark_got_no_response_is_waited_for(cluster, done):
-    store = cluster.brokers["b1"].services.current_store
+    store = cluster.brokers["b1"].services.session.current
     mark = store.topics.request_deletion
 
     async def lose_the_reply(topic):
@@ -318,7 +318,7 @@ def test_a_deletion_whose_mark_got_no_response_is_waited_for(cluster, done):
 
 
 def test_a_deletion_that_cannot_even_be_looked_up_is_for_the_next_controller(cluster):
-    store = cluster.brokers["b1"].services.current_store
+    store = cluster.brokers["b1"].services.session.current
 
     async def lost(topic):
         raise ConnectionLossError

@@ -19,7 +19,7 @@ REQUESTS = [(LeaderAndIsrRequest, 7), (StopReplicaRequest, 4), (UpdateMetadataRe
 def test_a_newer_broker_epoch_than_ours_is_taken(scene, kind, version):
     """The controller read our registration before we got ZooKeeper's response to it."""
     broker = scene.up(1)
-    epoch = broker.services.broker_epoch
+    epoch = broker.services.session.broker_epoch
     for difference, expected in (
         (-1, ErrorCode.STALE_BROKER_EPOCH),
         (0, ErrorCode.NONE),
@@ -54,7 +54,11 @@ def test_metadata_names_no_leader_that_the_controller_has_not_sent(scene):
     assert before == (1, 0)
 
     facts = {"leader": 2, "leader_epoch": 7, "isr": [1, 2], "replicas": [1, 2]}
-    epochs = {"controller_id": 1, "controller_epoch": 1, "broker_epoch": services.broker_epoch}
+    epochs = {
+        "controller_id": 1,
+        "controller_epoch": 1,
+        "broker_epoch": services.session.broker_epoch,
+    }
     r = LeaderAndIsrRequest
     state = r.LeaderAndIsrPartitionState(controller_epoch=1, partition_epoch=7, **facts)
     topic_id = services.metadata.topic_id("t")
@@ -92,7 +96,7 @@ def test_r10_what_a_former_connection_still_delivers_changes_nothing(scene, kind
     epochs = {
         "controller_id": 1,
         "controller_epoch": services.replicas.controller_epoch,
-        "broker_epoch": services.broker_epoch,
+        "broker_epoch": services.session.broker_epoch,
     }
     update = UpdateMetadataRequest
     brokers = [update.UpdateMetadataBroker(id=n, endpoints=[]) for n in range(2, 2 + 9000 * large)]

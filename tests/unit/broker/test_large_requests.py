@@ -58,7 +58,7 @@ def make():
         served=(),
         authorizer=None,
         epoch=0,
-        broker_epoch=2,
+        session=SimpleNamespace(broker_epoch=2),
         control_connection=ControlConnection(),
     )
 

@@ -33,7 +33,7 @@ FOLDER = "/data"
 
 def test_a_start_registers_elects_and_gets_its_own_metadata(scene):
     broker = scene.up(1)
-    assert broker.services.broker_epoch == scene.znode("/brokers/ids/1").czxid
+    assert broker.services.session.broker_epoch == scene.znode("/brokers/ids/1").czxid
     assert broker.services.controller.is_active
     assert list(broker.services.metadata.snapshot.brokers) == [1]
     assert broker.port("PLAINTEXT") == 9092
@@ -82,7 +82,7 @@ def test_a_crashed_broker_that_returns_takes_its_old_place_at_once(scene):
     before = scene.simulation.now
     broker = scene.up(1)
     assert scene.simulation.now - before < 2.0
-    assert broker.services.broker_epoch > first
+    assert broker.services.session.broker_epoch > first
     assert broker.services.controller.is_active
 
 
@@ -101,8 +101,8 @@ def test_a_lost_session_is_followed_by_a_new_one(scene):
     scene.up(2)
     entry = scene.znode("/brokers/ids/1")
     scene.simulation.node("zk").loop.call_soon(scene.zookeeper.expire, entry.owner)
-    scene.wait(lambda: broker.services.broker_epoch > entry.czxid)
-    assert broker.services.broker_epoch == scene.znode("/brokers/ids/1").czxid
+    scene.wait(lambda: broker.services.session.broker_epoch > entry.czxid)
+    assert broker.services.session.broker_epoch == scene.znode("/brokers/ids/1").czxid
     assert broker.state is BrokerState.RUNNING
     assert broker.services.replicas.may_propose
     scene.wait(lambda: sorted(broker.services.metadata.snapshot.brokers) == [1, 2])
@@ -124,13 +124,15 @@ def test_an_older_controller_is_not_believed(scene):
 
 def test_zookeeper_away_for_long_is_waited_for(scene):
     broker = scene.up(1)
-    epoch = broker.services.broker_epoch
+    epoch = broker.services.session.broker_epoch
     scene.simulation.node("zk").pause()
     scene.simulation.run_for(30)
     assert not broker.services.replicas.may_propose
-    assert broker.services.current_store is None
+    assert broker.services.session.current is None
     scene.simulation.node("zk").resume()
-    scene.wait(lambda: broker.services.broker_epoch > epoch and broker.services.metadata.ready)
+    scene.wait(
+        lambda: broker.services.session.broker_epoch > epoch and broker.services.metadata.ready
+    )
     scene.wait(lambda: broker.services.controller.is_active)
 
 
@@ -281,7 +283,7 @@ def told_of(broker, epoch, *topics):
     return r(
         controller_id=1,
         controller_epoch=epoch,
-        broker_epoch=broker.services.broker_epoch,
+        broker_epoch=broker.services.session.broker_epoch,
         live_brokers=[
             r.UpdateMetadataBroker(
                 id=1,
@@ -334,7 +336,7 @@ def beside_a_frozen_controller(scene):
 
 
 def delete_znode(scene, broker, topic):
-    work = broker.services.store.topics.delete(topic)
+    work = broker.services.session.store.topics.delete(topic)
     scene.simulation.node("b1").call(work)
 
 
@@ -367,7 +369,7 @@ def test_f11_topics_deleted_before_the_controller_saw_our_registration_are_forgo
     broker = beside_a_frozen_controller(scene)
     entry = scene.znode("/brokers/ids/1")
     scene.simulation.node("zk").loop.call_soon(scene.zookeeper.expire, entry.owner)
-    scene.wait(lambda: broker.services.broker_epoch > entry.czxid, within_s=2)
+    scene.wait(lambda: broker.services.session.broker_epoch > entry.czxid, within_s=2)
     scene.simulation.run_for(0.5)
     delete_znode(scene, broker, "ghost")
     metadata = broker.services.metadata
@@ -417,7 +419,7 @@ def test_f19_a_session_that_expires_amid_the_start_does_not_end_it(scene, monkey
     broker = scene.up(2)
     assert broker.state is BrokerState.RUNNING
     assert len(loads) == 1
-    assert broker.services.broker_epoch == scene.znode("/brokers/ids/2").czxid
+    assert broker.services.session.broker_epoch == scene.znode("/brokers/ids/2").czxid
     scene.wait(lambda: sorted(broker.services.metadata.snapshot.brokers) == [1, 2])
 
 
@@ -498,7 +500,7 @@ def test_r13_a_session_that_ends_takes_nothing_from_the_logs(scene):
     broker = scene.up(1)
     entry = scene.znode("/brokers/ids/1")
     scene.simulation.node("zk").loop.call_soon(scene.zookeeper.expire, entry.owner)
-    scene.wait(lambda: broker.services.broker_epoch > entry.czxid)
+    scene.wait(lambda: broker.services.session.broker_epoch > entry.czxid)
     assert says_whole(scene, 1) is True
 
 
@@ -645,7 +647,7 @@ def test_a_loop_of_a_broker_goes_on_whatever_it_fails_with(scene, loop, monkeypa
     else:
         monkeypatch.setattr(owner, step, fails_twice)
     if loop.startswith("membership"):
-        scene.zookeeper.expire(broker.services.current_store.session.session_id)
+        scene.zookeeper.expire(broker.services.session.current.session.session_id)
     if loop == "changes":
         scene.simulation.node("b1").loop.call_soon(owner._on_watch, None)
     scene.wait(lambda: len(calls) > 2, within_s=3000)

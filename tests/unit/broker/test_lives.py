@@ -64,7 +64,7 @@ def crash(scene, number=1, **how):
 
 def test_r22_what_a_life_writes_names_it(scene):
     broker = scene.up(1)
-    epoch = broker.services.broker_epoch
+    epoch = broker.services.session.broker_epoch
     life = json.loads(disk(scene).inodes[f"{FOLDER}/{LIFE_FILE}"].data)
     assert life["broker_epoch"] == epoch
     assert life["life"] == broker.logs.lives.name == statement(scene).life
@@ -86,7 +86,7 @@ def test_r22_a_disk_that_stayed_is_whole_at_once(scene, end):
         if end != "killed":
             entry = scene.znode("/brokers/ids/1")
             scene.simulation.node("zk").loop.call_soon(scene.zookeeper.expire, entry.owner)
-            scene.wait(lambda: broker.services.broker_epoch > entry.czxid)
+            scene.wait(lambda: broker.services.session.broker_epoch > entry.czxid)
         crash(scene)
     before = scene.simulation.now
     scene.up(1)
@@ -230,7 +230,7 @@ def test_r22_the_first_start_after_an_upgrade_leads_but_proves_nothing(scene, ca
 
 def test_f53_a_copy_waits_for_a_living_broker_and_ends(scene):
     broker = scene.up(1)
-    epoch, controller = broker.services.broker_epoch, scene.znode("/controller").czxid
+    epoch, controller = broker.services.session.broker_epoch, scene.znode("/controller").czxid
     put_back(scene.simulation.node("b7").disk, FOLDER, copied(disk(scene), FOLDER))
     name = scene.boot(1, node="b7", listeners="PLAINTEXT://b7:9092")
     scene.wait(lambda: name in scene.errors)
@@ -257,7 +257,7 @@ def take_registration(scene, data=None):
     data = data or entry.data.replace(b"b1", b"b9")
 
     async def take():
-        store = scene.brokers["b2"].services.store
+        store = scene.brokers["b2"].services.session.store
         await store.session.multi(
             [Delete("/brokers/ids/1"), Create("/brokers/ids/1", data, ephemeral=True)]
         )
@@ -287,7 +287,7 @@ def test_f53_so_it_does_where_it_finds_out_only_when_it_registers_again(scene):
     scene.wait(lambda: scene.znode("/brokers/ids/1") is None)
 
     async def register():
-        store = scene.brokers["b2"].services.store
+        store = scene.brokers["b2"].services.session.store
         await store.session.multi([Create("/brokers/ids/1", b"{}", ephemeral=True)])
 
     scene.simulation.node("b2").call(register())
@@ -303,10 +303,10 @@ def test_f53_a_registration_that_was_rewritten_is_made_anew(scene, caplog, data)
     data = data or entry.data.replace(b"b1", b"b9")
 
     async def rewrite():
-        await broker.services.store.session.set("/brokers/ids/1", data)
+        await broker.services.session.store.session.set("/brokers/ids/1", data)
 
     scene.simulation.node("b1").call(rewrite())
-    scene.wait(lambda: broker.services.broker_epoch > entry.czxid)
+    scene.wait(lambda: broker.services.session.broker_epoch > entry.czxid)
     assert b"b1:9092" in scene.znode("/brokers/ids/1").data
     assert "registration was rewritten by another client" in caplog.text
 
@@ -340,7 +340,7 @@ def test_f53_another_life_in_between_is_noticed_at_the_next_registration(scene, 
         said.life.encode(), b"another"
     )
     scene.simulation.node("zk").loop.call_soon(scene.zookeeper.expire, entry.owner)
-    scene.wait(lambda: broker.services.broker_epoch > entry.czxid)
+    scene.wait(lambda: broker.services.session.broker_epoch > entry.czxid)
     assert not says_whole(scene)
     assert OTHER_LIFE in caplog.text
 

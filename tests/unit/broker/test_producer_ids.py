@@ -1,6 +1,7 @@
 """Producer ids: blocks, prefetching, refusals; every id once."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,7 +36,7 @@ def run(coroutine):
 def test_ids_come_in_order_and_each_once():
     async def go():
         controller = Controller()
-        ids = ProducerIds(1, lambda: 42, controller.send)
+        ids = ProducerIds(1, SimpleNamespace(broker_epoch=42), controller.send)
         return [await ids.next() for _ in range(25)], controller.asked
 
     taken, asked = run(go())
@@ -46,7 +47,7 @@ def test_ids_come_in_order_and_each_once():
 def test_the_next_block_is_requested_before_the_first_is_used_up():
     async def go():
         controller = Controller()
-        ids = ProducerIds(1, lambda: 1, controller.send)
+        ids = ProducerIds(1, SimpleNamespace(broker_epoch=1), controller.send)
         for _ in range(9):
             await ids.next()
         before = len(controller.asked)
@@ -60,7 +61,7 @@ def test_the_next_block_is_requested_before_the_first_is_used_up():
 
 def test_nothing_at_hand_is_none_not_an_error():
     async def go():
-        ids = ProducerIds(1, lambda: 1, Controller().send)
+        ids = ProducerIds(1, SimpleNamespace(broker_epoch=1), Controller().send)
         first = ids.take()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -77,7 +78,7 @@ def test_after_a_refusal_the_request_is_sent_again(trouble, monkeypatch):
 
     async def go():
         controller = Controller(trouble, trouble)
-        ids = ProducerIds(1, lambda: 1, controller.send)
+        ids = ProducerIds(1, SimpleNamespace(broker_epoch=1), controller.send)
         return await ids.next(), len(controller.asked)
 
     assert run(go()) == (0, 3)
@@ -90,7 +91,7 @@ def test_a_controller_that_never_responds_is_given_up(monkeypatch):
         await asyncio.get_running_loop().create_future()
 
     async def go():
-        ids = ProducerIds(1, lambda: 1, silence)
+        ids = ProducerIds(1, SimpleNamespace(broker_epoch=1), silence)
         try:
             await ids.next()
         finally:
@@ -105,7 +106,7 @@ def test_a_block_that_goes_back_is_refused(monkeypatch):
 
     async def go():
         controller = Controller()
-        ids = ProducerIds(1, lambda: 1, controller.send)
+        ids = ProducerIds(1, SimpleNamespace(broker_epoch=1), controller.send)
         for _ in range(8):
             await ids.next()
         controller.next = 0

@@ -159,8 +159,7 @@ def test_another_keystore_must_be_the_same_brokers(files):
 
 def test_settings_of_a_listener_change_while_the_broker_runs(files):
     tls, config = tls_of(files)
-    dynamic = DynamicConfigs(config, lambda _: tls.apply())
-    dynamic.check_tls = tls.check
+    dynamic = DynamicConfigs(config, lambda _: tls.apply(), tls.check)
     same = files.issue("same.pem", "127.0.0.1", "localhost", common_name="broker")
     before = tls.listeners["SSL"].endpoint.own
     dynamic.check({KEY: same}, per_broker=True)
@@ -187,8 +186,7 @@ def test_settings_of_a_listener_change_while_the_broker_runs(files):
 )
 def test_what_cannot_change_is_refused(files, settings, per_broker, words):
     tls, config = tls_of(files)
-    dynamic = DynamicConfigs(config, lambda _: None)
-    dynamic.check_tls = tls.check
+    dynamic = DynamicConfigs(config, lambda _: None, tls.check)
     with pytest.raises(BadDynamicConfigError, match=words) as caught:
         dynamic.check(settings, per_broker=per_broker)
     assert "s3cret" not in str(caught.value)

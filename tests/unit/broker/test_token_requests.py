@@ -24,7 +24,7 @@ def error_of(names):
     kept = []
     server = SimpleNamespace(
         authorizer=None,
-        store=SimpleNamespace(tokens=None),
+        session=SimpleNamespace(store=SimpleNamespace(tokens=None)),
         config=SimpleNamespace(integer=lambda _: 1000, listeners=()),
         world=SimpleNamespace(clock=SimpleNamespace(wall_ms=lambda: 0)),
         delegation_tokens=SimpleNamespace(enabled=True, key="k", put=put),

@@ -26,6 +26,7 @@ class FakeStore:
         self.next = 0
         self.dead = False
         self.deleted = []
+        self.names_read = []
 
     def notify(self, path, ctime_ms=NOW_MS):
         self.pending[f"config_change_{self.next:010d}"] = (path, ctime_ms)
@@ -51,6 +52,7 @@ class FakeStore:
         return sorted(self.pending)
 
     async def read(self, names):
+        self.names_read += names
         return [Notification(n, *self.pending[n]) for n in names if n in self.pending]
 
     async def delete(self, names):
@@ -130,6 +132,26 @@ def test_old_notifications_are_cleared_away_and_others_entities_left_alone():
         await configs.watch()
         assert store.deleted == ["config_change_0000000000"]
         assert list(store.pending) == ["config_change_0000000001"]
+
+    asyncio.run(go())
+
+
+def test_a_notification_that_cannot_be_read_is_read_once_and_cleared_away_with_the_others():
+    async def go():
+        configs, told = scene()
+        store = FakeStore(a={})
+        store.notify(None)
+        await configs.load(store)
+        await configs.watch()
+        store.topics["a"] = {"segment.bytes": "1000"}
+        store.notify("topics/a")
+        await settle()
+        assert told == [("a", {"segment.bytes": "1000"})]
+        assert store.names_read == ["config_change_0000000000", "config_change_0000000001"]
+        store.pending["config_change_0000000000"] = (None, NOW_MS - PURGE_AFTER_MS - 1)
+        await configs.load(store)
+        await configs.watch()
+        assert store.deleted == ["config_change_0000000000"]
 
     asyncio.run(go())
 

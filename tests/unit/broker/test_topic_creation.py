@@ -59,7 +59,7 @@ def scene(store, brokers=3, **settings):
     cache = MetadataCache()
     live = [Update.UpdateMetadataBroker(id=b) for b in range(brokers)]
     cache.apply(Update(controller_id=1, live_brokers=live))
-    creation = TopicCreation(world, config, cache, lambda: store)
+    creation = TopicCreation(world, config, cache, SimpleNamespace(store=store))
     return SimpleNamespace(
         world=world,
         config=config,

@@ -192,14 +192,15 @@ class Node:
             world=world,
             config=config,
             broker_id=self.id,
-            broker_epoch=self.epoch,
             replicas=self.replicas,
             metadata=cluster.metadata,
             quotas=types.SimpleNamespace(active=False),
             authorizer=None,
             tasks=Tasks(),
             topic_configs=TopicConfigs(),
-            store=types.SimpleNamespace(topic_ids=cluster),
+            session=types.SimpleNamespace(
+                broker_epoch=self.epoch, store=types.SimpleNamespace(topic_ids=cluster)
+            ),
             is_stale=lambda epoch: -1 < epoch < self.epoch,
             control_connection=ControlConnection(),
             accept_controller_epoch=lambda epoch: epoch >= self.replicas.controller_epoch,

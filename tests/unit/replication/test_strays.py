@@ -126,7 +126,7 @@ def test_a_new_log_is_not_taken_for_the_old_one_when_the_request_came_twice(wire
             await asked[-1]
             return True
 
-        c[1].services.store.topic_ids.was_created_as = was_created_as
+        c[1].services.session.store.topic_ids.was_created_as = was_created_as
         state.leader_epoch = 0
         first = asyncio.ensure_future(c.controller.tell(state, topic_id=new))
         second = asyncio.ensure_future(c.controller.tell(state, topic_id=new))

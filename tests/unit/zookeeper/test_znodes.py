@@ -12,7 +12,7 @@ from ottla.model.cluster import (
     TopicInfo,
 )
 from ottla.model.ids import TopicPartition, uuid_from_text
-from ottla.zookeeper import acl_znodes as acl
+from ottla.zookeeper import acls as acl
 from ottla.zookeeper import znodes as z
 from ottla.zookeeper.errors import MalformedZnodeError
 

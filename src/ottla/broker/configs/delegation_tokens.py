@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from ottla.broker.current_session import CurrentSession
 from ottla.broker.notifications import ChangeListener
 from ottla.broker.tasks import Tasks
 from ottla.model.config import BrokerConfig
@@ -26,7 +27,6 @@ from ottla.security.sasl.scram import (
 from ottla.security.sasl.scram_exchange import TokenOwner
 
 if TYPE_CHECKING:
-    from ottla.zookeeper.store import Store
     from ottla.zookeeper.tokens import DelegationTokens as StoredTokens
 
 logger = logging.getLogger(__name__)
@@ -112,15 +112,13 @@ class DelegationTokens:
         self._forget(token_id)
         await stored.changes.notify(token_id)
 
-    async def run_expiry(
-        self, is_controller: Callable[[], bool], current_store: Callable[[], "Store | None"]
-    ) -> None:
+    async def run_expiry(self, is_controller: Callable[[], bool], session: CurrentSession) -> None:
         """Remove expired tokens, for ever, while this broker is the controller."""
         while self.enabled:
             await asyncio.sleep(
                 self._config.interval_s("delegation.token.expiry.check.interval.ms")
             )
-            store = current_store()
+            store = session.current
             if not is_controller() or store is None:
                 continue
             now_ms = self._world.clock.wall_ms()

@@ -147,10 +147,15 @@ def _refuse(names: Iterable[str], why: str) -> None:
 class DynamicConfigs:
     """What is set for this broker and for all, and in force over its server.properties."""
 
-    def __init__(self, config: BrokerConfig, on_update: Callable[[frozenset[str]], None]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        on_update: Callable[[frozenset[str]], None],
+        check_tls: Callable[[Mapping[str, str]], None] | None = None,
+    ) -> None:
         self._config = config
         self._on_update = on_update
-        self.check_tls: Callable[[Mapping[str, str]], None] = lambda _: None
+        self._check_tls = check_tls
         """raises ConfigError unless the listeners could take these settings over"""
         self._encoder = password_encoder(config)
         self._old_encoder = password_encoder(config, OLD_SECRET)
@@ -261,8 +266,8 @@ class DynamicConfigs:
         try:
             new = BrokerConfig(merged)
             check_local_retention(new)
-            if any(is_of_listener(name) for name in settings):
-                self.check_tls(merged)
+            if self._check_tls is not None and any(map(is_of_listener, settings)):
+                self._check_tls(merged)
         except ConfigError as error:
             raise BadDynamicConfigError(str(error)) from error
         for name in THREAD_COUNTS:

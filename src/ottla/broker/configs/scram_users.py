@@ -26,8 +26,9 @@ def credentials_of(name: str, settings: Mapping[str, str]) -> dict[ScramMechanis
             try:
                 found[mechanism] = parse_credential(settings[key])
             except ValueError as error:
-                logger.warning("credential ignored entity=users/%s key=%s error=%s",
-                               name, key, error)  # fmt: skip
+                logger.warning(
+                    "credential ignored entity=users/%s key=%s error=%s", name, key, error
+                )
     return found
 
 

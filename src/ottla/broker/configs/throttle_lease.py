@@ -11,14 +11,11 @@ broker has to be alive (docs/adr/0017). Beyond Kafka: there `--verify` has to be
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
+from ottla.broker.current_session import CurrentSession
 from ottla.model.errors import OttlaError
 from ottla.model.ports import Clock
 from ottla.model.throttle_settings import LEASE, RATES, THROTTLED_REPLICAS
-
-if TYPE_CHECKING:
-    from ottla.zookeeper.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -34,12 +31,12 @@ class ThrottleLease:
         self,
         clock: Clock,
         broker_id: int,
-        store: Callable[[], "Store"],
+        session: CurrentSession,
         moves_here: Callable[[], bool],
     ) -> None:
         self._clock = clock
         self._name = str(broker_id)
-        self._store = store
+        self._session = session
         self._moves_here = moves_here
         self.running = False
 
@@ -68,13 +65,13 @@ class ThrottleLease:
             self.running = False
 
     async def _lease(self) -> str | None:
-        settings = await self._store().configs.get("brokers", self._name)
+        settings = await self._session.store.configs.get("brokers", self._name)
         return settings.get(LEASE)
 
     async def _in_use(self, lease: str) -> bool:
         if self._moves_here():
             return True
-        topics = await self._store().topics.get_many(_topics(lease))
+        topics = await self._session.store.topics.get_many(_topics(lease))
         return any(
             replicas.adding or replicas.removing
             for info in topics.values()
@@ -94,7 +91,7 @@ class ThrottleLease:
         )
 
     async def _without(self, kind: str, name: str, keys: tuple[str, ...]) -> None:
-        store = self._store()
+        store = self._session.store
         settings: Mapping[str, str] = await store.configs.get(kind, name)
         kept = {key: value for key, value in settings.items() if key not in keys}
         if kept != settings:

@@ -12,8 +12,8 @@ Kafka has no counterpart (adr/0018).
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 
+from ottla.broker.current_session import CurrentSession
 from ottla.broker.lifecycle.controller_channel import ControllerChannel
 from ottla.broker.metadata.metadata_cache import NO_CONTROLLER, MetadataCache
 from ottla.controller.crash_detection import ALL, CRASH_DETECTION, refusal_of
@@ -45,15 +45,14 @@ class ControllerWatch:
         config: BrokerConfig,
         metadata: MetadataCache,
         channel: ControllerChannel,
-        store: Callable[[], Store | None],
+        session: CurrentSession,
     ) -> None:
-        """`store` returns that of the ZooKeeper session in hand, None if there is none."""
         self._world = world
         self._config = config
         self._id = config.broker_id
         self._metadata = metadata
         self._channel = channel
-        self._store = store
+        self._session = session
         self._accepted: BrokerInfo | None = None
         """The controller that accepted a connection last, as it was registered then. None where
         registrations without a statement are not removed."""
@@ -94,7 +93,7 @@ class ControllerWatch:
             await self._wait_changed(None)
 
     async def _note_accepted(self, controller: int) -> None:
-        store = self._store()
+        store = self._session.current
         if store is None or self._config.text(CRASH_DETECTION) != ALL:
             return
         with contextlib.suppress(OttlaError):  # then it is left to its session
@@ -111,7 +110,7 @@ class ControllerWatch:
     async def _ask(self, controller: int) -> None:
         """Ask whether the controller's process is gone; if so, remove it."""
         await asyncio.sleep(STAGGER_S * self._rank(controller))
-        store = self._store()
+        store = self._session.current
         if store is None or self._metadata.controller_id != controller:
             return
         try:
@@ -119,7 +118,7 @@ class ControllerWatch:
             if broker is None:
                 return
             evidence = await refusal_of(self._world.network, broker.endpoints)
-            if evidence is not None and store is self._store():
+            if evidence is not None and store is self._session.current:
                 await self._remove(store, broker, evidence)
         except OttlaError as error:
             logger.info("controller not removed controller=%d error=%s", controller, error)

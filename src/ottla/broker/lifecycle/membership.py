@@ -113,7 +113,7 @@ class Membership:
     async def connect(self) -> Store:
         """Open a session (the one in hand if it lives) and return its store."""
         if self._session is not None and self._session.alive:
-            return self._server.store
+            return self._server.session.store
         config = self._server.config
         session_timeout_ms = config.integer("zookeeper.session.timeout.ms")
         connect_timeout_ms = config["zookeeper.connection.timeout.ms"] or session_timeout_ms
@@ -146,8 +146,8 @@ class Membership:
         self.session_counts[SessionState.CONNECTED] += 1
         self._connected = True
         self._session.latencies = self.latencies
-        self._server.current_store = self._new_store(self._session)
-        return self._server.current_store
+        self._server.session.current = self._new_store(self._session)
+        return self._server.session.current
 
     @property
     def session_state(self) -> SessionState:
@@ -188,8 +188,8 @@ class Membership:
         if not (session_id := lives.former_session()):
             return
         self._previous_session_id = session_id
-        if self._server.current_store is not None and self._session is not None:
-            self._server.current_store = self._new_store(self._session)
+        if self._server.session.current is not None and self._session is not None:
+            self._server.session.current = self._new_store(self._session)
 
     def _new_store(self, session: Session) -> Store:
         return Store(session, previous_session_id=self._previous_session_id)
@@ -210,7 +210,7 @@ class Membership:
             # Of a process that was stopped for long both end at once.
             self.session_counts[SessionState.SUSPENDED] += was_connected
             self._previous_session_id = event.session_id
-            self._server.current_store = None
+            self._server.session.current = None
             self._server.replicas.fence()
             self._lost.set()
 
@@ -226,7 +226,7 @@ class Membership:
             self._server.metadata.expects_topics = has_topics
         self._registering = True
         server = self._server
-        server.broker_epoch = await self._register(store, info)
+        server.session.broker_epoch = await self._register(store, info)
         if not has_topics:
             server.replicas.logs.replicas_received()  # no controller will send any
         server.replicas.unfence()
@@ -290,7 +290,7 @@ class Membership:
         lives = server.replicas.logs.lives
         while True:
             await asyncio.sleep(REMEMBERED_EVERY_S)
-            store = server.current_store
+            store = server.session.current
             if store is not None and lives.note(
                 store.session.last_zxid, server.replicas.controller_epoch
             ):
@@ -314,10 +314,10 @@ class Membership:
         path = broker_path(server.broker_id)
 
         def changed(_event: object) -> None:
-            if store is server.current_store and not self._leaving and not server.tasks.closed:
+            if store is server.session.current and not self._leaving and not server.tasks.closed:
                 server.tasks.start(self._keep_registration(store), "registration")
 
-        while store is server.current_store:
+        while store is server.session.current:
             try:
                 found = await store.zk.get_data_and_stat(path, changed)
                 removal = None if found else await store.removals.get(server.broker_id)
@@ -327,11 +327,11 @@ class Membership:
             except OttlaError as error:
                 logger.warning("registration not watched, trying again error=%s", error)
                 await asyncio.sleep(RECONNECT_BACKOFF_S)
-        if store is not server.current_store:
+        if store is not server.session.current:
             return
         if found is not None:
             data, stat = found
-            if stat.czxid != server.broker_epoch:
+            if stat.czxid != server.session.broker_epoch:
                 raise RegistrationTakenError(
                     f"broker.id={server.broker_id}: another process has registered with it, at "
                     f"{_endpoints(data)} (session {stat.ephemeral_owner:#x}); stop that process, "
@@ -343,18 +343,18 @@ class Membership:
                 "registration was rewritten by another client, registering anew broker=%d "
                 "broker_epoch=%d endpoints=%s",
                 server.broker_id,
-                server.broker_epoch,
+                server.session.broker_epoch,
                 _endpoints(data),
             )
             await self._end_session()
             return
-        mistaken = removal is not None and removal.broker_epoch == server.broker_epoch
+        mistaken = removal is not None and removal.broker_epoch == server.session.broker_epoch
         self._removed_alive |= mistaken
         logger.error(
             "registration was removed while this broker lives, registering anew broker=%d "
             "broker_epoch=%d removed_by=%d reason=%s",
             server.broker_id,
-            server.broker_epoch,
+            server.session.broker_epoch,
             removal.by if removal is not None and mistaken else -1,
             removal.evidence if removal is not None and mistaken else "deleted by another client",
         )
@@ -381,7 +381,7 @@ class Membership:
         logger.error("registration was taken by another process, shutting down: %s", error)
         self.taken = self._leaving = True
         self._server.replicas.fence()
-        self._server.current_store = None
+        self._server.session.current = None
         if self._session is not None:
             await self._session.close()
         self._lost.set()
@@ -392,7 +392,7 @@ class Membership:
 
         That of a start is one, too: it may be stopped when it has just been registered.
         """
-        store = self._server.current_store
+        store = self._server.session.current
         if store is None or not self._registering:
             return
         with contextlib.suppress(OttlaError, TimeoutError):
@@ -449,7 +449,7 @@ class Membership:
         before its first update for the new registration. All that it says later reaches us.
         """
         server = self._server
-        store = server.current_store
+        store = server.session.current
         if not change.new_epochs or store is None or server.tasks.closed:
             return
         if server.metadata.expects_topics:
@@ -478,7 +478,7 @@ class Membership:
         What earlier controllers deleted, or sent to an earlier registration, is gone by now.
         """
         server = self._server
-        while store is server.current_store and server.metadata.epochs == epochs:
+        while store is server.session.current and server.metadata.epochs == epochs:
             try:
                 await self._forget_deleted(store, known, had)
                 await self._say_whether_ours(store)
@@ -502,7 +502,7 @@ class Membership:
         """Note the version of /feature, which ApiVersions shows, and read again when it changes."""
 
         def changed(_event: object) -> None:
-            if store is self._server.current_store:
+            if store is self._server.session.current:
                 self._server.tasks.start(self._read_features(store), "features")
 
         try:
@@ -524,7 +524,7 @@ class Membership:
     async def _lose(self) -> None:
         server = self._server
         self._joined = self._registering = False
-        server.current_store = None
+        server.session.current = None
         server.replicas.fence()
         server.forget_session()
         await server.controller.on_session_lost()
@@ -556,7 +556,7 @@ class Membership:
         """Close the session; our znodes go with it."""
         self._leaving = True
         self._lost.set()
-        self._server.current_store = None
+        self._server.session.current = None
         if self._session is not None:
             await self._session.close()
 
@@ -577,7 +577,7 @@ async def shut_down_controlled(server: "BrokerServices") -> bool:
     for left in range(tries - 1, -1, -1):
         asked = metadata.controller_id
         request = ControlledShutdownRequest(
-            broker_id=server.broker_id, broker_epoch=server.broker_epoch
+            broker_id=server.broker_id, broker_epoch=server.session.broker_epoch
         )
         try:
             response = await server.controller_channel.send(

@@ -1,9 +1,9 @@
 """Services: the parts of one broker, as `broker.Broker` puts them together.
 
 A handler sees only what the protocol of its family names (`requests/*/server.py`); that all of it
-is here is checked where the router is made. Invariants: filled once before the first request is
-dispatched; only `store`, `broker_epoch` and `state` change later, and only `membership` and
-`broker` change them, the state by `enter` alone. Kafka: the constructor arguments of Kafka's
+is here is checked where the router is made. Invariants: all parts are there from the start; what
+changes later is the session, which `membership` and `broker` change, the state, by `enter` alone,
+and what is read of the cluster (its id, its features). Kafka: the constructor arguments of
 `KafkaApis` and `ZkSupport`.
 """
 
@@ -18,6 +18,7 @@ from ottla.broker.configs.dynamic_configs import DynamicConfigs
 from ottla.broker.configs.scram_users import ScramUsers
 from ottla.broker.configs.topic_configs import TopicConfigs
 from ottla.broker.coordination import Coordination
+from ottla.broker.current_session import CurrentSession
 from ottla.broker.lifecycle.controller_channel import ControllerChannel
 from ottla.broker.lifecycle.state import BrokerState, check_broker_transition
 from ottla.broker.metadata.metadata_blobs import MetadataBlobs
@@ -35,9 +36,8 @@ from ottla.coordinators.group_coordinator import GroupCoordinator
 from ottla.coordinators.transaction_coordinator import TransactionCoordinator
 from ottla.coordinators.transaction_verifier import TransactionVerifier
 from ottla.model.config import BrokerConfig
-from ottla.model.errors import ConnectionLostError
 from ottla.model.ports import World
-from ottla.model.protocol import UNKNOWN_BROKER_EPOCH, is_stale_broker_epoch
+from ottla.model.protocol import is_stale_broker_epoch
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.zookeeper.store import Store
 
@@ -51,6 +51,7 @@ class BrokerServices:
     world: World
     config: BrokerConfig
     broker_id: int
+    session: CurrentSession
     metadata: MetadataCache
     blobs: MetadataBlobs
     dynamic_configs: DynamicConfigs
@@ -74,9 +75,7 @@ class BrokerServices:
     acl_cache: AclCache | None = None
     """What keeps the authorizer's ACLs those of ZooKeeper."""
     cluster_id: str = ""
-    broker_epoch: int = UNKNOWN_BROKER_EPOCH
     state: BrokerState = BrokerState.NOT_RUNNING
-    current_store: Store | None = None
     features_epoch: int = -1
     zookeeper_went_back: str = ""
     """How ZooKeeper was found to be older than what this broker knew of it: then what is not there
@@ -94,7 +93,7 @@ class BrokerServices:
     @property
     def is_registered(self) -> bool:
         """Whether this broker is part of the cluster: started, and in a session with ZooKeeper."""
-        return self.state is BrokerState.RUNNING and self.current_store is not None
+        return self.state is BrokerState.RUNNING and self.session.current is not None
 
     async def load(self, store: Store) -> None:
         """Read what this broker has to know of ZooKeeper before it serves, through a new session.
@@ -111,17 +110,10 @@ class BrokerServices:
             self.acl_cache.stop()
         self.topic_configs.stop()
 
-    @property
-    def store(self) -> Store:
-        """Return the store of the current ZooKeeper session, or say that there is none."""
-        if self.current_store is None:
-            raise ConnectionLostError("no ZooKeeper session at the moment")
-        return self.current_store
-
     def accept_controller_epoch(self, epoch: int) -> bool:
         """Take note of a controller's epoch; tell whether it is not older than any seen (R10)."""
         return self.replicas.accept_controller_epoch(epoch)
 
     def is_stale(self, request_epoch: int) -> bool:
         """Return whether a control request was meant for an earlier incarnation (R8, KIP-380)."""
-        return is_stale_broker_epoch(request_epoch, self.broker_epoch)
+        return is_stale_broker_epoch(request_epoch, self.session.broker_epoch)

@@ -111,9 +111,10 @@ class RequestLog:
         noted: Any = timed.noted
         if noted.request is not None:
             logger.debug(
-                "Completed request:%s", self._line(conn, timed, noted, took),
+                "Completed request:%s",
+                self._line(conn, timed, noted, took),
                 extra={"event": "Completed request"},
-            )  # fmt: skip
+            )
         waited = took.remote if timed.kind in WAITING else 0.0
         if not self._slow_ms or took.total - waited < self._slow_ms:
             return
@@ -127,9 +128,17 @@ class RequestLog:
         client_id = (header.client_id or "")[:MOST_CLIENT_ID]
         logger.warning(
             "request slow " + FIELDS + " unlogged=%d",  # noqa: G003
-            kind_name(timed.kind), header.api_version, header.correlation_id, client_id,
-            *conn.peer, conn.listener, conn.principal, took.total, *took, unlogged,
-        )  # fmt: skip
+            kind_name(timed.kind),
+            header.api_version,
+            header.correlation_id,
+            client_id,
+            *conn.peer,
+            conn.listener,
+            conn.principal,
+            took.total,
+            *took,
+            unlogged,
+        )
 
     def _line(self, conn: Connection, timed: Timed, noted: Heard, took: Took) -> str:
         """Return a request as Kafka's `kafka.request.logger` tells it."""

@@ -242,8 +242,10 @@ class Router(Generic[ServerT]):
         except Exception as error:
             logger.exception(
                 "handler failed api_key=%d version=%d peer=%s",
-                header.api_key, header.api_version, conn.peer,
-            )  # fmt: skip
+                header.api_key,
+                header.api_version,
+                conn.peer,
+            )
             return _failed(route.api, header, request, error)
         return respond_later(self._server, route.api, conn, header, request, outcome)
 

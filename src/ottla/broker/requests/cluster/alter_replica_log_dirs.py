@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 def handle(
     server: LogDirsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: AlterReplicaLogDirsRequest,
 ) -> Parts:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer
+from ottla.broker.current_session import CurrentSession
 from ottla.broker.metadata.metadata_blobs import MetadataBlobs
 from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
@@ -12,7 +13,6 @@ from ottla.controller.loop import Controller
 from ottla.model.config import BrokerConfig
 from ottla.model.ports import World
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.zookeeper.store import Store
 
 
 class MetadataServer(Protocol):
@@ -35,11 +35,7 @@ class VersionsServer(Protocol):
     """(api key, lowest, highest version) of what the router serves"""
     features_epoch: int
     controller: Controller
-
-    @property
-    def store(self) -> Store:
-        """The current ZooKeeper session's; ConnectionLostError if there is none."""
-        ...
+    session: CurrentSession
 
 
 class LogDirsServer(Protocol):

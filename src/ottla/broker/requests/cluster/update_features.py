@@ -43,10 +43,7 @@ class Update(NamedTuple):
 
 
 def handle(
-    server: VersionsServer,
-    conn: Connection,  # noqa: ARG001
-    header: RequestHeader,
-    request: UpdateFeaturesRequest,
+    server: VersionsServer, conn: Connection, header: RequestHeader, request: UpdateFeaturesRequest
 ) -> Parts | Later:
     if not server.controller.is_active:
         return _refused(
@@ -64,7 +61,7 @@ def _refused(header: RequestHeader, code: ErrorCode, message: str) -> list[Buffe
 async def _update(
     server: VersionsServer, header: RequestHeader, request: UpdateFeaturesRequest
 ) -> list[Buffer]:
-    found = await server.store.cluster.get_features()
+    found = await server.session.store.cluster.get_features()
     levels = {} if found is None else dict(found[0].levels)
     errors: dict[str, tuple[ErrorCode, str | None]] = {}
     target = dict(levels)
@@ -77,7 +74,7 @@ async def _update(
             errors[update.feature] = (ErrorCode.INVALID_REQUEST, problem)
     if target != levels and found is not None:
         try:
-            server.features_epoch = await server.store.cluster.update_features(
+            server.features_epoch = await server.session.store.cluster.update_features(
                 Features(enabled=True, levels=target), found[1]
             )
         except OttlaError as error:

@@ -56,10 +56,7 @@ ResourceT = TypeVar(
 
 
 async def replace_all(
-    server: ConfigsServer,
-    conn: Connection,  # noqa: ARG001
-    header: RequestHeader,
-    request: AlterConfigsRequest,
+    server: ConfigsServer, conn: Connection, header: RequestHeader, request: AlterConfigsRequest
 ) -> Parts:
     """Handle AlterConfigs: what is not named goes back to its default."""
     twice = _named_twice(request.resources)
@@ -77,7 +74,7 @@ async def replace_all(
 
 async def change_some(
     server: ConfigsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: IncrementalAlterConfigsRequest,
 ) -> Parts:
@@ -90,7 +87,7 @@ async def change_some(
         ]
         _check_entries(resource, twice, empty)
         entity = _entity(server, resource)
-        new = await server.store.configs.get(entity.kind, entity.name)
+        new = await server.session.store.configs.get(entity.kind, entity.name)
         if entity.kind == "brokers":
             new = server.dynamic_configs.from_stored(new)
         for config in resource.configs:
@@ -245,8 +242,8 @@ async def _write(
     if validate_only:
         return
     stored = server.dynamic_configs.to_stored(configs) if entity.kind == "brokers" else configs
-    await server.store.configs.set(entity.kind, entity.name, stored)
-    await server.store.configs.changes.notify(f"{entity.kind}/{entity.name}")
+    await server.session.store.configs.set(entity.kind, entity.name, stored)
+    await server.session.store.configs.changes.notify(f"{entity.kind}/{entity.name}")
     logger.info("configs altered entity=%s/%s configs=%s", entity.kind, entity.name, shown(configs))
 
 

@@ -44,7 +44,7 @@ _LARGEST = {"INT": 2**31 - 1, "LONG": 2**63 - 1}
 
 async def describe(
     server: ConfigsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: DescribeClientQuotasRequest,
 ) -> Parts:
@@ -54,8 +54,8 @@ async def describe(
     for kind in quota_settings.KINDS:
         if not _may_match(kind, wanted, strict=request.strict):
             continue
-        names = await quota_settings.names(server.store.configs, kind)
-        settings = await server.store.configs.get_many(kind, names)
+        names = await quota_settings.names(server.session.store.configs, kind)
+        settings = await server.session.store.configs.get_many(kind, names)
         for name, found in settings.items():
             entity = _entity(kind, name)
             values = quota_settings.numbers(kind, found)
@@ -136,7 +136,7 @@ def _entry(
 
 async def alter(
     server: ConfigsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: AlterClientQuotasRequest,
 ) -> Parts:
@@ -170,7 +170,7 @@ async def _alter(
     server: ConfigsServer, entry: AlterClientQuotasRequest.EntryData, *, validate_only: bool
 ) -> None:
     kind, name = _named(entry.entity)
-    store = server.store
+    store = server.session.store
     settings = await store.configs.get(kind, name)
     for op in entry.ops:
         if op.remove:

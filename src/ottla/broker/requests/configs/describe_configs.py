@@ -71,7 +71,7 @@ async def _overrides_of_topics(
     if not known:
         return {}
     try:
-        return await server.store.configs.get_many("topics", known)
+        return await server.session.store.configs.get_many("topics", known)
     except OttlaError as error:
         return dict.fromkeys(known, error)
 

@@ -3,10 +3,10 @@
 from typing import Protocol
 
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
+from ottla.broker.current_session import CurrentSession
 from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.model.config import BrokerConfig
 from ottla.model.ports import World
-from ottla.zookeeper.store import Store
 
 
 class ConfigsServer(Protocol):
@@ -17,8 +17,4 @@ class ConfigsServer(Protocol):
     broker_id: int
     metadata: MetadataCache
     dynamic_configs: DynamicConfigs
-
-    @property
-    def store(self) -> Store:
-        """The current ZooKeeper session's; ConnectionLostError if there is none."""
-        ...
+    session: CurrentSession

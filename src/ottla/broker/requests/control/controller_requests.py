@@ -32,7 +32,7 @@ def require_controller(server: ControllerServer) -> None:
 
 async def alter_partition(
     server: ControllerServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: AlterPartitionRequest,
 ) -> Parts:
@@ -43,7 +43,7 @@ async def alter_partition(
 
 async def allocate_producer_ids(
     server: ControllerServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: AllocateProducerIdsRequest,
 ) -> Parts:
@@ -54,7 +54,7 @@ async def allocate_producer_ids(
 
 async def controlled_shutdown(
     server: ControllerServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: ControlledShutdownRequest,
 ) -> Parts:

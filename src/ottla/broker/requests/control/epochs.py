@@ -47,6 +47,6 @@ def refusal(
         request.controller_id,
         request.controller_epoch,
         request.broker_epoch,
-        server.broker_epoch,
+        server.session.broker_epoch,
     )
     return code

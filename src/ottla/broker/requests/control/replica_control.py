@@ -115,7 +115,7 @@ async def _without_strays(
 
 async def _was_created_as(server: ReplicaServer, topic: str, topic_id: bytes) -> bool:
     try:
-        return await server.store.topic_ids.was_created_as(topic, topic_id)
+        return await server.session.store.topic_ids.was_created_as(topic, topic_id)
     except OttlaError as error:
         logger.info("topic id not requested topic=%s error=%s", topic, error)
         return False

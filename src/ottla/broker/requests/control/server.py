@@ -3,26 +3,21 @@
 from typing import Protocol
 
 from ottla.broker.configs.topic_configs import TopicConfigs
+from ottla.broker.current_session import CurrentSession
 from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.broker.requests.control.control_connection import ControlConnection
 from ottla.controller.loop import Controller
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.zookeeper.store import Store
 
 
 class ReplicaServer(Protocol):
     """What the controller's requests to a broker may touch."""
 
-    broker_epoch: int
     replicas: ReplicaManager
     metadata: MetadataCache
     topic_configs: TopicConfigs
     control_connection: ControlConnection
-
-    @property
-    def store(self) -> Store:
-        """The current ZooKeeper session's; ConnectionLostError if there is none."""
-        ...
+    session: CurrentSession
 
     def is_stale(self, request_epoch: int) -> bool: ...
 

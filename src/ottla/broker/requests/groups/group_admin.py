@@ -28,10 +28,7 @@ UNKNOWN_OPERATIONS = -(2**31)
 
 
 def describe_groups(
-    server: GroupsServer,
-    conn: Connection,
-    header: RequestHeader,
-    request: DescribeGroupsRequest,
+    server: GroupsServer, conn: Connection, header: RequestHeader, request: DescribeGroupsRequest
 ) -> Parts | Later:
     return respond_in_steps(server, conn, header, _described(server, conn, request))
 
@@ -74,10 +71,7 @@ def _described(server: GroupsServer, conn: Connection, request: DescribeGroupsRe
 
 
 def list_groups(
-    server: GroupsServer,
-    conn: Connection,
-    header: RequestHeader,
-    request: ListGroupsRequest,
+    server: GroupsServer, conn: Connection, header: RequestHeader, request: ListGroupsRequest
 ) -> Parts | Later:
     return respond_in_steps(server, conn, header, _listed(server, conn, header, request))
 
@@ -107,10 +101,7 @@ def _listed(
 
 
 def delete_groups(
-    server: GroupsServer,
-    conn: Connection,  # noqa: ARG001
-    header: RequestHeader,
-    request: DeleteGroupsRequest,
+    server: GroupsServer, conn: Connection, header: RequestHeader, request: DeleteGroupsRequest
 ) -> Parts:
     r = DeleteGroupsResponse
     groups = server.groups

@@ -58,10 +58,7 @@ def client_host(conn: Connection) -> str:
 
 
 def join_group(
-    server: GroupsServer,
-    conn: Connection,
-    header: RequestHeader,
-    request: JoinGroupRequest,
+    server: GroupsServer, conn: Connection, header: RequestHeader, request: JoinGroupRequest
 ) -> Pending:
     version = header.api_version
     entropy = server.world.random.randbytes(16)
@@ -112,10 +109,7 @@ class PendingJoin(PendingResult[JoinResult]):
 
 
 def sync_group(
-    server: GroupsServer,
-    conn: Connection,
-    header: RequestHeader,
-    request: SyncGroupRequest,
+    server: GroupsServer, conn: Connection, header: RequestHeader, request: SyncGroupRequest
 ) -> Response:
     if header.api_version >= FIRST_SYNC_WITH_PROTOCOL and (
         request.protocol_type is None or request.protocol_name is None
@@ -149,10 +143,7 @@ class PendingSync(PendingResult[SyncResult]):
 
 
 def heartbeat(
-    server: GroupsServer,
-    conn: Connection,  # noqa: ARG001
-    header: RequestHeader,
-    request: HeartbeatRequest,
+    server: GroupsServer, conn: Connection, header: RequestHeader, request: HeartbeatRequest
 ) -> Parts:
     code = server.groups.heartbeat(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id
@@ -161,10 +152,7 @@ def heartbeat(
 
 
 def leave_group(
-    server: GroupsServer,
-    conn: Connection,  # noqa: ARG001
-    header: RequestHeader,
-    request: LeaveGroupRequest,
+    server: GroupsServer, conn: Connection, header: RequestHeader, request: LeaveGroupRequest
 ) -> Parts:
     many = header.api_version >= FIRST_LEAVE_OF_MANY
     if many:

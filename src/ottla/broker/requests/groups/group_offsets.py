@@ -73,10 +73,7 @@ def _existing(
 
 
 def offset_commit(
-    server: GroupsServer,
-    conn: Connection,
-    header: RequestHeader,
-    request: OffsetCommitRequest,
+    server: GroupsServer, conn: Connection, header: RequestHeader, request: OffsetCommitRequest
 ) -> Response | Later:
     asked = (
         (TopicPartition(t.name, p.partition_index), p) for t in request.topics for p in t.partitions
@@ -143,10 +140,7 @@ def _committed(results: Mapping[TopicPartition, ErrorCode]) -> OffsetCommitRespo
 
 
 def offset_fetch(
-    server: GroupsServer,
-    conn: Connection,
-    header: RequestHeader,
-    request: OffsetFetchRequest,
+    server: GroupsServer, conn: Connection, header: RequestHeader, request: OffsetFetchRequest
 ) -> Response | Later:
     if header.api_version >= FIRST_FETCH_OF_MANY:
         return respond_in_steps(server, conn, header, _fetch_of_many(server, conn, request))
@@ -305,10 +299,7 @@ def _fetched(found: Iterable[FetchedOffset], error: ErrorCode) -> OffsetFetchRes
 
 
 def offset_delete(
-    server: GroupsServer,
-    conn: Connection,  # noqa: ARG001
-    header: RequestHeader,
-    request: OffsetDeleteRequest,
+    server: GroupsServer, conn: Connection, header: RequestHeader, request: OffsetDeleteRequest
 ) -> Parts:
     asked = (
         (TopicPartition(t.name, p.partition_index), p) for t in request.topics for p in t.partitions
@@ -375,7 +366,9 @@ async def _commit_to_znodes(
         if len(partition.committed_metadata or "") > longest:
             results[tp] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             continue
-        await server.store.consumer_offsets.set(request.group_id, tp, partition.committed_offset)
+        await server.session.store.consumer_offsets.set(
+            request.group_id, tp, partition.committed_offset
+        )
         results[tp] = ErrorCode.NONE
     return respond(header, _committed(results))
 
@@ -390,7 +383,7 @@ async def _fetch_from_znodes(
             continue
         offset = None
         if server.metadata.partition(*tp) is not None:
-            offset = await server.store.consumer_offsets.get(request.group_id, tp)
+            offset = await server.session.store.consumer_offsets.get(request.group_id, tp)
         if offset is None:
             found.append(FetchedOffset(tp, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         else:

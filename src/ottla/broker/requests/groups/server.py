@@ -4,12 +4,12 @@ from typing import Protocol
 
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer
 from ottla.broker.coordination import Coordination
+from ottla.broker.current_session import CurrentSession
 from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
 from ottla.coordinators.group_coordinator import GroupCoordinator
 from ottla.model.config import BrokerConfig
 from ottla.model.ports import World
-from ottla.zookeeper.store import Store
 
 
 class GroupsServer(Protocol):
@@ -20,11 +20,7 @@ class GroupsServer(Protocol):
     config: BrokerConfig
     metadata: MetadataCache
     groups: GroupCoordinator
-
-    @property
-    def store(self) -> Store:
-        """The current ZooKeeper session's; ConnectionLostError if there is none."""
-        ...
+    session: CurrentSession
 
 
 class FinderServer(Protocol):

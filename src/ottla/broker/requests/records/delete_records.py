@@ -38,10 +38,7 @@ Result = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
 async def handle(
-    server: OffsetsServer,
-    conn: Connection,  # noqa: ARG001
-    header: RequestHeader,
-    request: DeleteRecordsRequest,
+    server: OffsetsServer, conn: Connection, header: RequestHeader, request: DeleteRecordsRequest
 ) -> Parts:
     r = DeleteRecordsResponse
     waiting: list[tuple[Partition, int, Result]] = []

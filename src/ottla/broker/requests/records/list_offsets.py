@@ -45,10 +45,7 @@ NOTHING: Found = (-1, -1, -1)
 
 
 def handle(
-    server: OffsetsServer,
-    conn: Connection,  # noqa: ARG001
-    header: RequestHeader,
-    request: ListOffsetsRequest,
+    server: OffsetsServer, conn: Connection, header: RequestHeader, request: ListOffsetsRequest
 ) -> Parts | Later:
     by_time = any(
         item.timestamp >= 0 or item.timestamp == OF_MAX_TIMESTAMP

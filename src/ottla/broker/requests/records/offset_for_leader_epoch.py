@@ -24,7 +24,7 @@ EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
 
 def handle(
     server: OffsetsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: OffsetForLeaderEpochRequest,
 ) -> Parts:

@@ -99,10 +99,7 @@ def _check_known(*numbers: int) -> None:
 
 
 def describe(
-    server: AclsServer,
-    conn: Connection,
-    header: RequestHeader,
-    request: DescribeAclsRequest,
+    server: AclsServer, conn: Connection, header: RequestHeader, request: DescribeAclsRequest
 ) -> Parts | Later:
     wanted = _filter(request)
     if server.acl_cache is None:
@@ -151,10 +148,7 @@ def _selected(authorizer: AclAuthorizer, wanted: AclFilter) -> Iterator[Acl | No
 
 
 async def create(
-    server: AclsServer,
-    conn: Connection,  # noqa: ARG001
-    header: RequestHeader,
-    request: CreateAclsRequest,
+    server: AclsServer, conn: Connection, header: RequestHeader, request: CreateAclsRequest
 ) -> Parts:
     for asked in request.creations:
         _check_known(
@@ -228,17 +222,14 @@ async def _add(
     async def with_them(known: frozenset[Entry]) -> frozenset[Entry]:
         return known | frozenset(entries)
 
-    await cache.change(server.store.acls, pattern, with_them)
+    await cache.change(server.session.store.acls, pattern, with_them)
 
 
 # --- Delete -------------------------------------------------------------------------------------
 
 
 async def delete(
-    server: AclsServer,
-    conn: Connection,  # noqa: ARG001
-    header: RequestHeader,
-    request: DeleteAclsRequest,
+    server: AclsServer, conn: Connection, header: RequestHeader, request: DeleteAclsRequest
 ) -> Parts:
     r = DeleteAclsResponse
     filters = [_filter(asked) for asked in request.filters]
@@ -309,7 +300,7 @@ async def _remove(
                 await time_slice.checkpoint()
         return entries - deleted.keys()
 
-    await cache.change(server.store.acls, pattern, rest)
+    await cache.change(server.session.store.acls, pattern, rest)
 
 
 DESCRIBE_ACLS = Api(

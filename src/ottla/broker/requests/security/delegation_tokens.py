@@ -113,7 +113,7 @@ async def create(
                 server.config.integer("delegation.token.expiry.time.ms"),
             ),
         )
-        await server.delegation_tokens.put(server.store.tokens, token)
+        await server.delegation_tokens.put(server.session.store.tokens, token)
     except OttlaError as error:
         return respond(header, _not_created(error.code, **named))
     logger.info("delegation token created entity=%s", owner)
@@ -169,7 +169,7 @@ async def renew(
     if period_ms < 0:
         period_ms = server.config.integer("delegation.token.expiry.time.ms")
     token = token.until(now_ms, period_ms)
-    await server.delegation_tokens.put(server.store.tokens, token)
+    await server.delegation_tokens.put(server.session.store.tokens, token)
     return respond(header, RenewDelegationTokenResponse(expiry_timestamp_ms=token.expires_ms))
 
 
@@ -183,11 +183,11 @@ async def expire(
     token = _found(server, conn, bytes(request.hmac))
     now_ms = server.world.clock.wall_ms()
     if request.expiry_time_period_ms < 0:
-        await server.delegation_tokens.remove(server.store.tokens, token.id)
+        await server.delegation_tokens.remove(server.session.store.tokens, token.id)
         return respond(header, ExpireDelegationTokenResponse(expiry_timestamp_ms=now_ms))
     _check_not_expired(token, now_ms)
     token = token.until(now_ms, request.expiry_time_period_ms)
-    await server.delegation_tokens.put(server.store.tokens, token)
+    await server.delegation_tokens.put(server.session.store.tokens, token)
     return respond(header, ExpireDelegationTokenResponse(expiry_timestamp_ms=token.expires_ms))
 
 

@@ -122,20 +122,14 @@ def _says_no_error(response: Response) -> bool:
 
 
 def handshake(
-    server: object,  # noqa: ARG001
-    conn: Connection,  # noqa: ARG001
-    header: RequestHeader,
-    request: SaslHandshakeRequest,  # noqa: ARG001
+    server: object, conn: Connection, header: RequestHeader, request: SaslHandshakeRequest
 ) -> list[Buffer]:
     """Handle SaslHandshake where it does not belong."""
     return respond(header, SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))
 
 
 def authenticate(
-    server: object,  # noqa: ARG001
-    conn: Connection,  # noqa: ARG001
-    header: RequestHeader,
-    request: SaslAuthenticateRequest,  # noqa: ARG001
+    server: object, conn: Connection, header: RequestHeader, request: SaslAuthenticateRequest
 ) -> list[Buffer]:
     """Handle SaslAuthenticate where it does not belong."""
     return respond(

@@ -52,12 +52,12 @@ class UserError(OttlaError):
 
 async def describe(
     server: SecurityServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: DescribeUserScramCredentialsRequest,
 ) -> Parts:
     """Handle DescribeUserScramCredentials: all users, or those named."""
-    store = server.store
+    store = server.session.store
     if not request.users:
         names = await store.configs.get_names(USERS)
         settings = await store.configs.get_many(USERS, names)
@@ -103,7 +103,7 @@ def _described(user: str, settings: Mapping[str, str]) -> _Described:
 
 async def alter(
     server: SecurityServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: AlterUserScramCredentialsRequest,
 ) -> Parts:
@@ -147,7 +147,7 @@ async def _alter(server: SecurityServer, user: str, changes: list[_Upsertion | _
         )
     if user in NO_ZNODES:
         raise UserError(f"No user can be called {user}", ErrorCode.UNACCEPTABLE_CREDENTIAL)
-    store, name = server.store, sanitize(user)
+    store, name = server.session.store, sanitize(user)
     settings = await store.configs.get(USERS, name)
     for change, mechanism in zip(changes, mechanisms, strict=True):
         if isinstance(change, _Upsertion):

@@ -5,10 +5,10 @@ from typing import Protocol
 from ottla.broker.authorization.acl_cache import AclCache
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer
 from ottla.broker.configs.delegation_tokens import DelegationTokens
+from ottla.broker.current_session import CurrentSession
 from ottla.controller.loop import Controller
 from ottla.model.config import BrokerConfig
 from ottla.model.ports import World
-from ottla.zookeeper.store import Store
 
 
 class AclsServer(Protocol):
@@ -16,9 +16,7 @@ class AclsServer(Protocol):
 
     world: World
     acl_cache: AclCache | None
-
-    @property
-    def store(self) -> Store: ...
+    session: CurrentSession
 
 
 class SecurityServer(Protocol):
@@ -29,8 +27,4 @@ class SecurityServer(Protocol):
     controller: Controller
     delegation_tokens: DelegationTokens
     authorizer: RequestAuthorizer | None
-
-    @property
-    def store(self) -> Store:
-        """The current ZooKeeper session's; ConnectionLostError if there is none."""
-        ...
+    session: CurrentSession

@@ -99,7 +99,7 @@ async def _add_all(
 async def _add(
     server: TopicsServer, wanted: Wanted, charge: Charge, *, validate_only: bool
 ) -> None:
-    store = server.store
+    store = server.session.store
     name = wanted.name
     if await store.topics.is_deletion_requested(name):
         raise InvalidTopicError("The topic is queued for deletion.")

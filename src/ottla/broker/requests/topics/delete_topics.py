@@ -148,7 +148,7 @@ async def _mark(server: TopicsServer, name: str) -> ErrorCode:
     topic's end, if it comes, is what whoever asked wants to know.
     """
     try:
-        if not await server.store.topics.exists(name):
+        if not await server.session.store.topics.exists(name):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except REPLY_LOST as error:
         logger.info("topic not looked up topic=%s error=%s", name, error)
@@ -156,7 +156,7 @@ async def _mark(server: TopicsServer, name: str) -> ErrorCode:
     except OttlaError as error:
         return error.code
     try:
-        await server.store.topics.request_deletion(name)
+        await server.session.store.topics.request_deletion(name)
     except NodeExistsError:
         return ErrorCode.NONE
     except REPLY_LOST as error:

@@ -38,7 +38,7 @@ Outcome = tuple[ErrorCode, str | None]
 
 async def alter_reassignments(
     server: TopicsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: AlterPartitionReassignmentsRequest,
 ) -> Parts:
@@ -68,7 +68,7 @@ async def alter_reassignments(
 
 async def list_reassignments(
     server: TopicsServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: ListPartitionReassignmentsRequest,
 ) -> Parts:
@@ -96,10 +96,7 @@ async def list_reassignments(
 
 
 async def elect_leaders(
-    server: TopicsServer,
-    conn: Connection,  # noqa: ARG001
-    header: RequestHeader,
-    request: ElectLeadersRequest,
+    server: TopicsServer, conn: Connection, header: RequestHeader, request: ElectLeadersRequest
 ) -> Parts:
     wanted = None
     if request.topic_partitions is not None:

@@ -3,13 +3,13 @@
 from typing import Protocol
 
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer
+from ottla.broker.current_session import CurrentSession
 from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
 from ottla.broker.topic_creation import TopicCreation
 from ottla.controller.loop import Controller
 from ottla.model.config import BrokerConfig
 from ottla.model.ports import World
-from ottla.zookeeper.store import Store
 
 
 class TopicsServer(Protocol):
@@ -22,8 +22,4 @@ class TopicsServer(Protocol):
     controller: Controller
     topic_creation: TopicCreation
     mutation_quotas: ControllerMutationQuotas
-
-    @property
-    def store(self) -> Store:
-        """The current ZooKeeper session's; ConnectionLostError if there is none."""
-        ...
+    session: CurrentSession

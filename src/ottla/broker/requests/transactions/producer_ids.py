@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from ottla.broker.current_session import CurrentSession
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.wire.messages.control import (
     AllocateProducerIdsRequest,
@@ -34,9 +35,9 @@ class NoProducerIdError(OttlaError):
 class ProducerIds:
     """A block in use and perhaps one in reserve."""
 
-    def __init__(self, broker_id: int, broker_epoch: Callable[[], int], send: Send) -> None:
+    def __init__(self, broker_id: int, session: CurrentSession, send: Send) -> None:
         self._broker_id = broker_id
-        self._broker_epoch = broker_epoch
+        self._session = session
         self._send = send
         self._next, self._end, self._prefetch_at = 0, 0, 0
         self._reserve: tuple[int, int] | None = None
@@ -84,7 +85,7 @@ class ProducerIds:
 
     async def _ask(self) -> None:
         request = AllocateProducerIdsRequest(
-            broker_id=self._broker_id, broker_epoch=self._broker_epoch()
+            broker_id=self._broker_id, broker_epoch=self._session.broker_epoch
         )
         try:
             response = await self._send(request, 0, REQUEST_TIMEOUT_S)
