@@ -15,7 +15,7 @@ from dataclasses import replace
 from ottla.sim.cluster import run
 from ottla.sim.faults import ALL_NAMES, NAMES, OF_STATEMENTS
 from ottla.sim.plans import MASKS, OPTIONS, Plan, drawn
-from ottla.sim.shrink_runs import Budget, shrink_run
+from ottla.sim.shrink import Budget, shrink_run
 from ottla.sim.verdict import Verdict
 
 
