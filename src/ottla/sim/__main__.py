@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 
 from ottla.sim.cluster import run
 from ottla.sim.faults import ALL_NAMES, NAMES, OF_STATEMENTS
@@ -71,6 +72,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     if arguments.seeds < 1:
         parser.error(f"--seeds: {arguments.seeds} runs show nothing")
+    if find_spec("greenlet") is None and (arguments.drawn or arguments.interleave):
+        parser.error("the package greenlet is missing: pip install greenlet, or --no-interleave")
     if arguments.log_dirs not in (1, 2, 3):
         parser.error(f"--log-dirs {arguments.log_dirs}: a broker has one, two or three")
     unknown = sorted(set(arguments.faults) - set(ALL_NAMES))
