@@ -38,7 +38,7 @@ PURE_BUT_FOR_IMPORTS = {
     "pipelines/replica_files/checks.py", "pipelines/replica_files/compare.py",
     "pipelines/replica_files/judge.py", "pipelines/replica_files/replica.py",
     "pipelines/timeline/lines.py", "pipelines/timeline/picture.py", "pipelines/timeline/when.py",
-    "sim/shrink.py", "testing/links.py",
+    "testing/links.py",
 }  # fmt: skip
 
 

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from ottla.sim import __main__ as main_module
-from ottla.sim import shrink_runs
+from ottla.sim import shrink
 from ottla.sim.__main__ import parse_arguments, plan_of
 from ottla.sim.cluster import run
 from ottla.sim.plans import Plan, drawn
-from ottla.sim.shrink import Outcome
-from ottla.sim.shrink_runs import Budget, Ran, run_in_process, shrink_run
+from ottla.sim.shrink import Budget, Outcome, Ran, run_in_process, shrink_run
 
 PLANTED = (sys.executable, str(Path(__file__).parent / "run_planted.py"))
 DUPLICATES = (*PLANTED, "sequences_are_not_checked")
@@ -68,7 +67,7 @@ def test_drawn_sizes_are_spelled_out_before_a_run_is_shrunk(monkeypatch):
 
 def test_a_run_that_passes_is_not_shrunk(monkeypatch, capsys):
     passed = Ran((), None, Outcome(), "", (), 1.0)
-    monkeypatch.setattr(shrink_runs, "run_in_process", lambda *_: passed)
+    monkeypatch.setattr(shrink, "run_in_process", lambda *_: passed)
     assert shrink_run(Plan(0), None, Budget(60.0, 3)) == 1
     assert "it passes" in capsys.readouterr().out
 

@@ -4,9 +4,11 @@ import pytest
 
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.net.faults import Link
+from ottla.testing.cluster import Cluster
 from ottla.testing.faults import Rules
 from ottla.testing.links import Faults, names
 from ottla.testing.settings import checked_settings, defaults
+from ottla.testing.sync_cluster import SyncCluster
 
 ADDRESSES = {1: "127.0.0.1:101", 2: "127.0.0.1:102", 3: "127.0.0.1:103"}
 ZOOKEEPER = "zk1:2181,zk2/chroot"
@@ -79,3 +81,8 @@ def test_defaults_replicate_what_can_be_replicated():
     assert [defaults(n)["default.replication.factor"] for n in (1, 2, 3, 5)] == ["1", "2", "3", "3"]
     assert [defaults(n)["min.insync.replicas"] for n in (1, 2, 3)] == ["1", "1", "2"]
     assert checked_settings({k: v for k, v in defaults(3).items() if "listener" not in k})
+
+
+def test_a_cluster_has_all_that_a_sync_cluster_has():
+    public = {name for name in vars(SyncCluster) if not name.startswith("_")}
+    assert public - vars(Cluster).keys() == {"open", "close", "age_s", "note"}

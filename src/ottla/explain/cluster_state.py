@@ -8,6 +8,8 @@ for every history).
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from ottla.controller.states import PartitionState
 from ottla.explain.lines import Entry
 from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
@@ -99,7 +101,7 @@ class ClusterState:
             self._state_changes(line)
         elif isinstance(line, DecisionLine) and line.written:
             part = self._part(partition_of(line.partition), line.assignment)
-            part.leadership = _after(line)
+            part.leadership = state_after(line)
 
     # --- what a snapshot says ---------------------------------------------------------------
 
@@ -212,18 +214,11 @@ class ClusterState:
         return part
 
 
-def _after(line: DecisionLine) -> LeaderAndIsr | None:
+def state_after(line: DecisionLine) -> LeaderAndIsr | None:
     """Return the state that stands after a decision: one version on, where the plan was written.
 
     A plan holds the version it was decided from; what AlterPartition wrote holds its own.
     """
-    after = line.after
-    if after is None or line.before is None or line.asked is not None:
-        return after
-    return LeaderAndIsr(
-        after.leader,
-        after.leader_epoch,
-        after.isr,
-        line.before.partition_epoch + 1,
-        after.recovery_state,
-    )
+    if line.after is None or line.before is None or line.asked is not None:
+        return line.after
+    return replace(line.after, partition_epoch=line.before.partition_epoch + 1)

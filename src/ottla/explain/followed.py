@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from ottla.controller.context import Context
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
+from ottla.explain.cluster_state import state_after
 from ottla.explain.lines import Entry
 from ottla.explain.replayed_term import eligible_of
 from ottla.model import journal_schema as journaled
-from ottla.model.cluster import BrokerInfo, LeaderAndIsr, LeaderIsrAndControllerEpoch, TopicInfo
+from ottla.model.cluster import BrokerInfo, LeaderIsrAndControllerEpoch, TopicInfo
 from ottla.model.ids import ZERO_UUID, TopicPartition, uuid_from_text
 
 _PARTITION_STATES = {state.value: state for state in PartitionState}
@@ -126,19 +127,10 @@ class Followed:
             self.context.partition_states.begin(tp, _PARTITION_STATES[after])
 
     def _follow_decision(self, line: journaled.DecisionLine) -> None:
-        after = line.after
-        if not line.written or after is None:
-            return
-        if line.asked is None and line.before is not None:
-            after = LeaderAndIsr(
-                after.leader,
-                after.leader_epoch,
-                after.isr,
-                line.before.partition_epoch + 1,
-                after.recovery_state,
-            )
-        tp = journaled.partition_of(line.partition)
-        self.context.leadership[tp] = LeaderIsrAndControllerEpoch(after, self.context.epoch)
+        after = state_after(line)
+        if line.written and after is not None:
+            tp = journaled.partition_of(line.partition)
+            self.context.leadership[tp] = LeaderIsrAndControllerEpoch(after, self.context.epoch)
 
     def _follow_step(self, facts: journaled.ReassignmentStep) -> None:
         tp = journaled.partition_of(facts.partition)

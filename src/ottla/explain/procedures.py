@@ -37,13 +37,24 @@ MAX_LINES = 300_000
 
 
 @dataclass(frozen=True, slots=True)
-class ProcedureDifference:
-    """The first line of an event that its procedure would not have written."""
+class Difference:
+    """A line that the installed rules would have written differently; of an event, the first."""
 
-    entry: Entry
-    event: str
+    where: str
+    ts: int
+    epoch: int
+    cause: int
+    decider: str
+    subject: str
     journal: str
     now: str
+
+    @staticmethod
+    def at(entry: Entry, decider: str, subject: str, journal: str, now: str) -> "Difference":
+        line = entry.line
+        return Difference(
+            entry.where, line.ts, line.epoch, line.cause, decider, subject, journal, now
+        )
 
 
 @dataclass(slots=True)
@@ -51,7 +62,7 @@ class Procedures:
     """Takes a journal's lines; counts the procedures run again, keeps what differs."""
 
     checked: int = 0
-    differences: list[ProcedureDifference] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
     _followed: Followed | None = None
     _term: ReplayedTerm | None = None
     _event: tuple[int, int] = (-1, -1)
@@ -101,8 +112,7 @@ class Procedures:
             yield
         except Exception as error:  # noqa: BLE001 - whatever cannot be may be named
             self._lose()
-            found = ProcedureDifference(entry, name_of(entry), text_of(entry), failure(error))
-            self.differences.append(found)
+            self._differs(entry, name_of(entry), DiffersError(text_of(entry), failure(error)))
 
     def _take_snapshot(self, entry: Entry) -> None:
         facts = entry.facts
@@ -182,7 +192,8 @@ class Procedures:
             followed.follow(lines)
 
     def _differs(self, entry: Entry, name: str, found: DiffersError) -> None:
-        self.differences.append(ProcedureDifference(entry, name, found.journal, found.now))
+        difference = Difference.at(entry, "procedures", name, found.journal, found.now)
+        self.differences.append(difference)
 
 
 def _settings(entry: Entry, facts: journaled.ClusterFacts) -> Settings:

@@ -36,7 +36,7 @@ from ottla.controller.states import (
     ReplicaState,
 )
 from ottla.explain.lines import Entry
-from ottla.explain.procedures import Procedures
+from ottla.explain.procedures import Difference, Procedures
 from ottla.explain.replayed_term import failure
 from ottla.explain.rules import REQUESTED
 from ottla.model.cluster import (
@@ -71,20 +71,6 @@ _KINDS = {kind.value for kind in ElectionKind}
 _TOPIC_ID = b"explain-explain!"
 _FORMER_EPOCH = 1
 """Not the epoch of the brokers that a line is decided with: those have none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One line that the installed rules would have written differently."""
-
-    where: str
-    ts: int
-    epoch: int
-    cause: int
-    decider: str
-    subject: str
-    journal: str
-    now: str
 
 
 @dataclass(slots=True)
@@ -170,20 +156,7 @@ class Replay:
         self._procedures.finish()
         if self._procedures.checked:
             self.checked["procedures"] = self._procedures.checked
-        for found in self._procedures.differences:
-            line = found.entry.line
-            self.differences.append(
-                Difference(
-                    found.entry.where,
-                    line.ts,
-                    line.epoch,
-                    line.cause,
-                    "procedures",
-                    found.event,
-                    found.journal,
-                    found.now,
-                )
-            )
+        self.differences += self._procedures.differences
 
     def _compare(
         self,
@@ -199,12 +172,7 @@ class Replay:
         except Exception as error:  # noqa: BLE001 - a rule that fails is what is looked for
             now = failure(error)
         if now != journaled:
-            line = entry.line
-            self.differences.append(
-                Difference(
-                    entry.where, line.ts, line.epoch, line.cause, decider, subject, journaled, now
-                )
-            )
+            self.differences.append(Difference.at(entry, decider, subject, journaled, now))
 
 
 class _Found:

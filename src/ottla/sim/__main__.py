@@ -11,11 +11,13 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
 
 from ottla.sim.cluster import run
 from ottla.sim.faults import ALL_NAMES, NAMES, OF_STATEMENTS
 from ottla.sim.plans import MASKS, OPTIONS, Plan, drawn
-from ottla.sim.shrink_runs import Budget, shrink_run
+from ottla.sim.shrink import Budget, shrink_run
 from ottla.sim.verdict import Verdict
 
 
@@ -45,21 +47,15 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         help=f"'none' or any of {','.join(ALL_NAMES)}",
     )
     for option in OPTIONS:
-        if isinstance(option.default, bool):
-            action = "store_false" if option.default else "store_true"
-            add(option.flag, dest=option.field, action=action, help=option.help)
-        elif isinstance(option.default, int | float):
-            kind = type(option.default)
-            add(option.flag, dest=option.field, type=kind, default=option.default, help=option.help)
+        default = option.default
+        how: dict[str, Any] = {"dest": option.field, "help": option.help, "default": default}
+        if isinstance(default, bool):
+            how["action"] = "store_false" if default else "store_true"
+        elif isinstance(default, int | float):
+            how |= {"type": type(default), "metavar": "N"}
         else:
-            add(
-                option.flag,
-                dest=option.field,
-                type=_names,
-                default=option.default,
-                metavar="NAMES",
-                help=option.help,
-            )
+            how |= {"type": _names, "metavar": "NAMES"}
+        add(option.flag, **how)
     add("--json", action="store_true", help="print each verdict as JSON")
     add("--shrink", action="store_true", help="find a smaller run with the same failure")
     add("--shrink-seconds", type=float, default=900.0, help="CPU time for that")
@@ -71,6 +67,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     if arguments.seeds < 1:
         parser.error(f"--seeds: {arguments.seeds} runs show nothing")
+    if find_spec("greenlet") is None and (arguments.drawn or arguments.interleave):
+        parser.error("the package greenlet is missing: pip install greenlet, or --no-interleave")
     if arguments.log_dirs not in (1, 2, 3):
         parser.error(f"--log-dirs {arguments.log_dirs}: a broker has one, two or three")
     unknown = sorted(set(arguments.faults) - set(ALL_NAMES))

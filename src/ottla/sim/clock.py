@@ -68,7 +68,7 @@ class SimWorkers:
         interleave: bool = False,
     ) -> None:
         if interleave and greenlet is None:
-            raise RuntimeError("to interleave workers' calls takes the package greenlet")
+            raise RuntimeError("workers' calls interleave by the package greenlet; install it")
         self._random = rng
         self._files = files
         self.mean_s = mean_s

@@ -45,11 +45,10 @@ from ottla.sim.plans import Plan
 from ottla.sim.replica_files import ReplicaFiles
 from ottla.sim.scheduler import SimulationError
 from ottla.sim.verdict import LONGEST_CALLBACK_S, Tracebacks, Verdict, stalls_of
-from ottla.sim.watched_writes import WatchedWrites
 from ottla.sim.world import Node, Simulation, garbage_kept
 from ottla.sim.znode_rules import check_znodes
 from ottla.sim.zookeeper_node import PORT as ZOOKEEPER_PORT
-from ottla.sim.zookeeper_node import ZooKeeperNode
+from ottla.sim.zookeeper_node import WatchedWrites, ZooKeeperNode
 from ottla.zookeeper.memory import LoggedWrite, MemoryZooKeeper
 from ottla.zookeeper.memory_tree import Znode
 

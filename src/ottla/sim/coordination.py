@@ -17,11 +17,10 @@ from ottla.model.ids import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Topic
 from ottla.model.ports import World
 from ottla.sim.checkers import LogRecord, few
 from ottla.sim.client_roles import Actor, ClientRoles
-from ottla.sim.cooperative_reader import CooperativeReader
 from ottla.sim.coordinated import Coordinator
 from ottla.sim.group_checkers import check_groups
 from ottla.sim.history import Commit, History
-from ottla.sim.members import GroupReader, partition_codes
+from ottla.sim.members import CooperativeReader, GroupReader, partition_codes
 from ottla.sim.plans import Plan
 from ottla.sim.transaction_checkers import (
     LoggedTransaction,

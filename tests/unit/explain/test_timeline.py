@@ -9,7 +9,6 @@ import pytest
 from ottla.explain import spans, timeline_command, timeline_html, timeline_text
 from ottla.explain.history import PartitionHistory
 from ottla.explain.spans import Change, Gap, Leadership, Timeline
-from ottla.explain.timeline_axis import Axis
 from ottla.explain.timeline_command import session_timeouts
 from ottla.model.ids import TopicPartition
 
@@ -108,7 +107,7 @@ def test_a_timeline_from_a_time_on_begins_with_what_was_in_force():
 
 def test_each_change_has_a_column_and_time_never_goes_back():
     times = [0, 1, 2, 3_600_000, 3_600_010, 90_000_000]
-    axis = Axis.over(times, 60)
+    axis = timeline_text.Axis.over(times, 60)
     columns = [axis.column(ts) for ts in times]
     assert columns == sorted(columns)
     assert len(set(columns)) == len(columns)

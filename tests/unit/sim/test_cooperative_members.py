@@ -9,8 +9,8 @@ import pytest
 
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
-from ottla.sim.cooperative_reader import CooperativeReader
 from ottla.sim.history import History
+from ottla.sim.members import CooperativeReader
 from ottla.sim.world import Simulation
 from ottla.wire.codec import encode_versioned
 from ottla.wire.messages.groups import (
