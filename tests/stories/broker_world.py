@@ -19,6 +19,7 @@ from ottla.broker.broker import Broker
 from ottla.broker.lifecycle.services import BrokerServices
 from ottla.broker.lifecycle.state import BrokerState
 from ottla.broker.requests.router import Router
+from ottla.log import dir_checkpoints
 from ottla.log.checkpoints import HIGH_WATERMARKS
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
@@ -395,11 +396,9 @@ def _begins_checkpoints(replicas: Any) -> Callable[[Any], str | None]:
     return lambda _none: None if before else "starts the high watermark checkpoint"
 
 
-def _writes_watermarks(logs: Any, log_dir: Any) -> Callable[[Any], str]:
-    del log_dir
-
+def _writes_watermarks(logs: Any) -> Callable[[Any], str]:
     def after(_snapshot: Any) -> str:
-        shown = " ".join(f"{log.tp}={log.high_watermark}" for log in logs.logs())
+        shown = " ".join(f"{log.tp}={log.high_watermark}" for log in logs)
         return f"writes {HIGH_WATERMARKS} {shown or 'empty'}"
 
     return after
@@ -482,11 +481,11 @@ def _refuses(connection: Any, reason: str) -> str | None:
     return f"closes connection {connection.id}: {reason}" if _from_desk(connection) else None
 
 
-WATCHED: list[tuple[type, str, Any]] = [
+WATCHED: list[tuple[Any, str, Any]] = [
     (BrokerServices, "enter", _enters),
     (LogManager, "_create", _creates),
     (LogManager, "delete_stray_folder", _deletes),
-    (LogManager, "high_watermarks_of", _writes_watermarks),
+    (dir_checkpoints, "high_watermarks", _writes_watermarks),
     (ReplicaManager, "fence", _fences),
     (ReplicaManager, "unfence", _unfences),
     (ReplicaManager, "begin_checkpoints", _begins_checkpoints),

@@ -8,8 +8,11 @@ Each file has one writer (`checkpoint_writer`); what it says is taken when the w
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+import msgspec
+
 from ottla.log import checkpoints
-from ottla.log.checkpoint_writer import CheckpointWriter, Snapshot, Take
+from ottla.log.checkpoint_writer import CheckpointWriter, Snapshot
+from ottla.log.lives import LIFE_FILE
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir
 from ottla.model.ports import Files, Workers
@@ -56,7 +59,7 @@ LogsOf = Callable[[LogDir], list[Log]]
 
 
 class DirCheckpoints:
-    """Writes the checkpoints of log dirs, here and now or by a worker.
+    """Writes the checkpoints of log dirs.
 
     `logs_in` returns all logs of a dir, `current_in` those that are no future logs.
     """
@@ -69,57 +72,32 @@ class DirCheckpoints:
         current_in: LogsOf,
     ) -> None:
         self._writer = CheckpointWriter(files, failed)
-        self._logs_in = logs_in
-        self._current_in = current_in
+        self._contents: dict[str, Callable[[LogDir], Snapshot]] = {
+            checkpoints.RECOVERY_POINTS: lambda log_dir: recovery_points(log_dir, logs_in(log_dir)),
+            checkpoints.LOG_STARTS: lambda log_dir: log_starts(logs_in(log_dir)),
+            checkpoints.HIGH_WATERMARKS: lambda log_dir: high_watermarks(logs_in(log_dir)),
+            checkpoints.CLEANER_OFFSETS: lambda log_dir: cleaner_offsets(current_in(log_dir)),
+            LIFE_FILE: lambda log_dir: Snapshot(msgspec.json.encode(log_dir.life)),
+        }
+
+    async def write(self, workers: Workers, log_dirs: Iterable[LogDir], *names: str) -> None:
+        """Have a worker write these files of each dir that is not offline.
+
+        Cleaner offsets: unless there is no file, and the cleaner was in none of its logs.
+        """
+        for log_dir in log_dirs:
+            for name in names:
+                take = partial(self._contents[name], log_dir)
+                unneeded = name == checkpoints.CLEANER_OFFSETS and not (
+                    log_dir.cleaned or take().offsets
+                )
+                if log_dir.offline is None and not unneeded:
+                    await self._writer.write(workers, log_dir.file(name), take)
+
+    def write_now(self, log_dir: LogDir, name: str) -> None:
+        """Write a file here and now."""
+        self._writer.write_now(log_dir.file(name), partial(self._contents[name], log_dir))
 
     async def drain(self) -> None:
         """Wait for all writes that are under way."""
         await self._writer.drain()
-
-    def write_now(self, log_dir: LogDir, name: str, take: Take) -> None:
-        self._writer.write_now(log_dir.file(name), take)
-
-    async def write(self, workers: Workers, log_dir: LogDir, name: str, take: Take) -> None:
-        await self._writer.write(workers, log_dir.file(name), take)
-
-    async def recovery(self, workers: Workers, log_dirs: Iterable[LogDir]) -> None:
-        """Have a worker write recovery points and log starts."""
-        for log_dir in log_dirs:
-            for name, take in self._recovery_files(log_dir):
-                await self.write(workers, log_dir, name, take)
-
-    def _recovery_files(self, log_dir: LogDir) -> tuple[tuple[str, Take], ...]:
-        return (
-            (checkpoints.RECOVERY_POINTS, partial(self._recovery_points, log_dir)),
-            (checkpoints.LOG_STARTS, partial(self._log_starts, log_dir)),
-        )
-
-    def recovery_points_now(self, log_dir: LogDir) -> None:
-        """Write the recovery points alone."""
-        self.write_now(
-            log_dir, checkpoints.RECOVERY_POINTS, partial(self._recovery_points, log_dir)
-        )
-
-    async def recovery_points(self, workers: Workers, log_dir: LogDir) -> None:
-        """Have a worker write the recovery points alone."""
-        take = partial(self._recovery_points, log_dir)
-        await self.write(workers, log_dir, checkpoints.RECOVERY_POINTS, take)
-
-    async def cleaner_offsets(self, workers: Workers, log_dirs: Iterable[LogDir]) -> None:
-        """Have a worker write how far the cleaner was, where it was in any log."""
-        for log_dir in log_dirs:
-            if log_dir.offline is None and self._was_cleaned(log_dir):
-                take = partial(self._cleaner_offsets, log_dir)
-                await self.write(workers, log_dir, checkpoints.CLEANER_OFFSETS, take)
-
-    def _was_cleaned(self, log_dir: LogDir) -> bool:
-        return bool(log_dir.cleaned or self._cleaner_offsets(log_dir).offsets)
-
-    def _recovery_points(self, log_dir: LogDir) -> Snapshot:
-        return recovery_points(log_dir, self._logs_in(log_dir))
-
-    def _log_starts(self, log_dir: LogDir) -> Snapshot:
-        return log_starts(self._logs_in(log_dir))
-
-    def _cleaner_offsets(self, log_dir: LogDir) -> Snapshot:
-        return cleaner_offsets(self._current_in(log_dir))

@@ -7,12 +7,9 @@ as it is until that has succeeded. Kafka has no counterpart (adr/0025).
 import contextlib
 import logging
 from collections.abc import Callable
-from functools import partial
 
-import msgspec
 from msgspec.structs import replace
 
-from ottla.log.checkpoint_writer import Snapshot
 from ottla.log.checkpoints import LOCK
 from ottla.log.dir_checkpoints import DirCheckpoints
 from ottla.log.lives import LIFE_FILE, Life, Stated, decode, went_back
@@ -99,7 +96,7 @@ class LifeNotes:
         for log_dir in self._live():
             if self.name not in (log_dir.life.life, log_dir.life.next):
                 log_dir.life = replace(log_dir.life, next=self.name)
-                await self._write(workers, log_dir)
+                await self._checkpoints.write(workers, [log_dir], LIFE_FILE)
 
     async def registered(
         self, workers: Workers, broker_epoch: int, zxid: int, controller_epoch: int, session: int
@@ -119,7 +116,7 @@ class LifeNotes:
                 lock=lock or "unknown",
                 zookeeper_went_back=log_dir.life.zookeeper_went_back,
             )
-            await self._write(workers, log_dir)
+            await self._checkpoints.write(workers, [log_dir], LIFE_FILE)
         self._registered = True
 
     def note(self, zxid: int, controller_epoch: int, statement_zxid: int = 0) -> bool:
@@ -138,17 +135,9 @@ class LifeNotes:
 
     async def write(self, workers: Workers) -> None:
         """Write what was noted into one dir: the newest of all dirs counts."""
-        for log_dir in self._live()[:1]:
-            await self._write(workers, log_dir)
+        await self._checkpoints.write(workers, self._live()[:1], LIFE_FILE)
 
     def write_now(self, log_dir: LogDir) -> None:
         """Write a dir's note at a stop, unless this life never registered."""
         if self._registered:
-            self._checkpoints.write_now(log_dir, LIFE_FILE, partial(_content, log_dir))
-
-    async def _write(self, workers: Workers, log_dir: LogDir) -> None:
-        await self._checkpoints.write(workers, log_dir, LIFE_FILE, partial(_content, log_dir))
-
-
-def _content(log_dir: LogDir) -> Snapshot:
-    return Snapshot(msgspec.json.encode(log_dir.life))
+            self._checkpoints.write_now(log_dir, LIFE_FILE)

@@ -16,9 +16,8 @@ from functools import partial
 
 from ottla.log import checkpoints, log_dir_files
 from ottla.log.boot_ids import BootIdFiles
-from ottla.log.checkpoint_writer import Snapshot
 from ottla.log.checkpoints import MetaProperties
-from ottla.log.dir_checkpoints import DirCheckpoints, high_watermarks
+from ottla.log.dir_checkpoints import DirCheckpoints
 from ottla.log.disk_errors import is_shortage
 from ottla.log.flusher import Flusher
 from ottla.log.leaving_folders import LeavingFolders, SetAside
@@ -535,24 +534,20 @@ class LogManager:
     async def write_high_watermarks(self, workers: Workers) -> None:
         """Have a worker write the high watermarks of all logs."""
         self._write_boot_ids()
-        for log_dir in self._live():
-            take = partial(self.high_watermarks_of, log_dir)
-            await self._checkpoints.write(workers, log_dir, checkpoints.HIGH_WATERMARKS, take)
-
-    def high_watermarks_of(self, log_dir: LogDir) -> Snapshot:
-        """Return what a dir's high watermark checkpoint is to say now."""
-        return high_watermarks(self._logs_in(log_dir))
+        await self._checkpoints.write(workers, self._live(), checkpoints.HIGH_WATERMARKS)
 
     async def write_recovery_points(self, workers: Workers) -> None:
         """Have a worker write recovery points and log starts of all live dirs."""
-        await self._checkpoints.recovery(workers, self._live())
+        await self._checkpoints.write(
+            workers, self._live(), checkpoints.RECOVERY_POINTS, checkpoints.LOG_STARTS
+        )
 
     def _recovery_point_lowered(self, log: Log) -> None:
         """Write the dir's points before anything is appended where flushed records were cut.
 
         Rarely: `make_truncations_durable` has mostly had it done by a worker.
         """
-        self._checkpoints.recovery_points_now(self._dir_of(log))
+        self._checkpoints.write_now(self._dir_of(log), checkpoints.RECOVERY_POINTS)
 
     @property
     def has_pending_truncations(self) -> bool:
@@ -566,15 +561,13 @@ class LogManager:
     async def _make_truncated_durable(self, workers: Workers, logs: list[Log]) -> None:
         await self._flusher.make_truncations_durable(workers, logs)
         pending = [log for log in logs if log.flush_state.recovery_point_pending]
-        for path in dict.fromkeys(log.parent_dir for log in pending):
-            log_dir = self._dirs[path]
-            if log_dir.offline is None:
-                await self._checkpoints.recovery_points(workers, log_dir)
+        dirs = [self._dirs[path] for path in dict.fromkeys(log.parent_dir for log in pending)]
+        await self._checkpoints.write(workers, dirs, checkpoints.RECOVERY_POINTS)
 
     async def write_cleaned_offsets(self, workers: Workers, log: Log | None = None) -> None:
         """Write how far the cleaner was in each log of this log's dir, or of all (Kafka's file)."""
         dirs = self._live() if log is None else [self._dir_of(log)]
-        await self._checkpoints.cleaner_offsets(workers, dirs)
+        await self._checkpoints.write(workers, dirs, checkpoints.CLEANER_OFFSETS)
 
     # Flushing --------------------------------------------------------------------------
 
