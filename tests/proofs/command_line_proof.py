@@ -304,7 +304,7 @@ def words(proof: Proof, here: Watched) -> None:
         (("topics", "list", "--output", "xml"), "'xml' is not one of", "json"),
         (("topics", "create", *at), "Missing argument 'NAME'"),
         (("topics", "create", "x", "y", *at), "unexpected extra argument (y)"),
-        (("topics", "create", "x", "--partitions", "0", *at), "--partitions", "the range x>=1"),
+        (("topics", "create", "x", "--partitions", "0", *at), "--partitions 0", "1 or more"),
         (("topics", "create", "x", "--partitions", "many", *at), "'many' is not a valid integer"),
         (("topics", "create", "x", "--config", "foo", *at), "--config foo", "KEY=VALUE"),
         (("topics", "create", "x", "--assignment", "zz", *at), "zz", "as 0:1,1:2"),
