@@ -15,8 +15,7 @@ from ottla.admin.operations.election_losses import (
     losses,
     parts,
 )
-from ottla.admin.operations.replica_reading import first_difference
-from ottla.admin.operations.unclean import Preview
+from ottla.admin.operations.unclean import Preview, first_difference
 from ottla.controller.elections import ElectionKind, elect
 from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
 from ottla.model.ids import TopicPartition
