@@ -31,7 +31,7 @@ import perf_tools
 from ottla.admin.local import cluster as local_cluster
 from ottla.admin.local import processes
 from ottla.admin.local.cluster_dir import ClusterDir
-from ottla.admin.session import connected, world
+from ottla.admin.session import connected
 from ottla.client import topics
 from ottla.client.producer import Producer
 from ottla.model.errors import OttlaError
@@ -201,7 +201,7 @@ def first_record(
                 break
             assert time.monotonic() < deadline, "no topic within a minute"
             await asyncio.sleep(pause_s)
-        writer = Producer(client, world(), "first", acks=ACKS_ALL, timeout_s=60)
+        writer = Producer(client, "first", acks=ACKS_ALL, timeout_s=60)
         await writer.open(1)
         await writer.send([NewRecord(None, b"first light")])
 

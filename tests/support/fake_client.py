@@ -4,9 +4,11 @@ import random
 import time
 
 from ottla.client.client import Patience, Wait
+from ottla.net import runtime
 
 
 class FakeClient:
+    world = runtime.real_world(None)
     waiting = staticmethod(Wait)
 
     def patience(self, granted_s, longest_s=0.0):

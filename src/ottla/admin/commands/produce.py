@@ -206,7 +206,6 @@ async def _produce(client: Any, wanted: Wanted) -> int:
     here = world()
     writer = producing.Producer(
         client,
-        here,
         wanted.topic,
         acks=wanted.acks,
         timeout_s=wanted.timeout_s,

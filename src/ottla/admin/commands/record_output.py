@@ -15,7 +15,6 @@ from ottla.admin.operations.record_format import Template
 from ottla.admin.operations.record_json import to_fields, to_line
 from ottla.admin.output import Format, print_line, print_results, say
 from ottla.admin.progress import Progress
-from ottla.admin.session import world
 from ottla.client import topics
 from ottla.client.client import Client
 from ottla.client.consumer import Consumer, Sink
@@ -220,14 +219,13 @@ async def _consume(client: Client, wanted: Wanted, printer: Printer) -> None:
     idle_s = None if wanted.timeout_ms is None else wanted.timeout_ms / 1000
 
     def reader() -> Consumer:
-        return Consumer(client, world(), ids, isolation=wanted.isolation, settled=printer.flush)
+        return Consumer(client, ids, isolation=wanted.isolation, settled=printer.flush)
 
     if wanted.group is not None:
         from ottla.client.group_consumer import GroupConsumer
 
         member = GroupConsumer(
             client,
-            world(),
             wanted.group,
             list(ids),
             reader,
