@@ -264,7 +264,7 @@ class Producing:
     errors: int = 0
 
     async def run(self, client: Client) -> None:
-        writer = Producer(client, world(), HEALTHY, acks=1, timeout_s=30)
+        writer = Producer(client, HEALTHY, acks=1, timeout_s=30)
         await writer.open(1)
         while True:
             began = time.time()

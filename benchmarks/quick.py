@@ -26,7 +26,7 @@ import consuming
 import control_plane
 import perf_tools
 
-from ottla.admin.session import connected, world
+from ottla.admin.session import connected
 from ottla.client import topics
 from ottla.client.producer import Producer
 from ottla.local import cluster as local_cluster
@@ -202,7 +202,7 @@ def first_record(
                 break
             assert time.monotonic() < deadline, "no topic within a minute"
             await asyncio.sleep(pause_s)
-        writer = Producer(client, world(), "first", acks=ACKS_ALL, timeout_s=60)
+        writer = Producer(client, "first", acks=ACKS_ALL, timeout_s=60)
         await writer.open(1)
         await writer.send([NewRecord(None, b"first light")])
 

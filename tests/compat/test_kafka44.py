@@ -32,7 +32,7 @@ RECORDS = 10
 def kafka(tmp_path_factory):
     """One broker with a topic, and a group of each type that clients make here.
 
-    `app` of Kafka Streams is in tests/unit/admin/test_group_types.py: its client is Java's alone.
+    `app` of Kafka Streams is in tests/unit/client/test_group_types.py: its client is Java's alone.
     """
     settings = {
         "share_coordinator_state_topic_replication_factor": "1",

@@ -5,9 +5,11 @@ import time
 
 from ottla.client.client import Patience
 from ottla.model.waits import waiting
+from ottla.net import runtime
 
 
 class FakeClient:
+    world = runtime.real_world(None)
     waiting = staticmethod(waiting)
 
     def patience(self, granted_s, longest_s=0.0):

@@ -171,7 +171,7 @@ class Client:
         self.last_failure: ConnectionLostError | None = None
         """Why a broker could not be reached, the last time."""
         self._connect_timeout_s = connect_timeout_s
-        self._world = world
+        self.world = world
         self._security = security
         self._patience_s = patience_s
         self._security = security
@@ -246,7 +246,7 @@ class Client:
 
     def patience(self, granted_s: float, longest_s: float = LONGEST_WAIT_S) -> Patience:
         """Return how long something is tried again for; no wait is longer than twice the second."""
-        return Patience(self._world.clock.monotonic, self._world.random, granted_s, longest_s)
+        return Patience(self.world.clock.monotonic, self.world.random, granted_s, longest_s)
 
     async def refresh(self, topics: Iterable[str]) -> None:
         """Ask who is alive and who leads, before something is tried again.
@@ -373,7 +373,7 @@ class Client:
             if not known.peer.closed:
                 return known
         addresses = list(dict.fromkeys([*self._bootstrap, *self._addresses.values()]))
-        self._world.random.shuffle(addresses)
+        self.world.random.shuffle(addresses)
         last: ConnectionLostError | None = None
         for address in addresses:
             try:
@@ -398,7 +398,7 @@ class Client:
 
     async def _opened(self, address: tuple[str, int], timeout_s: float) -> _Broker:
         peer = await PeerConnection.open(
-            self._world,
+            self.world,
             *address,
             self._client_id,
             timeout_s=timeout_s,

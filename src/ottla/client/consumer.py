@@ -15,7 +15,7 @@ from ottla.client.fetching import fetch, responded
 from ottla.client.offsets import Place, all_offsets
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
-from ottla.model.ports import Buffer, World
+from ottla.model.ports import Buffer
 from ottla.model.protocol import EARLIEST, LATEST, READ_UNCOMMITTED, UNKNOWN_OFFSET
 from ottla.wire.aborted import Aborted
 from ottla.wire.records import Record, iter_batches, iter_records
@@ -47,7 +47,6 @@ class Consumer:
     def __init__(
         self,
         client: Client,
-        world: World,
         topic_ids: Mapping[str, bytes],
         *,
         isolation: int = READ_UNCOMMITTED,
@@ -59,7 +58,7 @@ class Consumer:
         With `turn_s`, other tasks get a turn within a response after that time, `settled` first.
         """
         self._client = client
-        self._world = world
+        self._now_s = client.world.clock.monotonic
         self._topic_ids = topic_ids
         self._isolation = isolation
         self._settled = settled
@@ -117,12 +116,12 @@ class Consumer:
 
     async def read(self, sink: Sink, idle_s: float | None) -> None:
         """Read until the sink has enough, all ends are reached, or nothing came for `idle_s`."""
-        self._last_record_s = self._answered_s = self._world.clock.monotonic()
+        self._last_record_s = self._answered_s = self._now_s()
         with self._client.waiting(self._idle), contextlib.suppress(_EnoughError):
             await self._read(sink, idle_s)
 
     def _idle(self) -> str:
-        now_s = self._world.clock.monotonic()
+        now_s = self._now_s()
         idle = now_s - self._last_record_s >= IDLE_S > now_s - self._answered_s
         return f"new records of {', '.join(sorted(self._topic_ids))}" if idle else ""
 
@@ -138,7 +137,7 @@ class Consumer:
                     done, _ = await asyncio.wait(
                         fetches, timeout=RETRY_WAIT_S, return_when=asyncio.FIRST_COMPLETED
                     )
-                now = self._world.clock.monotonic()
+                now = self._now_s()
                 for task in done:
                     del fetches[task]
                     self._answered_s = now
@@ -224,11 +223,11 @@ class Consumer:
 
     def _begin_turn(self) -> None:
         if self._turn_s is not None:
-            self._turn_due_s = self._world.clock.monotonic() + self._turn_s
+            self._turn_due_s = self._now_s() + self._turn_s
 
     async def _give_turn(self) -> bool:
         """Let other tasks run if it is time to; return whether enough was read meanwhile."""
-        if self._turn_s is not None and self._world.clock.monotonic() >= self._turn_due_s:
+        if self._turn_s is not None and self._now_s() >= self._turn_due_s:
             self._settled()
             await asyncio.sleep(self._turn_s / WORK_TO_REST)
             self._begin_turn()

@@ -34,7 +34,7 @@ async def fetch(
     replica_id: int = CONSUMER,
     timeout_s: float | None = None,
 ) -> list[tuple[TopicPartition, FetchResponse.PartitionData]]:
-    """Send one Fetch from these offsets on; return what the broker says of each partition.
+    """Send one Fetch from these offsets on; return the response to each partition.
 
     A broker sends the first batch whole, however large it is, and waits up to `max_wait_ms` for
     records. `topic_ids`: leave out, or give zeros for, topics known by name only. Raises OttlaError
@@ -72,11 +72,12 @@ async def fetch(
     if response.error_code:
         raise responded(f"broker {broker}", response.error_code)
     names = {topic_id: name for name, topic_id in ids.items()}
-    return [
-        (TopicPartition(topic.topic or names[topic.topic_id], found.partition_index), found)
+    answered = [
+        (TopicPartition(topic.topic or names.get(topic.topic_id, ""), p.partition_index), p)
         for topic in response.responses
-        for found in topic.partitions
+        for p in topic.partitions
     ]
+    return [(tp, found) for tp, found in answered if tp in positions]
 
 
 def responded(who: object, code: int) -> OttlaError:

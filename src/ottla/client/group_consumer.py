@@ -17,7 +17,6 @@ from ottla.client.error_texts import explained, failure
 from ottla.client.group_resets import commit_request, worst_code
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition, by_topic
-from ottla.model.ports import World
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.wire.codec import decode_versioned, encode_versioned
 from ottla.wire.messages.groups import (
@@ -81,7 +80,6 @@ class GroupConsumer:
     def __init__(
         self,
         client: Client,
-        world: World,
         group: str,
         topics: Sequence[str],
         make_consumer: MakeConsumer,
@@ -89,7 +87,7 @@ class GroupConsumer:
         from_beginning: bool,
     ) -> None:
         self._client = client
-        self._world = world
+        self._now_s = client.world.clock.monotonic
         self._group = group
         self._topics = sorted(topics)
         self._make_consumer = make_consumer
@@ -117,16 +115,15 @@ class GroupConsumer:
 
     async def _attend(self, consumer: Consumer, reading: "asyncio.Future[None]") -> bool:
         """Heartbeat and commit while it reads; True if the reading came to its end."""
-        clock = self._world.clock
-        commit_at_s = clock.monotonic() + COMMIT_S
+        commit_at_s = self._now_s() + COMMIT_S
         try:
             while True:
                 await asyncio.wait([reading], timeout=HEARTBEAT_S)
                 if reading.done():
                     reading.result()
                     return True
-                if clock.monotonic() >= commit_at_s:
-                    commit_at_s = clock.monotonic() + COMMIT_S
+                if self._now_s() >= commit_at_s:
+                    commit_at_s = self._now_s() + COMMIT_S
                     await self._commit(consumer)
                     if await self._topics_grew():
                         await self._stop(reading)
@@ -230,9 +227,9 @@ class GroupConsumer:
         with self._client.waiting(
             f"a broker does not know all of the topics {', '.join(self._topics)} yet"
         ):
-            until_s = self._world.clock.monotonic() + KNOWN_WITHIN_S
+            until_s = self._now_s() + KNOWN_WITHIN_S
             while not all(known.get(topic) for topic in self._topics):
-                if self._world.clock.monotonic() > until_s:
+                if self._now_s() > until_s:
                     break
                 # Just created, and this broker has not heard of it yet.
                 await asyncio.sleep(LOOK_AGAIN_S)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ottla.client.client import Client, Patience
 from ottla.client.coordinators import Asked, at_each_leader
 from ottla.client.error_texts import failure
-from ottla.model.errors import OttlaError
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import NO_EPOCH, TopicPartition, by_topic
 from ottla.model.protocol import (
     CONSUMER,
@@ -142,11 +142,14 @@ async def all_offsets(
             found |= told
             if told:
                 patience.renew()
-            errors = [*went.leaderless.values(), *went.failed.values(), *refused.values()]
-            if errors:
-                wait.text = str(errors[0])
-                await patience.wait(errors[0])
-                await client.refresh({tp.topic for tp in left})
+            missing = left.keys() - found.keys()
+            if missing:
+                errors = [*went.leaderless.values(), *went.failed.values(), *refused.values()]
+                lacks = f"the leader of {min(missing)} returned no offset"
+                problem = next(iter(errors), OttlaError(lacks, ErrorCode.LEADER_NOT_AVAILABLE))
+                wait.text = str(problem)
+                await patience.wait(problem)
+                await client.refresh({tp.topic for tp in missing})
     return found
 
 

@@ -19,7 +19,6 @@ from ottla.client.error_texts import explained, failure
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.partitioning import partition_of
-from ottla.model.ports import World
 from ottla.model.printable import plural
 from ottla.model.protocol import (
     ACKS_ALL,
@@ -171,7 +170,6 @@ class Producer:
     def __init__(
         self,
         client: Client,
-        world: World,
         topic: str,
         *,
         acks: int,
@@ -186,7 +184,7 @@ class Producer:
         """How many records there were to send."""
         self._unacknowledged: dict[int, _Unacknowledged] = {}
         self._client = client
-        self._world = world
+        self._world = client.world
         self._topic = topic
         self._acks = acks
         self._timeout_s = timeout_s
@@ -194,7 +192,7 @@ class Producer:
         self._sticky = sticky
         self._dry_run = False
         self._partitions = 0
-        self._partitioner = Partitioner(1, (), world.random, sticky=sticky)
+        self._partitioner = Partitioner(1, (), client.world.random, sticky=sticky)
         self._sequences = Sequences()
 
     async def open(

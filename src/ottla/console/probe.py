@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ottla.admin.session import world
 from ottla.client import topics
 from ottla.client.client import Client
 from ottla.client.producer import Producer
@@ -84,7 +83,7 @@ class Probe:
             await client.close()
 
     async def _write(self, client: Client, lane: Lane, partitions: int) -> None:
-        writer = Producer(client, world(), self.topic, acks=ACKS_ALL, timeout_s=SEND_TIMEOUT_S)
+        writer = Producer(client, self.topic, acks=ACKS_ALL, timeout_s=SEND_TIMEOUT_S)
         await writer.open(partitions)
         record = NewRecord(None, VALUE, partition=lane.partition)
         while True:

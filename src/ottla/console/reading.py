@@ -8,7 +8,6 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.admin.session import world
 from ottla.client import topics
 from ottla.client.client import Client
 from ottla.client.consumer import Consumer
@@ -95,7 +94,6 @@ async def read(
 
     reader = Consumer(
         client,
-        world(),
         {wanted.topic: topic_id},
         isolation=wanted.isolation,
         settled=settle,

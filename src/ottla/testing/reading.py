@@ -64,9 +64,7 @@ async def _read(bootstrap: str, topics: Sequence[str], *, committed: bool) -> li
         missing = sorted(set(topics) - {tp.topic for tp in partitions})
         if missing:
             raise OttlaError(f"no such topic: {', '.join(missing)}")
-        reader = Consumer(
-            client, world, ids, isolation=READ_COMMITTED if committed else READ_UNCOMMITTED
-        )
+        reader = Consumer(client, ids, isolation=READ_COMMITTED if committed else READ_UNCOMMITTED)
         ends = await reader.offsets(partitions, LATEST)
         await reader.start_at(partitions, EARLIEST)
         for tp, end in ends.items():

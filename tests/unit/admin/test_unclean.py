@@ -7,19 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.admin.operations.replica_reading import first_difference
-from ottla.admin.operations.unclean import Preview
+from ottla.admin.operations.unclean import Preview, first_difference
 from ottla.controller.elections import ElectionKind, elect
 from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
 from ottla.model.ids import TopicPartition
-from ottla.placement.election_losses import (
-    Candidate,
-    LogEnd,
-    Loss,
-    leader_of,
-    losses,
-    parts,
-)
+from ottla.placement.election_losses import Candidate, LogEnd, Loss, leader_of, losses, parts
 from ottla.wire.records import Record, build_batch
 
 TP = TopicPartition("t", 0)

@@ -48,7 +48,7 @@ class Reading:
             topic_id = (await client.metadata([TOPIC])).topics[0].topic_id
             await asyncio.sleep(0.1)
         member = GroupConsumer(
-            client, world, GROUP, [TOPIC], lambda: Consumer(client, world, {TOPIC: topic_id}),
+            client, GROUP, [TOPIC], lambda: Consumer(client, {TOPIC: topic_id}),
             from_beginning=True,
         )  # fmt: skip
 

@@ -50,7 +50,7 @@ def test_a_partition_without_a_leader_holds_no_other_back():
         return len(found) < 2
 
     async def read():
-        reader = Consumer(cluster, runtime.real_world(None), {"t": TOPIC_ID})
+        reader = Consumer(cluster, {"t": TOPIC_ID})
         for partition in (0, 1):
             reader.start_at_offset(TopicPartition("t", partition), 0)
         async with asyncio.timeout(5):
@@ -90,7 +90,7 @@ def test_no_record_comes_after_the_last_one_that_was_wanted(wanted):
         return len(found) < wanted
 
     async def read():
-        reader = Consumer(_Leaders(3), runtime.real_world(None), {"t": TOPIC_ID})
+        reader = Consumer(_Leaders(3), {"t": TOPIC_ID})
         for partition in range(3):
             reader.start_at_offset(TopicPartition("t", partition), 0)
         async with asyncio.timeout(5):

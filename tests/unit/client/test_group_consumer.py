@@ -1,7 +1,6 @@
 """`ottla consume --group`: its range assignor beside Kafka's own examples, and its end."""
 
 import asyncio
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -49,8 +48,7 @@ def test_a_position_that_could_not_be_committed_at_the_end_is_said(silent, monke
     client = Coordinator(answer, SimpleNamespace(error_code=0))
     if silent:
         client.call = lambda *_, **__: asyncio.sleep(60)
-    world = SimpleNamespace(clock=SimpleNamespace(monotonic=time.monotonic))
-    member = GroupConsumer(client, world, "g", ["t"], None, from_beginning=True)
+    member = GroupConsumer(client, "g", ["t"], None, from_beginning=True)
     member._generation, member._member, member._coordinator.broker = 1, "m", 1
     reader = SimpleNamespace(positions={TopicPartition("t", 0): 5})
     asyncio.run(member._end(reader))

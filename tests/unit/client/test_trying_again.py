@@ -191,6 +191,18 @@ def test_offsets_of_all_partitions_wait_for_the_last_leader():
         asyncio.run(all_offsets(gone, {A: -1, B: -1}, gone.patience(0.05)))
 
 
+def test_a_response_that_lacks_a_partition_is_an_error_in_bounded_time():
+    class Silent(Leaders):
+        async def call(self, request, broker, **_):
+            self.asked.append(broker)
+            return SimpleNamespace(topics=[])
+
+    cluster = Silent({A: 1, B: 1})
+    with pytest.raises(OttlaError, match="the leader of t-0 returned no offset"):
+        asyncio.run(all_offsets(cluster, {A: -1}, cluster.patience(0.05)))
+    assert 1 < len(cluster.asked) < 50
+
+
 @pytest.mark.parametrize(
     ("ids", "version"), [({}, 12), ({"t": bytes(16)}, 12), ({"t": b"i" * 16}, None)]
 )

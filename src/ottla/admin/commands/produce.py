@@ -230,7 +230,6 @@ async def _produce(client: "Client", wanted: Wanted) -> int:
     here = world()
     writer = producing.Producer(
         client,
-        here,
         wanted.topic,
         acks=wanted.acks,
         timeout_s=wanted.timeout_s,

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from ottla.admin.operations.record_format import Template
 from ottla.admin.operations.record_json import to_line
-from ottla.admin.session import world
 from ottla.cli.output import Format, print_changes, print_line, say
 from ottla.cli.progress import Progress
 from ottla.client import topics
@@ -215,14 +214,13 @@ async def _consume(client: Client, wanted: Wanted, printer: Printer) -> None:
     idle_s = None if wanted.timeout_ms is None else wanted.timeout_ms / 1000
 
     def reader() -> Consumer:
-        return Consumer(client, world(), ids, isolation=wanted.isolation, settled=printer.flush)
+        return Consumer(client, ids, isolation=wanted.isolation, settled=printer.flush)
 
     if wanted.group is not None:
         from ottla.client.group_consumer import GroupConsumer
 
         member = GroupConsumer(
             client,
-            world(),
             wanted.group,
             list(ids),
             reader,

@@ -11,13 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from ottla.admin.operations.replica_reading import first_difference
+from ottla.admin.operations.replica_comparison import Batch, batches_of
 from ottla.client import configs
 from ottla.client.client import Client, partitions_of
+from ottla.client.error_texts import failure
+from ottla.client.fetching import fetch
 from ottla.client.offsets import offsets_at
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
-from ottla.model.protocol import LATEST
+from ottla.model.protocol import DEBUGGING_CONSUMER, EARLIEST, LATEST
 from ottla.model.throttle_settings import LEASE
 from ottla.model.waits import waiting
 from ottla.placement.election_losses import (
@@ -31,6 +33,8 @@ from ottla.placement.election_losses import (
 )
 
 PORTION = 1000
+ONE_BATCH = 1
+"""A Fetch of this many bytes returns one batch."""
 MOST_PARTED = 50
 """In so many partitions batches are compared; of more only log ends are."""
 TIMEOUT_S = 5.0
@@ -118,6 +122,44 @@ async def _parted(client: Client, preview: Preview) -> dict[int, int]:
                 client, preview.partition, preview.leader, broker, end
             )
     return found
+
+
+async def first_difference(
+    client: Client, tp: TopicPartition, one: int, other: int, end: int
+) -> int:
+    """Return the first offset below `end` at which two replicas differ, or `end`.
+
+    Two logs with the same batch of the same leader epoch are the same before it, so halving finds
+    it. OttlaError if a replica cannot be read.
+    """
+    low = 0
+    for broker in (one, other):
+        told, refused = await offsets_at(client, broker, {tp: EARLIEST})
+        if tp in refused:
+            raise refused[tp]
+        low = max(low, told[tp].offset)
+    high = end
+    while low < high:
+        middle = (low + high) // 2
+        a, b = [await _batch_at(client, tp, broker, middle) for broker in (one, other)]
+        if (a.base, a.last, a.crc, a.epoch) == (b.base, b.last, b.crc, b.epoch):
+            low = a.last + 1
+        else:
+            high = min(a.base, b.base)
+    return min(low, end)
+
+
+async def _batch_at(client: Client, tp: TopicPartition, broker: int, offset: int) -> Batch:
+    """Return the batch of a replica that holds an offset."""
+    answered = await fetch(
+        client, broker, {tp: offset}, partition_bytes=ONE_BATCH, replica_id=DEBUGGING_CONSUMER
+    )
+    for _, found in answered:
+        if found.error_code:
+            raise failure(f"offset {offset} was not read", found.error_code)
+        for batch in batches_of(found.records):
+            return batch
+    raise OttlaError(f"{tp}: offset {offset} was not sent")
 
 
 async def leaders(

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
-from ottla.admin.session import world
 from ottla.client import topics
 from ottla.client.producer import Producer, no_such_partition
 from ottla.console.asked import Asked, BadRequestError
@@ -53,7 +52,7 @@ async def write(console: Console, asked: Asked) -> Page | Response:
     if record.partition is not None and record.partition >= count:
         raise no_such_partition(topic, record.partition, count)
     if asked.has("do"):
-        writer = Producer(console.client, world(), topic, acks=ACKS_ALL, timeout_s=TIMEOUT_S)
+        writer = Producer(console.client, topic, acks=ACKS_ALL, timeout_s=TIMEOUT_S)
         await writer.open(count, [p.partition for p in facts.partitions if p.leader is not None])
         await writer.send([record])
         return redirect(path("messages", topic=topic, **{"from": "-20"}))

@@ -87,12 +87,11 @@ class Reader:
             topic_ids={self._topic.name: self._topic.id_bytes},
             isolation=self._isolation,
         )
+        code = ErrorCode.OFFSET_NOT_AVAILABLE
         for _, found in answered:
-            if found.records:
+            if found.records and not found.error_code:
                 return found
-            if found.error_code:
-                break
-        code = ErrorCode(found.error_code or ErrorCode.OFFSET_NOT_AVAILABLE)
+            code = ErrorCode(found.error_code or code)
         raise OttlaError(f"{error_name(code)} at offset {offset}", code)
 
 
