@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from ottla.client.zookeeper_session import ZooKeeper
 from ottla.local import relocation
 from ottla.local.cluster_dir import ClusterDir
+from ottla.local.zookeeper_session import ZooKeeper
 from ottla.zookeeper.embedded import start_zookeeper
 from support.cluster import free_ports, free_row
 from support.waiting import until

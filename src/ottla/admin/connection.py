@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from ottla.admin.arguments import Option
 
 if TYPE_CHECKING:
-    from ottla.client.zookeeper_session import ZooKeeper
+    from ottla.local.zookeeper_session import ZooKeeper
     from ottla.security.client import ClientSecurity
 
 MAX_CONFIG_BYTES = 1_048_576
@@ -60,7 +60,7 @@ class Where(NamedTuple):
 
 def zookeeper(address: str | None, config: Path | None, directory: Path | None) -> "ZooKeeper":
     """Return the ZooKeeper that --zookeeper, --zookeeper-config and --dir mean."""
-    from ottla.client.zookeeper_session import ZooKeeper, settings_of
+    from ottla.local.zookeeper_session import ZooKeeper, settings_of
 
     if config is not None:
         settings = settings_of(config)

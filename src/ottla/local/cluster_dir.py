@@ -45,7 +45,7 @@ from ottla.model.process import ended_in_order
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ottla.client.zookeeper_session import ZooKeeper
+    from ottla.local.zookeeper_session import ZooKeeper
     from ottla.model.ports import Files
     from ottla.net.client import Client
     from ottla.security.client import ClientSecurity
@@ -231,7 +231,7 @@ class ClusterDir:
 
     def zookeeper(self, cluster: LocalCluster) -> "ZooKeeper":
         """Return how commands here reach the cluster's ZooKeeper."""
-        from ottla.client.zookeeper_session import ZooKeeper
+        from ottla.local.zookeeper_session import ZooKeeper
 
         settings = {**self.zookeeper_settings(), **cluster.settings}
         return ZooKeeper(cluster.zookeeper.address, settings)

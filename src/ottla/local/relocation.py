@@ -15,8 +15,8 @@ the copy of ZooKeeper may be older than.
 from collections.abc import Callable
 from pathlib import Path
 
-from ottla.client.zookeeper_session import ZooKeeper, asked
 from ottla.local.cluster_dir import ClusterDir, LocalCluster, LocalZooKeeper
+from ottla.local.zookeeper_session import ZooKeeper, asked
 from ottla.log.boot_ids import BOOT_ID_FILE
 from ottla.log.checkpoints import META_PROPERTIES, CheckpointError, decode_meta_properties
 from ottla.log.files import OsFiles

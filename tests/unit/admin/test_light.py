@@ -36,7 +36,7 @@ COMMANDS = {
     ("status", *NOBODY): (52, PROTOCOL),
     ("produce", "t", *NOBODY): (55, RECORDS),
     ("consume", "t", *NOBODY): (72, RECORDS),
-    ("logs", "/dev/null"): (43, RECORDS),
+    ("logs", "/dev/null"): (44, RECORDS),
     ("why", "t-0", "--dir", "/nosuch"): (44, {"msgspec"}),
 }
 CODE = """

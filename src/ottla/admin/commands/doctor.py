@@ -125,7 +125,7 @@ def _zookeeper_settings(
 ) -> "Mapping[str, str]":
     """Return how to connect to ZooKeeper."""
     if config is not None:
-        from ottla.client.zookeeper_session import settings_of
+        from ottla.local.zookeeper_session import settings_of
 
         return settings_of(config)
     from ottla.admin.connection import where

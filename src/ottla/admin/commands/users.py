@@ -128,8 +128,8 @@ def add(
     Example: ottla users add alice --password-file alice.txt
     """
     from ottla.admin.operations import scram_users
-    from ottla.client.first_users import put_in_zookeeper
-    from ottla.client.zookeeper_session import asked
+    from ottla.local.first_users import put_in_zookeeper
+    from ottla.local.zookeeper_session import asked
 
     mechanisms = _mechanisms(mechanism)
     scram_users.check_iterations(iterations)

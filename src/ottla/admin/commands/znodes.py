@@ -13,7 +13,7 @@ from ottla.admin.output import (
     readable_json,
     structured,
 )
-from ottla.client.zookeeper_session import asked
+from ottla.local.zookeeper_session import asked
 
 ZooKeeper = Annotated[
     str | None,

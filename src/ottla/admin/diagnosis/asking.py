@@ -39,9 +39,9 @@ from ottla.admin.operations import (
 from ottla.admin.operations.group_descriptions import SHARE
 from ottla.admin.operations.partitions import partitions_of
 from ottla.admin.session import world
-from ottla.client.zookeeper_session import ZooKeeper, opened
 from ottla.local import processes
 from ottla.local.cluster_dir import disk_problem
+from ottla.local.zookeeper_session import ZooKeeper, opened
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural

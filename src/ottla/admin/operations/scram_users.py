@@ -11,7 +11,7 @@ from collections.abc import Collection
 import msgspec
 
 from ottla.admin.operations.configs import reason
-from ottla.client.first_users import SALT_BYTES
+from ottla.local.first_users import SALT_BYTES
 from ottla.model.errors import OttlaError
 from ottla.net.client import CONTROLLER, Client
 from ottla.security.sasl.scram import (
