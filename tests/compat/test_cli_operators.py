@@ -337,7 +337,8 @@ def test_a_move_that_hangs_is_shown_and_taken_back(cluster):
         listed = json.loads(ok(cluster, "reassign", "list", "--output", "json").stdout)
         assert listed == [
             {
-                "partition": "hang-0",
+                "topic": "hang",
+                "partition": 0,
                 "replicas": [target, leader],
                 "adding": [target],
                 "removing": [],

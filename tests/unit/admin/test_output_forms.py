@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -64,6 +65,34 @@ def test_schemas_describe_all_that_is_ours():
     found = {place for name, schema in all_schemas.items() for place in undescribed(schema, name)}
     kafkas = {"znode get.data", "znode ls.data", "dump-log.decoded.key", "dump-log.decoded.value"}
     assert found == kafkas | {"lake.query.NAME"}
+
+
+def named(schema):
+    """Yield the fields of a schema and of all that is in it."""
+    for name, inner in schema.get("properties", {}).items():
+        yield name, inner
+        yield from named(inner)
+    extra = schema.get("additionalProperties")
+    for inner in (*schema.get("anyOf", ()), schema.get("items"), extra):
+        if isinstance(inner, dict):
+            yield from named(inner)
+
+
+def test_all_commands_use_the_same_names():
+    fields = {name: [*named(schema)] for name, schema in SCHEMAS.items()}
+    # A scenario is as in its file, which has the names of the options.
+    fields["sim check"] = [(n, f) for n, f in fields["sim check"] if "-" not in n]
+    for command, found in fields.items():
+        for name, schema in found:
+            assert re.fullmatch("[a-z][a-z0-9_]*", name), (command, name)
+            assert name not in {"ts", "time", "id", "until"}, (command, name)
+            if name in ("problem", "controller") and command not in ("why", "replay", "timeline"):
+                assert {"type": "null"} in schema.get("anyOf", ()) or schema["type"] == "boolean"
+            if name in ("partition", "broker"):
+                assert schema == {"type": "integer"}, (command, name)
+            if name.endswith("_ms"):
+                forms = [form["type"] for form in schema.get("anyOf", [schema])]
+                assert {*forms} <= {"integer", "number", "null"}, (command, name)
 
 
 def test_the_checker_of_schemas_sees_what_is_wrong():
