@@ -11,7 +11,6 @@ import msgspec
 
 from ottla.client.client import CONTROLLER, Client
 from ottla.client.error_texts import reason
-from ottla.local.first_users import SALT_BYTES
 from ottla.model.errors import OttlaError
 from ottla.security.sasl.scram import BY_NUMBER, SALT_BYTES, ScramMechanism
 from ottla.wire.messages.security import (
