@@ -86,9 +86,15 @@ class Producer:
     """One producer id's state in this log."""
 
     __slots__ = (
-        "batches", "coordinator_epoch", "entry", "epoch", "has_earlier_batches", "id",
-        "last_timestamp", "txn_first",
-    )  # fmt: skip
+        "batches",
+        "coordinator_epoch",
+        "entry",
+        "epoch",
+        "has_earlier_batches",
+        "id",
+        "last_timestamp",
+        "txn_first",
+    )
 
     def __init__(self, producer_id: int) -> None:
         self.id = producer_id

@@ -567,8 +567,10 @@ class Loader:
             if known and end < point:
                 _log.warning(
                     "records are missing since the clean stop partition=%s offsets=%d..%d",
-                    self._tp, end, point - 1,
-                )  # fmt: skip
+                    self._tp,
+                    end,
+                    point - 1,
+                )
                 self._loaded.may_be_incomplete = True
             if self._clean:
                 last.close()  # thousands of logs may have no append for long
@@ -578,8 +580,10 @@ class Loader:
                 _log.error(
                     "log end unreadable, going on in a new segment partition=%s "
                     "log_end_offset=%d error=%s",
-                    self._tp, point, error,
-                )  # fmt: skip
+                    self._tp,
+                    point,
+                    error,
+                )
                 self._go_on_at(point)
                 return point
             # The clean marker was wrong, or another process wrote into the file since.

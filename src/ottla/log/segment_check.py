@@ -18,10 +18,9 @@ from google_crc32c import value as crc32c
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.disk_errors import UnreadFormatError
 from ottla.log.epochs import EpochCache
-from ottla.log.good_batches import NO_HEADER, later_format, old_entry_at
 from ottla.log.index import OffsetIndex, TimeIndex
 from ottla.log.producers import Producers
-from ottla.log.segment import Segment
+from ottla.log.segment import NO_HEADER, Segment, later_format, old_entry_at
 from ottla.log.slices import Reader, Steps
 from ottla.log.transactions import apply_batch
 from ottla.model.errors import OttlaError
@@ -95,10 +94,8 @@ def checking(
                 problem = f"{len(chunk) - at} bytes are no batch"
                 break
             fields = found[0]
-        (
-            base, length, epoch, magic, crc, attributes, last_delta,
-            _, timestamp, producer_id, producer_epoch, sequence, _,
-        ) = fields  # fmt: skip
+        base, length, epoch, magic, crc, attributes, last_delta = fields[:7]
+        _, timestamp, producer_id, producer_epoch, sequence, _ = fields[7:]
         batch_size = length + LOG_OVERHEAD
         if not old and (batch_size < HEADER_BYTES or position + batch_size > size):
             problem = f"size {batch_size}, magic {magic}"
@@ -142,10 +139,9 @@ def checking(
                 _end_transaction(segment, producers, fields, memoryview(chunk)[at:after])
             else:
                 # As many sequences as offsets: compaction takes records, never sequences.
-                producers.update(
-                    producer_id, producer_epoch, sequence, last_delta + 1, base, last, timestamp,
-                    bool(attributes & TRANSACTIONAL_FLAG),
-                )  # fmt: skip
+                transactional = bool(attributes & TRANSACTIONAL_FLAG)
+                written = sequence, last_delta + 1, base, last, timestamp, transactional
+                producers.update(producer_id, producer_epoch, *written)
     if problem and torn:
         _refuse_later_format(segment, position)
     segment.settle_indexes(newest, newest_offset, unindexed)

@@ -8,7 +8,7 @@ endpoint. Kafka: `KafkaApis.getCurrentLeader`.
 from typing import Protocol, TypeVar
 
 from ottla.broker.requests.records.server import RecordsServer
-from ottla.model.ids import NO_EPOCH, NO_LEADER
+from ottla.model.ids import NO_EPOCH, NO_LEADER, TopicPartition
 
 
 class LeaderField(Protocol):
@@ -32,7 +32,7 @@ N = TypeVar("N", bound=Node)
 
 def current_leader(server: RecordsServer, topic: str, index: int) -> tuple[int, int]:
     """Return (leader, leader epoch) of a partition, -1s where nothing is known."""
-    partition = server.replicas.partitions.get((topic, index))  # type: ignore[call-overload]
+    partition = server.replicas.partitions.get(TopicPartition(topic, index))
     if partition is not None:
         return partition.leader, partition.leader_epoch
     state = server.metadata.partition(topic, index)
