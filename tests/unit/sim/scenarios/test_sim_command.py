@@ -111,7 +111,7 @@ def test_a_user_s_own_files(tmp_path):
         (("check", "--only-faults", "x"), 2, "numbers"),
         (("check", "--hours", "0"), 2, "--hours"),
         (("check", "-"), 1, "`ottla sim scenario` prints one"),
-        (("check", "-", "--topic", "a=b"), 1, "no scenario"),
+        (("check", "-", "--topic", "a=b"), 1, "not a scenario"),
         (("check", "--server-properties", sys.executable), 1, "not a properties file"),
         (("check", "--hours", "1e400"), 2, "--hours"),
         (("check", "--only-faults", "1", "--seconds", "-5"), 2, "--seconds"),
