@@ -1,22 +1,21 @@
 """`ottla sim check` and `ottla sim check --print`, as programs."""
 
-from ottla.sim.scenarios import report
-from ottla.sim.scenarios.scenario import Scenario
-from ottla.sim.scenarios.scenario_run import Run
-from ottla.sim.scenarios.search import Hours
-from pathlib import Path
-from support.schemas import SCHEMAS
-from support.schemas import problems
-from support.waiting import until
 import json
-import pytest
 import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import pytest
 
+from ottla.sim.scenarios import report
+from ottla.sim.scenarios.scenario import Scenario
+from ottla.sim.scenarios.scenario_run import Run
+from ottla.sim.scenarios.search import Hours
+from support.schemas import SCHEMAS, problems
+from support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 COMMAND = (sys.executable, "-m", "ottla", "sim")
@@ -112,16 +111,8 @@ def test_a_user_s_own_files(tmp_path):
         (("check", "--seconds", "3"), 2, "--only-faults"),
         (("check", "--only-faults", "x"), 2, "numbers"),
         (("check", "--hours", "0"), 2, "--hours"),
-<<<<<<< /tmp/tmpgkav46w_/o
         (("check", "-"), 1, "`ottla sim check --print` prints one"),
-        (("check", "-", "--topic", "a=b"), 1, "no scenario"),
-||||||| /tmp/tmpgkav46w_/b
-        (("check", "-"), 1, "`ottla sim scenario` prints one"),
-        (("check", "-", "--topic", "a=b"), 1, "no scenario"),
-=======
-        (("check", "-"), 1, "`ottla sim scenario` prints one"),
         (("check", "-", "--topic", "a=b"), 1, "not a scenario"),
->>>>>>> /tmp/tmpgkav46w_/t
         (("check", "--server-properties", sys.executable), 1, "not a properties file"),
         (("check", "--hours", "1e400"), 2, "--hours"),
         (("check", "--only-faults", "1", "--seconds", "-5"), 2, "--seconds"),
