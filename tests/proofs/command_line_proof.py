@@ -50,6 +50,7 @@ TOPIC, GROUP = "orders", "audit"
 EVIL = "[/evil]\x1b[31mred"
 SETTINGS = (
     "offsets.topic.num.partitions=1", "transaction.state.log.num.partitions=1",
+    "offsets.retention.check.interval.ms=86400000",  # groups stay as they are while it looks
     "offsets.topic.replication.factor=1", "transaction.state.log.replication.factor=1",
     "group.initial.rebalance.delay.ms=0",
 )  # fmt: skip
@@ -858,7 +859,12 @@ def interrupted(command: Sequence[str], after_s: float) -> tuple[int, str, bool]
     time.sleep(after_s)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
-    return process.returncode, told, "ottla" in told
+    # Before `main` of `ottla/__main__.py` is called, a traceback is the interpreter's.
+    return (
+        process.returncode,
+        told,
+        "ottla: " in told or ("__main__.py" in told and ", in main" in told),
+    )
 
 
 def interrupt_problems(code: int, text: str, *, ours: bool) -> Iterator[str]:
