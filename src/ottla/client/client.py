@@ -87,7 +87,8 @@ class Patience:
         self._chance = chance
         self._granted_s = granted_s
         self._longest_s = longest_s
-        self.renew()
+        self._ends_s = now_s() + granted_s
+        self._attempts = 0
 
     def renew(self) -> None:
         """Grant the time again: something succeeded."""

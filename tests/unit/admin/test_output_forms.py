@@ -82,11 +82,12 @@ def test_all_commands_use_the_same_names():
     fields = {name: [*named(schema)] for name, schema in SCHEMAS.items()}
     # A scenario is as in its file, which has the names of the options.
     fields["sim check"] = [(n, f) for n, f in fields["sim check"] if "-" not in n]
+    of_past = ("why", "history replay", "history timeline")
     for command, found in fields.items():
         for name, schema in found:
             assert re.fullmatch("[a-z][a-z0-9_]*", name), (command, name)
             assert name not in {"ts", "time", "id", "until"}, (command, name)
-            if name in ("problem", "controller") and command not in ("why", "replay", "timeline"):
+            if name in ("problem", "controller") and command not in of_past:
                 assert {"type": "null"} in schema.get("anyOf", ()) or schema["type"] == "boolean"
             if name in ("partition", "broker"):
                 assert schema == {"type": "integer"}, (command, name)

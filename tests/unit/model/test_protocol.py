@@ -11,6 +11,7 @@ from support.sources import SOURCE, text_of, tree
 # LeaderAndIsr and OffsetsForLeaderEpochResponse of Kafka 3.9.
 KAFKA = {
     "NO_TIMESTAMP": -1, "NO_PRODUCER_ID": -1, "NO_PRODUCER_EPOCH": -1, "NO_SEQUENCE": -1,
+    "MAX_SEQUENCE": 2**31 - 1,
     "UNKNOWN_OFFSET": -1, "LATEST": -1, "EARLIEST": -2, "OF_MAX_TIMESTAMP": -3,
     "EARLIEST_LOCAL": -4, "LATEST_TIERED": -5, "READ_UNCOMMITTED": 0, "READ_COMMITTED": 1,
     "ACKS_ALL": -1, "CONSUMER": -1, "DEBUGGING_CONSUMER": -2, "FUTURE_LOCAL_REPLICA": -3,

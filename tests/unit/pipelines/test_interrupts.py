@@ -1,6 +1,5 @@
 """A job that is asked to stop, stops: also where the exception of the signal's handler is lost."""
 
-import argparse
 import io
 import os
 import signal
@@ -116,7 +115,7 @@ class Following:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("comes", [lost, cut_short])
 def test_a_mirror_stops_with_its_result(comes):
-    options = argparse.Namespace(once=False, accept=False, verify=False)
+    options = replay.MirrorOptions(config="unused")
     rounds = Following(comes)
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as errors:
         assert job.run("mirror", lambda: replay._copied(rounds, options, replay.MIRROR)) == 0

@@ -219,7 +219,7 @@ def test_files_are_found_once(tmp_path):
         (["x", "--topic", "t", "--partitions", "one"], "write 0,1,2"),
         (["x", "--start-time", "noon"], "write a time as"),
         (["x", "--time-zone", "Nowhere/None"], "there is no time zone"),
-        (["x", "--set", "timeline.print=page"], "print is one of"),
+        (["x", "--set", "timeline.print=page"], "[timeline.print]: Invalid enum value 'page'"),
         (["x", "--set", "timeline.overlap=1"], "there is no setting `overlap`"),
         (["--logs-regex", "/tmp/["], "is no regular expression"),
     ],

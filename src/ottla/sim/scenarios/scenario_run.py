@@ -158,7 +158,7 @@ class ScenarioCluster(Cluster):
             client, TOPIC, scenario.partitions, scenario.replication_factor, scenario.topic
         )
         await client.close()
-        self._producers += [
+        self._producers.extend(
             ConfiguredProducer(
                 world,
                 self.bootstrap,
@@ -170,7 +170,7 @@ class ScenarioCluster(Cluster):
                 self._acknowledged,
             )
             for i in range(1, PRODUCERS + 1)
-        ]
+        )
         self._consumers.append(
             ConfiguredConsumer(world, self.bootstrap, "consumer-1", self.firm, self.history)
         )
