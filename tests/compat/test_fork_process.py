@@ -34,7 +34,7 @@ def test_signals_of_the_terminal_do_not_end_it(tmp_path):
         pid = process.fork(request(tmp_path / "out", "--nosuch"))
         assert os.getsid(process.pid) == process.pid
         text = until((tmp_path / "out").read_text, 30, "it complains", despite=(FileNotFoundError,))
-        assert "--data-dir" in text
+        assert "--nosuch" in text
         assert pid != process.pid
     finally:
         process.close()

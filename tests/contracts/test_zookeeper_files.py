@@ -55,7 +55,7 @@ def write_a_tree(client, seed: int, count: int = 150) -> None:
     client.create("/guarded", b"g", acl=[ADMIN, READER])
     client.create("/guarded/below", b"", acl=[ADMIN])
     client.create("/later", b"")
-    client.acls.set("/later", [ADMIN])
+    client.set_acls("/later", [ADMIN])
     client.create("/many")
     for i in range(count):
         path = f"/many/{rng.randrange(40)}"
@@ -171,7 +171,7 @@ def write_a_tree_again(client) -> None:
     client.set("/deep", b"changed")
     client.delete("/deep/er/est")
     client.create("/deep/er/n-", sequence=True)
-    client.acls.set("/guarded", [ADMIN])
+    client.set_acls("/guarded", [ADMIN])
     transaction = client.transaction()
     transaction.create("/real/a", b"1")
     transaction.set_data("/real", b"2")

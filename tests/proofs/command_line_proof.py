@@ -418,7 +418,7 @@ def names(proof: Proof, here: Watched) -> None:
             (("broker", "remove", 9, "--yes", *folder), "broker 9", "there are 0"),
             (("why", "nope-0", *folder), "nope-0", "the topics are"),
             (("why", f"{TOPIC}-0", "/nosuch"), "/nosuch", "no such file"),
-            (("up", "-n", 51, *folder), "51", "1 to 50"),
+            (("up", "-n", 51, *folder), "51", "1<=x<=50"),
         ]
     for command, *said in cases:
         code = 2 if "51" in map(str, command) else 1

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from ottla.zookeeper.access import Access
-from ottla.zookeeper.errors import NoNodeError
+from ottla.zookeeper.errors import MalformedZnodeError, NoNodeError
 from ottla.zookeeper.watches import WatchCallback
 
 T = TypeVar("T")
@@ -59,9 +59,15 @@ class Notifications(Generic[T]):
         replies = await self._zk.get_many([f"{self.parent}/{name}" for name in names])
         for name, reply in zip(names, replies, strict=True):
             if reply is not None:
-                what = self._zk.decoded(self._decode, name, reply[0])
+                what = self._zk.decoded(self._decoded, name, reply[0])
                 found.append(Notification(name, what, reply[1].ctime))
         return found
+
+    def _decoded(self, name: str, data: bytes) -> T:
+        number = name.removeprefix(self.prefix)
+        if not (name.startswith(self.prefix) and number.isascii() and number.isdigit()):
+            raise MalformedZnodeError(f"{self.parent}/{name}", "its name has no number")
+        return self._decode(name, data)
 
     async def delete(self, names: Iterable[str]) -> None:
         """Delete these notifications; those that are gone already are fine."""

@@ -174,6 +174,9 @@ def test_nothing_is_missed_and_no_offset_goes_back(scene):
 
     def shared():
         members = ask(scene, lambda c: describe(c, GROUP)).members
-        return sorted(m.partitions for m in members) == [["t-0", "t-1"], ["t-2", "t-3"]]
+        return sorted([*map(str, m.partitions)] for m in members) == [
+            ["t-0", "t-1"],
+            ["t-2", "t-3"],
+        ]
 
     scene.wait(shared, within_s=60)
