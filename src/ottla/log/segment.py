@@ -823,9 +823,10 @@ def old_entry_at(file: File, position: int, end: int) -> tuple[Header, memoryvie
 def later_format(file: File, position: int, end: int, base_offset: int) -> int | None:
     """Return the magic of an entry that no version known here has written, None if there is none.
 
-    Its checksum is not known yet, so it is one if its base offset fits the segment and its length
-    the file. But where the CRC of format 2 is right, one bit of the magic was flipped, which that
-    CRC does not cover.
+    Its checksum is not known yet, so it is one if its base offset fits the segment, its length the
+    file, and the offset of what follows its own. A write that a power loss tore within these
+    fields is followed by what lay there before. But where the CRC of format 2 is right, one bit of
+    the magic was flipped, which that CRC does not cover.
     """
     start = file.pread(HEADER_BYTES, position)
     if len(start) < START_BYTES:
@@ -836,6 +837,10 @@ def later_format(file: File, position: int, end: int, base_offset: int) -> int |
         return None
     if not 0 <= base - base_offset <= MAX_RELATIVE_OFFSET:
         return None
+    if end - after >= START_BYTES:
+        next_base = unpack_start(file.pread(START_BYTES, after), 0)[0]
+        if not base < next_base <= base_offset + MAX_RELATIVE_OFFSET:
+            return None
     if after - position < HEADER_BYTES:
         return int(magic)
     found = 0

@@ -1,6 +1,7 @@
 """F56: what upgraded clusters have on disk is served as it is, and nothing of it is lost (R21)."""
 
 import asyncio
+import random
 import shutil
 import struct
 from pathlib import Path
@@ -259,6 +260,26 @@ def test_a_later_format_takes_the_partition_offline_and_changes_nothing(kit, mag
         assert log.prepare_close() is None
         log.abandon()
         assert {p.name: p.read_bytes() for p in kit.folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("kept", [12, 13, 15, 16])
+def test_a_write_torn_before_its_magic_is_no_later_format(kit, kept):
+    """Base offset and length are on disk; then what lay there before: no entry follows it."""
+    before = random.Random(kept).randbytes(900)
+    torn = bytes(kit.batch(2, base_offset=3))[:kept] + before[: 16 - kept] + b"q" + before
+    whole = write(kit, bytes(kit.batch(3)), torn)
+    log = kit.open()
+    assert (log.failed, log.log_end_offset, log.cut_bytes) == (None, 3, len(torn))
+    assert (kit.folder / NAME).read_bytes() == whole[: -len(torn)]
+
+
+@pytest.mark.parametrize("left", [1, 16, 17, 40])
+def test_a_later_format_with_a_torn_tail_is_kept(kit, left):
+    whole = write(kit, bytes(kit.batch(3)), unknown(3, 3), unknown(4, 3, bytes(200))[:left])
+    log = kit.open()
+    assert "message format 3" in str(log.failed)
+    log.abandon()
+    assert (kit.folder / NAME).read_bytes() == whole
 
 
 @pytest.mark.parametrize("magic", [3, 18, 0x42])
