@@ -1,12 +1,14 @@
 """The schema language, the table of APIs beside it, and the stubs made from it."""
 
 import pickle
+import re
 import sys
 import types
+from importlib import import_module
 
 import pytest
 
-from ottla.wire import codec, stubs
+from ottla.wire import codec, messages, stubs
 from ottla.wire.apis import APIS
 from ottla.wire.schema import Message, load, made_at_first_use, parse, parse_versions
 
@@ -88,3 +90,13 @@ def test_a_message_is_made_when_it_is_first_asked_for(monkeypatch):
     assert pickle.loads(pickle.dumps(one.Other(a=5))).a == 5
     with pytest.raises(AttributeError, match="module 'one' has no attribute 'Part'"):
         _ = one.Part
+
+
+def test_the_module_of_each_message_up_to_0_1_is_still_a_path_to_it():
+    for spec in APIS.values():
+        module = re.sub(r"(?<!^)([A-Z])", r"_\1", spec.name).lower()
+        if module in messages.MODULES_UP_TO_0_1.split():
+            found = import_module(f"ottla.wire.messages.{module}")
+            assert getattr(found, f"{spec.name}Request") is codec.request_class(spec.key)
+    with pytest.raises(AttributeError, match=r"messages\.fetch"):
+        _ = import_module("ottla.wire.messages.fetch").NoSuchRequest
