@@ -53,6 +53,7 @@ class Coordinator:
         self._key = key
         self._kind = kind
         self._patience_s = patience_s
+        self._reached = False
 
     async def ask(
         self,
@@ -80,6 +81,8 @@ class Coordinator:
                     problem = failure(f"coordinator of {self._what}", code)
                     wait.text = f"{self._what}: {explained(code)}"
                 except OttlaError as error:
+                    if not self._reached:
+                        raise  # no broker can be asked at all: nothing has moved
                     problem = error
                     wait.text = f"{self._what}: {error}"
                 if problem.code == ErrorCode.CONCURRENT_TRANSACTIONS:
@@ -91,6 +94,7 @@ class Coordinator:
 
     async def _find(self) -> int:
         code, broker = await self._client.coordinator(self._key, self._kind)
+        self._reached = True
         if code:
             raise failure(f"no coordinator for {self._what}", code)
         return broker

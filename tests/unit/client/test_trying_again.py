@@ -119,6 +119,24 @@ def test_a_coordinator_that_never_comes_is_an_error():
     assert cluster.asked == [1]
 
 
+def test_a_cluster_that_was_never_reached_is_an_error_at_once():
+    """`ottla groups delete` said it after 15 s: what cannot be asked has not moved."""
+    cluster = Cluster(0)
+    tries = []
+
+    async def coordinator(_key, _kind):
+        tries.append(1)
+        if len(tries) == 1:
+            raise GONE
+        return 0, 1
+
+    cluster.coordinator = coordinator
+    with pytest.raises(type(GONE)):
+        ask(cluster)
+    assert len(tries) == 1
+    assert cluster.asked == []
+
+
 class Leaders(FakeClient):
     """`led`: who leads each partition, -1 for nobody; it may change at each refresh."""
 
