@@ -419,8 +419,8 @@ class Client:
                 raise NotABrokerError(f"{peer.address} is not a Kafka listener: {hint}") from error
             if peer.lost_reason == CLOSED:
                 raise ConnectionLostError(
-                    f"{peer.address} closed the connection before it answered: no Kafka "
-                    "listener, one that wants TLS or SASL, or a broker that is shutting down"
+                    f"{peer.address} closed the connection before it answered: it is not a Kafka "
+                    "listener, it wants TLS or SASL, or the broker is shutting down"
                 ) from error
             raise
         except BaseException:
