@@ -3,7 +3,7 @@
 A parse or write function is compiled at the first use of its (api, version, direction) and kept.
 What arrives is judged here: short bytes, counts beyond the bytes, bad UTF-8, nulls where none may
 be and anything after the message's end are WireError. Decoded `records` are slices of the given
-buffer, so whoever keeps one keeps the whole frame. Kafka: `ApiMessageType`,
+buffer, so a caller that keeps one keeps the whole frame. Kafka: `ApiMessageType`,
 `AbstractRequest.parseRequest` and `MessageUtil`.
 """
 

@@ -8,6 +8,7 @@ API is where. Types for checkers are in the `.pyi` beside each module, written b
 
 import sys
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 FAMILIES = "cluster configs control groups records security topics transactions"
@@ -40,5 +41,22 @@ class _Message(ModuleType):
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
 
-for _module in MODULES_UP_TO_0_1.split():
-    sys.modules[f"{__name__}.{_module}"] = _Message(f"{__name__}.{_module}")
+class _Paths:
+    """Finds those paths where Python has found no file; makes nothing before one is imported."""
+
+    @classmethod
+    def find_spec(cls, name: str, *_args: object) -> ModuleSpec | None:
+        package, _dot, module = name.rpartition(".")
+        old = package == __name__ and module in MODULES_UP_TO_0_1.split()
+        return ModuleSpec(name, cls) if old else None  # type: ignore[arg-type]  # as Python's own
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> ModuleType:
+        return _Message(spec.name)
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        """Do nothing: its names are made when they are asked for."""
+
+
+sys.meta_path.append(_Paths)
