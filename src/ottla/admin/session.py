@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ottla.cli import output
-from ottla.client.client import Client, Text, Waiting, parse_bootstrap
+from ottla.client.client import Client, parse_bootstrap
 from ottla.model.errors import (
     BrokerNotAliveError,
     ConnectionLostError,
@@ -19,7 +19,6 @@ from ottla.model.errors import (
 )
 from ottla.model.ports import Files, World
 from ottla.model.process import ended_in_order
-from ottla.model.waits import waiting
 from ottla.net import runtime
 
 if TYPE_CHECKING:
@@ -38,10 +37,7 @@ def world() -> World:
 
 
 class _Client(Client):
-    """Passes on what is said, and says what is waited for, once it takes long."""
-
-    def waiting(self, text: Text = "") -> Waiting:
-        return waiting(text)
+    """Prints messages."""
 
     def say(self, text: str) -> None:
         output.say(text)

@@ -1,8 +1,8 @@
 """Which broker is asked: the coordinator of a key, the leaders of partitions, or each of them.
 
-Invariants: a coordinator that moved, or still reads what it keeps, is looked for again for a while,
-never for ever. What a broker refuses, or does not respond to, becomes a line of `problems`, where
-there is such a list, and is an OttlaError otherwise. Kafka: `CoordinatorStrategy`,
+Invariants: a coordinator that moved, or still reads what it keeps, is looked for again, but only
+for a limited time. What a broker refuses, or does not respond to, becomes a line of `problems`,
+where there is such a list, and is an OttlaError otherwise. Kafka: `CoordinatorStrategy`,
 `AllBrokersStrategy` and `PartitionLeaderStrategy` of Kafka's admin client.
 """
 

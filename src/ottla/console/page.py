@@ -1,7 +1,7 @@
 """What a page is, and how any page is served: its time is bounded, what goes wrong is a page, too.
 
-Invariants: an error of the cluster or of whoever asked is one line on a page with a status of its
-own; an error of ours is none of these and is raised.
+Invariants: an error of the cluster or of the request is one line on a page with a status of its
+own; any other error is ours and is raised.
 """
 
 import asyncio

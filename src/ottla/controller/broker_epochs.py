@@ -2,8 +2,8 @@
 
 A decider. Invariants: a registration's czxid is the broker's epoch, so a higher one means that the
 broker died in between, even if no one saw it gone (R8, F11). Kafka: the comparisons in
-`KafkaController.processBrokerChange`; what restarted while there was no controller has no
-counterpart there.
+`KafkaController.processBrokerChange`; there is no counterpart
+there for restarts without a controller.
 """
 
 from collections.abc import Iterable, Mapping

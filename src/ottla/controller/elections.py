@@ -1,8 +1,8 @@
 """Elections: who leads one partition, and why the others do not.
 
 A decider. Invariants: a clean election never leaves the ISR, but for replicas that have all that
-was acknowledged; the ISR an election writes holds the new leader; the leader epoch grows by one
-whoever wins; every replica that did not win is named with the rule that kept it out. Kafka:
+was acknowledged; the ISR an election writes holds the new leader; every election raises the leader
+epoch by one; every replica that did not win is named with the rule that kept it out. Kafka:
 `Election` and `PartitionLeaderElectionAlgorithms`.
 
 Kinds: OFFLINE (the leader is gone: first live replica of the ISR, in the order of assignment, else

@@ -1,10 +1,10 @@
 """Eligible: who besides the ISR has every record that was acknowledged (R13, KIP-966, adr/0007).
 
-A decider. Invariants: below min.insync.replicas the high watermark stands still, so whoever leaves
-the ISR there, or has left it there before, has all below it; an ISR that is large enough again
-makes no other replica eligible, since the high watermark moves on without the others; a replica
-that may have lost records in a crash never counts. Which min.insync.replicas counts is for the
-leader to say, whatever was read here: before it moves its high watermark without an eligible
+A decider. Invariants: below min.insync.replicas the high watermark stands still, so a replica that
+leaves the ISR there, or has left it there before, has all below it; an ISR that is large enough
+again makes no other replica eligible, since the high watermark moves on without the others; a
+replica that may have lost records in a crash never counts. Which min.insync.replicas counts is for
+the leader to say, whatever was read here: before it moves its high watermark without an eligible
 replica it deletes the record, and a record is noted only under a leader that does so (adr/0007).
 Kafka: `PartitionChangeBuilder.populateTargetElr` and `isValidNewLeader` of KRaft's controller.
 """

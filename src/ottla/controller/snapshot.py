@@ -2,8 +2,8 @@
 
 A decider. Invariants: it runs inside one event, so the context stands still meanwhile, and what
 follows in the journal is what changed it; a line holds at most a slice of partitions, so that no
-step takes long; the context is iterated in the snapshot's order from then on, so that whoever
-begins to read here comes to the same order of everything.
+step takes long; the context is iterated in the snapshot's order from then on, so that a
+reader that begins here iterates everything in the same order.
 """
 
 from collections.abc import Mapping, Sequence

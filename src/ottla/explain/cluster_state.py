@@ -1,7 +1,7 @@
 """ClusterState: the cluster as the journal has it, line after line.
 
-A decider. Invariants: the state changes only by what a line says was written or found; it starts
-anew with each snapshot, so that what another controller did unseen is in it from then on; after the
+A decider. Invariants: the state changes only by what a line says was written or found; each
+snapshot replaces it, so that it has what another controller did unseen from then on; after the
 last line it equals the context of the controller that wrote it (`tests/unit/explain` compares them
 for every history).
 """

@@ -1,4 +1,4 @@
-"""Fork server: a process that imports a broker once and forks processes for whoever started it.
+"""Fork server: a process that imports a broker once and forks processes on request.
 
 A request is JSON on a socket, which may bring a descriptor; the reply is the process id.
 Invariants: one thread and no event loop, so that a fork is a clean process; each child has a
@@ -105,7 +105,7 @@ class _ForkServer:
         self._children: set[int] = set()
 
     def serve_all(self) -> None:
-        """Serve until whoever asks, or the parent, is gone."""
+        """Serve until the requester or the parent is gone."""
         while True:
             if not self.is_asked(LOOK_S):
                 if os.getppid() != self._parent:
@@ -136,7 +136,7 @@ class _ForkServer:
             os.close(descriptor)
         try:
             self._control.sendall(b"%d" % pid)
-        except OSError:  # whoever asked is gone, and knows nothing of this process
+        except OSError:  # the requester is gone and will never know of this process
             os.kill(pid, signal.SIGKILL)
             return False
         return True

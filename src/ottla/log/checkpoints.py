@@ -3,7 +3,7 @@
 Pure text in, text out: the caller reads and writes the bytes. Kafka: `CheckpointFile`,
 `OffsetCheckpointFile`, `LeaderEpochCheckpointFile`, `PartitionMetadataFile`, `MetaProperties` and
 `CleanShutdownFileHandler`. Invariant: what we write a JVM broker reads, and the other way round;
-anything else raises `CheckpointError`, and whoever reads decides what can be built again.
+anything else raises `CheckpointError`, and the reader decides what can be rebuilt.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

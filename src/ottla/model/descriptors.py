@@ -1,6 +1,6 @@
 """Descriptors: how the process's limit of open files is divided (F45).
 
-A pure function: whoever calls reads the limit (RLIMIT_NOFILE, the soft one). Invariant: the three
+A pure function: the caller reads the limit (RLIMIT_NOFILE, the soft one). Invariant: the three
 parts together never exceed the limit, so that connections never take the descriptors that files
 need: without one for its checkpoint a broker's disk would seem bad.
 """

@@ -1,7 +1,7 @@
 """Record batches as Arrow columns: the rows that Spark's Kafka connector makes of them.
 
 Invariants: the rows are those of `wire.records.iter_records`, in their order; every batch's
-checksum is checked before it is unpacked; markers are no rows; what an Arrow batch holds is
+checksum is checked before it is unpacked; markers make no rows; what an Arrow batch holds is
 bounded. No object is made per record: fields are found by `record_positions`, and Arrow copies keys
 and values out of the payload. What that module finds odd is read plainly, which raises what is
 wrong with it. Kafka: `CompletedFetch` and Spark's `KafkaRecordToRowConverter`.

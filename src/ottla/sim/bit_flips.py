@@ -1,9 +1,9 @@
 """Bit flips: one bit of one batch on one disk is not what was written (F20).
 
 Invariants: one flip at a time in the whole cluster; the bit lies under the batch's checksum, in a
-batch that is committed, and another member of the in-sync set has it whole; whoever has it counts
-as lacking something until its log is whole again. What no one reads is not found (there is no
-scrubbing): such a bit is put right when its time is over.
+batch that is committed, and another member of the in-sync set has it whole; the replica that has
+the flip counts as incomplete until its log is whole again. What no one reads is not found (there is
+no scrubbing): such a bit is put right when its time is over.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
 """Simulated transactional clients: consume, transform, produce, exactly once.
 
 Invariants: errors are distinguished as Kafka's `TransactionManager` does: try again, abort and
-begin anew (`AbortableError`), or give up, as another has our transactional id (`FencedError`); a
+start over (`AbortableError`), or give up, as another has our transactional id (`FencedError`); a
 batch is sent with its sequence until its outcome is known or the producer's patience ends, and then
 the epoch is raised (KIP-360); offsets go into the transaction with the member's generation
 (KIP-447).

@@ -51,7 +51,7 @@ def _fork_server(request: Mapping[str, object], control: socket.socket) -> Proce
 
 
 def _identified(pid: int) -> ProcessId:
-    """Return who that is; that it is gone already is seen by whoever waits for it."""
+    """Identify a process; the caller that waits for its end notices if it is gone already."""
     return processes.identify(pid) or ProcessId(pid, "")
 
 

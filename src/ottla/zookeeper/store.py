@@ -1,8 +1,9 @@
 """The store: Kafka's cluster state in ZooKeeper, typed and fenced, through one session.
 
-Each part of it is an attribute, and whoever needs one part is given that part. Invariants: one
-store per session generation; when the session is dead every method raises SessionExpiredError and a
-new store is made on a new session; the retry rules are those of `access`. Kafka: `KafkaZkClient`.
+Each part of it is an attribute, and a caller that needs one part is given that part alone.
+Invariants: one store per session generation; when the session is dead every method raises
+SessionExpiredError and a new store is made on a new session; the retry rules are those of `access`.
+Kafka: `KafkaZkClient`.
 """
 
 from collections.abc import Callable

@@ -2,8 +2,8 @@
 
 Invariants: a handler never sees what its client may not ask for, except where its `Access` says
 that it checks by itself; without an authorizer there is no guard at all, and nothing costs
-anything; whoever may do all that it asks for costs one question for each resource. What a client is
-answered is made of the API's own error body.
+anything; a client that may do all it asks for costs one question for each resource. A refusal is
+made of the API's own error body.
 
 A request of which a part is refused: the handler gets the rest; its response is decoded again to
 get the refused elements. Kafka: the calls of `AuthHelper` in `KafkaApis`.

@@ -1,6 +1,6 @@
 """Two folders change places at once: Linux's renameat2 with RENAME_EXCHANGE.
 
-Invariants: whoever looks sees the folders as before or after, also after a crash; where the system
+Invariants: a reader sees the folders as before or as after, also after a crash; where the system
 or the file system cannot do that, nothing is done.
 """
 

@@ -2,8 +2,8 @@
 
 Invariants: a task begins by taking the partition's transactional id, which ends whatever an earlier
 attempt had open, and reads the progress only after that; so what it writes follows what is
-committed, whoever else is still alive. Records and progress are committed together. A task never
-raises: what went wrong is in `Done`.
+committed, even if an earlier attempt is still alive. Records and progress are committed together. A
+task never raises: what went wrong is in `Done`.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Records as rows of Spark: what of the source is copied, and what of the target was copied.
 
 Invariants: only committed records; the rows of one partition of a topic are in one task, in their
-order. What is copied is said here once, for whoever writes and whoever checks; tests compare with
+order. What is copied is defined here once, for writing and for checking; tests compare with
 readers of their own.
 """
 

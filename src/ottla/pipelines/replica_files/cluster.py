@@ -1,7 +1,7 @@
 """What a running cluster says of its partitions: high watermarks, leaders, ISR, topic ids.
 
-Works with any Kafka. Invariant: high watermarks are asked before the ISR: then whoever is in the
-ISR has all below them, whether it was in it all the time or came back meanwhile
+Works with any Kafka. Invariant: high watermarks are asked before the ISR: then every replica in
+the ISR has all below them, whether it was in it all the time or came back meanwhile
 (`Partition.maybeExpandIsr` lets no one in below the high watermark).
 """
 

@@ -1,8 +1,8 @@
 """One row per record of segment files: the connector's columns, and where each record lies.
 
 Invariants: records come in the file's order, also of transactions that were aborted or are open
-(read_uncommitted); markers are no rows. What is unpacked at a time is bounded; a batch of more than
-100 MiB, packed or unpacked, is damage. Decoding: `record_arrow`.
+(read_uncommitted); markers make no rows. What is unpacked at a time is bounded; a batch of more
+than 100 MiB, packed or unpacked, is damage. Decoding: `record_arrow`.
 """
 
 import os

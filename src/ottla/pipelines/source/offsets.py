@@ -2,7 +2,7 @@
 
 Invariants: equal positions give equal text, for Spark compares texts; what the connector writes can
 be read. `{"topic": {"0": 17, "1": 4, "id": "text of its UUID"}}`: the id names the topic that was
-read, so that one deleted and made anew is distinguished from it.
+read, so that a topic deleted and created again is distinguished from it.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 Invariants: a micro-batch is known by its start and end alone, so its replay reads the same records;
 a partition that appears later enters an end offset at its log's start before any of its records are
-read; topics are known by their ids, and one that was deleted and made anew is refused. Spark:
+read; topics are known by their ids, and one that was deleted and created again is refused. Spark:
 `KafkaMicroBatchStream`.
 """
 

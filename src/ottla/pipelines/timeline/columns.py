@@ -2,7 +2,7 @@
 
 Invariants: pure; what is reported of a partition is what `history` tells of its facts. A partition
 is odd where a rule would look further than at a leader's own next line: a leader that fell silent
-or began anew, a deletion, a role without an epoch, files of a broker that overlap, anything that
+or restarted, a deletion, a role without an epoch, files of a broker that overlap, anything that
 might be a finding. Odd partitions are left to `history`, one by one.
 """
 

@@ -2,7 +2,7 @@
 
 Invariants: pure. A leader that ended by its own line ended then; of one that fell silent only
 bounds are known: not before its broker's last line, not after others took notice (its registration
-went, another state was written, it began anew). So a gap has a shortest and a longest length, and
+went, another state was written, it restarted). So a gap has a shortest and a longest length, and
 the true one, as clients felt it, lies between.
 """
 

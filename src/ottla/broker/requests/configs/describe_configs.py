@@ -1,7 +1,8 @@
 """DescribeConfigs: the settings of topics, of this broker and of all brokers.
 
-Overrides of topics are read from ZooKeeper, not from the cache, so that whoever altered them sees
-it at once; all of a request together. Kafka: `ConfigHelper.describeConfigs`.
+Overrides of topics are read from ZooKeeper, not from the cache, so that a client that altered them
+sees the change at once; those of one request are read together. Kafka:
+`ConfigHelper.describeConfigs`.
 """
 
 import logging
