@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
+from ottla.broker.connections import ProducerConnections
 from ottla.broker.lifecycle.membership import Membership, RegistrationTakenError
-from ottla.broker.requests.transactions.producer_connections import ProducerConnections
 from ottla.log.leaving_folders import LeavingFolders
 from ottla.log.life_notes import LifeNotes
 from ottla.log.manager import LogManager

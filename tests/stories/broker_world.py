@@ -16,9 +16,8 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from ottla.broker.broker import Broker
-from ottla.broker.lifecycle.services import BrokerServices
-from ottla.broker.lifecycle.state import BrokerState
 from ottla.broker.requests.router import Router
+from ottla.broker.services import BrokerServices, BrokerState
 from ottla.log import dir_checkpoints
 from ottla.log.checkpoints import HIGH_WATERMARKS
 from ottla.log.log import Log

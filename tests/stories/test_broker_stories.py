@@ -7,7 +7,7 @@ import pytest
 from story_broker_script import BrokerStory, is_broker_story
 
 from ottla.broker import broker
-from ottla.broker.lifecycle.services import BrokerServices
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
 from ottla.replication import control, fetcher
