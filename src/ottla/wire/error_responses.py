@@ -51,8 +51,9 @@ def _answer(
     constants: dict[str, Any],
 ) -> Any:
     """Return what is answered about a request, or about an element of it."""
+    kind: Hashable = type(element)
     values = {
-        name: getattr(element, of) if of else element for name, of in _key(cls, type(element))
+        name: getattr(element, of) if of else element for name, of in _key(cls, kind)
     }
     if not to:
         return cls(**(values | _error(cls, error) | constants))
