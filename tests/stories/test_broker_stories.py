@@ -12,9 +12,8 @@ from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
 from ottla.replication import control, fetcher
 from ottla.replication import isr as isr_rules
-from ottla.replication.fetcher_manager import FetcherManager
 from ottla.replication.fetching import FetchPath
-from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.replica_manager import FetcherManager, ReplicaManager
 from ottla.replication.truncation import Truncation
 
 HERE = Path(__file__).parent

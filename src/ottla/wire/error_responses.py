@@ -3,7 +3,7 @@
 Kafka: the `getErrorResponse` of its request classes.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -51,10 +51,8 @@ def _answer(
     constants: dict[str, Any],
 ) -> Any:
     """Return what is answered about a request, or about an element of it."""
-    kind: Hashable = type(element)
-    values = {
-        name: getattr(element, of) if of else element for name, of in _key(cls, kind)
-    }
+    kind: Any = type(element)
+    values = {name: getattr(element, of) if of else element for name, of in _key(cls, kind)}
     if not to:
         return cls(**(values | _error(cls, error) | constants))
     elements = [element]
@@ -80,7 +78,7 @@ def _says_error(field: FieldLayout) -> bool:
 
 
 @cache
-def _key(cls: type[WireStruct], element: Hashable) -> tuple[tuple[str, str], ...]:
+def _key(cls: type[WireStruct], element: Any) -> tuple[tuple[str, str], ...]:
     """Return which fields of an item identify its element, and what they are in the element.
 
     They lead in both, by the same names or, the first, by another; "" is an element that is a
