@@ -8,7 +8,7 @@ writes docs/STATES.md; a unit test keeps the committed file equal to what the ta
 from enum import Enum
 from pathlib import Path
 
-from ottla.broker.lifecycle.state import BROKER_TRANSITIONS, BrokerState
+from ottla.broker.services import BROKER_TRANSITIONS, BrokerState
 from ottla.controller.states import (
     PARTITION_TRANSITIONS,
     REPLICA_TRANSITIONS,
@@ -22,7 +22,7 @@ HEAD = """\
 # The controller's two state machines, the broker's, a group's and a transactional id's
 
 Drawn by `docs/draw_states.py` from the tables in `src/ottla/controller/states.py`,
-`src/ottla/broker/lifecycle/state.py`, `src/ottla/coordinators/group.py` and `transaction.py`
+`src/ottla/broker/services.py`, `src/ottla/coordinators/group.py` and `transaction.py`
 beside it; do not edit. A move that is not drawn is refused, in the controller with the history of
 its subject.
 """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.log import gap_bound, unreplicated
+from ottla.log import gap_bound, transactions
 from ottla.log.checkpoints import decode_meta_properties
 from ottla.log.files import OsFiles
 from ottla.log.log import Log
@@ -159,7 +159,7 @@ def test_one_folder_opened_by_kafka_and_by_us_in_turn(kafka, kafka_tools):
     log.set_high_watermark(end - 1)  # the last marker is written down as not replicated yet
     manager.unclean.add(TP)  # its folder is marked then (R18)
     stop_logs(manager)
-    marks = [Path(log.dir) / UNCLEAN_MARK, Path(log.dir) / unreplicated.NAME]
+    marks = [Path(log.dir) / UNCLEAN_MARK, Path(log.dir) / transactions.UNREPLICATED_FILE]
     assert all(mark.exists() for mark in marks)
     bound = Path(log.dir) / gap_bound.NAME
     assert bound.exists()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.controller.event_times import METRICS
+from ottla.controller.loop import METRICS
 from support import kafka_tools
 
 PROGRAM = Path(__file__).parents[1] / "support" / "ControllerStates.java"

@@ -13,7 +13,7 @@ from ottla.broker.lifecycle.membership import Membership
 from ottla.controller import isr_changes, reassignment
 from ottla.coordinators.transactions import Transactions
 from ottla.log import checkpoints, log_dir_files, segment
-from ottla.log.checkpoint_writer import CheckpointWriter
+from ottla.log.dir_checkpoints import CheckpointWriter
 from ottla.log.flush_job import FlushJob, FolderGuard
 from ottla.log.flusher import Flusher
 from ottla.log.manager import LogManager

@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
+from ottla.broker.connections import ProducerConnections
 from ottla.broker.lifecycle.membership import Membership, RegistrationTakenError
-from ottla.broker.requests.transactions.producer_connections import ProducerConnections
+from ottla.log.flush_state import TopicIdFile
 from ottla.log.leaving_folders import LeavingFolders
 from ottla.log.life_notes import LifeNotes
 from ottla.log.manager import LogManager
-from ottla.log.topic_id_file import TopicIdFile
 from ottla.replication import control, isr
 from ottla.replication.eligible_records import EligibleRecords, no_records
 from ottla.sim.cluster import run

@@ -16,9 +16,8 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from ottla.broker.broker import Broker
-from ottla.broker.lifecycle.services import BrokerServices
-from ottla.broker.lifecycle.state import BrokerState
 from ottla.broker.requests.router import Router
+from ottla.broker.services import BrokerServices, BrokerState
 from ottla.log import dir_checkpoints
 from ottla.log.checkpoints import HIGH_WATERMARKS
 from ottla.log.log import Log
@@ -30,11 +29,10 @@ from ottla.net.peer import PeerConnection
 from ottla.net.server import Server
 from ottla.replication.fetch_session import FINAL_EPOCH
 from ottla.replication.fetcher import LeaderFetcher
-from ottla.replication.fetcher_manager import FetcherManager
 from ottla.replication.fetching import DelayedFetch, FetchPath
 from ottla.replication.isr import Follower
 from ottla.replication.partition import Partition
-from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.replica_manager import FetcherManager, ReplicaManager
 from ottla.sim.world import Simulation
 from ottla.wire.codec import APIS, decode_request, encode_response
 from ottla.wire.headers import decode_request_header, response_header

@@ -7,14 +7,13 @@ import pytest
 from story_broker_script import BrokerStory, is_broker_story
 
 from ottla.broker import broker
-from ottla.broker.lifecycle.services import BrokerServices
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
 from ottla.replication import control, fetcher
 from ottla.replication import isr as isr_rules
-from ottla.replication.fetcher_manager import FetcherManager
 from ottla.replication.fetching import FetchPath
-from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.replica_manager import FetcherManager, ReplicaManager
 from ottla.replication.truncation import Truncation
 
 HERE = Path(__file__).parent

@@ -34,7 +34,6 @@ from typing import Any, Self
 
 from ottla.broker.broker import Broker
 from ottla.broker.requests.api import Api
-from ottla.broker.requests.portions import InPortions
 from ottla.broker.requests.routes import ROUTES
 from ottla.log.files import OsFiles
 from ottla.model.config import BrokerConfig
@@ -44,6 +43,7 @@ from ottla.testing.coordination import start_coordination
 from ottla.wire.apis import APIS
 from ottla.wire.codec import MAX_ELEMENTS, MAX_ELEMENTS_AT_ONCE, decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header
+from ottla.wire.portions import InPortions
 from ottla.wire.records import Record, build_batch
 from ottla.wire.schema import FieldLayout, StructLayout
 
@@ -490,7 +490,7 @@ def _join(rig: Rig) -> None:
 # --- the requests ---------------------------------------------------------------------------------
 
 
-def most_elements(api: Api[Any, Any], most: int) -> int:
+def most_elements(api: Api[Any], most: int) -> int:
     """Return how many elements a request of this API may hold."""
     bound = {1: 100_000, 56: 200_000}.get(int(api.key), MAX_ELEMENTS_AT_ONCE)
     if isinstance(api.large, InPortions):

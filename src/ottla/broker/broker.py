@@ -17,33 +17,32 @@ from msgspec.structs import replace
 
 from ottla.broker.authorization.acl_cache import AclCache
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer, configured_authorizer
+from ottla.broker.batch_checks import BatchChecks
 from ottla.broker.configs.delegation_tokens import DelegationTokens
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
 from ottla.broker.configs.scram_users import ScramUsers
 from ottla.broker.configs.throttle_lease import ThrottleLease
 from ottla.broker.configs.topic_configs import TopicConfigs
 from ottla.broker.configs.unsupported_configs import refuse_unsupported_configs
+from ottla.broker.controller_channel import ControllerChannel
 from ottla.broker.coordination import Coordination
 from ottla.broker.current_session import CurrentSession
-from ottla.broker.lifecycle.controller_channel import ControllerChannel
 from ottla.broker.lifecycle.controller_watch import ControllerWatch
 from ottla.broker.lifecycle.log_tasks import remove_deleted, run_log_tasks
 from ottla.broker.lifecycle.membership import Membership, shut_down_controlled
-from ottla.broker.lifecycle.services import BrokerServices
-from ottla.broker.lifecycle.state import BrokerState
 from ottla.broker.metadata.metadata_blobs import MetadataBlobs
 from ottla.broker.metadata.metadata_cache import Change, MetadataCache
 from ottla.broker.metrics.error_counts import ErrorCounts
 from ottla.broker.metrics.request_times import RequestTimes
+from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
-from ottla.broker.requests.records.batch_checks import BatchChecks
 from ottla.broker.requests.request_log import request_log
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.routes import ROUTES
 from ottla.broker.requests.security.listeners import SaslListeners
 from ottla.broker.requests.security.sasl import SaslDispatch
-from ottla.broker.requests.transactions.producer_ids import ProducerIds
+from ottla.broker.services import BrokerServices, BrokerState
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_creation import TopicCreation
 from ottla.controller.crash_detection import CRASH_DETECTION, OFF
@@ -239,7 +238,7 @@ class Broker:
         """Return whether a log is being moved to another folder of this broker."""
         return any(self.logs.future(log.tp) for log in self.logs.all_logs())
 
-    def _new_router(self) -> Router[BrokerServices]:
+    def _new_router(self) -> Router:
         monotonic = self.world.clock.monotonic
         protocols = {one.listener: one.protocol for one in self.config.listeners}
         log = request_log(self.config.integer("ottla.slow.request.ms"), monotonic, protocols)

@@ -19,7 +19,6 @@ from ottla.controller import (
     reassignment,
     requested_elections,
     snapshot,
-    topic_ids,
     topics,
 )
 from ottla.controller.broker_epochs import note_former_lives, restarted_unseen
@@ -59,7 +58,7 @@ async def on_controller_failover(changes: StateChanges) -> None:
     changes.states_just_read = True
     await take_over(changes, zxids.written)
     changes.states_just_read = False
-    await topic_ids.write_notes(changes)
+    await topics.write_notes(changes)
     await requested_elections.on_znode(changes)
 
 

@@ -11,7 +11,7 @@ refused request or a state from a later epoch, looks at /controller and resigns.
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ottla.controller import events as happened
@@ -20,7 +20,6 @@ from ottla.controller.channels import Channels, Connect
 from ottla.controller.context import Context, Settings
 from ottla.controller.crash_detection import CRASH_DETECTION, OFF, CrashDetector
 from ottla.controller.elections import ElectionKind
-from ottla.controller.event_times import EventTimes
 from ottla.controller.events import Event, RequestReceived
 from ottla.controller.handlers import Handlers
 from ottla.controller.journal import Journal
@@ -51,6 +50,62 @@ from ottla.zookeeper.errors import ConnectionLossError, SessionExpiredError
 from ottla.zookeeper.store import Store
 from ottla.zookeeper.watches import WatchEvent
 from ottla.zookeeper.znodes import CONTROLLER
+
+LEADER_ELECTION = "LeaderElectionRateAndTimeMs"
+
+METRICS: Mapping[type[Event], str] = {
+    happened.ControllerChanged: "ControllerChangeRateAndTimeMs",
+    happened.SessionBegan: "ControllerChangeRateAndTimeMs",
+    happened.BrokersChanged: LEADER_ELECTION,
+    happened.BrokerModified: LEADER_ELECTION,
+    happened.TopicsChanged: "TopicChangeRateAndTimeMs",
+    happened.PartitionsModified: "TopicChangeRateAndTimeMs",
+    happened.TopicDeletionsRequested: "TopicDeletionRateAndTimeMs",
+    happened.StopReplicaResponseReceived: "TopicDeletionRateAndTimeMs",
+    happened.IsrChangesNotified: "IsrChangeRateAndTimeMs",
+    happened.AlterPartitionReceived: "IsrChangeRateAndTimeMs",
+    happened.LogDirsFailed: "LogDirChangeRateAndTimeMs",
+    happened.PreferredElectionRequested: "ManualLeaderBalanceRateAndTimeMs",
+    happened.ElectLeadersReceived: "ManualLeaderBalanceRateAndTimeMs",
+    happened.LeaderBalanceDue: "AutoLeaderBalanceRateAndTimeMs",
+    happened.ReassignmentRequested: "PartitionReassignmentRateAndTimeMs",
+    happened.AlterReassignmentsReceived: "PartitionReassignmentRateAndTimeMs",
+    happened.ListReassignmentsReceived: "ListPartitionReassignmentRateAndTimeMs",
+    happened.UncleanElectionEnabled: "TopicUncleanLeaderElectionEnableRateAndTimeMs",
+    happened.ControlledShutdownReceived: "ControlledShutdownRateAndTimeMs",
+    happened.LeaderAndIsrResponseReceived: "LeaderAndIsrResponseReceivedRateAndTimeMs",
+}
+"""Events without a metric are not Kafka's, or Kafka's `Idle`."""
+
+
+class EventTimes:
+    """Counts and milliseconds by the metric's name; both are 0 until the first event of a kind.
+
+    Kinds and names are those of Kafka's `ControllerState.rateAndTimeMetricName`, which the oracle
+    tests compare. From an event's begin until its procedure has ended, waits for ZooKeeper
+    included, as in Kafka.
+    """
+
+    def __init__(self) -> None:
+        self._of = {name: RecentTimes() for name in METRICS.values()}
+
+    def note(self, event: Event, seconds: float) -> None:
+        """Note that an event was handled, and how long it took."""
+        name = METRICS.get(type(event))
+        if name is not None:
+            self._of[name].note(seconds)
+
+    def counts(self) -> Iterator[tuple[str, int]]:
+        """Yield (metric, events handled since the start)."""
+        for name, of in self._of.items():
+            yield name, of.count
+
+    def times(self) -> Iterator[tuple[str, list[float]]]:
+        """Yield (metric, the last times in ms, sorted) of kinds that have come."""
+        for name, of in self._of.items():
+            if of.count:
+                yield name, of.times()
+
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ broker's preferred leaderships are led by others. Kafka: `onReplicaElection`,
 import logging
 from collections.abc import Sequence
 
-from ottla.controller.balance import too_much_elsewhere
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind, elect
 from ottla.controller.plan import Failure
@@ -19,6 +18,12 @@ from ottla.model import journal_schema as journaled
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.steps import yield_to_loop
+
+
+def too_much_elsewhere(elsewhere: int, share: int, limit: float) -> bool:
+    """Return whether more than `limit` (a fraction) of a broker's share is led by others."""
+    return elsewhere > limit * share
+
 
 logger = logging.getLogger(__name__)
 

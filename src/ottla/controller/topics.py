@@ -3,19 +3,114 @@
 A decider. Invariants: a topic is known to the context with its id before any of its partitions
 changes its state. Kafka: `processTopicChange`, `processPartitionModifications` and
 `onNewPartitionCreation`.
+
+A topic keeps the id that the cluster knows it by, whatever is written to its znode. Tools from
+before Kafka 2.8 write a topic's znode without `topic_id` (KAFKA-14190), others copy it from
+elsewhere. Brokers refuse a replica whose `partition.metadata` names another id, so the known one is
+written back. It is, in this order: that of the context (the controller knows the topic); that of
+the note in `/ottla/topic_ids`, which any controller of ours wrote; the one on this broker's disks
+or in its metadata cache. Only a topic without any gets a new one (KIP-516; Kafka always draws one).
+Invariants: an id is written before it is believed; a znode that was created again (another czxid)
+with an id is another topic, and its id counts.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
-from ottla.controller import topic_ids
+from msgspec.structs import replace
+
 from ottla.controller.elections import ElectionKind
+from ottla.controller.found import FoundTopic
 from ottla.controller.state_changes import StateChanges
 from ottla.controller.states import PartitionState, ReplicaState
 from ottla.model import journal_schema as journaled
-from ottla.model.cluster import ReplicaAssignment, TopicInfo
+from ottla.model.cluster import ReplicaAssignment, TopicIdNote, TopicInfo
 from ottla.model.ids import TopicPartition, topic_name_problem, uuid_to_text
 from ottla.model.steps import slices, yield_to_loop
+
+
+async def settle(
+    changes: StateChanges, found: Sequence[FoundTopic], *, elected: bool
+) -> list[TopicInfo]:
+    """Return topics, each with its id, and write ids back. `write_notes` is to be called soon.
+
+    `elected`: they were there before this controller was. Disks are asked about those alone: what
+    they have of the name of a new topic is a former topic's (R15).
+    """
+    context, cluster = changes.context, changes.cluster
+    unread = [f.info.name for f in found if f.info.name not in context.assignments]
+    for name in unread:
+        context.topic_id_notes.pop(name, None)
+    if unread:
+        context.topic_id_notes |= await cluster.read_topic_id_notes(unread)
+    settled = []
+    here: Mapping[str, AbstractSet[bytes]] | None = None
+    for topic in found:
+        info = topic.info
+        note = context.topic_id_notes.get(info.name)
+        same_znode = note is not None and note.czxid == topic.czxid
+        known = context.topic_ids.get(info.name)
+        if known is None and note is not None and (same_znode or info.topic_id is None):
+            known = note.topic_id
+        elif known is not None and info.topic_id is not None and not same_znode:
+            known = None  # created again meanwhile
+        topic_id = info.topic_id
+        if topic_id is None or (known is not None and known != topic_id):
+            if here is None and elected:
+                here = await cluster.read_topic_ids_here([f.info.name for f in found])
+            on_disk = (here or {}).get(info.name, frozenset())
+            topic_id = await _id_of(changes, info, known, on_disk)
+        if topic_id != info.topic_id:
+            written = replace(info, topic_id=topic_id)
+            if not await cluster.write_topic_id(written, topic.version):
+                continue
+            by_creation = same_znode and note is not None and note.by_creation
+        else:
+            by_creation = topic.version == 0
+        settled.append(replace(info, topic_id=topic_id))
+        if not same_znode or note is None or note.topic_id != topic_id:
+            assert topic_id is not None
+            context.topic_id_notes[info.name] = TopicIdNote(topic_id, topic.czxid, by_creation)
+            context.unwritten_topic_id_notes[info.name] = None
+    return settled
+
+
+async def write_notes(changes: StateChanges) -> None:
+    """Write the notes that are new: after what clients wait for."""
+    context = changes.context
+    new, context.unwritten_topic_id_notes = context.unwritten_topic_id_notes, {}
+    notes = {name: context.topic_id_notes[name] for name in new if name in context.topic_id_notes}
+    if notes:
+        await changes.cluster.write_topic_id_notes(notes)
+
+
+async def _id_of(
+    changes: StateChanges, info: TopicInfo, known: bytes | None, on_disk: AbstractSet[bytes]
+) -> bytes:
+    """Return the id of a topic whose znode has none, or another one than is known."""
+    name = info.name
+    if known is None:
+        if len(on_disk) == 1:
+            return next(iter(on_disk))
+        topic_id = await changes.cluster.draw_topic_id()
+        logger.info("topic got an id topic=%s", name)
+        return topic_id
+    if (
+        info.topic_id is not None
+        and name not in changes.context.topic_ids
+        and on_disk == {info.topic_id}
+    ):
+        # Another controller gave it since, and the replica here has taken it: it is the id now.
+        return info.topic_id
+    logger.error(
+        "topic id restored topic=%s topic_id=%s found=%s reason=another client wrote the znode",
+        name,
+        uuid_to_text(known),
+        "none" if info.topic_id is None else uuid_to_text(info.topic_id),
+    )
+    return known
+
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +140,7 @@ async def on_topics_changed(changes: StateChanges) -> None:
         await yield_to_loop()
     partitions = [TopicPartition(info.name, p) for info in new for p in info.assignment]
     await _bring_online(changes, partitions)
-    await topic_ids.write_notes(changes)
+    await write_notes(changes)
 
 
 async def on_partitions_modified(changes: StateChanges, topic: str) -> None:
@@ -53,7 +148,7 @@ async def on_partitions_modified(changes: StateChanges, topic: str) -> None:
     if topic in changes.context.assignments:
         for found in await read(changes, [topic]):
             await _take_partitions(changes, topic, found)
-        await topic_ids.write_notes(changes)
+        await write_notes(changes)
 
 
 async def _take_partitions(changes: StateChanges, topic: str, found: TopicInfo) -> None:
@@ -105,7 +200,7 @@ async def read(
     found: list[TopicInfo] = []
     for some in slices(legal, READ_SLICE):
         topics = await changes.cluster.read_topics(some)
-        found += await topic_ids.settle(changes, topics, elected=elected)
+        found += await settle(changes, topics, elected=elected)
     return found
 
 

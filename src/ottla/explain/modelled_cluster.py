@@ -1,7 +1,7 @@
 """ModelledCluster: a snapshot of a cluster, changed as a controller would change it.
 
 A decider. Every leader and every ISR comes from the controller's own functions (`leadership`,
-`elections`, `reassignment_arithmetic`) over a `Context`, in the order of Kafka's procedures
+`elections`, `reassignment`) over a `Context`, in the order of Kafka's procedures
 (`onBrokerFailure`, `onBrokerStartup`, `doControlledShutdown`, `onPartitionReassignment`).
 Partitions that are alike in all that these functions look at are decided once: what is decided of
 one depends on no other. Assumed: a live follower catches up and joins the ISR; no broker fails
@@ -22,7 +22,7 @@ from ottla.controller.leadership import (
     plan_isr_removal,
 )
 from ottla.controller.plan import Plan
-from ottla.controller.reassignment_arithmetic import reassign_to
+from ottla.controller.reassignment import reassign_to
 from ottla.model.cluster import (
     BrokerInfo,
     LeaderAndIsr,

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla.controller.balance import too_much_elsewhere
 from ottla.controller.broker_epochs import compare, restarted_unseen
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind
@@ -27,7 +26,8 @@ from ottla.controller.leadership import (
     plan_new,
 )
 from ottla.controller.plan import Plan
-from ottla.controller.reassignment_arithmetic import caught_up, goal_of, problem_with
+from ottla.controller.reassignment import caught_up, goal_of, problem_with
+from ottla.controller.requested_elections import too_much_elsewhere
 from ottla.controller.states import (
     PARTITION_TRANSITIONS,
     REPLICA_TRANSITIONS,

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-from ottla.log.disk_errors import is_shortage
+from ottla.log.results import is_shortage
 from ottla.model.descriptors import split_descriptors
 from ottla.model.ports import Buffer
 from ottla.model.posix import fcntl

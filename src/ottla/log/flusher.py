@@ -15,9 +15,9 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.log.disk_errors import is_shortage
 from ottla.log.flush_job import FlushJob
 from ottla.log.log import Log
+from ottla.log.results import is_shortage
 from ottla.model.errors import OutOfDescriptorsError, StorageError
 from ottla.model.ports import Files, Workers, World
 from ottla.model.recent_times import RecentTimes

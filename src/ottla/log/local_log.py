@@ -8,10 +8,9 @@ and `active` is its last one; an OSError is raised as it comes.
 import contextlib
 from bisect import bisect_right
 
-from ottla.log.disk_errors import is_shortage
 from ottla.log.gap_bound import GapBound
 from ottla.log.index import MAX_RELATIVE_OFFSET
-from ottla.log.results import DiskRead, LogRead
+from ottla.log.results import DiskRead, LogRead, is_shortage
 from ottla.log.segment import MOST_AT_ONCE, Segment
 from ottla.log.tail import TailBudget, TailCache
 from ottla.model.config import TopicConfig

@@ -14,24 +14,29 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from ottla.log import checkpoints, damage, gap_bound, unreplicated
+from ottla.log import checkpoints, damage, gap_bound
 from ottla.log.aborted import AbortedTransaction, overlapping
-from ottla.log.disk_errors import UnreadFormatError, is_shortage
 from ottla.log.flush_job import FlushJob
-from ottla.log.flush_state import FlushState
+from ottla.log.flush_state import FlushState, TopicIdFile
 from ottla.log.index import MAX_RELATIVE_OFFSET, CorruptIndexError
 from ottla.log.local_log import LocalLog
 from ottla.log.producer_checks import check_producer, duplicate_of
 from ottla.log.producer_snapshots import replaying
 from ottla.log.producers import TRUSTED, Producers, WrittenBatch
 from ottla.log.recovery import Known, Loaded, Loader
-from ottla.log.results import AppendInfo, LogRead, TimestampOffset, UnexpectedOffsetError
+from ottla.log.results import (
+    AppendInfo,
+    LogRead,
+    TimestampOffset,
+    UnexpectedOffsetError,
+    UnreadFormatError,
+    is_shortage,
+)
 from ottla.log.retention import Limits, RetainedSegment, expired_segments
 from ottla.log.segment import Segment
 from ottla.log.slices import Steps
 from ottla.log.tail import TailBudget
-from ottla.log.topic_id_file import TopicIdFile
-from ottla.log.transactions import apply_batch, read_marker
+from ottla.log.transactions import UNREPLICATED_FILE, apply_batch, encode_unreplicated, read_marker
 from ottla.log.validate import CLIENT, ValidationRules, check_follower_batches, check_leader_batch
 from ottla.model.config import TopicConfig
 from ottla.model.errors import (
@@ -854,9 +859,9 @@ class Log:
 
         Empty if there are none; an older file is then removed.
         """
-        path = f"{self.dir}/{unreplicated.NAME}"
+        path = f"{self.dir}/{UNREPLICATED_FILE}"
         if self.producers.unreplicated:
-            return [(path, unreplicated.encode(self.log_end_offset, self.producers.unreplicated))]
+            return [(path, encode_unreplicated(self.log_end_offset, self.producers.unreplicated))]
         if self._has_unreplicated_file:
             with contextlib.suppress(FileNotFoundError):
                 self._world.files.remove(path)

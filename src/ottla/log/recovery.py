@@ -16,18 +16,19 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ottla.log import checkpoints, damage, gap_bound, unreplicated
+from ottla.log import checkpoints, damage, gap_bound
 from ottla.log.aborted import file_name
 from ottla.log.damage import Range
-from ottla.log.disk_errors import UnreadFormatError
 from ottla.log.epochs import EpochCache
 from ottla.log.flush_job import TEMPORARY_SUFFIX
 from ottla.log.gap_bound import GapBound
 from ottla.log.producer_snapshots import ProducerSnapshots, replaying
 from ottla.log.producers import Producers
+from ottla.log.results import UnreadFormatError
 from ottla.log.segment import Segment
 from ottla.log.segment_check import checking
 from ottla.log.slices import Steps
+from ottla.log.transactions import UNREPLICATED_FILE, decode_unreplicated
 from ottla.model.errors import CorruptRecordError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
@@ -198,10 +199,10 @@ class Loader:
         self._settle_snapshots()
         if not self._producers_known:
             yield from self._load_producers(loaded.log_end_offset)
-        loaded.has_unreplicated_file = unreplicated.NAME in names.others
+        loaded.has_unreplicated_file = UNREPLICATED_FILE in names.others
         if loaded.has_unreplicated_file and self._clean:
-            data = self._files.read_bytes(self._path(unreplicated.NAME))
-            loaded.producers.add_unreplicated(unreplicated.decode(data, loaded.log_end_offset))
+            data = self._files.read_bytes(self._path(UNREPLICATED_FILE))
+            loaded.producers.add_unreplicated(decode_unreplicated(data, loaded.log_end_offset))
         return loaded
 
     def unread(self) -> Loaded:

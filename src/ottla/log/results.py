@@ -4,10 +4,29 @@ All are plain tuples, since each append and each read makes one. Kafka: `LogAppe
 `FetchDataInfo` and `TimestampAndOffset`.
 """
 
+import errno
 from typing import NamedTuple, Protocol
 
 from ottla.model.errors import OttlaError
 from ottla.model.ports import Buffer
+
+_SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE))
+
+
+class UnreadFormatError(OSError):
+    """A log holds records of a format that is not read here (R21).
+
+    An OSError, because everything that reads a log takes it offline for one. This one says nothing
+    about the disk: only its partition goes offline, and no file of it is changed.
+    """
+
+
+def is_shortage(error: OSError) -> bool:
+    """Whether descriptors ran out (F45): nothing was done, and the disk is as good as before.
+
+    Anything else that a write, an fsync or a rename raises may mean lost data (F17, F18).
+    """
+    return error.errno in _SHORTAGES
 
 
 class AppendInfo(NamedTuple):

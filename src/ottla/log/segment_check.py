@@ -16,10 +16,10 @@ from google_crc32c import extend
 from google_crc32c import value as crc32c
 
 from ottla.log.aborted import AbortedTransaction
-from ottla.log.disk_errors import UnreadFormatError
 from ottla.log.epochs import EpochCache
 from ottla.log.index import OffsetIndex, TimeIndex
 from ottla.log.producers import Producers
+from ottla.log.results import UnreadFormatError
 from ottla.log.segment import NO_HEADER, Segment, later_format, old_entry_at
 from ottla.log.slices import Reader, Steps
 from ottla.log.transactions import apply_batch

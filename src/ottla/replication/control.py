@@ -25,7 +25,7 @@ from ottla.model.protocol import EPOCH_DURING_DELETE
 from ottla.model.state_changes import leader_text, list_text, log_lines
 from ottla.model.state_changes import logger as state_change_logger
 from ottla.model.time_slices import TimeSlice
-from ottla.replication.damage import DamageDecision
+from ottla.replication.damaged_replicas import DamageDecision
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.wire.messages.control import (

@@ -1,6 +1,9 @@
-"""Damaged replicas: they give leadership up, leave the ISR, are copied anew, and return (F20).
+"""Damaged replicas: they give leadership up, leave the ISR, are copied again, and return (F20).
 
-The decisions are in `damage`. The steps of one replica:
+In ZooKeeper mode a broker has one way to be rid of a leadership or of its place in an ISR: to
+respond to LeaderAndIsr with KAFKA_STORAGE_ERROR, as for a failed log dir. The controller then
+elects another member of the ISR and removes this one
+(`KafkaController.processLeaderAndIsrResponseReceived`). The steps of one replica:
 
 1. a read finds bytes that are no batch: the mark beside the log is written, durably
 2. a log_dir_event_notification makes the controller send LeaderAndIsr; until it comes, the intact
@@ -15,6 +18,9 @@ Invariants:
   offset up to which its records were committed
 - a damaged log is deleted only when a replica on this disk has all its committed records again
 - the last replica in sync is never given up: it serves the intact batches, and logs an error
+- a replica is replaced by an empty one only when it is not in the ISR, another replica leads, and
+  the controller has been refused before: until it is answered otherwise it does not elect this one,
+  and the leader proposes no replica that does not fetch
 
 After a restart at any point the mark says which step is next. Kafka 3.9 does none of this: its
 leader serves the damaged bytes, and followers stop before them.
@@ -22,8 +28,9 @@ leader serves the damaged bytes, and followers stop before them.
 
 import asyncio
 import logging
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 from ottla.log import damage as ranges
@@ -34,8 +41,36 @@ from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.time_slices import end_tasks, wait_at_most
-from ottla.replication.damage import DamageDecision, decide
 from ottla.replication.partition import Partition
+
+
+class DamageDecision(Enum):
+    """What becomes of a damaged replica."""
+
+    SERVE = "serve what is intact"
+    REFUSE = "refuse to lead or follow with it"
+    REBUILD = "begin an empty one and copy it from the leader"
+
+
+def decide(
+    broker_id: int,
+    leader: int,
+    isr: Collection[int],
+    alive: Container[int],
+    *,
+    refused: bool,
+) -> DamageDecision:
+    """Decide from what the controller says of the partition; `leader` is -1 if there is none.
+
+    `refused` says whether this broker has refused the replica since it last took it on.
+    """
+    others = any(member != broker_id and member in alive for member in isr)
+    if broker_id in isr:
+        return DamageDecision.REFUSE if others else DamageDecision.SERVE
+    if leader in (broker_id, -1):
+        return DamageDecision.SERVE
+    return DamageDecision.REBUILD if refused else DamageDecision.REFUSE
+
 
 logger = logging.getLogger(__name__)
 
@@ -314,7 +349,7 @@ class DamagedReplicas:
             for folder in logs.aside.done(tp, log.high_watermark):
                 self.rebuilt_total += 1
                 logger.warning(
-                    "damaged log deleted partition=%s folder=%s: all of it has been copied anew",
+                    "damaged log deleted partition=%s folder=%s: all of it has been copied again",
                     tp,
                     folder,
                 )

@@ -8,7 +8,7 @@ Invariants:
   stays parked
 - an entry that a fetch leaves clean is watched; a parked fetch has every entry watched
 - nothing waits for a disk: what is not in memory is brought there by a worker, and the fetch is
-  answered without it if there is anything else to say (`disk_reads`)
+  answered without it if there is anything else to say (`DiskReads`)
 - a fetch that `withholds` its response leaves empty and changes nothing in its session: what it
   would have read is read again by the next one
 

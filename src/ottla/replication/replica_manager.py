@@ -13,11 +13,17 @@ Kafka: `ReplicaManager`.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Container, Iterator
+import zlib
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
 from typing import Protocol
 
+import msgspec
+
 from ottla.log.manager import LogManager
+from ottla.log.results import NotInMemoryError, Prefetchable, TimestampOffset
+from ottla.log.time_search import Search
 from ottla.model.cluster import Endpoint
 from ottla.model.config import LEAST_INTERVAL_S, BrokerConfig, TopicConfig
 from ottla.model.errors import (
@@ -28,26 +34,220 @@ from ottla.model.errors import (
     UnknownTopicError,
 )
 from ottla.model.ids import TopicPartition
-from ottla.model.ports import World
+from ottla.model.ports import Workers, World
+from ottla.model.steps import Driven
 from ottla.model.time_slices import InTimeSlices, end_tasks
 from ottla.net.peer import PeerConnection
 from ottla.replication.alter_partition import AlterPartitionManager
 from ottla.replication.damaged_replicas import DamagedReplicas
-from ottla.replication.disk_reads import DiskReads
 from ottla.replication.eligible_records import EligibleRecords, VoidEligible, no_records
 from ottla.replication.fetch_session import SessionCache
-from ottla.replication.fetcher_manager import FetcherManager
+from ottla.replication.fetcher import FetcherHost, LeaderFetcher, PartitionFetchState
 from ottla.replication.fetching import FetchPath, Reader
 from ottla.replication.inter_broker import FetcherSettings
 from ottla.replication.log_dir_moves import LogDirMoves
 from ottla.replication.partition import Partition
 from ottla.replication.partition_state import IsrChange
 from ottla.replication.purgatory import Purgatory
-from ottla.replication.replica_selector import RACK_AWARE, Candidate, nearest
 from ottla.replication.tail_recovery import TailRecovery
 from ottla.replication.throttle import ReplicationQuota, throttled_partitions
 from ottla.replication.topic_counts import BrokerTopicCounts
 from ottla.security.client import ClientSecurity
+
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""The one class that replica.selector.class may name: it is what this module does."""
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A replica that a consumer may read from. `rack` is None where its broker has none."""
+
+    broker_id: int
+    rack: str | None
+    log_end_offset: int
+    behind_ms: float
+    """how long ago it was caught up"""
+
+
+def nearest(rack: str, leader_rack: str | None, candidates: Iterable[Candidate]) -> int | None:
+    """Return the broker to read from instead of the leader; None if that is the one to read from.
+
+    Of several in the consumer's rack the one that is furthest, then caught up last, then of the
+    highest id.
+    """
+    if not rack or leader_rack == rack:
+        return None
+    near = [c for c in candidates if c.rack == rack]
+    best = max(near, key=lambda c: (c.log_end_offset, -c.behind_ms, c.broker_id), default=None)
+    return None if best is None else best.broker_id
+
+
+class FetcherManager:
+    """All fetchers of a broker: which partition is in which.
+
+    Invariants: a partition is in at most one fetcher; one that failed is in none, until the next
+    LeaderAndIsr adds it again. Kafka: `ReplicaFetcherManager`.
+    """
+
+    def __init__(
+        self, world: World, host: FetcherHost, settings: FetcherSettings, fetchers_per_leader: int
+    ) -> None:
+        self._world = world
+        self._host = host
+        self._settings = settings
+        self._per_leader = fetchers_per_leader
+        self._fetchers: dict[tuple[int, int], LeaderFetcher] = {}
+        self._where: dict[TopicPartition, LeaderFetcher] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self.failed: dict[TopicPartition, int] = {}
+        self._lost_before = 0
+        self._doubtful_before = 0
+
+    def add(self, partition: Partition) -> None:
+        """Follow `partition.leader`; leaves whatever fetcher it was in before."""
+        tp = partition.tp
+        number = (zlib.crc32(tp.topic.encode()) + tp.partition) % self._per_leader
+        key = (partition.leader, number)
+        fetcher = self._fetchers.get(key)
+        previous = self._where.get(tp)
+        if previous is not None and previous is not fetcher:
+            previous.remove(tp)
+        if fetcher is None:
+            fetcher = self._fetchers[key] = LeaderFetcher(
+                self._world, self._host, self._settings, *key, self._failed
+            )
+            fetcher.start()
+        self.failed.pop(tp, None)
+        self._where[tp] = fetcher
+        fetcher.add(partition)
+
+    def remove(self, tps: Iterable[TopicPartition]) -> None:
+        for tp in tps:
+            fetcher = self._where.pop(tp, None)
+            if fetcher is not None:
+                fetcher.remove(tp)
+            self.failed.pop(tp, None)
+
+    def resize(self, fetchers_per_leader: int) -> None:
+        """Spread what is followed over so many fetchers of each leader (num.replica.fetchers)."""
+        if fetchers_per_leader == self._per_leader:
+            return
+        self._per_leader = fetchers_per_leader
+        followed = [f.states[tp].partition for tp, f in self._where.items() if tp in f.states]
+        for partition in followed:
+            self.add(partition)
+        self.close_idle()
+
+    def topic_id_changed(self, partition: Partition) -> None:
+        fetcher = self._where.get(partition.tp)
+        if fetcher is not None:
+            fetcher.topic_id_changed(partition)
+
+    def _failed(self, state: PartitionFetchState) -> None:
+        self._where.pop(state.tp, None)
+        self.failed[state.tp] = state.leader_epoch
+
+    def close_idle(self) -> None:
+        """End fetchers that have nothing to follow."""
+        for key, fetcher in list(self._fetchers.items()):
+            if not fetcher.states:
+                del self._fetchers[key]
+                self._lost_before += fetcher.records_lost_total
+                self._doubtful_before += fetcher.records_doubtful_total
+                task = asyncio.get_running_loop().create_task(fetcher.close())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        fetchers = list(self._fetchers.values())
+        self._fetchers.clear()
+        self._where.clear()
+        await asyncio.gather(*(f.close() for f in fetchers), *self._closing)
+
+    @property
+    def records_lost_total(self) -> int:
+        """How many committed records were cut off here, as the leaders did not have them (F43)."""
+        return self._lost_before + sum(f.records_lost_total for f in self._fetchers.values())
+
+    @property
+    def records_doubtful_total(self) -> int:
+        """How many records were cut off here that may have been acknowledged (F43)."""
+        return self._doubtful_before + sum(
+            f.records_doubtful_total for f in self._fetchers.values()
+        )
+
+    def lags(self) -> list[tuple[str, list[tuple[TopicPartition, int]]]]:
+        """Return how far each followed partition is behind its leader, for each fetcher.
+
+        A fetcher is named as Kafka's are, which is the clientId in its metrics.
+        """
+        return [
+            (
+                f"ReplicaFetcherThread-{number}-{leader}",
+                [(tp, state.lag or 0) for tp, state in fetcher.states.items()],
+            )
+            for (leader, number), fetcher in self._fetchers.items()
+        ]
+
+    def statistics(self) -> dict[str, object]:
+        return {
+            "fetchers": [f.statistics() for f in self._fetchers.values()],
+            "failed": len(self.failed),
+        }
+
+
+class DiskReads:
+    """What is being read for fetches that are parked or come again.
+
+    Invariants: a range that is requested while it is being read is read once; each caller is called
+    back exactly once, also if the read failed: the next attempt gets the error. Kafka: its request
+    handler threads, each of which may wait for a disk.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._under_way: dict[tuple[Prefetchable, int], asyncio.Task[None]] = {}
+        self.total = 0
+        self._searches = asyncio.Semaphore(1)
+
+    async def search(self, search: Search) -> TimestampOffset | None:
+        """Search a log by time. One worker at a time does so: a batch may take a second."""
+        driven = Driven(search)
+        for job in driven:
+            async with self._searches:
+                await self._workers.run(job)
+        return driven.result
+
+    def read_from_disk(self, places: Iterable[NotInMemoryError], then: Callable[[], None]) -> None:
+        """Have all places read, then call `then`, in a later turn of the loop."""
+        waits: dict[asyncio.Task[None], None] = {}
+        for place in places:
+            key = place.file, place.position
+            task = self._under_way.get(key)
+            if task is None:
+                task = asyncio.get_running_loop().create_task(self._read(place), name="disk-read")
+                self._under_way[key] = task
+                self.total += 1
+            waits[task] = None
+
+        def one_less(task: asyncio.Task[None]) -> None:
+            del waits[task]
+            if not waits and not task.cancelled():
+                then()
+
+        for task in tuple(waits):
+            task.add_done_callback(one_less)
+
+    async def _read(self, place: NotInMemoryError) -> None:
+        try:
+            # The caller reads again and gets the error then.
+            with contextlib.suppress(OSError):
+                await self._workers.run(place.file.prefetch, place.size, place.position)
+        finally:
+            del self._under_way[place.file, place.position]
+
+    async def close(self) -> None:
+        await end_tasks(*self._under_way.values())
+
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ottla.broker.broker import Broker
-from ottla.broker.lifecycle.state import BrokerState
+from ottla.broker.services import BrokerState
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.net.peer import PeerConnection

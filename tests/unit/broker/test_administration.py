@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.lifecycle.state import BrokerState
+from ottla.broker.services import BrokerState
 from ottla.model.errors import ErrorCode
 from ottla.wire.messages.cluster import DescribeLogDirsRequest, MetadataRequest
 from ottla.wire.messages.configs import (

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from ottla.broker.broker import Broker
 from ottla.broker.lifecycle import controller_watch
-from ottla.broker.lifecycle.state import BrokerState
 from ottla.broker.metrics.mbeans import Metrics
+from ottla.broker.services import BrokerState
 from ottla.controller.crash_detection import PAUSE_S
 from ottla.controller.events import ProcessGone
 from ottla.model.journal_schema import JOURNAL_NAME

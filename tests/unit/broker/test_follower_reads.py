@@ -7,7 +7,7 @@ import pytest
 from ottla.model.errors import ErrorCode
 from ottla.net.peer import PeerConnection
 from ottla.replication.isr import IsrState
-from ottla.replication.replica_selector import RACK_AWARE
+from ottla.replication.replica_manager import RACK_AWARE
 from ottla.wire.messages.records import (
     FetchRequest,
     ListOffsetsRequest,

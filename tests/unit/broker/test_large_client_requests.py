@@ -14,7 +14,6 @@ from msgspec import structs
 
 from ottla.broker.metrics.error_counts import ErrorCounts
 from ottla.broker.requests.large_requests import MOST, NOTICEABLE_BYTES
-from ottla.broker.requests.portions import InPortions, Joined, cut
 from ottla.broker.requests.records import list_offsets
 from ottla.broker.requests.responses import respond
 from ottla.broker.requests.router import LARGE_FRAME_BYTES, Router
@@ -35,6 +34,7 @@ from ottla.wire.messages.groups import DescribeGroupsRequest
 from ottla.wire.messages.records import ListOffsetsRequest
 from ottla.wire.messages.topics import CreateTopicsRequest
 from ottla.wire.messages.transactions import AddPartitionsToTxnRequest
+from ottla.wire.portions import InPortions, Joined, cut
 
 CUT = [
     (key, APIS[key].max_version) for key, api in ROUTES.items() if isinstance(api.large, InPortions)

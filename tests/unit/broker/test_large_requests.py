@@ -5,9 +5,9 @@ import functools
 import logging
 from types import SimpleNamespace
 
+from ottla.broker.connections import ControlConnection
 from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.broker.requests.control import replica_control, update_metadata
-from ottla.broker.requests.control.control_connection import ControlConnection
 from ottla.broker.requests.router import LARGE_FRAME_BYTES, Router
 from ottla.broker.tasks import Tasks
 from ottla.model.errors import ErrorCode

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.requests.transactions import producer_connections
-from ottla.broker.requests.transactions.producer_connections import ProducerConnections
+from ottla.broker.connections import ProducerConnections
 from ottla.coordinators.transaction import TransactionState
 from ottla.model.errors import ConnectionLostError, OttlaError
 from ottla.model.errors import ErrorCode as E
@@ -91,7 +90,7 @@ def test_another_producer_of_the_id_may_be_on_an_older_connection(scene):
 
 
 def test_so_many_producers_are_known(monkeypatch):
-    monkeypatch.setattr(producer_connections, "MOST_PRODUCERS", 3)
+    monkeypatch.setattr("ottla.broker.connections.MOST_PRODUCERS", 3)
     connections = ProducerConnections()
     newer, refused = SimpleNamespace(listener="L", id=2), []
     older = SimpleNamespace(listener="L", id=1, refuse_soon=refused.append)

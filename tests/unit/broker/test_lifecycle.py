@@ -6,7 +6,7 @@ import pytest
 
 from ottla.broker.broker import Broker
 from ottla.broker.lifecycle.membership import Membership
-from ottla.broker.lifecycle.state import BrokerState
+from ottla.broker.services import BrokerState
 from ottla.controller import failover
 from ottla.controller.log_ends import LogEndRequests
 from ottla.log.manager import LogManager

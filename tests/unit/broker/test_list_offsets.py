@@ -15,7 +15,7 @@ from ottla.log.recovery import Known
 from ottla.model.config import default_topic_config
 from ottla.model.errors import ErrorCode, NotLeaderError
 from ottla.model.ids import TopicPartition
-from ottla.replication.disk_reads import DiskReads
+from ottla.replication.replica_manager import DiskReads
 from ottla.wire import compression
 from ottla.wire.codec import decode_response
 from ottla.wire.headers import RequestHeader, decode_response_header

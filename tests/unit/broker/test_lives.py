@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from ottla.broker.lifecycle.state import BrokerState
+from ottla.broker.services import BrokerState
 from ottla.log.life_notes import LifeNotes
 from ottla.log.lives import LIFE_FILE
 from ottla.model.errors import ErrorCode, StartupError

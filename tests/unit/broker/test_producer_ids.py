@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.requests.transactions.producer_ids import NoProducerIdError, ProducerIds
+from ottla.broker.producer_ids import NoProducerIdError, ProducerIds
 from ottla.model.errors import ConnectionLostError, ErrorCode
 from ottla.wire.messages.control import AllocateProducerIdsResponse
 
@@ -74,7 +74,7 @@ def test_nothing_at_hand_is_none_not_an_error():
     "trouble", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.NOT_CONTROLLER, ConnectionLostError("x")]
 )
 def test_after_a_refusal_the_request_is_sent_again(trouble, monkeypatch):
-    monkeypatch.setattr("ottla.broker.requests.transactions.producer_ids.RETRY_BACKOFF_S", 0)
+    monkeypatch.setattr("ottla.broker.producer_ids.RETRY_BACKOFF_S", 0)
 
     async def go():
         controller = Controller(trouble, trouble)
@@ -85,7 +85,7 @@ def test_after_a_refusal_the_request_is_sent_again(trouble, monkeypatch):
 
 
 def test_a_controller_that_never_responds_is_given_up(monkeypatch):
-    monkeypatch.setattr("ottla.broker.requests.transactions.producer_ids.GIVE_UP_AFTER_S", 0.01)
+    monkeypatch.setattr("ottla.broker.producer_ids.GIVE_UP_AFTER_S", 0.01)
 
     async def silence(request, version, timeout_s):
         await asyncio.get_running_loop().create_future()
@@ -102,7 +102,7 @@ def test_a_controller_that_never_responds_is_given_up(monkeypatch):
 
 
 def test_a_block_that_goes_back_is_refused(monkeypatch):
-    monkeypatch.setattr("ottla.broker.requests.transactions.producer_ids.RETRY_BACKOFF_S", 0)
+    monkeypatch.setattr("ottla.broker.producer_ids.RETRY_BACKOFF_S", 0)
 
     async def go():
         controller = Controller()

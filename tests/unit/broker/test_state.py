@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from ottla.broker.lifecycle.state import BROKER_TRANSITIONS, BrokerState, check_broker_transition
+from ottla.broker.services import BROKER_TRANSITIONS, BrokerState, check_broker_transition
 from ottla.model.transitions import IllegalTransitionError
 
 B = BrokerState

@@ -1,7 +1,7 @@
 """How long the controller's events took, by the names of Kafka's metrics."""
 
 from ottla.controller import events as happened
-from ottla.controller.event_times import LEADER_ELECTION, METRICS, EventTimes
+from ottla.controller.loop import LEADER_ELECTION, METRICS, EventTimes
 from ottla.model.recent_times import KEPT
 
 

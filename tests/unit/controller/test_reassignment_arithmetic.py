@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.controller.reassignment_arithmetic import (
+from ottla.controller.reassignment import (
     drops_too_many,
     problem_with,
     reassign_to,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.controller import brokers as broker_procedures
-from ottla.controller import deletion, eligible, failover, reassignment, topic_ids
+from ottla.controller import deletion, eligible, failover, reassignment, topics
 from ottla.controller.cluster_state import ClusterState
 from ottla.controller.context import Context
 from ottla.controller.snapshot import ELECTED
@@ -164,7 +164,7 @@ MUTANTS = {
     "nobody is eligible": (eligible, "next_eligible", lambda *_: None, "eligible_replicas"),
     "nobody asks for features": (failover, "_set_up_features", _nothing, "controller_failover"),
     "nothing is known of logs": (failover, "_read_eligible", _nothing, "controller_failover"),
-    "topic ids are not noted": (topic_ids, "write_notes", _nothing, "topic_creation"),
+    "topic ids are not noted": (topics, "write_notes", _nothing, "topic_creation"),
     "a preferred election is not deleted": (
         ClusterState,
         "delete_preferred_election",

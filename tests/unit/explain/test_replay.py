@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ottla.controller import balance, broker_epochs, elections, isr_changes, leadership, states
+from ottla.controller import (
+    broker_epochs,
+    elections,
+    isr_changes,
+    leadership,
+    requested_elections,
+    states,
+)
 from ottla.controller.states import PartitionState
 from ottla.explain import replay as module
 from ottla.explain.history import PartitionHistory
@@ -158,6 +165,6 @@ def test_every_decider_is_really_asked(told, monkeypatch, name):
 
 
 def test_a_limit_is_a_fraction_of_the_share():
-    assert balance.too_much_elsewhere(2, 10, 0.1)
-    assert not balance.too_much_elsewhere(1, 10, 0.1)
-    assert not balance.too_much_elsewhere(0, 0, 0.0)
+    assert requested_elections.too_much_elsewhere(2, 10, 0.1)
+    assert not requested_elections.too_much_elsewhere(1, 10, 0.1)
+    assert not requested_elections.too_much_elsewhere(0, 0, 0.0)

@@ -8,7 +8,7 @@ import asyncio
 import pytest
 
 from ottla.log import checkpoints
-from ottla.log.checkpoint_writer import CheckpointWriter, Snapshot
+from ottla.log.dir_checkpoints import CheckpointWriter, Snapshot
 from ottla.log.files import OsFiles
 from ottla.log.log_dir import REPLACED_BY
 from ottla.model.ids import TopicPartition

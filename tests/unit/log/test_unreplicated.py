@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.log import recovery, unreplicated
+from ottla.log import recovery, transactions
 from ottla.log.validate import COORDINATOR
 from ottla.model.ids import TopicPartition
 from ottla.wire.records import ABORT, COMMIT
@@ -25,7 +25,7 @@ def begun(kit, **settings):
 
 
 def noted(kit):
-    return (kit.folder / unreplicated.NAME).exists()
+    return (kit.folder / transactions.UNREPLICATED_FILE).exists()
 
 
 @pytest.mark.parametrize("kind", [COMMIT, ABORT])
@@ -64,11 +64,11 @@ def test_a_file_that_is_not_of_this_log_as_it_is_counts_for_nothing(kit, why):
     log = kit.open()
     kit.fill(log, 6)
     log.close()
-    (kit.folder / unreplicated.NAME).write_bytes(
+    (kit.folder / transactions.UNREPLICATED_FILE).write_bytes(
         {
-            "longer": unreplicated.encode(5, {2: 4}),
-            "truncated": unreplicated.encode(7, {2: 5}),
-            "unclean": unreplicated.encode(6, {2: 5}),
+            "longer": transactions.encode_unreplicated(5, {2: 4}),
+            "truncated": transactions.encode_unreplicated(7, {2: 5}),
+            "unclean": transactions.encode_unreplicated(6, {2: 5}),
             "garbage": b"log_end_offset=6\ndecided=2\ndecided=2..x\ndecided=5..2\n\xff=1..2",
         }[why]
     )

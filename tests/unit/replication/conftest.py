@@ -12,8 +12,8 @@ import types
 
 import pytest
 
+from ottla.broker.connections import ControlConnection
 from ottla.broker.requests.control import replica_control
-from ottla.broker.requests.control.control_connection import ControlConnection
 from ottla.broker.requests.records import fetch, list_offsets, offset_for_leader_epoch, produce
 from ottla.broker.requests.router import Router
 from ottla.broker.tasks import Tasks

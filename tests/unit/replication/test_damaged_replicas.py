@@ -14,7 +14,7 @@ from ottla.log.checkpoints import CLEAN_SHUTDOWN
 from ottla.log.leaving_folders import SetAside
 from ottla.model.errors import CorruptRecordError, ErrorCode
 from ottla.model.ids import TopicPartition
-from ottla.replication.damage import DamageDecision, decide
+from ottla.replication.damaged_replicas import DamageDecision, decide
 from ottla.wire.records import iter_batches, iter_records
 from support import planted
 

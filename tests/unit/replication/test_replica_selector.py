@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.replication.replica_selector import Candidate, nearest
+from ottla.replication.replica_manager import Candidate, nearest
 
 NEAR, FAR = "near", "far"
 

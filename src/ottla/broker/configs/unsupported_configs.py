@@ -8,7 +8,7 @@ import logging
 
 from ottla.model.config import BrokerConfig, is_setting
 from ottla.model.errors import ConfigError
-from ottla.replication.replica_selector import RACK_AWARE
+from ottla.replication.replica_manager import RACK_AWARE
 from ottla.security.sasl.settings import VALIDATOR
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ import asyncio
 import contextlib
 import logging
 
+from ottla.broker.controller_channel import ControllerChannel
 from ottla.broker.current_session import CurrentSession
-from ottla.broker.lifecycle.controller_channel import ControllerChannel
 from ottla.broker.metadata.metadata_cache import NO_CONTROLLER, MetadataCache
 from ottla.controller.crash_detection import ALL, CRASH_DETECTION, refusal_of
 from ottla.model.cluster import BrokerInfo

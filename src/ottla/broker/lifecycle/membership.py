@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.lifecycle.state import BrokerState
 from ottla.broker.metadata.metadata_cache import NO_CONTROLLER, Change, TopicState
+from ottla.broker.services import BrokerState
 from ottla.controller.crash_detection import CRASH_DETECTION, OFF
 from ottla.log.lives import Stated
 from ottla.model.cluster import BrokerInfo
@@ -43,7 +43,7 @@ from ottla.zookeeper.tls_settings import zookeeper_tls
 from ottla.zookeeper.znodes import CONTROLLER, broker_path, decode_broker, encode_broker
 
 if TYPE_CHECKING:
-    from ottla.broker.lifecycle.services import BrokerServices
+    from ottla.broker.services import BrokerServices
 
 logger = logging.getLogger(__name__)
 

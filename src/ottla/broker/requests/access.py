@@ -28,6 +28,7 @@ from ottla.security.acls import (
     USER,
 )
 from ottla.wire.headers import RequestHeader
+from ottla.wire.portions import field
 from ottla.wire.schema import Message
 
 ERRORS = {
@@ -60,7 +61,9 @@ class Need(NamedTuple):
 
     def name_in(self, holder: object) -> str:
         """Return the name of the resource that a request, or an element of it, is about."""
-        return getattr(holder, self.name) if self.name else CLUSTER_NAME
+        if self.name:
+            return str(field(holder, self.name))
+        return holder if type(holder) is str else CLUSTER_NAME
 
 
 class Asking(Protocol):

@@ -13,12 +13,13 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from ottla.broker.requests.access import Access
-from ottla.broker.requests.portions import InPortions
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import Buffer
 from ottla.net.connection import Connection, Pending
 from ottla.wire.apis import ApiKey
 from ottla.wire.headers import RequestHeader
+from ottla.wire.portions import InPortions
 from ottla.wire.schema import Message
 
 Parts = Sequence[Buffer]
@@ -30,14 +31,12 @@ Later = Coroutine[Any, Any, Parts]
 Response = Parts | Pending | None
 """What goes back to the connection: a response, one that comes later, or none at all (acks=0)."""
 
-ServerT_contra = TypeVar("ServerT_contra", contravariant=True)
-"""What the handler may touch of the broker: a protocol of its family."""
 RequestT_contra = TypeVar("RequestT_contra", bound=Message, contravariant=True)
 
-Handle = Callable[[ServerT_contra, Connection, RequestHeader, RequestT_contra], "Response | Later"]
+Handle = Callable[[BrokerServices, Connection, RequestHeader, RequestT_contra], "Response | Later"]
 """Plain and quick, or a coroutine function. OttlaError becomes the response, by `Api.error`."""
 
-HandleInSlices = Callable[[ServerT_contra, Connection, RequestHeader, RequestT_contra], Later]
+HandleInSlices = Callable[[BrokerServices, Connection, RequestHeader, RequestT_contra], Later]
 """Handles a request that was read in slices, and lets others run meanwhile."""
 
 ErrorBody = Callable[[RequestT_contra, int, int, "str | None"], Message]
@@ -54,26 +53,26 @@ class Quota(Enum):
     """Brokers send it: no quota of a client holds it back."""
 
 
-class InSlices(msgspec.Struct, Generic[ServerT_contra, RequestT_contra], frozen=True):
+class InSlices(msgspec.Struct, Generic[RequestT_contra], frozen=True):
     """A large frame is read in slices, and handled by a function that works in slices, too."""
 
-    handle: HandleInSlices[ServerT_contra, RequestT_contra]
+    handle: HandleInSlices[RequestT_contra]
 
 
 class ReadInSlices(msgspec.Struct, frozen=True):
     """A large frame is read in slices, and handled as a whole: the request cannot be cut."""
 
 
-class Api(msgspec.Struct, Generic[ServerT_contra, RequestT_contra], frozen=True):
+class Api(msgspec.Struct, Generic[RequestT_contra], frozen=True):
     """One API as it is served."""
 
     request: type[RequestT_contra]
-    handle: Handle[ServerT_contra, RequestT_contra]
+    handle: Handle[RequestT_contra]
     error: ErrorBody[RequestT_contra]
     access: Access
     """What a client must be allowed to do for it."""
     quota: Quota = Quota.TIME
-    large: InPortions | InSlices[ServerT_contra, RequestT_contra] | ReadInSlices | None = None
+    large: InPortions | InSlices[RequestT_contra] | ReadInSlices | None = None
     """How a large request is handled; None: as a whole."""
     pipelined: bool = False
     """A connection's next request of this kind is handled though this one is not answered yet."""

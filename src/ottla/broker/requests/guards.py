@@ -10,7 +10,6 @@ get the refused elements. Kafka: the calls of `AuthHelper` in `KafkaApis`.
 """
 
 from collections.abc import Coroutine
-from copy import copy
 from types import CoroutineType
 from typing import Any, cast
 
@@ -20,10 +19,12 @@ from ottla.broker.requests.api import Api, Handle, HandleInSlices, Later, Parts,
 from ottla.broker.requests.large_requests import Aside, decoded
 from ottla.broker.requests.responses import respond, respond_in_slices
 from ottla.broker.requests.sliced_responses import Unencoded
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import OttlaError
 from ottla.net.connection import CloseConnection, Connection
 from ottla.security.acls import CLUSTER_NAME
 from ottla.wire.headers import RequestHeader
+from ottla.wire.portions import elements, with_elements
 
 
 class Refusal(OttlaError):  # noqa: N818 - a decision, not a failure
@@ -71,7 +72,7 @@ def _check_whole(access: Access, asking: _Asking, header: RequestHeader, request
         access.check(asking, header, request)
 
 
-def guarded(api: Api[Any, Any], authorizer: RequestAuthorizer | None) -> Handle[Any, Any]:
+def guarded(api: Api[Any], authorizer: RequestAuthorizer | None) -> Handle[Any]:
     """Return the handler of an API with its guard in front."""
     access, handle = api.access, api.handle
     if authorizer is None or not (access.whole or access.check or access.each):
@@ -81,7 +82,7 @@ def guarded(api: Api[Any, Any], authorizer: RequestAuthorizer | None) -> Handle[
     asks = bool(access.whole) or access.check is not None
 
     def guard(
-        server: Any, conn: Connection, header: RequestHeader, request: Any
+        server: BrokerServices, conn: Connection, header: RequestHeader, request: Any
     ) -> "Response | Later":
         if asks:
             _check_whole(access, _Asking(authorizer, conn, api_key), header, request)
@@ -95,8 +96,8 @@ def guarded(api: Api[Any, Any], authorizer: RequestAuthorizer | None) -> Handle[
 
 
 def guarded_in_slices(
-    api: Api[Any, Any], handle: HandleInSlices[Any, Any], authorizer: RequestAuthorizer | None
-) -> HandleInSlices[Any, Any]:
+    api: Api[Any], handle: HandleInSlices[Any], authorizer: RequestAuthorizer | None
+) -> HandleInSlices[Any]:
     """Return the same for a handler of requests that were read in slices."""
     access = api.access
     if authorizer is None:
@@ -104,7 +105,9 @@ def guarded_in_slices(
     assert access.each is None, "a request that is read in slices needs something as a whole"
     api_key = int(api.key)
 
-    async def guard(server: Any, conn: Connection, header: RequestHeader, request: Any) -> Parts:
+    async def guard(
+        server: BrokerServices, conn: Connection, header: RequestHeader, request: Any
+    ) -> Parts:
         _check_whole(access, _Asking(authorizer, conn, api_key), header, request)
         return await handle(server, conn, header, request)
 
@@ -122,44 +125,41 @@ def _refused(
     ):
         return {}
     found: dict[int, Need] = {}
-    for place, element in enumerate(getattr(request, each.asked) or ()):
+    for place, element in enumerate(elements(request, each.asked)):
         need = each.need(element)
         if need is None:
             continue
-        operation, kind, field, _ = need
-        if field:
-            name = getattr(element, field)
-        else:
-            name = element if type(element) is str else CLUSTER_NAME
-        if not allows(conn, api_key, operation, kind, name):
+        operation, kind, _, _ = need
+        if not allows(conn, api_key, operation, kind, need.name_in(element)):
             found[place] = need
     return found
 
 
 def _handle_rest(
-    api: Api[Any, Any],
+    api: Api[Any],
     each: ForEach,
-    server: Any,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: Any,
     refused: dict[int, Need],
 ) -> "Response | Later":
     """Handle what is allowed, and add to the response what is not."""
-    elements = getattr(request, each.asked)
+    asked = elements(request, each.asked)
     additions = []
     error = each.error or api.error
     for need in dict.fromkeys(refused.values()):
-        part = copy(request)
-        setattr(part, each.asked, [elements[p] for p, n in refused.items() if n == need])
+        part = with_elements(
+            request, each.asked, [asked[p] for p, n in refused.items() if n == need]
+        )
         message = MESSAGES.get(need.resource_type) if each.with_message else None
         code = int(ERRORS[need.resource_type])
         additions.append(error(part, header.api_version, code, message))
-    rest = copy(request)
-    setattr(rest, each.asked, [e for p, e in enumerate(elements) if p not in refused])
+    allowed = [e for p, e in enumerate(asked) if p not in refused]
+    rest = with_elements(request, each.asked, allowed)
     if getattr(request, "acks", 1) == 0:
         _without_response(api, server, conn, header, rest)
-    if not getattr(rest, each.asked) and not each.handles_none:
+    if not allowed and not each.handles_none:
         return respond(header, _joined(additions[0], additions[1:], each))
     aside = Aside(conn)
     outcome = api.handle(server, cast("Connection", aside), header, rest)
@@ -167,7 +167,7 @@ def _handle_rest(
 
 
 def _without_response(
-    api: Api[Any, Any], server: Any, conn: Connection, header: RequestHeader, rest: Any
+    api: Api[Any], server: BrokerServices, conn: Connection, header: RequestHeader, rest: Any
 ) -> None:
     """Produce with acks=0: there is no other way to say that a part was refused."""
     if rest.topic_data:
@@ -176,7 +176,7 @@ def _without_response(
 
 
 async def _complete(
-    server: Any,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     each: ForEach,
@@ -199,7 +199,7 @@ async def _complete(
 def _joined(response: Any, additions: list[Any], each: ForEach) -> Any:
     if getattr(response, "error_code", 0):
         return response  # the request failed as a whole
-    into = getattr(response, each.responded)
+    into = elements(response, each.responded)
     for addition in additions:
-        into.extend(getattr(addition, each.responded))
+        into.extend(elements(addition, each.responded))
     return response

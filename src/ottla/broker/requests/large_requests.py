@@ -13,14 +13,14 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar, cast
 
 from ottla.broker.requests.api import Api, Response
-from ottla.broker.requests.portions import Joined, Shape, cut, forget, is_to_be_cut
-from ottla.broker.requests.responses import TaskOwner, respond_later, respond_steps
+from ottla.broker.requests.responses import respond_later, respond_steps
 from ottla.broker.requests.sliced_responses import (
     AT_ONCE_BYTES,
     MOST_RESPONSE_BYTES,
     Unencoded,
     too_large,
 )
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import WireError
 from ottla.model.ports import Buffer
 from ottla.model.steps import Driven
@@ -32,6 +32,7 @@ from ottla.wire.codec import (
     decode_response,
 )
 from ottla.wire.headers import RequestHeader, decode_response_header
+from ottla.wire.portions import Joined, Shape, cut, forget, is_to_be_cut
 
 T = TypeVar("T")
 Serve = Callable[[Connection, RequestHeader, Any], Response]
@@ -55,7 +56,7 @@ PATIENCE_S = 0.02
 class LargeRequests:
     """The large requests of one server."""
 
-    def __init__(self, server: TaskOwner, monotonic: Callable[[], float]) -> None:
+    def __init__(self, server: BrokerServices, monotonic: Callable[[], float]) -> None:
         self._server = server
         self._monotonic = monotonic
         self._lane = asyncio.Semaphore(1)
@@ -63,7 +64,7 @@ class LargeRequests:
 
     def handle(
         self,
-        api: Api[Any, Any],
+        api: Api[Any],
         conn: Connection,
         header: RequestHeader,
         request: Any,
@@ -76,7 +77,7 @@ class LargeRequests:
 
     def read_and_handle(
         self,
-        api: Api[Any, Any],
+        api: Api[Any],
         conn: Connection,
         header: RequestHeader,
         frame: memoryview,
@@ -153,7 +154,7 @@ class LargeRequests:
 
     async def _in_portions(
         self,
-        api: Api[Any, Any],
+        api: Api[Any],
         conn: Connection,
         header: RequestHeader,
         request: Any,
@@ -174,7 +175,7 @@ class LargeRequests:
     async def _join(
         self,
         joined: Joined,
-        api: Api[Any, Any],
+        api: Api[Any],
         conn: Connection,
         header: RequestHeader,
         request: Any,

@@ -7,10 +7,10 @@ Invariants: a response is encoded exactly once, with the version its request cam
 import asyncio
 import logging
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ottla.broker.requests.api import Api, Later
-from ottla.broker.tasks import Tasks
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, Clock
@@ -85,7 +85,7 @@ def by_topic(items: Iterable[tuple[TopicPartition, ItemT]]) -> dict[str, list[tu
 
 
 def error_response(
-    api: Api[Any, Any], header: RequestHeader, request: Any, error: OttlaError
+    api: Api[Any], header: RequestHeader, request: Any, error: OttlaError
 ) -> list[Buffer]:
     """Return the response that says why a request failed, in the shape of its API."""
     return respond(header, api.error_response(request, header.api_version, error))
@@ -117,16 +117,9 @@ class PendingResult(Pending, Generic[ResultT]):
         raise NotImplementedError
 
 
-class TaskOwner(Protocol):
-    """A broker, as far as it runs what responds later."""
-
-    @property
-    def tasks(self) -> Tasks: ...
-
-
 def respond_later(
-    server: TaskOwner,
-    api: Api[Any, Any],
+    server: BrokerServices,
+    api: Api[Any],
     conn: Connection,
     header: RequestHeader,
     request: Any,

@@ -13,7 +13,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from types import CoroutineType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer, allowed
 from ottla.broker.metrics.error_counts import ErrorCounts
@@ -21,7 +21,6 @@ from ottla.broker.metrics.request_times import MASK, VERSION_BITS, RequestTimes
 from ottla.broker.quotas.client_quotas import (
     PRODUCER_RATE,
     REQUEST_PERCENTAGE,
-    ClientQuotas,
 )
 from ottla.broker.requests.api import (
     Api,
@@ -35,12 +34,10 @@ from ottla.broker.requests.api import (
 )
 from ottla.broker.requests.guards import guarded, guarded_in_slices
 from ottla.broker.requests.large_requests import NOTICEABLE_BYTES, LargeRequests
-from ottla.broker.requests.portions import InPortions, is_to_be_cut
 from ottla.broker.requests.request_log import RequestLog
 from ottla.broker.requests.responses import error_response, hold_back, respond_later
-from ottla.broker.tasks import Tasks
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import OttlaError, WireError
-from ottla.model.ports import World
 from ottla.model.steps import Driven
 from ottla.model.time_slices import yield_to_loop
 from ottla.net.connection import CloseConnection, Connection
@@ -50,6 +47,7 @@ from ottla.security.principals import ANONYMOUS
 from ottla.wire.apis import ApiKey
 from ottla.wire.codec import decode_request, decode_request_in_slices
 from ottla.wire.headers import RequestHeader, decode_request_header
+from ottla.wire.portions import InPortions, is_to_be_cut
 
 logger = logging.getLogger(__name__)
 
@@ -63,26 +61,12 @@ LARGE_FRAME_BYTES = 32 * 1024
 _PREFIX = struct.Struct(">hhi")
 
 
-class RouterServer(Protocol):
-    """What the router itself needs of the broker."""
-
-    world: World
-    quotas: ClientQuotas
-    tasks: Tasks
-    authorizer: RequestAuthorizer | None
-    served: Sequence[tuple[int, int, int]]
-    """(api key, lowest, highest version), for ApiVersions"""
-
-
-ServerT = TypeVar("ServerT", bound=RouterServer)
-
-
-class _Route(Generic[ServerT]):
+class _Route:
     """An entry, with what every request asks of it at hand."""
 
     __slots__ = ("api", "handle", "large", "max_version", "min_version")
 
-    def __init__(self, api: Api[ServerT, Any], authorizer: RequestAuthorizer | None = None) -> None:
+    def __init__(self, api: Api[Any], authorizer: RequestAuthorizer | None = None) -> None:
         self.api = api
         self.handle = guarded(api, authorizer)
         self.large = api.large
@@ -92,13 +76,13 @@ class _Route(Generic[ServerT]):
         self.max_version = api.max_version
 
 
-class Router(Generic[ServerT]):
+class Router:
     """The table of APIs of one server."""
 
     def __init__(
         self,
-        server: ServerT,
-        apis: Iterable[Api[ServerT, Any]],
+        server: BrokerServices,
+        apis: Iterable[Api[Any]],
         monotonic: Callable[[], float] = time.monotonic,
         log: RequestLog | None = None,
     ) -> None:
@@ -179,7 +163,7 @@ class Router(Generic[ServerT]):
             return False
         return conn.principal is not ANONYMOUS or _may_be_of_broker(route.api, frame)
 
-    def _handle(self, route: _Route[ServerT], conn: Connection, frame: memoryview) -> Response:
+    def _handle(self, route: _Route, conn: Connection, frame: memoryview) -> Response:
         """Read a frame and hand it to its handler."""
         header, pos = decode_request_header(frame)
         header.errors = self.errors
@@ -191,7 +175,7 @@ class Router(Generic[ServerT]):
 
     def _handle_noticeable(
         self,
-        route: _Route[ServerT],
+        route: _Route,
         conn: Connection,
         header: RequestHeader,
         frame: memoryview,
@@ -219,7 +203,7 @@ class Router(Generic[ServerT]):
 
     def _serve(
         self,
-        route: _Route[ServerT],
+        route: _Route,
         conn: Connection,
         header: RequestHeader,
         request: Any,
@@ -251,7 +235,7 @@ class Router(Generic[ServerT]):
 
     def _counted(
         self,
-        route: _Route[ServerT],
+        route: _Route,
         conn: Connection,
         header: RequestHeader,
         request: Any,
@@ -282,8 +266,8 @@ class Router(Generic[ServerT]):
 
     async def _in_slices(
         self,
-        api: Api[ServerT, Any],
-        handle: HandleInSlices[ServerT, Any],
+        api: Api[Any],
+        handle: HandleInSlices[Any],
         conn: Connection,
         header: RequestHeader,
         frame: memoryview,
@@ -310,7 +294,7 @@ class Router(Generic[ServerT]):
             return _failed(api, header, request, error)
 
 
-def _may_be_of_broker(api: Api[Any, Any], frame: memoryview) -> bool:
+def _may_be_of_broker(api: Api[Any], frame: memoryview) -> bool:
     """Return whether a request looks as if a broker had sent it; WireError."""
     if api.between_brokers:
         return True
@@ -320,14 +304,15 @@ def _may_be_of_broker(api: Api[Any, Any], frame: memoryview) -> bool:
     if api.key not in OF_FOLLOWERS or len(frame) > MOST_TRIED_BYTES:
         return False
     request = decode_request(header.api_key, header.api_version, frame, pos, rest_ok=True)
-    replica: int = getattr(request, "replica_id", -1)
-    return replica >= 0 or (api.is_from_broker is not None and api.is_from_broker(header, request))
+    return request.replica_id >= 0 or (
+        api.is_from_broker is not None and api.is_from_broker(header, request)
+    )
 
 
-def _frame_rules(apis: Sequence[Api[Any, Any]]) -> FrameRules:
+def _frame_rules(apis: Sequence[Api[Any]]) -> FrameRules:
     """Return what the connections have to know of requests before they are read."""
 
-    def keys(of: Callable[[Api[Any, Any]], bool]) -> frozenset[bytes]:
+    def keys(of: Callable[[Api[Any]], bool]) -> frozenset[bytes]:
         return frozenset(int(api.key).to_bytes(2, "big") for api in apis if of(api))
 
     return FrameRules(
@@ -337,7 +322,7 @@ def _frame_rules(apis: Sequence[Api[Any, Any]]) -> FrameRules:
     )
 
 
-def _failed(api: Api[Any, Any], header: RequestHeader, request: Any, error: Exception) -> Parts:
+def _failed(api: Api[Any], header: RequestHeader, request: Any, error: Exception) -> Parts:
     """Respond to a request whose handler has a bug, or raise CloseConnection."""
     if api.between_brokers:
         return error_response(api, header, request, OttlaError(f"our error: {error!r}"))

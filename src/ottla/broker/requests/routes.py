@@ -1,6 +1,6 @@
 """Routes: the APIs that this broker serves, one line each. What each is, its entry says."""
 
-from typing import Any, Protocol
+from typing import Any
 
 from ottla.broker.requests.api import Api
 from ottla.broker.requests.cluster import (
@@ -11,11 +11,8 @@ from ottla.broker.requests.cluster import (
     metadata,
     update_features,
 )
-from ottla.broker.requests.cluster.server import LogDirsServer, MetadataServer, VersionsServer
 from ottla.broker.requests.configs import alter_configs, client_quota_requests, describe_configs
-from ottla.broker.requests.configs.server import ConfigsServer
 from ottla.broker.requests.control import controller_requests, replica_control, update_metadata
-from ottla.broker.requests.control.server import ControllerServer, ReplicaServer
 from ottla.broker.requests.groups import (
     find_coordinator,
     group_admin,
@@ -23,7 +20,6 @@ from ottla.broker.requests.groups import (
     group_offsets,
     refused_protocols,
 )
-from ottla.broker.requests.groups.server import FinderServer, GroupsServer
 from ottla.broker.requests.records import (
     delete_records,
     fetch,
@@ -31,52 +27,21 @@ from ottla.broker.requests.records import (
     offset_for_leader_epoch,
     produce,
 )
-from ottla.broker.requests.records.server import OffsetsServer, RecordsServer
 from ottla.broker.requests.security import acls, delegation_tokens, sasl, scram_users
-from ottla.broker.requests.security.server import AclsServer, SecurityServer
 from ottla.broker.requests.topics import (
     create_partitions,
     create_topics,
     delete_topics,
     leadership,
 )
-from ottla.broker.requests.topics.server import TopicsServer
 from ottla.broker.requests.transactions import (
     init_producer_id,
     producer_transactions,
     transaction_admin,
     transaction_markers,
 )
-from ottla.broker.requests.transactions.server import (
-    ProducersServer,
-    ProducerTransactionsServer,
-    TransactionsServer,
-)
 
-
-class Server(
-    RecordsServer,
-    OffsetsServer,
-    GroupsServer,
-    FinderServer,
-    ProducerTransactionsServer,
-    TransactionsServer,
-    ProducersServer,
-    TopicsServer,
-    ConfigsServer,
-    MetadataServer,
-    VersionsServer,
-    LogDirsServer,
-    ReplicaServer,
-    ControllerServer,
-    AclsServer,
-    SecurityServer,
-    Protocol,
-):
-    """What all handlers together touch: a broker has it, each handler sees its family's part."""
-
-
-_APIS: tuple[Api[Server, Any], ...] = (
+_APIS: tuple[Api[Any], ...] = (
     produce.PRODUCE,
     fetch.FETCH,
     list_offsets.LIST_OFFSETS,
@@ -140,5 +105,5 @@ _APIS: tuple[Api[Server, Any], ...] = (
     refused_protocols.SHARE_GROUP_HEARTBEAT,
 )
 
-ROUTES: dict[int, Api[Server, Any]] = {int(api.key): api for api in _APIS}
+ROUTES: dict[int, Api[Any]] = {int(api.key): api for api in _APIS}
 """By API key."""

@@ -9,11 +9,12 @@ threads, without a bound.
 
 import asyncio
 from collections.abc import Generator
-from typing import Any, Protocol
+from typing import Any
 
 from ottla.broker.requests.api import Later, Parts
 from ottla.broker.requests.responses import respond, respond_in_slices
-from ottla.model.ports import Buffer, World
+from ottla.broker.services import BrokerServices
+from ottla.model.ports import Buffer
 from ottla.model.time_slices import SLICE_S, TimeSlice, yield_to_loop
 from ottla.net.connection import CloseConnection, Connection
 from ottla.wire.headers import RequestHeader
@@ -36,13 +37,6 @@ Steps = Generator[int, None, Any]
 """Yields what was added to a response, in bytes; returns the response, or its encoded parts."""
 
 
-class RespondingServer(Protocol):
-    """What building a response needs of the broker."""
-
-    @property
-    def world(self) -> World: ...
-
-
 class Unencoded(list[Buffer]):
     """In the place of encoded parts: a response that becomes part of another."""
 
@@ -60,7 +54,7 @@ def too_large() -> CloseConnection:
 
 
 def respond_in_steps(
-    server: RespondingServer, conn: Connection, header: RequestHeader, steps: Steps
+    server: BrokerServices, conn: Connection, header: RequestHeader, steps: Steps
 ) -> "Parts | Later":
     """Respond with what the steps return: at once if that takes a moment, or else in slices."""
     clock = server.world.clock
@@ -83,7 +77,7 @@ def _encoded(conn: Connection, header: RequestHeader, response: Any, size: int) 
 
 
 async def _in_slices(
-    server: RespondingServer, conn: Connection, header: RequestHeader, steps: Steps, size: int
+    server: BrokerServices, conn: Connection, header: RequestHeader, steps: Steps, size: int
 ) -> Parts:
     if getattr(conn, "builds", False):  # what this is a portion of has the turn
         return await _built(server, conn, header, steps, size)
@@ -94,7 +88,7 @@ async def _in_slices(
 
 
 async def _built(
-    server: RespondingServer, conn: Connection, header: RequestHeader, steps: Steps, size: int
+    server: BrokerServices, conn: Connection, header: RequestHeader, steps: Steps, size: int
 ) -> Parts:
     time_slice = TimeSlice(server.world.clock)
     while True:

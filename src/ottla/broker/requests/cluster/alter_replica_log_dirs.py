@@ -9,25 +9,25 @@ import logging
 
 from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Parts
-from ottla.broker.requests.cluster.server import LogDirsServer
-from ottla.broker.requests.error_bodies import Each, for_each
-from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.responses import respond
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.connection import Connection
 from ottla.security.acls import ALTER
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.cluster import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
 )
+from ottla.wire.portions import MANY_CHANGES, in_portions
 
 logger = logging.getLogger(__name__)
 
 
 def handle(
-    server: LogDirsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: AlterReplicaLogDirsRequest,
@@ -52,7 +52,7 @@ def handle(
     return respond(header, r(results=results))
 
 
-def _place(server: LogDirsServer, tp: TopicPartition, path: str) -> ErrorCode:
+def _place(server: BrokerServices, tp: TopicPartition, path: str) -> ErrorCode:
     try:
         server.replicas.moves.place(tp, path)
     except OttlaError as error:
@@ -65,20 +65,8 @@ ALTER_REPLICA_LOG_DIRS = Api(
     AlterReplicaLogDirsRequest,
     handle,
     access=on_cluster(ALTER),
-    error=for_each(
-        AlterReplicaLogDirsResponse,
-        Each(
-            "results",
-            AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult,
-            "dirs.topics",
-            {"topic_name": "name"},
-            Each(
-                "partitions",
-                AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult,
-                "partitions",
-                {"partition_index": ""},
-            ),
-        ),
+    error=error_response(
+        AlterReplicaLogDirsResponse, "dirs.topics.partitions", "results.partitions"
     ),
     large=in_portions("dirs.topics.partitions", "results.partitions", many=MANY_CHANGES),
 )

@@ -8,13 +8,13 @@ import re
 
 from ottla.broker.requests.access import Access
 from ottla.broker.requests.api import Api, Parts
-from ottla.broker.requests.cluster.server import VersionsServer
-from ottla.broker.requests.error_bodies import code_only
 from ottla.broker.requests.responses import respond
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode
 from ottla.model.ports import Buffer
 from ottla.net.connection import UNKNOWN_SOFTWARE, Connection
 from ottla.wire.apis import ApiKey
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 
@@ -39,7 +39,7 @@ def unsupported(header: RequestHeader) -> list[Buffer]:
 
 
 def handle(
-    server: VersionsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: ApiVersionsRequest,
@@ -64,6 +64,6 @@ API_VERSIONS = Api(
     ApiVersionsRequest,
     handle,
     access=Access(open="a client has to know what it can ask for"),
-    error=code_only(ApiVersionsResponse),
+    error=error_response(ApiVersionsResponse),
     respond_unsupported=unsupported,
 )

@@ -7,12 +7,12 @@ KIP-919).
 from ottla.broker.authorization.request_authorizer import allowed, authorized_operations
 from ottla.broker.requests.access import Access, Need
 from ottla.broker.requests.api import Api, Parts
-from ottla.broker.requests.cluster.server import MetadataServer
-from ottla.broker.requests.error_bodies import code_and_message
 from ottla.broker.requests.responses import respond
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
 from ottla.security.acls import CLUSTER, DESCRIBE
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
 
@@ -20,7 +20,7 @@ BROKERS, CONTROLLERS = 1, 2
 UNKNOWN_OPERATIONS = -(2**31)
 
 
-def cluster_operations(server: MetadataServer, conn: Connection, header: RequestHeader) -> int:
+def cluster_operations(server: BrokerServices, conn: Connection, header: RequestHeader) -> int:
     """Return what a client may do with the cluster, 0 if it may not know."""
     if not allowed(server.authorizer, conn, header.api_key, DESCRIBE):
         return 0
@@ -28,7 +28,7 @@ def cluster_operations(server: MetadataServer, conn: Connection, header: Request
 
 
 def handle(
-    server: MetadataServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: DescribeClusterRequest,
@@ -74,6 +74,6 @@ DESCRIBE_CLUSTER = Api(
     DescribeClusterRequest,
     handle,
     access=Access(handler=(Need(DESCRIBE, note="to be shown authorized operations"),)),
-    error=code_and_message(DescribeClusterResponse),
+    error=error_response(DescribeClusterResponse),
     large_response=True,
 )

@@ -7,13 +7,13 @@ replica with what it still lacks.
 
 from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Later, Parts
-from ottla.broker.requests.cluster.server import LogDirsServer
-from ottla.broker.requests.error_bodies import code_only
 from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
+from ottla.broker.services import BrokerServices
 from ottla.log.log import Log
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
 from ottla.security.acls import DESCRIBE
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
 
@@ -24,7 +24,7 @@ UNKNOWN_LAG = -1
 
 
 def handle(
-    server: LogDirsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: DescribeLogDirsRequest,
@@ -32,7 +32,7 @@ def handle(
     return respond_in_steps(server, conn, header, _described(server, request))
 
 
-def _described(server: LogDirsServer, request: DescribeLogDirsRequest) -> Steps:
+def _described(server: BrokerServices, request: DescribeLogDirsRequest) -> Steps:
     wanted = None
     if request.topics is not None:
         wanted = {(t.topic, p) for t in request.topics for p in t.partitions}
@@ -51,7 +51,7 @@ def _described(server: LogDirsServer, request: DescribeLogDirsRequest) -> Steps:
     return DescribeLogDirsResponse(results=results)
 
 
-def _describe(server: LogDirsServer, log: Log) -> Partition:
+def _describe(server: BrokerServices, log: Log) -> Partition:
     """Describe a log; its lag is counted from the partition's own, if that is served."""
     partition = server.replicas.get(log.tp)
     current = partition.log if partition is not None else None
@@ -70,7 +70,7 @@ def _describe(server: LogDirsServer, log: Log) -> Partition:
     )
 
 
-def _live(server: LogDirsServer, path: str, topics: dict[str, list[Partition]]) -> Result:
+def _live(server: BrokerServices, path: str, topics: dict[str, list[Partition]]) -> Result:
     try:
         total, usable = server.world.files.space(path)
     except OSError:
@@ -90,6 +90,6 @@ DESCRIBE_LOG_DIRS = Api(
     DescribeLogDirsRequest,
     handle,
     access=on_cluster(DESCRIBE),
-    error=code_only(DescribeLogDirsResponse),
+    error=error_response(DescribeLogDirsResponse),
     large_response=True,
 )

@@ -19,10 +19,9 @@ from ottla.broker.metadata.metadata_blobs import (
 from ottla.broker.requests.access import Access, Need
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.cluster.describe_cluster import cluster_operations
-from ottla.broker.requests.cluster.server import MetadataServer
-from ottla.broker.requests.portions import in_portions
 from ottla.broker.requests.responses import respond_with_body
 from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, Steps, respond_in_steps
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode, InvalidRequestError
 from ottla.model.ids import ZERO_UUID, topic_name_problem
 from ottla.net.connection import CloseConnection, Connection
@@ -30,6 +29,7 @@ from ottla.security.acls import CREATE, DESCRIBE, TOPIC
 from ottla.wire.apis import ApiKey
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.cluster import MetadataRequest, MetadataResponse
+from ottla.wire.portions import in_portions
 
 FIRST_VERSION_BY_ID = 12
 UNKNOWN_OPERATIONS = -(2**31)
@@ -53,7 +53,7 @@ class _Question(NamedTuple):
 
 
 def handle(
-    server: MetadataServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: MetadataRequest,
@@ -68,7 +68,7 @@ def handle(
 
 
 async def _wait(
-    server: MetadataServer, conn: Connection, header: RequestHeader, request: MetadataRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: MetadataRequest
 ) -> Parts:
     """Respond once a controller has sent us the cluster, and missing topics were created.
 
@@ -92,7 +92,7 @@ async def _wait(
 
 
 def _question(
-    server: MetadataServer, conn: Connection, header: RequestHeader, request: MetadataRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: MetadataRequest
 ) -> _Question:
     version, asked = header.api_version, request.topics
     names, unknown_ids = _asked_names(server, request, version)
@@ -121,7 +121,7 @@ def _question(
 
 
 def _known_to(
-    server: MetadataServer, conn: Connection, names: list[str], *, log_denied: bool
+    server: BrokerServices, conn: Connection, names: list[str], *, log_denied: bool
 ) -> list[str]:
     """Return those of the topics that the client may know of."""
     authorizer, key = server.authorizer, ApiKey.METADATA
@@ -134,7 +134,7 @@ def _known_to(
     ]
 
 
-def _creatable(server: MetadataServer, conn: Connection, names: list[str]) -> list[str]:
+def _creatable(server: BrokerServices, conn: Connection, names: list[str]) -> list[str]:
     """Return those of the topics that the client may create by asking for them."""
     authorizer, key = server.authorizer, ApiKey.METADATA
     if allowed(authorizer, conn, key, CREATE, log_denied=False):
@@ -143,7 +143,7 @@ def _creatable(server: MetadataServer, conn: Connection, names: list[str]) -> li
 
 
 def _denied(
-    server: MetadataServer, name: str, *, by_id: bool
+    server: BrokerServices, name: str, *, by_id: bool
 ) -> MetadataResponse.MetadataResponseTopic:
     """Return what the client gets of a topic that it may not know of: what it knew already."""
     state = server.metadata.snapshot.topics.get(name) if by_id else None
@@ -164,7 +164,7 @@ def _reasons(missing: Sequence[str]) -> dict[str, ErrorCode]:
 
 
 def _asked_names(
-    server: MetadataServer, request: MetadataRequest, version: int
+    server: BrokerServices, request: MetadataRequest, version: int
 ) -> tuple[list[str], list[bytes]]:
     """Return the names asked for, each once, and the ids that name nothing we know."""
     names: dict[str, None] = {}
@@ -203,7 +203,7 @@ def _failed(
 
 
 def _response(
-    server: MetadataServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: MetadataRequest,
@@ -247,7 +247,7 @@ def _response(
 
 
 def _with_operations(
-    server: MetadataServer, conn: Connection, name: str, version: int
+    server: BrokerServices, conn: Connection, name: str, version: int
 ) -> EncodedTopic | None:
     snapshot = server.metadata.snapshot
     state = snapshot.topics.get(name)
@@ -259,7 +259,7 @@ def _with_operations(
 
 
 def _head(
-    server: MetadataServer, conn: Connection, header: RequestHeader, request: MetadataRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: MetadataRequest
 ) -> MetadataResponse:
     """Return the response without its topics."""
     snapshot = server.metadata.snapshot

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Later, Parts
-from ottla.broker.requests.cluster.server import VersionsServer
-from ottla.broker.requests.error_bodies import code_and_message
 from ottla.broker.requests.responses import respond
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import Buffer
 from ottla.net.connection import Connection
 from ottla.security.acls import ALTER
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.cluster import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.zookeeper.znodes import Features
@@ -43,7 +43,7 @@ class Update(NamedTuple):
 
 
 def handle(
-    server: VersionsServer, conn: Connection, header: RequestHeader, request: UpdateFeaturesRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: UpdateFeaturesRequest
 ) -> Parts | Later:
     if not server.controller.is_active:
         return _refused(
@@ -59,7 +59,7 @@ def _refused(header: RequestHeader, code: ErrorCode, message: str) -> list[Buffe
 
 
 async def _update(
-    server: VersionsServer, header: RequestHeader, request: UpdateFeaturesRequest
+    server: BrokerServices, header: RequestHeader, request: UpdateFeaturesRequest
 ) -> list[Buffer]:
     found = await server.session.store.cluster.get_features()
     levels = {} if found is None else dict(found[0].levels)
@@ -141,5 +141,5 @@ UPDATE_FEATURES = Api(
     UpdateFeaturesRequest,
     handle,
     access=on_cluster(ALTER),
-    error=code_and_message(UpdateFeaturesResponse),
+    error=error_response(UpdateFeaturesResponse),
 )

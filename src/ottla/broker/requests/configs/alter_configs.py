@@ -17,10 +17,8 @@ import msgspec
 from ottla.broker.configs.dynamic_configs import CLUSTER_DEFAULT
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.configs.config_access import ALTERING
-from ottla.broker.requests.configs.server import ConfigsServer
-from ottla.broker.requests.error_bodies import RESOURCE, Each, for_each
-from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.responses import respond
+from ottla.broker.services import BrokerServices
 from ottla.model.config import shown
 from ottla.model.config_keys import broker_keys, topic_keys
 from ottla.model.errors import (
@@ -32,6 +30,7 @@ from ottla.model.errors import (
 )
 from ottla.model.time_slices import InTimeSlices
 from ottla.net.connection import Connection
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.configs import (
     AlterConfigsRequest,
@@ -39,6 +38,7 @@ from ottla.wire.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from ottla.wire.portions import MANY_CHANGES, in_portions
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ ResourceT = TypeVar(
 
 
 async def replace_all(
-    server: ConfigsServer, conn: Connection, header: RequestHeader, request: AlterConfigsRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: AlterConfigsRequest
 ) -> Parts:
     """Handle AlterConfigs: what is not named goes back to its default."""
     twice = _named_twice(request.resources)
@@ -73,7 +73,7 @@ async def replace_all(
 
 
 async def change_some(
-    server: ConfigsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: IncrementalAlterConfigsRequest,
@@ -101,7 +101,7 @@ async def change_some(
 
 
 async def _outcomes(
-    server: ConfigsServer,
+    server: BrokerServices,
     change: Callable[[ResourceT], Awaitable[None]],
     resources: Iterable[ResourceT],
 ) -> list[tuple[ResourceT, OttlaError | None]]:
@@ -162,7 +162,7 @@ def _check_entries(
         raise InvalidRequestError(f"Null value not supported for : {', '.join(empty)}")
 
 
-def _entity(server: ConfigsServer, resource: Resource) -> _Entity:
+def _entity(server: BrokerServices, resource: Resource) -> _Entity:
     """Return whose settings are meant, if they can be changed here."""
     kind, name = resource.resource_type, resource.resource_name
     if kind == BROKER:
@@ -192,7 +192,7 @@ def _entity(server: ConfigsServer, resource: Resource) -> _Entity:
 
 
 def _apply(
-    server: ConfigsServer,
+    server: BrokerServices,
     entity: _Entity,
     configs: dict[str, str],
     change: IncrementalAlterConfigsRequest.AlterableConfig,
@@ -226,7 +226,7 @@ def _apply(
 
 
 async def _write(
-    server: ConfigsServer, entity: _Entity, configs: dict[str, str], *, validate_only: bool
+    server: BrokerServices, entity: _Entity, configs: dict[str, str], *, validate_only: bool
 ) -> None:
     if entity.kind == "topics":
         try:
@@ -251,31 +251,13 @@ ALTER_CONFIGS = Api(
     AlterConfigsRequest,
     replace_all,
     access=ALTERING,
-    error=for_each(
-        AlterConfigsResponse,
-        Each(
-            "responses",
-            AlterConfigsResponse.AlterConfigsResourceResponse,
-            "resources",
-            RESOURCE,
-            message=True,
-        ),
-    ),
+    error=error_response(AlterConfigsResponse, "resources", "responses"),
     large=in_portions("resources", "responses", unique=2, many=MANY_CHANGES),
 )
 INCREMENTAL_ALTER_CONFIGS = Api(
     IncrementalAlterConfigsRequest,
     change_some,
     access=ALTERING,
-    error=for_each(
-        IncrementalAlterConfigsResponse,
-        Each(
-            "responses",
-            IncrementalAlterConfigsResponse.AlterConfigsResourceResponse,
-            "resources",
-            RESOURCE,
-            message=True,
-        ),
-    ),
+    error=error_response(IncrementalAlterConfigsResponse, "resources", "responses"),
     large=in_portions("resources", "responses", unique=2, many=MANY_CHANGES),
 )

@@ -13,13 +13,12 @@ from ottla.broker.quotas.client_quotas import ANY
 from ottla.broker.quotas.quota_settings import CLIENTS, IPS, OF_ADDRESSES, OF_CLIENTS, USERS
 from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Parts
-from ottla.broker.requests.configs.server import ConfigsServer
-from ottla.broker.requests.error_bodies import code_and_message
-from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.responses import respond
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode, InvalidRequestError, OttlaError, UnsupportedVersionError
 from ottla.net.connection import Connection
 from ottla.security.acls import ALTER_CONFIGS, DESCRIBE_CONFIGS
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.configs import (
     AlterClientQuotasRequest,
@@ -27,6 +26,7 @@ from ottla.wire.messages.configs import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
+from ottla.wire.portions import MANY_CHANGES, in_portions
 from ottla.zookeeper.znodes import sanitize
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ _LARGEST = {"INT": 2**31 - 1, "LONG": 2**63 - 1}
 
 
 async def describe(
-    server: ConfigsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: DescribeClientQuotasRequest,
@@ -135,7 +135,7 @@ def _entry(
 
 
 async def alter(
-    server: ConfigsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: AlterClientQuotasRequest,
@@ -167,7 +167,7 @@ def _result(
 
 
 async def _alter(
-    server: ConfigsServer, entry: AlterClientQuotasRequest.EntryData, *, validate_only: bool
+    server: BrokerServices, entry: AlterClientQuotasRequest.EntryData, *, validate_only: bool
 ) -> None:
     kind, name = _named(entry.entity)
     store = server.session.store
@@ -246,7 +246,7 @@ DESCRIBE_CLIENT_QUOTAS = Api(
     DescribeClientQuotasRequest,
     describe,
     access=on_cluster(DESCRIBE_CONFIGS),
-    error=code_and_message(DescribeClientQuotasResponse, entries=None),
+    error=error_response(DescribeClientQuotasResponse, entries=None),
     large_response=True,
 )
 ALTER_CLIENT_QUOTAS = Api(

@@ -14,10 +14,8 @@ from ottla.broker.configs import config_entries
 from ottla.broker.configs.config_entries import Entry, Source
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.configs.config_access import DESCRIBING
-from ottla.broker.requests.configs.server import ConfigsServer
-from ottla.broker.requests.error_bodies import RESOURCE, Each, for_each
-from ottla.broker.requests.portions import in_portions
 from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, Steps, respond_in_steps
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import (
     InvalidRequestError,
     InvalidTopicError,
@@ -26,8 +24,10 @@ from ottla.model.errors import (
 )
 from ottla.model.ids import topic_name_problem
 from ottla.net.connection import Connection
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ottla.wire.portions import in_portions
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _JAVA_LEVELS = {50: "FATAL", 40: "ERROR", 30: "WARN", 20: "INFO", 10: "DEBUG", 5
 
 
 async def handle(
-    server: ConfigsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: DescribeConfigsRequest,
@@ -54,7 +54,7 @@ async def handle(
 
 
 def _all_described(
-    server: ConfigsServer, request: DescribeConfigsRequest, overrides: _Overrides
+    server: BrokerServices, request: DescribeConfigsRequest, overrides: _Overrides
 ) -> Steps:
     results = []
     for resource in request.resources:
@@ -65,7 +65,7 @@ def _all_described(
 
 
 async def _overrides_of_topics(
-    server: ConfigsServer, resources: Iterable[DescribeConfigsRequest.DescribeConfigsResource]
+    server: BrokerServices, resources: Iterable[DescribeConfigsRequest.DescribeConfigsResource]
 ) -> _Overrides:
     names = {r.resource_name for r in resources if r.resource_type == TOPIC}
     known = [name for name in names if server.metadata.contains(name)]
@@ -78,7 +78,7 @@ async def _overrides_of_topics(
 
 
 def _describe(
-    server: ConfigsServer,
+    server: BrokerServices,
     resource: DescribeConfigsRequest.DescribeConfigsResource,
     request: DescribeConfigsRequest,
     overrides: _Overrides,
@@ -102,7 +102,7 @@ def _describe(
 
 
 def _entries_of_topic(
-    server: ConfigsServer, name: str, wanted: Collection[str] | None, overrides: _Overrides
+    server: BrokerServices, name: str, wanted: Collection[str] | None, overrides: _Overrides
 ) -> Iterable[Entry]:
     problem = topic_name_problem(name)
     if problem is not None:
@@ -115,7 +115,7 @@ def _entries_of_topic(
     return config_entries.topic_entries(server.config, own, server.dynamic_configs.layers, wanted)
 
 
-def _entries(server: ConfigsServer, kind: int, name: str) -> Iterable[Entry]:
+def _entries(server: BrokerServices, kind: int, name: str) -> Iterable[Entry]:
     if kind == CLIENT_METRICS:
         raise InvalidRequestError("Config type client-metrics is only supported on KRaft clusters")
     if not name:
@@ -174,16 +174,7 @@ DESCRIBE_CONFIGS = Api(
     DescribeConfigsRequest,
     handle,
     access=DESCRIBING,
-    error=for_each(
-        DescribeConfigsResponse,
-        Each(
-            "results",
-            DescribeConfigsResponse.DescribeConfigsResult,
-            "resources",
-            RESOURCE,
-            message=True,
-        ),
-    ),
+    error=error_response(DescribeConfigsResponse, "resources", "results"),
     large=in_portions("resources", "results"),
     large_response=True,
 )

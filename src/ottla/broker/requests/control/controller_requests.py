@@ -7,12 +7,12 @@ ControllerMovedException. Kafka: the handlers of the same names in `KafkaApis`.
 
 from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Parts, Quota
-from ottla.broker.requests.control.server import ControllerServer
-from ottla.broker.requests.error_bodies import code_only
 from ottla.broker.requests.responses import respond
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import NotControllerError
 from ottla.net.connection import Connection
 from ottla.security.acls import CLUSTER_ACTION
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.control import (
     AllocateProducerIdsRequest,
@@ -24,14 +24,14 @@ from ottla.wire.messages.control import (
 )
 
 
-def require_controller(server: ControllerServer) -> None:
+def require_controller(server: BrokerServices) -> None:
     """Raise NotControllerError unless this broker is the controller at the moment."""
     if not server.controller.is_active:
         raise NotControllerError("This is not the correct controller for this cluster.")
 
 
 async def alter_partition(
-    server: ControllerServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: AlterPartitionRequest,
@@ -42,7 +42,7 @@ async def alter_partition(
 
 
 async def allocate_producer_ids(
-    server: ControllerServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: AllocateProducerIdsRequest,
@@ -53,7 +53,7 @@ async def allocate_producer_ids(
 
 
 async def controlled_shutdown(
-    server: ControllerServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: ControlledShutdownRequest,
@@ -65,20 +65,20 @@ CONTROLLED_SHUTDOWN = Api(
     ControlledShutdownRequest,
     controlled_shutdown,
     access=on_cluster(CLUSTER_ACTION),
-    error=code_only(ControlledShutdownResponse),
+    error=error_response(ControlledShutdownResponse),
     quota=Quota.NONE,
 )
 ALTER_PARTITION = Api(
     AlterPartitionRequest,
     alter_partition,
     access=on_cluster(CLUSTER_ACTION),
-    error=code_only(AlterPartitionResponse),
+    error=error_response(AlterPartitionResponse),
     quota=Quota.NONE,
 )
 ALLOCATE_PRODUCER_IDS = Api(
     AllocateProducerIdsRequest,
     allocate_producer_ids,
     access=on_cluster(CLUSTER_ACTION),
-    error=code_only(AllocateProducerIdsResponse),
+    error=error_response(AllocateProducerIdsResponse),
     quota=Quota.NONE,
 )

@@ -7,7 +7,7 @@ Kafka: `KafkaApis.isBrokerEpochStale` and the checks of the controller epoch in 
 
 import logging
 
-from ottla.broker.requests.control.server import ReplicaServer
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import CloseConnection, Connection
 from ottla.wire.messages.control import (
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def refusal(
-    server: ReplicaServer,
+    server: BrokerServices,
     conn: Connection,
     request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest,
 ) -> ErrorCode:

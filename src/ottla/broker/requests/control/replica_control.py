@@ -13,9 +13,8 @@ import logging
 from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, InSlices, Later, Parts, Quota
 from ottla.broker.requests.control.epochs import refusal
-from ottla.broker.requests.control.server import ReplicaServer
-from ottla.broker.requests.error_bodies import code_only
 from ottla.broker.requests.responses import respond
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.connection import Connection
@@ -26,6 +25,7 @@ from ottla.replication.control import (
 )
 from ottla.replication.strays import put_strays_aside
 from ottla.security.acls import CLUSTER_ACTION
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.control import (
     LeaderAndIsrRequest,
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 def leader_and_isr(
-    server: ReplicaServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: LeaderAndIsrRequest,
@@ -50,7 +50,7 @@ def leader_and_isr(
 
 
 async def lead_and_follow(
-    server: ReplicaServer, conn: Connection, header: RequestHeader, request: LeaderAndIsrRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: LeaderAndIsrRequest
 ) -> Parts:
     """Do the same for a request that was read in slices."""
     code = refusal(server, conn, request)
@@ -60,7 +60,7 @@ async def lead_and_follow(
 
 
 async def _apply(
-    server: ReplicaServer, header: RequestHeader, request: LeaderAndIsrRequest
+    server: BrokerServices, header: RequestHeader, request: LeaderAndIsrRequest
 ) -> Parts:
     await server.topic_configs.refresh(_new_here(server, request))
     response = await apply_leader_and_isr(
@@ -73,7 +73,7 @@ async def _apply(
 
 
 async def _without_strays(
-    server: ReplicaServer, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse
+    server: BrokerServices, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse
 ) -> LeaderAndIsrRequest:
     """Put what we have of former topics aside; return the part of the request that it blocked.
 
@@ -113,7 +113,7 @@ async def _without_strays(
     return rest
 
 
-async def _was_created_as(server: ReplicaServer, topic: str, topic_id: bytes) -> bool:
+async def _was_created_as(server: BrokerServices, topic: str, topic_id: bytes) -> bool:
     try:
         return await server.session.store.topic_ids.was_created_as(topic, topic_id)
     except OttlaError as error:
@@ -134,7 +134,7 @@ def _amend(response: LeaderAndIsrResponse, later: LeaderAndIsrResponse) -> None:
             p.error_code = codes.get(key, p.error_code)
 
 
-def _new_here(server: ReplicaServer, request: LeaderAndIsrRequest) -> list[str]:
+def _new_here(server: BrokerServices, request: LeaderAndIsrRequest) -> list[str]:
     """Return the topics of which a first log will be created: their settings are read just now."""
     logs = server.replicas.logs
     named = [(s.topic_name, s.partition_index) for s in request.ungrouped_partition_states]
@@ -145,7 +145,7 @@ def _new_here(server: ReplicaServer, request: LeaderAndIsrRequest) -> list[str]:
 
 
 def stop_replica(
-    server: ReplicaServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: StopReplicaRequest,
@@ -157,7 +157,7 @@ def stop_replica(
 
 
 async def stop(
-    server: ReplicaServer, conn: Connection, header: RequestHeader, request: StopReplicaRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: StopReplicaRequest
 ) -> Parts:
     """Do the same for a request that was read in slices."""
     code = refusal(server, conn, request)
@@ -166,7 +166,9 @@ async def stop(
     return await _stop(server, header, request)
 
 
-async def _stop(server: ReplicaServer, header: RequestHeader, request: StopReplicaRequest) -> Parts:
+async def _stop(
+    server: BrokerServices, header: RequestHeader, request: StopReplicaRequest
+) -> Parts:
     return respond(header, await apply_stop_replica(server.replicas, request, header.api_version))
 
 
@@ -174,7 +176,7 @@ LEADER_AND_ISR = Api(
     LeaderAndIsrRequest,
     leader_and_isr,
     access=on_cluster(CLUSTER_ACTION),
-    error=code_only(LeaderAndIsrResponse),
+    error=error_response(LeaderAndIsrResponse),
     quota=Quota.NONE,
     large=InSlices(lead_and_follow),
     control_plane=True,
@@ -183,7 +185,7 @@ STOP_REPLICA = Api(
     StopReplicaRequest,
     stop_replica,
     access=on_cluster(CLUSTER_ACTION),
-    error=code_only(StopReplicaResponse),
+    error=error_response(StopReplicaResponse),
     quota=Quota.NONE,
     large=InSlices(stop),
     control_plane=True,

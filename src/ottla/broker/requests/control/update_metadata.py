@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, InSlices, Later, Parts, Quota
 from ottla.broker.requests.control.epochs import refusal
-from ottla.broker.requests.control.server import ReplicaServer
-from ottla.broker.requests.error_bodies import code_only
 from ottla.broker.requests.responses import respond
+from ottla.broker.services import BrokerServices
 from ottla.model import state_changes
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
@@ -22,6 +21,7 @@ from ottla.model.time_slices import yield_to_loop
 from ottla.net.connection import Connection
 from ottla.replication.strays import Assignment, stop_unassigned
 from ottla.security.acls import CLUSTER_ACTION
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.control import UpdateMetadataRequest, UpdateMetadataResponse
 
@@ -32,7 +32,7 @@ LAST_EPOCH = 2**31 - 1
 
 
 def handle(
-    server: ReplicaServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: UpdateMetadataRequest,
@@ -50,7 +50,7 @@ def handle(
 
 
 async def take_in(
-    server: ReplicaServer, conn: Connection, header: RequestHeader, request: UpdateMetadataRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: UpdateMetadataRequest
 ) -> Parts:
     """Take in a large update: what it says is seen all at once, at the end."""
     async with server.metadata.taking_in:
@@ -79,7 +79,7 @@ def _counts(request: UpdateMetadataRequest) -> tuple[int, int] | None:
 
 
 def _log(
-    server: ReplicaServer,
+    server: BrokerServices,
     header: RequestHeader,
     request: UpdateMetadataRequest,
     counts: tuple[int, int] | None,
@@ -112,7 +112,7 @@ UPDATE_METADATA = Api(
     UpdateMetadataRequest,
     handle,
     access=on_cluster(CLUSTER_ACTION),
-    error=code_only(UpdateMetadataResponse),
+    error=error_response(UpdateMetadataResponse),
     quota=Quota.NONE,
     large=InSlices(take_in),
     control_plane=True,

@@ -9,18 +9,18 @@ from ottla.broker.authorization.request_authorizer import allowed
 from ottla.broker.requests.access import ERRORS, Access, Need
 from ottla.broker.requests.access import MESSAGES as OF_DENIALS
 from ottla.broker.requests.api import Api, Parts
-from ottla.broker.requests.error_bodies import Each, by_version, code_and_message, for_each
-from ottla.broker.requests.groups.server import FinderServer
-from ottla.broker.requests.portions import in_portions
 from ottla.broker.requests.responses import respond
+from ottla.broker.services import BrokerServices
 from ottla.model.cluster import Endpoint
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import NO_LEADER
 from ottla.net.connection import Connection
 from ottla.security.acls import CLUSTER, CLUSTER_ACTION, CLUSTER_NAME, DESCRIBE, TRANSACTIONAL_ID
 from ottla.security.acls import GROUP as OF_GROUP
+from ottla.wire.error_responses import by_version, error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.wire.portions import in_portions
 
 FIRST_VERSION_WITH_MANY = 4
 FIRST_VERSION_WITH_SHARE = 6
@@ -39,7 +39,7 @@ _NEEDS = {
 
 
 def handle(
-    server: FinderServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: FindCoordinatorRequest,
@@ -68,7 +68,7 @@ def handle(
 
 
 def _find(
-    server: FinderServer, conn: Connection, header: RequestHeader, key_type: int, key: str
+    server: BrokerServices, conn: Connection, header: RequestHeader, key_type: int, key: str
 ) -> tuple[ErrorCode, int, Endpoint]:
     nowhere = Endpoint("", NO_BROKER)
     if key_type not in (GROUP, TRANSACTION, SHARE) or (
@@ -108,19 +108,14 @@ FIND_COORDINATOR = Api(
     ),
     error=by_version(
         FIRST_VERSION_WITH_MANY,
-        for_each(
+        error_response(
             FindCoordinatorResponse,
-            Each(
-                "coordinators",
-                FindCoordinatorResponse.Coordinator,
-                "coordinator_keys",
-                {"key": ""},
-                message=True,
-                node_id=NO_BROKER,
-                port=NO_BROKER,
-            ),
+            "coordinator_keys",
+            "coordinators",
+            node_id=NO_BROKER,
+            port=NO_BROKER,
         ),
-        code_and_message(FindCoordinatorResponse, node_id=NO_BROKER, host="", port=NO_BROKER),
+        error_response(FindCoordinatorResponse, node_id=NO_BROKER, host="", port=NO_BROKER),
     ),
     large=in_portions("coordinator_keys", "coordinators", since=FIRST_VERSION_WITH_MANY),
 )

@@ -6,14 +6,13 @@ Kafka: the handlers of the same names in `KafkaApis`.
 from ottla.broker.authorization.request_authorizer import allowed, authorized_operations
 from ottla.broker.requests.access import Access, Need, each_named
 from ottla.broker.requests.api import Api, Later, Parts
-from ottla.broker.requests.error_bodies import Each, code_only, for_each
-from ottla.broker.requests.groups.server import GroupsServer
-from ottla.broker.requests.portions import MANY_CHANGES, in_portions, itself
 from ottla.broker.requests.responses import respond
 from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
 from ottla.security.acls import DELETE, DESCRIBE, GROUP
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.groups import (
     DeleteGroupsRequest,
@@ -23,17 +22,18 @@ from ottla.wire.messages.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from ottla.wire.portions import MANY_CHANGES, in_portions, itself
 
 UNKNOWN_OPERATIONS = -(2**31)
 
 
 def describe_groups(
-    server: GroupsServer, conn: Connection, header: RequestHeader, request: DescribeGroupsRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: DescribeGroupsRequest
 ) -> Parts | Later:
     return respond_in_steps(server, conn, header, _described(server, conn, request))
 
 
-def _described(server: GroupsServer, conn: Connection, request: DescribeGroupsRequest) -> Steps:
+def _described(server: BrokerServices, conn: Connection, request: DescribeGroupsRequest) -> Steps:
     """Describe each group once, however often it is named."""
     r = DescribeGroupsResponse
     described = []
@@ -71,13 +71,13 @@ def _described(server: GroupsServer, conn: Connection, request: DescribeGroupsRe
 
 
 def list_groups(
-    server: GroupsServer, conn: Connection, header: RequestHeader, request: ListGroupsRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: ListGroupsRequest
 ) -> Parts | Later:
     return respond_in_steps(server, conn, header, _listed(server, conn, header, request))
 
 
 def _listed(
-    server: GroupsServer, conn: Connection, header: RequestHeader, request: ListGroupsRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: ListGroupsRequest
 ) -> Steps:
     sees_all = allowed(server.authorizer, conn, header.api_key, DESCRIBE, log_denied=False)
     error, groups = server.groups.list_groups(request.states_filter, request.types_filter)
@@ -101,7 +101,7 @@ def _listed(
 
 
 def delete_groups(
-    server: GroupsServer, conn: Connection, header: RequestHeader, request: DeleteGroupsRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: DeleteGroupsRequest
 ) -> Parts:
     r = DeleteGroupsResponse
     groups = server.groups
@@ -116,10 +116,7 @@ DESCRIBE_GROUPS = Api(
     DescribeGroupsRequest,
     describe_groups,
     access=Access(each=each_named(Need(DESCRIBE, GROUP), "groups", "groups")),
-    error=for_each(
-        DescribeGroupsResponse,
-        Each("groups", DescribeGroupsResponse.DescribedGroup, "groups", {"group_id": ""}),
-    ),
+    error=error_response(DescribeGroupsResponse, "groups"),
     large=in_portions("groups", "groups", once=itself),
     large_response=True,
 )
@@ -132,18 +129,13 @@ LIST_GROUPS = Api(
             Need(DESCRIBE, GROUP, "group_id"),
         )
     ),
-    error=code_only(ListGroupsResponse),
+    error=error_response(ListGroupsResponse),
     large_response=True,
 )
 DELETE_GROUPS = Api(
     DeleteGroupsRequest,
     delete_groups,
     access=Access(each=each_named(Need(DELETE, GROUP), "groups_names", "results")),
-    error=for_each(
-        DeleteGroupsResponse,
-        Each(
-            "results", DeleteGroupsResponse.DeletableGroupResult, "groups_names", {"group_id": ""}
-        ),
-    ),
+    error=error_response(DeleteGroupsResponse, "groups_names", "results"),
     large=in_portions("groups_names", "results", many=MANY_CHANGES, once=itself),
 )

@@ -11,10 +11,8 @@ import uuid
 
 from ottla.broker.requests.access import on_group
 from ottla.broker.requests.api import Api, Parts, Response
-from ottla.broker.requests.error_bodies import code_only
-from ottla.broker.requests.groups.server import GroupsServer
-from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.responses import PendingResult, respond
+from ottla.broker.services import BrokerServices
 from ottla.coordinators.requests import (
     NO_MEMBER,
     Join,
@@ -27,6 +25,7 @@ from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection, Pending
 from ottla.security.acls import READ
 from ottla.security.principals import ANONYMOUS
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.groups import (
     HeartbeatRequest,
@@ -38,6 +37,7 @@ from ottla.wire.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from ottla.wire.portions import MANY_CHANGES, in_portions
 
 FIRST_JOIN_WITH_KNOWN_IDS = 4
 FIRST_JOIN_WITH_SKIPPING = 9
@@ -58,7 +58,7 @@ def client_host(conn: Connection) -> str:
 
 
 def join_group(
-    server: GroupsServer, conn: Connection, header: RequestHeader, request: JoinGroupRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: JoinGroupRequest
 ) -> Pending:
     version = header.api_version
     entropy = server.world.random.randbytes(16)
@@ -109,7 +109,7 @@ class PendingJoin(PendingResult[JoinResult]):
 
 
 def sync_group(
-    server: GroupsServer, conn: Connection, header: RequestHeader, request: SyncGroupRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: SyncGroupRequest
 ) -> Response:
     if header.api_version >= FIRST_SYNC_WITH_PROTOCOL and (
         request.protocol_type is None or request.protocol_name is None
@@ -143,7 +143,7 @@ class PendingSync(PendingResult[SyncResult]):
 
 
 def heartbeat(
-    server: GroupsServer, conn: Connection, header: RequestHeader, request: HeartbeatRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: HeartbeatRequest
 ) -> Parts:
     code = server.groups.heartbeat(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id
@@ -152,7 +152,7 @@ def heartbeat(
 
 
 def leave_group(
-    server: GroupsServer, conn: Connection, header: RequestHeader, request: LeaveGroupRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: LeaveGroupRequest
 ) -> Parts:
     many = header.api_version >= FIRST_LEAVE_OF_MANY
     if many:
@@ -183,15 +183,15 @@ def _join_error(
 
 JOIN_GROUP = Api(JoinGroupRequest, join_group, access=on_group(READ), error=_join_error)
 SYNC_GROUP = Api(
-    SyncGroupRequest, sync_group, access=on_group(READ), error=code_only(SyncGroupResponse)
+    SyncGroupRequest, sync_group, access=on_group(READ), error=error_response(SyncGroupResponse)
 )
 HEARTBEAT = Api(
-    HeartbeatRequest, heartbeat, access=on_group(READ), error=code_only(HeartbeatResponse)
+    HeartbeatRequest, heartbeat, access=on_group(READ), error=error_response(HeartbeatResponse)
 )
 LEAVE_GROUP = Api(
     LeaveGroupRequest,
     leave_group,
     access=on_group(READ),
-    error=code_only(LeaveGroupResponse),
+    error=error_response(LeaveGroupResponse),
     large=in_portions("members", "members", many=MANY_CHANGES, since=FIRST_LEAVE_OF_MANY),
 )

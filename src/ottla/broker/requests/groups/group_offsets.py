@@ -14,17 +14,9 @@ from typing import TypedDict, TypeVar
 from ottla.broker.authorization.request_authorizer import allowed
 from ottla.broker.requests.access import Access, Need, each_named, on_group
 from ottla.broker.requests.api import Api, Later, Parts, Response
-from ottla.broker.requests.error_bodies import (
-    Each,
-    by_version,
-    code_only,
-    for_each,
-    for_each_partition,
-)
-from ottla.broker.requests.groups.server import GroupsServer
-from ottla.broker.requests.portions import CHANGES_BY_PARTITION, in_portions, itself
 from ottla.broker.requests.responses import PendingResult, by_topic, respond
 from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
+from ottla.broker.services import BrokerServices
 from ottla.coordinators.offsets import Commit
 from ottla.coordinators.requests import FetchedOffset, PartitionErrors
 from ottla.model.errors import ErrorCode
@@ -33,6 +25,7 @@ from ottla.model.protocol import NO_TIMESTAMP, UNKNOWN_OFFSET
 from ottla.net.connection import Connection
 from ottla.security.acls import DELETE, DESCRIBE, GROUP, READ, TOPIC
 from ottla.wire.apis import ApiKey
+from ottla.wire.error_responses import by_version, error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.groups import (
     OffsetCommitRequest,
@@ -42,6 +35,7 @@ from ottla.wire.messages.groups import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from ottla.wire.portions import CHANGES_BY_PARTITION, in_portions, itself
 
 DEFAULT_RETENTION = -1
 """OffsetCommit 2 to 4: keep an offset as long as the broker does."""
@@ -56,7 +50,7 @@ TopicT = TypeVar("TopicT")
 
 
 def _existing(
-    server: GroupsServer, asked: Iterable[tuple[TopicPartition, ItemT]]
+    server: BrokerServices, asked: Iterable[tuple[TopicPartition, ItemT]]
 ) -> tuple[dict[TopicPartition, ItemT], dict[TopicPartition, ErrorCode]]:
     """Sort what a request asks into that of partitions that exist and errors of the others."""
     known: dict[TopicPartition, ItemT] = {}
@@ -73,7 +67,7 @@ def _existing(
 
 
 def offset_commit(
-    server: GroupsServer, conn: Connection, header: RequestHeader, request: OffsetCommitRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: OffsetCommitRequest
 ) -> Response | Later:
     asked = (
         (TopicPartition(t.name, p.partition_index), p) for t in request.topics for p in t.partitions
@@ -140,7 +134,7 @@ def _committed(results: Mapping[TopicPartition, ErrorCode]) -> OffsetCommitRespo
 
 
 def offset_fetch(
-    server: GroupsServer, conn: Connection, header: RequestHeader, request: OffsetFetchRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: OffsetFetchRequest
 ) -> Response | Later:
     if header.api_version >= FIRST_FETCH_OF_MANY:
         return respond_in_steps(server, conn, header, _fetch_of_many(server, conn, request))
@@ -153,7 +147,7 @@ def offset_fetch(
     return respond(header, _fetched(found, refused))
 
 
-def _fetch_of_many(server: GroupsServer, conn: Connection, request: OffsetFetchRequest) -> Steps:
+def _fetch_of_many(server: BrokerServices, conn: Connection, request: OffsetFetchRequest) -> Steps:
     """Respond for each group once, however often it is named."""
     r = OffsetFetchResponse
     wanted: dict[str, dict[TopicPartition, None] | None] = {}
@@ -184,7 +178,7 @@ def _fetch_of_many(server: GroupsServer, conn: Connection, request: OffsetFetchR
 
 
 def _fetch_of_one(
-    server: GroupsServer, conn: Connection, header: RequestHeader, request: OffsetFetchRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: OffsetFetchRequest
 ) -> Steps:
     r = OffsetFetchResponse
     asked = _wanted(request.topics)
@@ -218,7 +212,7 @@ def _by_topic(
 
 
 def _offsets(
-    server: GroupsServer,
+    server: BrokerServices,
     conn: Connection,
     group_id: str,
     wanted: list[TopicPartition] | None,
@@ -299,7 +293,7 @@ def _fetched(found: Iterable[FetchedOffset], error: ErrorCode) -> OffsetFetchRes
 
 
 def offset_delete(
-    server: GroupsServer, conn: Connection, header: RequestHeader, request: OffsetDeleteRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: OffsetDeleteRequest
 ) -> Parts:
     asked = (
         (TopicPartition(t.name, p.partition_index), p) for t in request.topics for p in t.partitions
@@ -351,7 +345,7 @@ MAX_ZNODE_GROUP = 249
 
 
 async def _commit_to_znodes(
-    server: GroupsServer,
+    server: BrokerServices,
     header: RequestHeader,
     request: OffsetCommitRequest,
     known: Mapping[TopicPartition, OffsetCommitRequest.OffsetCommitRequestPartition],
@@ -374,7 +368,7 @@ async def _commit_to_znodes(
 
 
 async def _fetch_from_znodes(
-    server: GroupsServer, conn: Connection, header: RequestHeader, request: OffsetFetchRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: OffsetFetchRequest
 ) -> Parts:
     found = []
     for tp in _wanted(request.topics) or ():
@@ -397,11 +391,7 @@ OFFSET_COMMIT = Api(
     OffsetCommitRequest,
     offset_commit,
     access=on_group(READ, each_named(Need(READ, TOPIC, "name"))),
-    error=for_each_partition(
-        OffsetCommitResponse,
-        OffsetCommitResponse.OffsetCommitResponseTopic,
-        OffsetCommitResponse.OffsetCommitResponsePartition,
-    ),
+    error=error_response(OffsetCommitResponse, "topics.partitions"),
     large=CHANGES_BY_PARTITION,
 )
 OFFSET_FETCH = Api(
@@ -410,24 +400,14 @@ OFFSET_FETCH = Api(
     access=Access(handler=(Need(DESCRIBE, GROUP, "group_id"), Need(DESCRIBE, TOPIC, "name"))),
     error=by_version(
         FIRST_FETCH_OF_MANY,
-        for_each(
-            OffsetFetchResponse,
-            Each(
-                "groups",
-                OffsetFetchResponse.OffsetFetchResponseGroup,
-                "groups",
-                {"group_id": "group_id"},
-            ),
-        ),
+        error_response(OffsetFetchResponse, "groups"),
         by_version(
             FIRST_FETCH_WITH_TOP_ERROR,
-            code_only(OffsetFetchResponse),
-            for_each_partition(
+            error_response(OffsetFetchResponse),
+            error_response(
                 OffsetFetchResponse,
-                OffsetFetchResponse.OffsetFetchResponseTopic,
-                OffsetFetchResponse.OffsetFetchResponsePartition,
-                index=("partition_index", ""),
-                partitions="partition_indexes",
+                "topics.partition_indexes",
+                "topics.partitions",
                 committed_offset=UNKNOWN_OFFSET,
                 metadata="",
             ),
@@ -448,6 +428,6 @@ OFFSET_DELETE = Api(
     access=on_group(
         DELETE, each_named(Need(READ, TOPIC, "name"), error=_delete_refused, handles_none=True)
     ),
-    error=code_only(OffsetDeleteResponse),
+    error=error_response(OffsetDeleteResponse),
     large=CHANGES_BY_PARTITION,
 )

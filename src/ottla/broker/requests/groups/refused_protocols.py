@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 
 from ottla.broker.requests.access import Access
 from ottla.broker.requests.api import Api
-from ottla.broker.requests.error_bodies import code_and_message
-from ottla.broker.requests.groups.server import GroupsServer
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import UnsupportedVersionError
 from ottla.net.connection import Connection
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.groups import (
     ConsumerGroupHeartbeatRequest,
@@ -24,7 +24,7 @@ from ottla.wire.messages.groups import (
 
 
 def refuse(
-    _server: GroupsServer, _conn: Connection, _header: RequestHeader, _request: Any
+    _server: BrokerServices, _conn: Connection, _header: RequestHeader, _request: Any
 ) -> NoReturn:
     raise UnsupportedVersionError("only the classic group protocol is served")
 
@@ -33,11 +33,11 @@ CONSUMER_GROUP_HEARTBEAT = Api(
     ConsumerGroupHeartbeatRequest,
     refuse,
     access=Access(open="always refused"),
-    error=code_and_message(ConsumerGroupHeartbeatResponse),
+    error=error_response(ConsumerGroupHeartbeatResponse),
 )
 SHARE_GROUP_HEARTBEAT = Api(
     ShareGroupHeartbeatRequest,
     refuse,
     access=Access(open="always refused"),
-    error=code_and_message(ShareGroupHeartbeatResponse),
+    error=error_response(ShareGroupHeartbeatResponse),
 )

@@ -11,10 +11,8 @@ import asyncio
 from ottla.broker.metadata.metadata_blobs import is_internal
 from ottla.broker.requests.access import Access, Need, each_named
 from ottla.broker.requests.api import Api, Parts
-from ottla.broker.requests.error_bodies import for_each_partition
-from ottla.broker.requests.portions import CHANGES_BY_PARTITION
-from ottla.broker.requests.records.server import OffsetsServer
 from ottla.broker.requests.responses import respond
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import (
     ErrorCode,
     InvalidTopicError,
@@ -27,8 +25,10 @@ from ottla.model.protocol import UNKNOWN_OFFSET
 from ottla.net.connection import Connection
 from ottla.replication.partition import Partition
 from ottla.security.acls import DELETE, TOPIC
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.records import DeleteRecordsRequest, DeleteRecordsResponse
+from ottla.wire.portions import CHANGES_BY_PARTITION
 
 HIGH_WATERMARK = -1
 POLL_S = 0.02
@@ -38,7 +38,7 @@ Result = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
 async def handle(
-    server: OffsetsServer, conn: Connection, header: RequestHeader, request: DeleteRecordsRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: DeleteRecordsRequest
 ) -> Parts:
     r = DeleteRecordsResponse
     waiting: list[tuple[Partition, int, Result]] = []
@@ -58,7 +58,7 @@ async def handle(
 
 
 def _delete(
-    server: OffsetsServer,
+    server: BrokerServices,
     topic: str,
     index: int,
     offset: int,
@@ -115,10 +115,9 @@ DELETE_RECORDS = Api(
     DeleteRecordsRequest,
     handle,
     access=Access(each=each_named(Need(DELETE, TOPIC, "name"))),
-    error=for_each_partition(
+    error=error_response(
         DeleteRecordsResponse,
-        DeleteRecordsResponse.DeleteRecordsTopicResult,
-        Result,
+        "topics.partitions",
         low_watermark=UNKNOWN_OFFSET,
     ),
     large=CHANGES_BY_PARTITION,

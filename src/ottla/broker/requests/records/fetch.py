@@ -15,10 +15,9 @@ from ottla.broker.authorization.request_authorizer import RequestAuthorizer, all
 from ottla.broker.quotas.client_quotas import CONSUMER_RATE
 from ottla.broker.requests.access import Access, Need
 from ottla.broker.requests.api import Api, ReadInSlices
-from ottla.broker.requests.error_bodies import NONE, Each
 from ottla.broker.requests.records.leader_hints import name_leader
-from ottla.broker.requests.records.server import RecordsServer
 from ottla.broker.requests.responses import count_no_error, hold_back, respond
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode, InvalidTopicError, OttlaError
 from ottla.model.ids import MAX_TOPIC_NAME_LENGTH, ZERO_UUID
 from ottla.model.ports import Buffer
@@ -35,8 +34,10 @@ from ottla.replication.inter_broker import COMPLETE_LOG_QUERY
 from ottla.security.acls import CLUSTER, CLUSTER_ACTION, CLUSTER_NAME, READ, TOPIC
 from ottla.wire.apis import ApiKey
 from ottla.wire.codec import encode_response
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader, response_header
 from ottla.wire.messages.records import FetchRequest, FetchResponse
+from ottla.wire.schema import Message
 
 WITH_TOPIC_IDS = 13
 WITH_REPLICA_STATE = 15
@@ -55,7 +56,7 @@ _NOTHING_NEW_OLD = struct.Struct(">ihii")
 
 
 def handle(
-    server: RecordsServer, conn: Connection, header: RequestHeader, request: FetchRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: FetchRequest
 ) -> Sequence[Buffer] | Pending:
     version = header.api_version
     if version >= WITH_REPLICA_STATE:
@@ -114,7 +115,7 @@ class PendingFetch(DelayedFetch):
 
     def __init__(
         self,
-        server: RecordsServer,
+        server: BrokerServices,
         conn: Connection,
         header: RequestHeader,
         session: FetchSession,
@@ -190,7 +191,7 @@ def is_from_follower(header: RequestHeader, request: FetchRequest) -> bool:
 
 
 def _most_bytes(
-    server: RecordsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: FetchRequest,
@@ -208,7 +209,7 @@ def _most_bytes(
 
 
 def _withhold(
-    server: RecordsServer, conn: Connection, header: RequestHeader, body: Sequence[Buffer]
+    server: BrokerServices, conn: Connection, header: RequestHeader, body: Sequence[Buffer]
 ) -> bool:
     """Count what a consumer would be sent against its quota; True if it must wait instead.
 
@@ -226,7 +227,7 @@ def _withhold(
 
 
 def _update(
-    server: RecordsServer, session: FetchSession, request: FetchRequest, version: int
+    server: BrokerServices, session: FetchSession, request: FetchRequest, version: int
 ) -> None:
     """Take the request's partitions into the session."""
     by_id = version >= WITH_TOPIC_IDS
@@ -252,12 +253,12 @@ def _update(
                 entry.topic = _topic_name(server, entry.topic_id)
 
 
-def _topic_name(server: RecordsServer, topic_id: bytes) -> str | None:
+def _topic_name(server: BrokerServices, topic_id: bytes) -> str | None:
     return server.metadata.topic_name(topic_id) or server.replicas.topic_name(topic_id)
 
 
 def _respond(
-    server: RecordsServer, conn: Connection, header: RequestHeader, fetch: PendingFetch
+    server: BrokerServices, conn: Connection, header: RequestHeader, fetch: PendingFetch
 ) -> list[Buffer]:
     version = header.api_version
     if not fetch.overtaken and not fetch.found.responses and version >= WITH_SESSIONS:
@@ -270,7 +271,7 @@ def _respond(
 
 
 def _response(
-    server: RecordsServer,
+    server: BrokerServices,
     conn: Connection,
     version: int,
     fetch: PendingFetch,
@@ -303,25 +304,18 @@ def _response(
     return response
 
 
-def _error(request: FetchRequest, version: int, code: int, message: str | None) -> FetchResponse:
+_error_of_each = error_response(
+    FetchResponse, "topics.partitions", "responses.partitions", high_watermark=-1
+)
+
+
+def _error(request: FetchRequest, version: int, code: int, message: str | None) -> Message:
     if version >= WITH_TOPIC_IDS:
         return FetchResponse(error_code=code)
-    partitions = Each(
-        "partitions",
-        FetchResponse.PartitionData,
-        "partitions",
-        {"partition_index": "partition"},
-        high_watermark=NONE,
-    )
-    topics = Each(
-        "responses",
-        FetchResponse.FetchableTopicResponse,
-        "topics",
-        {"topic": "topic"},
-        partitions,
-    )
-    whole = code if version >= WITH_SESSIONS else ErrorCode.NONE
-    return FetchResponse(error_code=whole, **topics.fields(request, code, message))
+    response = _error_of_each(request, version, code, message)
+    assert isinstance(response, FetchResponse)
+    response.error_code = code if version >= WITH_SESSIONS else ErrorCode.NONE
+    return response
 
 
 FETCH = Api(

@@ -7,7 +7,7 @@ endpoint. Kafka: `KafkaApis.getCurrentLeader`.
 
 from typing import Protocol, TypeVar
 
-from ottla.broker.requests.records.server import RecordsServer
+from ottla.broker.services import BrokerServices
 from ottla.model.ids import NO_EPOCH, NO_LEADER, TopicPartition
 
 
@@ -30,7 +30,7 @@ class Node(Protocol):
 N = TypeVar("N", bound=Node)
 
 
-def current_leader(server: RecordsServer, topic: str, index: int) -> tuple[int, int]:
+def current_leader(server: BrokerServices, topic: str, index: int) -> tuple[int, int]:
     """Return (leader, leader epoch) of a partition, -1s where nothing is known."""
     partition = server.replicas.partitions.get(TopicPartition(topic, index))
     if partition is not None:
@@ -42,7 +42,7 @@ def current_leader(server: RecordsServer, topic: str, index: int) -> tuple[int, 
 
 
 def name_leader(
-    server: RecordsServer,
+    server: BrokerServices,
     listener: str,
     tp: tuple[str, int],
     field: LeaderField,

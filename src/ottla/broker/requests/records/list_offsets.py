@@ -10,10 +10,8 @@ Kafka: `KafkaApis.handleListOffsetRequest` and `Partition.fetchOffsetForTimestam
 
 from ottla.broker.requests.access import Access, Need, each_named
 from ottla.broker.requests.api import Api, Later, Parts
-from ottla.broker.requests.error_bodies import NONE, for_each_partition
-from ottla.broker.requests.portions import in_portions
-from ottla.broker.requests.records.server import OffsetsServer
 from ottla.broker.requests.responses import respond
+from ottla.broker.services import BrokerServices
 from ottla.log.log import Log, TimestampOffset
 from ottla.log.time_search import find_by_timestamp, find_max_timestamp
 from ottla.model.errors import ErrorCode, OttlaError
@@ -32,8 +30,10 @@ from ottla.model.protocol import (
 from ottla.net.connection import Connection
 from ottla.replication.partition import Partition
 from ottla.security.acls import DESCRIBE, TOPIC
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.records import ListOffsetsRequest, ListOffsetsResponse
+from ottla.wire.portions import in_portions
 
 LOWEST_VERSION = {LATEST: 1, EARLIEST: 1, OF_MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 """The version from which a negative timestamp is understood."""
@@ -45,7 +45,7 @@ NOTHING: Found = (-1, -1, -1)
 
 
 def handle(
-    server: OffsetsServer, conn: Connection, header: RequestHeader, request: ListOffsetsRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: ListOffsetsRequest
 ) -> Parts | Later:
     by_time = any(
         item.timestamp >= 0 or item.timestamp == OF_MAX_TIMESTAMP
@@ -64,7 +64,7 @@ def handle(
 
 
 async def _respond(
-    server: OffsetsServer, header: RequestHeader, request: ListOffsetsRequest
+    server: BrokerServices, header: RequestHeader, request: ListOffsetsRequest
 ) -> Parts:
     version = header.api_version
     response = ListOffsetsResponse()
@@ -110,7 +110,7 @@ def _failed(
 
 
 async def _lookup(
-    server: OffsetsServer,
+    server: BrokerServices,
     request: ListOffsetsRequest,
     version: int,
     topic: str,
@@ -156,7 +156,7 @@ async def _lookup(
 
 
 def _log(
-    server: OffsetsServer,
+    server: BrokerServices,
     request: ListOffsetsRequest,
     version: int,
     topic: str,
@@ -236,12 +236,6 @@ LIST_OFFSETS = Api(
     ListOffsetsRequest,
     handle,
     access=Access(each=each_named(Need(DESCRIBE, TOPIC, "name"))),
-    error=for_each_partition(
-        ListOffsetsResponse,
-        ListOffsetsResponse.ListOffsetsTopicResponse,
-        ListOffsetsResponse.ListOffsetsPartitionResponse,
-        timestamp=NONE,
-        offset=NONE,
-    ),
+    error=error_response(ListOffsetsResponse, "topics.partitions", timestamp=-1, offset=-1),
     large=in_portions("topics.partitions", "topics.partitions", unique=1),
 )

@@ -6,24 +6,24 @@ Invariants: only a leader responds, and only to who names its current epoch or n
 
 from ottla.broker.requests.access import Access, Need, each_named
 from ottla.broker.requests.api import Api, Parts
-from ottla.broker.requests.error_bodies import NONE, Each, for_each
-from ottla.broker.requests.portions import BY_PARTITION
-from ottla.broker.requests.records.server import OffsetsServer
 from ottla.broker.requests.responses import respond
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import OttlaError
 from ottla.net.connection import Connection
 from ottla.security.acls import CLUSTER_ACTION, DESCRIBE, TOPIC
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.records import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from ottla.wire.portions import BY_PARTITION
 
 EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
 
 
 def handle(
-    server: OffsetsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: OffsetForLeaderEpochRequest,
@@ -65,22 +65,11 @@ OFFSET_FOR_LEADER_EPOCH = Api(
             Need(DESCRIBE, TOPIC, "topic"), unless=Need(CLUSTER_ACTION, note="or of each topic:")
         )
     ),
-    error=for_each(
+    error=error_response(
         OffsetForLeaderEpochResponse,
-        Each(
-            "topics",
-            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult,
-            "topics",
-            {"topic": "topic"},
-            Each(
-                "partitions",
-                EpochEndOffset,
-                "partitions",
-                {"partition": "partition"},
-                leader_epoch=NONE,
-                end_offset=NONE,
-            ),
-        ),
+        "topics.partitions",
+        leader_epoch=-1,
+        end_offset=-1,
     ),
     large=BY_PARTITION,
     large_response=True,

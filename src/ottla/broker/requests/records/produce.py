@@ -16,21 +16,20 @@ import logging
 import struct
 from collections.abc import Sequence
 
-from ottla.broker.requests.access import Access, Need, each_named
-from ottla.broker.requests.api import Api, Quota
-from ottla.broker.requests.error_bodies import NONE, Each, for_each
-from ottla.broker.requests.records import transactional_produce
-from ottla.broker.requests.records.batch_checks import (
+from ottla.broker.batch_checks import (
     APPEND_STEPS,
     INLINE_BYTES,
     INLINE_RECORDS_BYTES,
     INLINE_STEPS,
     LIGHT_BYTES,
 )
+from ottla.broker.requests.access import Access, Need, each_named
+from ottla.broker.requests.api import Api, Quota
+from ottla.broker.requests.records import transactional_produce
 from ottla.broker.requests.records.leader_hints import name_leader
-from ottla.broker.requests.records.server import RecordsServer
 from ottla.broker.requests.records.transactional_produce import UnverifiedError, Verified
 from ottla.broker.requests.responses import count_no_error, respond
+from ottla.broker.services import BrokerServices
 from ottla.coordinators.requests import PartitionErrors
 from ottla.log.log import AppendInfo
 from ottla.log.producers import TRUSTED
@@ -59,6 +58,7 @@ from ottla.wire.batch_header import (
 )
 from ottla.wire.codec import encode_response
 from ottla.wire.compression import ZSTD
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader, response_header
 from ottla.wire.messages.records import ProduceRequest, ProduceResponse
 from ottla.wire.record_check import UNLIMITED, Effort, EffortExceededError
@@ -95,7 +95,7 @@ TEMPLATES = 8192
 
 
 def handle(
-    server: RecordsServer, conn: Connection, header: RequestHeader, request: ProduceRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: ProduceRequest
 ) -> Sequence[Buffer] | Pending | None:
     call = ProduceCall(server, conn, header, request)
     if request.transactional_id is not None and server.verifier.enabled:
@@ -124,7 +124,7 @@ class ProduceCall(DelayedProduce):
 
     def __init__(
         self,
-        server: RecordsServer,
+        server: BrokerServices,
         conn: Connection,
         header: RequestHeader,
         request: ProduceRequest,
@@ -464,24 +464,13 @@ PRODUCE = Api(
         checked=(Need(WRITE, TRANSACTIONAL_ID, "transactional_id", "a batch is transactional"),),
         each=each_named(Need(WRITE, TOPIC, "name"), "topic_data", "responses"),
     ),
-    error=for_each(
+    error=error_response(
         ProduceResponse,
-        Each(
-            "responses",
-            ProduceResponse.TopicProduceResponse,
-            "topic_data",
-            {"name": "name"},
-            Each(
-                "partition_responses",
-                ProduceResponse.PartitionProduceResponse,
-                "partition_data",
-                {"index": "index"},
-                message=True,
-                base_offset=NONE,
-                log_append_time_ms=NONE,
-                log_start_offset=NONE,
-            ),
-        ),
+        "topic_data.partition_data",
+        "responses.partition_responses",
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
     ),
     quota=Quota.TIME_AND_BYTES,
     pipelined=True,

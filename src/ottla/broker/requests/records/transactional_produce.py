@@ -9,7 +9,7 @@ Kafka: `ReplicaManager.maybeStartTransactionVerificationForPartitions` (KIP-890,
 from dataclasses import dataclass, field
 
 from ottla.broker.requests.access import Asking
-from ottla.broker.requests.records.server import RecordsServer
+from ottla.broker.services import BrokerServices
 from ottla.coordinators.requests import PartitionErrors, ProducerIdAndEpoch
 from ottla.log.producers import Guard
 from ottla.model.errors import ErrorCode, OttlaError
@@ -89,7 +89,7 @@ def _has_transactional(request: ProduceRequest) -> bool:
 
 
 def begin(
-    server: RecordsServer, request: ProduceRequest
+    server: BrokerServices, request: ProduceRequest
 ) -> tuple[Verified, ProducerIdAndEpoch | None]:
     """Return what is to be verified, by its guards, and whose transaction that is.
 

@@ -12,11 +12,9 @@ from typing import Protocol
 from ottla.broker.authorization.acl_cache import AclCache
 from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Later, Parts
-from ottla.broker.requests.error_bodies import Each, code_and_message, for_each
-from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.responses import respond
-from ottla.broker.requests.security.server import AclsServer
 from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode, InvalidRequestError, OttlaError
 from ottla.model.time_slices import TimeSlice
 from ottla.net.connection import CloseConnection, Connection
@@ -39,6 +37,7 @@ from ottla.security.acls import (
     parse_principal,
 )
 from ottla.security.authorizer import AclAuthorizer
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.security import (
     CreateAclsRequest,
@@ -48,6 +47,7 @@ from ottla.wire.messages.security import (
     DescribeAclsRequest,
     DescribeAclsResponse,
 )
+from ottla.wire.portions import MANY_CHANGES, in_portions
 
 
 class SecurityDisabledError(OttlaError):
@@ -68,7 +68,7 @@ class FilterFields(Protocol):
     permission_type: int
 
 
-def _cache(server: AclsServer) -> AclCache:
+def _cache(server: BrokerServices) -> AclCache:
     if server.acl_cache is None:
         raise SecurityDisabledError("No Authorizer is configured.")
     return server.acl_cache
@@ -99,7 +99,7 @@ def _check_known(*numbers: int) -> None:
 
 
 def describe(
-    server: AclsServer, conn: Connection, header: RequestHeader, request: DescribeAclsRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: DescribeAclsRequest
 ) -> Parts | Later:
     wanted = _filter(request)
     if server.acl_cache is None:
@@ -148,7 +148,7 @@ def _selected(authorizer: AclAuthorizer, wanted: AclFilter) -> Iterator[Acl | No
 
 
 async def create(
-    server: AclsServer, conn: Connection, header: RequestHeader, request: CreateAclsRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: CreateAclsRequest
 ) -> Parts:
     for asked in request.creations:
         _check_known(
@@ -211,7 +211,7 @@ def _check(acl: Acl) -> None:
 
 
 async def _add(
-    server: AclsServer, cache: AclCache, pattern: Pattern, entries: Sequence[Entry]
+    server: BrokerServices, cache: AclCache, pattern: Pattern, entries: Sequence[Entry]
 ) -> None:
     for entry in entries:
         if parse_principal(entry.principal) is None:
@@ -229,7 +229,7 @@ async def _add(
 
 
 async def delete(
-    server: AclsServer, conn: Connection, header: RequestHeader, request: DeleteAclsRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: DeleteAclsRequest
 ) -> Parts:
     r = DeleteAclsResponse
     filters = [_filter(asked) for asked in request.filters]
@@ -281,7 +281,7 @@ async def delete(
 
 
 async def _remove(
-    server: AclsServer,
+    server: BrokerServices,
     cache: AclCache,
     pattern: Pattern,
     filters: Sequence[tuple[int, AclFilter]],
@@ -307,28 +307,20 @@ DESCRIBE_ACLS = Api(
     DescribeAclsRequest,
     describe,
     access=on_cluster(DESCRIBE),
-    error=code_and_message(DescribeAclsResponse),
+    error=error_response(DescribeAclsResponse),
     large_response=True,
 )
 CREATE_ACLS = Api(
     CreateAclsRequest,
     create,
     access=on_cluster(ALTER),
-    error=for_each(
-        CreateAclsResponse,
-        Each("results", CreateAclsResponse.AclCreationResult, "creations", {}, message=True),
-    ),
+    error=error_response(CreateAclsResponse, "creations", "results"),
     large=in_portions("creations", "results", many=MANY_CHANGES),
 )
 DELETE_ACLS = Api(
     DeleteAclsRequest,
     delete,
     access=on_cluster(ALTER),
-    error=for_each(
-        DeleteAclsResponse,
-        Each(
-            "filter_results", DeleteAclsResponse.DeleteAclsFilterResult, "filters", {}, message=True
-        ),
-    ),
+    error=error_response(DeleteAclsResponse, "filters", "filter_results"),
     large=in_portions("filters", "filter_results", many=MANY_CHANGES),
 )

@@ -15,8 +15,8 @@ from ottla.broker.authorization.request_authorizer import allowed
 from ottla.broker.requests.access import Access, Need
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.responses import respond
-from ottla.broker.requests.security.server import SecurityServer
 from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, Steps, respond_in_steps
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.net.connection import Connection
 from ottla.security.acls import (
@@ -53,7 +53,7 @@ class TokenError(OttlaError):
     """A request about a token that is refused; responses carry the code alone."""
 
 
-def _check_allowed(server: SecurityServer, conn: Connection) -> None:
+def _check_allowed(server: BrokerServices, conn: Connection) -> None:
     """Raise TokenError for a connection by which no token may be had."""
     protocols = {e.listener: e.protocol for e in server.config.listeners}
     protocol = protocols.get(conn.listener, "")
@@ -64,7 +64,7 @@ def _check_allowed(server: SecurityServer, conn: Connection) -> None:
         raise TokenError("not on this connection", ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 
 
-def _check_enabled(server: SecurityServer) -> None:
+def _check_enabled(server: BrokerServices) -> None:
     if not server.delegation_tokens.enabled:
         raise TokenError(
             "delegation.token.secret.key is not set", ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
@@ -72,7 +72,7 @@ def _check_enabled(server: SecurityServer) -> None:
 
 
 async def create(
-    server: SecurityServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: CreateDelegationTokenRequest,
@@ -138,7 +138,7 @@ def _not_created(code: int, **named: Any) -> CreateDelegationTokenResponse:
     )
 
 
-def _found(server: SecurityServer, conn: Connection, secret: bytes) -> Token:
+def _found(server: BrokerServices, conn: Connection, secret: bytes) -> Token:
     """Return the token with a secret, if the client may renew and end it; TokenError."""
     _check_allowed(server, conn)
     _check_enabled(server)
@@ -156,7 +156,7 @@ def _check_not_expired(token: Token, now_ms: int) -> None:
 
 
 async def renew(
-    server: SecurityServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: RenewDelegationTokenRequest,
@@ -174,7 +174,7 @@ async def renew(
 
 
 async def expire(
-    server: SecurityServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: ExpireDelegationTokenRequest,
@@ -192,7 +192,7 @@ async def expire(
 
 
 def describe(
-    server: SecurityServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: DescribeDelegationTokenRequest,
@@ -204,7 +204,7 @@ def describe(
 
 
 def _all_described(
-    server: SecurityServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: DescribeDelegationTokenRequest,
@@ -226,7 +226,7 @@ def _all_described(
 
 
 def _is_shown(
-    server: SecurityServer, conn: Connection, header: RequestHeader, token: Token
+    server: BrokerServices, conn: Connection, header: RequestHeader, token: Token
 ) -> bool:
     """Return whether a client may see a token: its own, or one that ACLs show it."""
     return token.owner_or_renewer(conn.principal) or any(
@@ -239,7 +239,7 @@ def _is_shown(
 
 
 def _described(
-    server: SecurityServer, token: Token, *, with_requester: bool
+    server: BrokerServices, token: Token, *, with_requester: bool
 ) -> DescribeDelegationTokenResponse.DescribedDelegationToken:
     r = DescribeDelegationTokenResponse
     return r.DescribedDelegationToken(

@@ -12,7 +12,6 @@ from typing import Protocol
 
 from ottla.broker.requests.access import Access
 from ottla.broker.requests.api import Api, Parts, Quota, Response
-from ottla.broker.requests.error_bodies import code_only
 from ottla.broker.requests.responses import respond
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import Buffer, Clock
@@ -27,6 +26,7 @@ from ottla.security.sasl.authentication import (
     SaslPolicy,
     State,
 )
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.security import (
     SaslAuthenticateRequest,
@@ -141,16 +141,16 @@ def authenticate(
     )
 
 
-SASL_HANDSHAKE: Api[object, SaslHandshakeRequest] = Api(
+SASL_HANDSHAKE: Api[SaslHandshakeRequest] = Api(
     SaslHandshakeRequest,
     handshake,
     access=Access(open="it is how a client shows who it is"),
-    error=code_only(SaslHandshakeResponse),
+    error=error_response(SaslHandshakeResponse),
     quota=Quota.TIME,
 )
-SASL_AUTHENTICATE: Api[object, SaslAuthenticateRequest] = Api(
+SASL_AUTHENTICATE: Api[SaslAuthenticateRequest] = Api(
     SaslAuthenticateRequest,
     authenticate,
     access=Access(open="it is how a client shows who it is"),
-    error=code_only(SaslAuthenticateResponse),
+    error=error_response(SaslAuthenticateResponse, error_message=""),
 )

@@ -15,7 +15,7 @@ from ottla.broker.quotas.quota_settings import USERS
 from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.responses import respond
-from ottla.broker.requests.security.server import SecurityServer
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode, NotControllerError, OttlaError
 from ottla.net.connection import Connection
 from ottla.security.acls import ALTER, DESCRIBE
@@ -51,7 +51,7 @@ class UserError(OttlaError):
 
 
 async def describe(
-    server: SecurityServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: DescribeUserScramCredentialsRequest,
@@ -102,7 +102,7 @@ def _described(user: str, settings: Mapping[str, str]) -> _Described:
 
 
 async def alter(
-    server: SecurityServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: AlterUserScramCredentialsRequest,
@@ -138,7 +138,7 @@ def _result(
     )
 
 
-async def _alter(server: SecurityServer, user: str, changes: list[_Upsertion | _Deletion]) -> None:
+async def _alter(server: BrokerServices, user: str, changes: list[_Upsertion | _Deletion]) -> None:
     mechanisms = [_mechanism(change) for change in changes]
     if len(set(mechanisms)) < len(mechanisms):
         raise UserError(

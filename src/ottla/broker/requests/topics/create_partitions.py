@@ -12,10 +12,8 @@ from ottla.broker.authorization.request_authorizer import allowed
 from ottla.broker.quotas.controller_mutation_quota import Charge
 from ottla.broker.requests.access import Access, Need
 from ottla.broker.requests.api import Api, Later, Parts
-from ottla.broker.requests.error_bodies import Each, for_each
-from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.responses import hold_back, respond
-from ottla.broker.requests.topics.server import TopicsServer
+from ottla.broker.services import BrokerServices
 from ottla.broker.topic_creation import check_number
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
 from ottla.model.errors import (
@@ -33,11 +31,13 @@ from ottla.net.connection import Connection
 from ottla.placement.assignment import BrokerRack, assign_added
 from ottla.security.acls import ALTER, TOPIC
 from ottla.wire.apis import ApiKey
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
 )
+from ottla.wire.portions import MANY_CHANGES, in_portions
 
 STRICT_QUOTA = 3
 """From this version on clients know THROTTLING_QUOTA_EXCEEDED."""
@@ -48,7 +48,7 @@ Wanted = CreatePartitionsRequest.CreatePartitionsTopic
 
 
 def handle(
-    server: TopicsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: CreatePartitionsRequest,
@@ -68,7 +68,7 @@ def handle(
 
 
 async def _add_all(
-    server: TopicsServer, conn: Connection, request: CreatePartitionsRequest, charge: Charge
+    server: BrokerServices, conn: Connection, request: CreatePartitionsRequest, charge: Charge
 ) -> list[Result]:
     results: dict[str, Result] = {}
     added: dict[str, int] = {}
@@ -97,7 +97,7 @@ async def _add_all(
 
 
 async def _add(
-    server: TopicsServer, wanted: Wanted, charge: Charge, *, validate_only: bool
+    server: BrokerServices, wanted: Wanted, charge: Charge, *, validate_only: bool
 ) -> None:
     store = server.session.store
     name = wanted.name
@@ -183,8 +183,6 @@ CREATE_PARTITIONS = Api(
     CreatePartitionsRequest,
     handle,
     access=Access(handler=(Need(ALTER, TOPIC, "name"),)),
-    error=for_each(
-        CreatePartitionsResponse, Each("results", Result, "topics", {"name": "name"}, message=True)
-    ),
+    error=error_response(CreatePartitionsResponse, "topics", "results"),
     large=in_portions("topics", "results", unique=1, many=MANY_CHANGES),
 )

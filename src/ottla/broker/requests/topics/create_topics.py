@@ -13,10 +13,8 @@ from ottla.broker.configs import config_entries
 from ottla.broker.quotas.controller_mutation_quota import Charge
 from ottla.broker.requests.access import Access, Need
 from ottla.broker.requests.api import Api, Later, Parts
-from ottla.broker.requests.error_bodies import Each, for_each
-from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.responses import hold_back, respond
-from ottla.broker.requests.topics.server import TopicsServer
+from ottla.broker.services import BrokerServices
 from ottla.broker.topic_creation import METADATA_TOPIC, CreatedTopic, NewTopic
 from ottla.model.errors import (
     ConfigError,
@@ -31,8 +29,10 @@ from ottla.model.time_slices import InTimeSlices
 from ottla.net.connection import Connection
 from ottla.security.acls import CREATE, DESCRIBE_CONFIGS, TOPIC
 from ottla.wire.apis import ApiKey
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.wire.portions import MANY_CHANGES, in_portions
 
 DEFAULT = -1
 STRICT_QUOTA = 6
@@ -44,7 +44,7 @@ TIERED = "remote.storage.enable"
 
 
 def handle(
-    server: TopicsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: CreateTopicsRequest,
@@ -76,7 +76,7 @@ def _failure(name: str, code: int, message: str | None = None) -> Result:
 
 
 async def _create_all(
-    server: TopicsServer, conn: Connection, request: CreateTopicsRequest, charge: Charge
+    server: BrokerServices, conn: Connection, request: CreateTopicsRequest, charge: Charge
 ) -> list[Result]:
     results: dict[str, Result] = {}
     created: dict[str, int] = {}
@@ -121,7 +121,7 @@ class _Rights(NamedTuple):
     described: Collection[str]
 
     @staticmethod
-    def of(server: TopicsServer, conn: Connection, names: Collection[str]) -> "_Rights":
+    def of(server: BrokerServices, conn: Connection, names: Collection[str]) -> "_Rights":
         authorizer, key = server.authorizer, ApiKey.CREATE_TOPICS
         if authorizer is None:
             return _Rights(names, names)
@@ -144,7 +144,7 @@ def _created(name: str) -> Result:
     return result
 
 
-def _new_topic(server: TopicsServer, wanted: CreateTopicsRequest.CreatableTopic) -> NewTopic:
+def _new_topic(server: BrokerServices, wanted: CreateTopicsRequest.CreatableTopic) -> NewTopic:
     if server.metadata.contains(wanted.name):
         raise TopicExistsError(f"Topic '{wanted.name}' already exists.")
     empty = [c.name for c in wanted.configs if c.value is None]
@@ -172,7 +172,7 @@ def _new_topic(server: TopicsServer, wanted: CreateTopicsRequest.CreatableTopic)
     )
 
 
-def _success(server: TopicsServer, topic: NewTopic, done: CreatedTopic) -> Result:
+def _success(server: BrokerServices, topic: NewTopic, done: CreatedTopic) -> Result:
     configs = [
         CreateTopicsResponse.CreatableTopicConfigs(
             name=entry.name,
@@ -203,8 +203,6 @@ CREATE_TOPICS = Api(
             Need(DESCRIBE_CONFIGS, TOPIC, "name", "to be shown its settings"),
         )
     ),
-    error=for_each(
-        CreateTopicsResponse, Each("topics", Result, "topics", {"name": "name"}, message=True)
-    ),
+    error=error_response(CreateTopicsResponse, "topics"),
     large=in_portions("topics", "topics", unique=1, many=MANY_CHANGES),
 )

@@ -13,18 +13,18 @@ from ottla.broker.authorization.request_authorizer import allowed
 from ottla.broker.quotas.controller_mutation_quota import Charge, ThrottlingQuotaExceededError
 from ottla.broker.requests.access import Access, Need
 from ottla.broker.requests.api import Api, Later, Parts
-from ottla.broker.requests.error_bodies import Each, by_version, for_each
-from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.responses import hold_back, respond
-from ottla.broker.requests.topics.server import TopicsServer
+from ottla.broker.services import BrokerServices
 from ottla.model.errors import ConnectionLostError, ErrorCode, InvalidRequestError, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
 from ottla.net.connection import Connection
 from ottla.security.acls import DELETE, DESCRIBE, TOPIC
 from ottla.wire.apis import ApiKey
+from ottla.wire.error_responses import by_version, error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.wire.portions import MANY_CHANGES, in_portions
 from ottla.zookeeper.errors import (
     ConnectionLossError,
     NodeExistsError,
@@ -52,7 +52,7 @@ Named = tuple[str | None, bytes]
 
 
 def handle(
-    server: TopicsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: DeleteTopicsRequest,
@@ -84,7 +84,7 @@ def _wanted(request: DeleteTopicsRequest, version: int) -> list[Named]:
     return [(t.name, bytes(t.topic_id)) for t in request.topics]
 
 
-def _refusal(server: TopicsServer, version: int) -> ErrorCode | None:
+def _refusal(server: BrokerServices, version: int) -> ErrorCode | None:
     if not server.controller.is_active:
         return ErrorCode.NOT_CONTROLLER
     if not server.config.flag("delete.topic.enable"):
@@ -93,7 +93,7 @@ def _refusal(server: TopicsServer, version: int) -> ErrorCode | None:
 
 
 async def _delete_all(
-    server: TopicsServer,
+    server: BrokerServices,
     conn: Connection,
     wanted: Sequence[Named],
     timeout_ms: int,
@@ -137,11 +137,11 @@ async def _delete_all(
     return results
 
 
-def _may(server: TopicsServer, conn: Connection, operation: int, name: str) -> bool:
+def _may(server: BrokerServices, conn: Connection, operation: int, name: str) -> bool:
     return allowed(server.authorizer, conn, ApiKey.DELETE_TOPICS, operation, TOPIC, name)
 
 
-async def _mark(server: TopicsServer, name: str) -> ErrorCode:
+async def _mark(server: BrokerServices, name: str) -> ErrorCode:
     """Mark a topic for deletion; one that is marked already is waited for like any other.
 
     So is one that may be: the response to our mark was lost with the connection or the session. The
@@ -178,22 +178,8 @@ DELETE_TOPICS = Api(
     ),
     error=by_version(
         FIRST_VERSION_BY_ID,
-        for_each(
-            DeleteTopicsResponse,
-            Each(
-                "responses",
-                Result,
-                "topics",
-                {"name": "name", "topic_id": "topic_id"},
-                message=True,
-            ),
-        ),
-        for_each(
-            DeleteTopicsResponse,
-            Each(
-                "responses", Result, "topic_names", {"name": ""}, message=True, topic_id=ZERO_UUID
-            ),
-        ),
+        error_response(DeleteTopicsResponse, "topics", "responses"),
+        error_response(DeleteTopicsResponse, "topic_names", "responses", topic_id=ZERO_UUID),
     ),
     large=in_portions(
         "topics",

@@ -7,15 +7,14 @@ KIP-460).
 
 from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Parts
-from ottla.broker.requests.error_bodies import code_and_message
-from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.responses import by_topic, respond
-from ottla.broker.requests.topics.server import TopicsServer
+from ottla.broker.services import BrokerServices
 from ottla.controller.elections import ElectionKind
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.connection import Connection
 from ottla.security.acls import ALTER, DESCRIBE
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.topics import (
     AlterPartitionReassignmentsRequest,
@@ -25,6 +24,7 @@ from ottla.wire.messages.topics import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from ottla.wire.portions import MANY_CHANGES, in_portions
 
 PREFERRED, UNCLEAN = 0, 1
 _MESSAGES = {
@@ -37,7 +37,7 @@ Outcome = tuple[ErrorCode, str | None]
 
 
 async def alter_reassignments(
-    server: TopicsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: AlterPartitionReassignmentsRequest,
@@ -67,7 +67,7 @@ async def alter_reassignments(
 
 
 async def list_reassignments(
-    server: TopicsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: ListPartitionReassignmentsRequest,
@@ -96,7 +96,7 @@ async def list_reassignments(
 
 
 async def elect_leaders(
-    server: TopicsServer, conn: Connection, header: RequestHeader, request: ElectLeadersRequest
+    server: BrokerServices, conn: Connection, header: RequestHeader, request: ElectLeadersRequest
 ) -> Parts:
     wanted = None
     if request.topic_partitions is not None:
@@ -125,7 +125,7 @@ async def elect_leaders(
 
 
 def _refusals(
-    server: TopicsServer, wanted: list[TopicPartition] | None, error: OttlaError
+    server: BrokerServices, wanted: list[TopicPartition] | None, error: OttlaError
 ) -> dict[TopicPartition, Outcome]:
     """Return NOT_CONTROLLER for each partition asked for: the whole response has no error then."""
     if error.code != ErrorCode.NOT_CONTROLLER:
@@ -137,7 +137,7 @@ def _refusals(
 
 
 async def _await_leaders(
-    server: TopicsServer, elected: list[TopicPartition], preferred: bool, timeout_ms: int
+    server: BrokerServices, elected: list[TopicPartition], preferred: bool, timeout_ms: int
 ) -> list[TopicPartition]:
     """Wait until the metadata show the new leaders; return the partitions where they do not."""
 
@@ -211,13 +211,13 @@ ALTER_PARTITION_REASSIGNMENTS = Api(
     AlterPartitionReassignmentsRequest,
     alter_reassignments,
     access=on_cluster(ALTER),
-    error=code_and_message(AlterPartitionReassignmentsResponse),
+    error=error_response(AlterPartitionReassignmentsResponse),
     large=in_portions("topics.partitions", "responses.partitions", many=MANY_CHANGES),
 )
 LIST_PARTITION_REASSIGNMENTS = Api(
     ListPartitionReassignmentsRequest,
     list_reassignments,
     access=on_cluster(DESCRIBE),
-    error=code_and_message(ListPartitionReassignmentsResponse),
+    error=error_response(ListPartitionReassignmentsResponse),
     large=in_portions("topics.partition_indexes", "topics.partitions"),
 )

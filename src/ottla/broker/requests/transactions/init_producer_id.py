@@ -5,9 +5,8 @@ Kafka: `KafkaApis.handleInitProducerIdRequest`.
 
 from ottla.broker.requests.access import ERRORS, MESSAGES, Access, Asking, Need
 from ottla.broker.requests.api import Api, Later, Response
-from ottla.broker.requests.error_bodies import code_only
 from ottla.broker.requests.responses import PendingResult, respond
-from ottla.broker.requests.transactions.server import ProducersServer
+from ottla.broker.services import BrokerServices
 from ottla.coordinators.requests import InitResult, ProducerIdAndEpoch
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import Buffer
@@ -21,6 +20,7 @@ from ottla.security.acls import (
     TRANSACTIONAL_ID,
     WRITE,
 )
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
@@ -44,7 +44,7 @@ def _check_access(asking: Asking, _header: RequestHeader, request: InitProducerI
 
 
 def handle(
-    server: ProducersServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: InitProducerIdRequest,
@@ -69,7 +69,7 @@ def handle(
 
 
 def _transactional(
-    server: ProducersServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: InitProducerIdRequest,
@@ -111,7 +111,7 @@ INIT_PRODUCER_ID = Api(
             Need(WRITE, TOPIC, note="the same; without it CLUSTER_AUTHORIZATION_FAILED"),
         ),
     ),
-    error=code_only(
+    error=error_response(
         InitProducerIdResponse, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
     ),
 )

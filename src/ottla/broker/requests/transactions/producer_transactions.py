@@ -10,16 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ottla.broker.requests.access import ERRORS, Access, Asking, Need, each_named
 from ottla.broker.requests.api import Api, Response
-from ottla.broker.requests.error_bodies import (
-    Each,
-    by_version,
-    code_only,
-    for_each,
-    for_each_partition,
-)
-from ottla.broker.requests.portions import CHANGES_BY_PARTITION, in_portions
 from ottla.broker.requests.responses import PendingResult, by_topic, respond
-from ottla.broker.requests.transactions.server import ProducerTransactionsServer
+from ottla.broker.services import BrokerServices
 from ottla.coordinators.coordinator_log import Producer
 from ottla.coordinators.group_coordinator import COMMIT_ERRORS
 from ottla.coordinators.offsets import Commit
@@ -39,6 +31,7 @@ from ottla.security.acls import (
     WRITE,
 )
 from ottla.wire.apis import ApiKey
+from ottla.wire.error_responses import by_version, error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -50,6 +43,7 @@ from ottla.wire.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
+from ottla.wire.portions import CHANGES_BY_PARTITION, in_portions
 
 FIRST_VERSION_OF_BROKERS = 4
 FIRST_VERSION_WITH_FENCED = 2
@@ -78,7 +72,7 @@ def _known_to(version: int, error: ErrorCode) -> ErrorCode:
 
 
 def add_partitions(
-    server: ProducerTransactionsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: AddPartitionsToTxnRequest,
@@ -151,7 +145,7 @@ class _OneAdded:
 
 
 def _add(
-    server: ProducerTransactionsServer,
+    server: BrokerServices,
     transaction: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction,
     pending: PendingAddPartitions,
     refused: Collection[str],
@@ -173,9 +167,7 @@ def _add(
     coordinator.add_partitions(name, producer, partitions, _OneAdded(pending, name, partitions))
 
 
-def _error_of(
-    server: ProducerTransactionsServer, tp: TopicPartition, refused: Collection[str]
-) -> ErrorCode:
+def _error_of(server: BrokerServices, tp: TopicPartition, refused: Collection[str]) -> ErrorCode:
     """Return why a partition cannot be part of a transaction, NONE if it can."""
     if tp.topic in refused:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -185,7 +177,7 @@ def _error_of(
 
 
 def _unwritable(
-    server: ProducerTransactionsServer,
+    server: BrokerServices,
     conn: Connection,
     transaction: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction,
 ) -> frozenset[str]:
@@ -248,7 +240,7 @@ def _added(version: int, results: Mapping[str, Codes]) -> AddPartitionsToTxnResp
 
 
 def add_offsets(
-    server: ProducerTransactionsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: AddOffsetsToTxnRequest,
@@ -276,7 +268,7 @@ class PendingAddOffsets(PendingResult[ErrorCode]):
 
 
 def end_txn(
-    server: ProducerTransactionsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: EndTxnRequest,
@@ -305,7 +297,7 @@ class PendingEndTxn(PendingResult[ErrorCode]):
 
 
 def txn_offset_commit(
-    server: ProducerTransactionsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: TxnOffsetCommitRequest,
@@ -342,7 +334,7 @@ class PendingTxnOffsetCommit(PendingResult[Codes]):
 
     def __init__(
         self,
-        server: ProducerTransactionsServer,
+        server: BrokerServices,
         conn: Connection,
         header: RequestHeader,
         request: TxnOffsetCommitRequest,
@@ -463,22 +455,11 @@ ADD_PARTITIONS_TO_TXN = Api(
     ),
     error=by_version(
         FIRST_VERSION_OF_BROKERS,
-        code_only(AddPartitionsToTxnResponse),
-        for_each(
+        error_response(AddPartitionsToTxnResponse),
+        error_response(
             AddPartitionsToTxnResponse,
-            Each(
-                "results_by_topic_v3_and_below",
-                AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult,
-                "v3_and_below_topics",
-                {"name": "name"},
-                Each(
-                    "results_by_partition",
-                    AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult,
-                    "partitions",
-                    {"partition_index": ""},
-                    code="partition_error_code",
-                ),
-            ),
+            "v3_and_below_topics.partitions",
+            "results_by_topic_v3_and_below.results_by_partition",
         ),
     ),
     large=in_portions(
@@ -489,19 +470,15 @@ ADD_OFFSETS_TO_TXN = Api(
     AddOffsetsToTxnRequest,
     add_offsets,
     access=Access(whole=(_WRITES, _READS_GROUP)),
-    error=code_only(AddOffsetsToTxnResponse),
+    error=error_response(AddOffsetsToTxnResponse),
 )
 END_TXN = Api(
-    EndTxnRequest, end_txn, access=Access(whole=(_WRITES,)), error=code_only(EndTxnResponse)
+    EndTxnRequest, end_txn, access=Access(whole=(_WRITES,)), error=error_response(EndTxnResponse)
 )
 TXN_OFFSET_COMMIT = Api(
     TxnOffsetCommitRequest,
     txn_offset_commit,
     access=Access(whole=(_WRITES, _READS_GROUP), each=each_named(Need(READ, TOPIC, "name"))),
-    error=for_each_partition(
-        TxnOffsetCommitResponse,
-        TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic,
-        TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition,
-    ),
+    error=error_response(TxnOffsetCommitResponse, "topics.partitions"),
     large=CHANGES_BY_PARTITION,
 )

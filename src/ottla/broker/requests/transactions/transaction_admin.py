@@ -9,16 +9,15 @@ from collections.abc import Generator
 from ottla.broker.authorization.request_authorizer import allowed
 from ottla.broker.requests.access import Access, ForEach, Need, each_named
 from ottla.broker.requests.api import Api, Later, Parts
-from ottla.broker.requests.error_bodies import Each, code_only, for_each, for_each_partition
-from ottla.broker.requests.portions import in_portions, itself
 from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
-from ottla.broker.requests.transactions.server import TransactionsServer
+from ottla.broker.services import BrokerServices
 from ottla.log.log import Log
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import topic_name_problem
 from ottla.model.protocol import UNKNOWN_OFFSET
 from ottla.net.connection import Connection
 from ottla.security.acls import DESCRIBE, READ, TOPIC, TRANSACTIONAL_ID
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.transactions import (
     DescribeProducersRequest,
@@ -28,6 +27,7 @@ from ottla.wire.messages.transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from ottla.wire.portions import in_portions, itself
 
 _READ = Need(READ, TOPIC, "name")
 
@@ -38,7 +38,7 @@ def _need_of_producers(topic: DescribeProducersRequest.TopicRequest) -> Need | N
 
 
 def describe_producers(
-    server: TransactionsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: DescribeProducersRequest,
@@ -46,7 +46,7 @@ def describe_producers(
     return respond_in_steps(server, conn, header, _described_producers(server, request))
 
 
-def _described_producers(server: TransactionsServer, request: DescribeProducersRequest) -> Steps:
+def _described_producers(server: BrokerServices, request: DescribeProducersRequest) -> Steps:
     """Describe each partition once, however often it is named."""
     r = DescribeProducersResponse
     topics = []
@@ -99,7 +99,7 @@ def _producers(log: Log) -> Generator[int, None, list[DescribeProducersResponse.
 
 
 def describe_transactions(
-    server: TransactionsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: DescribeTransactionsRequest,
@@ -110,7 +110,7 @@ def describe_transactions(
 
 
 def _described_transactions(
-    server: TransactionsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: DescribeTransactionsRequest,
@@ -141,7 +141,7 @@ def _described_transactions(
 
 
 def list_transactions(
-    server: TransactionsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: ListTransactionsRequest,
@@ -152,7 +152,7 @@ def list_transactions(
 
 
 def _listed_transactions(
-    server: TransactionsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: ListTransactionsRequest,
@@ -184,13 +184,8 @@ DESCRIBE_PRODUCERS = Api(
     access=Access(
         each=ForEach("topics", "topics", _need_of_producers, (_READ,), with_message=True)
     ),
-    error=for_each_partition(
-        DescribeProducersResponse,
-        DescribeProducersResponse.TopicResponse,
-        DescribeProducersResponse.PartitionResponse,
-        index=("partition_index", ""),
-        partitions="partition_indexes",
-        message=True,
+    error=error_response(
+        DescribeProducersResponse, "topics.partition_indexes", "topics.partitions"
     ),
     large=in_portions("topics.partition_indexes", "topics.partitions", once=itself),
     large_response=True,
@@ -204,15 +199,7 @@ DESCRIBE_TRANSACTIONS = Api(
         ),
         handler=(Need(DESCRIBE, TOPIC, "topic", "of each topic shown"),),
     ),
-    error=for_each(
-        DescribeTransactionsResponse,
-        Each(
-            "transaction_states",
-            DescribeTransactionsResponse.TransactionState,
-            "transactional_ids",
-            {"transactional_id": ""},
-        ),
-    ),
+    error=error_response(DescribeTransactionsResponse, "transactional_ids", "transaction_states"),
     large=in_portions("transactional_ids", "transaction_states", once=itself),
     large_response=True,
 )
@@ -222,6 +209,6 @@ LIST_TRANSACTIONS = Api(
     access=Access(
         handler=(Need(DESCRIBE, TRANSACTIONAL_ID, "transactional_id", "of each one shown"),)
     ),
-    error=code_only(ListTransactionsResponse),
+    error=error_response(ListTransactionsResponse),
     large_response=True,
 )

@@ -10,10 +10,8 @@ from collections.abc import Sequence
 
 from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Quota, Response
-from ottla.broker.requests.error_bodies import Each, for_each
-from ottla.broker.requests.portions import in_portions
 from ottla.broker.requests.responses import respond
-from ottla.broker.requests.transactions.server import TransactionsServer
+from ottla.broker.services import BrokerServices
 from ottla.log.validate import COORDINATOR
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
@@ -23,15 +21,17 @@ from ottla.net.connection import Connection
 from ottla.replication.delayed_produce import DelayedProduce, PartitionResult
 from ottla.replication.partition import Partition
 from ottla.security.acls import ALTER, CLUSTER_ACTION
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from ottla.wire.portions import in_portions
 from ottla.wire.records import ABORT, COMMIT, build_control_batch
 
 Marker = WriteTxnMarkersRequest.WritableTxnMarker
 
 
 def handle(
-    server: TransactionsServer,
+    server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
     request: WriteTxnMarkersRequest,
@@ -60,7 +60,7 @@ class PendingMarkers(DelayedProduce):
 
     def __init__(
         self,
-        server: TransactionsServer,
+        server: BrokerServices,
         conn: Connection,
         header: RequestHeader,
         request: WriteTxnMarkersRequest,
@@ -80,9 +80,7 @@ class PendingMarkers(DelayedProduce):
         """Go on though the coordinator hung up: the offsets of a group wait for the markers too."""
 
 
-def _append(
-    server: TransactionsServer, marker: Marker, result: PartitionResult
-) -> Partition | None:
+def _append(server: BrokerServices, marker: Marker, result: PartitionResult) -> Partition | None:
     """Append one marker; return its partition if the in-sync replicas are to be waited for."""
     tp = TopicPartition(result.topic, result.index)
     groups = server.groups.log
@@ -117,7 +115,7 @@ def _append(
 
 
 def _response(
-    server: TransactionsServer,
+    server: BrokerServices,
     request: WriteTxnMarkersRequest,
     results: list[tuple[Marker, PartitionResult]],
 ) -> WriteTxnMarkersResponse:
@@ -161,26 +159,8 @@ WRITE_TXN_MARKERS = Api(
     WriteTxnMarkersRequest,
     handle,
     access=on_cluster(ALTER, CLUSTER_ACTION),
-    error=for_each(
-        WriteTxnMarkersResponse,
-        Each(
-            "markers",
-            WriteTxnMarkersResponse.WritableTxnMarkerResult,
-            "markers",
-            {"producer_id": "producer_id"},
-            Each(
-                "topics",
-                WriteTxnMarkersResponse.WritableTxnMarkerTopicResult,
-                "topics",
-                {"name": "name"},
-                Each(
-                    "partitions",
-                    WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult,
-                    "partition_indexes",
-                    {"partition_index": ""},
-                ),
-            ),
-        ),
+    error=error_response(
+        WriteTxnMarkersResponse, "markers.topics.partition_indexes", "markers.topics.partitions"
     ),
     quota=Quota.NONE,
     large=in_portions("markers.topics.partition_indexes", "markers.topics.partitions"),

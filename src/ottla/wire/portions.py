@@ -13,6 +13,25 @@ from typing import Any, NamedTuple
 from ottla.model.errors import WireError
 from ottla.wire.codec import MAX_ELEMENTS_AT_ONCE
 
+
+def field(message: object, name: str) -> Any:
+    """Return a field of a message, or of a part of one, by its name in the schema."""
+    return getattr(message, name)
+
+
+def elements(message: object, name: str) -> list[Any]:
+    """Return a list of a message; one that is null has no elements."""
+    found: list[Any] | None = getattr(message, name)
+    return [] if found is None else found
+
+
+def with_elements(message: Any, name: str, found: list[Any]) -> Any:
+    """Return a copy of a message, or of a part of one, with other elements in a list."""
+    made = copy(message)
+    setattr(made, name, found)
+    return made
+
+
 STEP = 512
 """elements looked at between two chances to let others run"""
 
@@ -83,13 +102,13 @@ def is_to_be_cut(request: Any, shape: Shape) -> bool:
     for name in shape.asked[:-1]:
         found: list[Any] = []
         for parent in level:
-            found += getattr(parent, name) or ()
+            found += elements(parent, name)
             if len(found) > most:
                 return True
         level = found
     count = len(level)
     for parent in level:
-        count += len(getattr(parent, shape.asked[-1]) or ())
+        count += len(elements(parent, shape.asked[-1]))
         if count > most + len(level):
             return True
     return False
@@ -200,8 +219,7 @@ def _named_twice(request: Any, shape: Shape) -> Generator[None, None, dict[objec
 def _portion(request: Any, shape: Shape, elements: list[_Element]) -> Any:
     """Return a request about these elements only."""
     path = shape.asked
-    whole = copy(request)
-    setattr(whole, path[0], [])
+    whole = with_elements(request, path[0], [])
     opened: list[tuple[Any, Any]] = []
     """per level, what elements lie in, and its copy"""
     for chain, element in elements:
@@ -231,8 +249,7 @@ class Joined:
     def add(self, response: Any) -> None:
         """Take in the response to a portion."""
         if self.response is None:
-            self.response = copy(response)
-            setattr(self.response, self._path[0], [])
+            self.response = with_elements(response, self._path[0], [])
         self._take(self.response, response, (), self._path)
 
     def forget(self) -> Generator[None, None, None]:
@@ -255,8 +272,7 @@ class Joined:
             place = (*where, getattr(item, _key_field(item)))
             entry = self._entries.get(place)
             if entry is None:
-                entry = self._entries[place] = copy(item)
-                setattr(entry, path[1], [])
+                entry = self._entries[place] = with_elements(item, path[1], [])
                 into.append(entry)
             self._take(entry, item, place, path[1:])
 

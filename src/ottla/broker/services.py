@@ -1,7 +1,6 @@
-"""Services: the parts of one broker, as `broker.Broker` puts them together.
+"""Services: the parts of one broker, as `broker.Broker` puts them together, for its handlers.
 
-A handler sees only what the protocol of its family names (`requests/*/server.py`); that all of it
-is here is checked where the router is made. Invariants: all parts are there from the start; what
+Invariants: all parts are there from the start; what
 changes later is the session, which `membership` and `broker` change, the state, by `enter` alone,
 and what is read of the cluster (its id, its features). Kafka: the constructor arguments of
 `KafkaApis` and `ZkSupport`.
@@ -10,25 +9,24 @@ and what is read of the cluster (its id, its features). Kafka: the constructor a
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from ottla.broker.authorization.acl_cache import AclCache
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer
+from ottla.broker.batch_checks import BatchChecks
 from ottla.broker.configs.delegation_tokens import DelegationTokens
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
 from ottla.broker.configs.scram_users import ScramUsers
 from ottla.broker.configs.topic_configs import TopicConfigs
+from ottla.broker.connections import ControlConnection, ProducerConnections
+from ottla.broker.controller_channel import ControllerChannel
 from ottla.broker.coordination import Coordination
 from ottla.broker.current_session import CurrentSession
-from ottla.broker.lifecycle.controller_channel import ControllerChannel
-from ottla.broker.lifecycle.state import BrokerState, check_broker_transition
 from ottla.broker.metadata.metadata_blobs import MetadataBlobs
 from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
-from ottla.broker.requests.control.control_connection import ControlConnection
-from ottla.broker.requests.records.batch_checks import BatchChecks
-from ottla.broker.requests.transactions.producer_connections import ProducerConnections
-from ottla.broker.requests.transactions.producer_ids import ProducerIds
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_creation import TopicCreation
 from ottla.controller.loop import Controller
@@ -38,10 +36,52 @@ from ottla.coordinators.transaction_verifier import TransactionVerifier
 from ottla.model.config import BrokerConfig
 from ottla.model.ports import World
 from ottla.model.protocol import is_stale_broker_epoch
+from ottla.model.transitions import TransitionTable, check_transition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.zookeeper.store import Store
 
 logger = logging.getLogger(__name__)
+
+
+class BrokerState(IntEnum):
+    """What a server does, from before its start to after its end. Kafka: `BrokerState`.
+
+    The numbers are those its metric shows. `RECOVERY` is what the documents call
+    RecoveringFromUncleanShutdown and `RUNNING` their RunningAsBroker: as in Kafka since 2.8,
+    folders are loaded in RECOVERY whether they need recovery or not, and being the controller is
+    not a state of its own.
+    """
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    RECOVERY = 2
+    RUNNING = 3
+    PENDING_CONTROLLED_SHUTDOWN = 6
+    SHUTTING_DOWN = 7
+    UNKNOWN = 127
+
+
+# Target state -> the states it may be entered from.
+BROKER_TRANSITIONS: TransitionTable[BrokerState] = {
+    BrokerState.STARTING: frozenset({BrokerState.NOT_RUNNING}),
+    BrokerState.RECOVERY: frozenset({BrokerState.STARTING}),
+    BrokerState.RUNNING: frozenset({BrokerState.RECOVERY}),
+    BrokerState.PENDING_CONTROLLED_SHUTDOWN: frozenset({BrokerState.RUNNING}),
+    BrokerState.SHUTTING_DOWN: frozenset(
+        {
+            BrokerState.STARTING,
+            BrokerState.RECOVERY,
+            BrokerState.RUNNING,
+            BrokerState.PENDING_CONTROLLED_SHUTDOWN,
+        }
+    ),
+    BrokerState.NOT_RUNNING: frozenset({BrokerState.SHUTTING_DOWN}),
+}
+
+
+def check_broker_transition(before: BrokerState, after: BrokerState) -> None:
+    """Raise IllegalTransitionError unless the table has the transition."""
+    check_transition(BROKER_TRANSITIONS, "broker", before, after)
 
 
 @dataclass(slots=True)
