@@ -6,7 +6,7 @@ cluster of ours; every failure to reach a broker is one line.
 
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from ottla.cli import output
 from ottla.client.client import Client, parse_bootstrap
@@ -20,6 +20,7 @@ from ottla.model.errors import (
 from ottla.model.ports import Files, World
 from ottla.model.process import ended_in_order
 from ottla.net import runtime
+from ottla.wire.schema import R, Request
 
 if TYPE_CHECKING:
     from ottla.security.client import ClientSecurity
@@ -48,12 +49,12 @@ class _TellingClient(_Client):
 
     async def call(
         self,
-        message: Any,
+        message: Request[R],
         broker: int | str | None = None,
         *,
         version: int | None = None,
         timeout_s: float | None = None,
-    ) -> Any:
+    ) -> R:
         began = time.monotonic()
         request = f"{type(message).__name__} to {'any broker' if broker is None else broker}"
         try:

@@ -7,7 +7,6 @@ this broker is the controller, as the JVM's do.
 
 import asyncio
 import logging
-from typing import Any
 
 from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.model.cluster import Endpoint
@@ -16,6 +15,7 @@ from ottla.model.errors import ConnectionLostError
 from ottla.model.ports import World
 from ottla.net.peer import PeerConnection
 from ottla.security.client import ClientSecurity
+from ottla.wire.schema import R, Request
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class ControllerChannel:
             logger.info("controller connected host=%s port=%d", endpoint.host, endpoint.port)
             return self._peer
 
-    async def send(self, request: Any, version: int, timeout_s: float) -> Any:
+    async def send(self, request: Request[R], version: int, timeout_s: float) -> R:
         """Send one request to the controller and return its response."""
         peer = await self.peer()
         return await peer.send(request, version, timeout_s)

@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
@@ -31,11 +31,11 @@ from ottla.net.framing import LOOKS_LIKE
 from ottla.net.peer import API_VERSIONS_KEY, CLOSED, PeerConnection
 from ottla.wire.messages.cluster import (
     ApiVersionsRequest,
-    ApiVersionsResponse,
     MetadataRequest,
     MetadataResponse,
 )
 from ottla.wire.messages.groups import FindCoordinatorRequest
+from ottla.wire.schema import Message, R, Request
 
 if TYPE_CHECKING:
     from ottla.security.client import ClientSecurity
@@ -138,7 +138,7 @@ class _Broker:
         self.peer = peer
         self.ranges = ranges
 
-    def version(self, message: Any) -> int:
+    def version(self, message: Message) -> int:
         """Return the highest version of a message's API that both sides know."""
         low, high = self.ranges.get(message.API_KEY, (0, -1))
         version = min(high, int(message.MAX_VERSION))
@@ -191,12 +191,12 @@ class Client:
 
     async def call(
         self,
-        message: Any,
+        message: Request[R],
         broker: int | str | None = None,
         *,
         version: int | None = None,
         timeout_s: float | None = None,
-    ) -> Any:
+    ) -> R:
         """Send to a broker id, "controller" or any broker (None); return the response message.
 
         The client tries a few times to connect, but only once to a broker given by its id: a
@@ -211,12 +211,12 @@ class Client:
 
     async def _call(
         self,
-        message: Any,
+        message: Request[R],
         broker: int | str | None,
         version: int | None,
         timeout_s: float,
         wait: Waiting,
-    ) -> Any:
+    ) -> R:
         patience = self.patience(self._patience_s if broker == CONTROLLER else 0.0)
         attempts = 1 if isinstance(broker, int) else RETRIES
         while True:
@@ -275,7 +275,7 @@ class Client:
             else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
             allow_auto_topic_creation=False,
         )
-        response: MetadataResponse = await self.call(request)
+        response = await self.call(request)
         self._learn(response)
         return response
 
@@ -428,7 +428,7 @@ class Client:
             raise
 
 
-def _response(message: Any, address: str) -> str:
+def _response(message: Message, address: str) -> str:
     name = type(message).__name__.removesuffix("Request")
     return f"{address} has not answered {name}"
 
@@ -446,7 +446,7 @@ async def _negotiate(peer: PeerConnection, timeout_s: float) -> dict[int, tuple[
     """Ask for the version table; a broker that knows only older ones says so in a v0 body."""
     request = ApiVersionsRequest(client_software_name="ottla", client_software_version="0.1.0")
     version = int(ApiVersionsRequest.MAX_VERSION)
-    response: ApiVersionsResponse = await peer.send(request, version, timeout_s)
+    response = await peer.send(request, version, timeout_s)
     if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
         listed = {k.api_key: k.max_version for k in response.api_keys}
         version = min(version, listed.get(API_VERSIONS_KEY, 0))
@@ -456,7 +456,7 @@ async def _negotiate(peer: PeerConnection, timeout_s: float) -> dict[int, tuple[
     return {k.api_key: (k.min_version, k.max_version) for k in response.api_keys}
 
 
-def _says_not_controller(response: Any) -> bool:
+def _says_not_controller(response: object) -> bool:
     """Return whether a response carries NOT_CONTROLLER, in itself or for a topic or partition."""
     if getattr(response, "error_code", 0) == ErrorCode.NOT_CONTROLLER:
         return True

@@ -9,7 +9,7 @@ broker; the broker without a name stands for all of them. Responses to Kafka's `
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -20,7 +20,11 @@ from ottla.wire.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
 )
+
+if TYPE_CHECKING:
+    from ottla.wire.messages.configs import AlterConfigsResponse
 
 TOPIC, BROKER = 2, 4
 ALL_BROKERS = ""
@@ -300,6 +304,7 @@ async def apply(
             for c in changes
         ],
     )
+    response: IncrementalAlterConfigsResponse | AlterConfigsResponse
     try:
         response = await client.call(
             request(resources=[resource], validate_only=validate_only), _target(kind, name)
@@ -320,7 +325,7 @@ async def apply(
 
 async def _write_back(
     client: Client, topic: str, changes: Sequence[Change], *, validate_only: bool
-) -> object:
+) -> "AlterConfigsResponse":
     from ottla.wire.messages.configs import AlterConfigsRequest  # few clusters need it
 
     there = await own(client, TOPIC, topic)
@@ -336,5 +341,4 @@ async def _write_back(
             request.AlterableConfig(name=k, value=v) for k, v in there.items() if v is not None
         ],
     )
-    response: object = await client.call(request(resources=[resource], validate_only=validate_only))
-    return response
+    return await client.call(request(resources=[resource], validate_only=validate_only))

@@ -8,12 +8,13 @@ where there is such a list, and is an OttlaError otherwise. Kafka: `CoordinatorS
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from ottla.client.client import Client
 from ottla.client.error_texts import explained, failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.wire.schema import R, Request
 
 GROUP, TRANSACTION = 0, 1
 """FindCoordinator's key types."""
@@ -57,13 +58,13 @@ class Coordinator:
 
     async def ask(
         self,
-        request: Any,
-        code_of: Callable[[Any], int] = code_of_all,
+        request: Request[R],
+        code_of: Callable[[R], int] = code_of_all,
         *,
         again: Collection[int] = MOVED,
         version: int | None = None,
         timeout_s: float | None = None,
-    ) -> Any:
+    ) -> R:
         """Return the coordinator's response; one whose code is in `again` is not the last word."""
         patience = self._client.patience(self._patience_s)
         busy = self._client.patience(BUSY_S, BUSY_WAIT_S)
@@ -103,12 +104,12 @@ class Coordinator:
 async def at_coordinator(
     client: Client,
     key: str,
-    request: Any,
-    code_of: Callable[[Any], int] = code_of_all,
+    request: Request[R],
+    code_of: Callable[[R], int] = code_of_all,
     *,
     kind: int = GROUP,
     version: int | None = None,
-) -> tuple[int, Any]:
+) -> tuple[int, R]:
     """Ask a coordinator once; return its broker id and the response."""
     coordinator = Coordinator(client, key, kind)
     response = await coordinator.ask(request, code_of, version=version)
@@ -117,8 +118,8 @@ async def at_coordinator(
 
 
 async def at_each_broker(
-    client: Client, request: Any, what: str, problems: list[str] | None = None
-) -> list[tuple[int, Any]]:
+    client: Client, request: Request[R], what: str, problems: list[str] | None = None
+) -> list[tuple[int, R]]:
     """Ask every broker for all it keeps, once it has read it; return the responses by broker.
 
     `what` says what of a broker could not be had, as `groups of broker`.
@@ -134,15 +135,16 @@ async def at_each_broker(
     return responses
 
 
-async def _once_read(client: Client, request: Any, broker: int, what: str) -> Any:
+async def _once_read(client: Client, request: Request[R], broker: int, what: str) -> R:
     patience = client.patience(PATIENCE_S)
     with client.waiting() as wait:
         while True:
             response = await client.call(request, broker)
-            if not response.error_code:
+            code = code_of_all(response)
+            if not code:
                 return response
-            problem = failure(f"{what} {broker}", response.error_code)
-            if response.error_code not in MOVED:
+            problem = failure(f"{what} {broker}", code)
+            if code not in MOVED:
                 raise problem
             wait.text = str(problem)
             await patience.wait(problem)
@@ -162,10 +164,10 @@ async def by_leader(
     return led, without
 
 
-class Asked(NamedTuple):
+class Asked(NamedTuple, Generic[R]):
     """What leaders of partitions responded, and why some have not."""
 
-    responses: list[Any]
+    responses: list[R]
     leaderless: dict[TopicPartition, OttlaError]
     failed: dict[int, OttlaError]
     """By broker."""
@@ -181,17 +183,17 @@ class Asked(NamedTuple):
 async def at_each_leader(
     client: Client,
     partitions: Iterable[TopicPartition],
-    request_of: Callable[[list[TopicPartition]], Any],
+    request_of: Callable[[list[TopicPartition]], Request[R]],
     *,
     at_once: int | None = None,
     timeout_s: float | None = None,
-) -> Asked:
+) -> Asked[R]:
     """Ask the leaders of partitions, all at the same time.
 
     `request_of` is given partitions of one leader, `at_once` at most.
     """
     led, leaderless = await by_leader(client, partitions)
-    asked = Asked([], leaderless, {})
+    asked: Asked[R] = Asked([], leaderless, {})
 
     async def ask(leader: int, some: list[TopicPartition]) -> None:
         size = at_once or len(some)

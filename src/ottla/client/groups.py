@@ -7,7 +7,7 @@ Kafka from 4.0 on, and their requests are sent only for a group that is not a cl
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -27,6 +27,24 @@ from ottla.wire.messages.groups import (
     OffsetDeleteRequest,
     OffsetFetchRequest,
 )
+
+if TYPE_CHECKING:
+    from ottla.wire.messages.groups import (
+        ConsumerGroupDescribeResponse,
+        DescribeGroupsResponse,
+        ShareGroupDescribeResponse,
+        StreamsGroupDescribeResponse,
+    )
+
+    _Group = (
+        ConsumerGroupDescribeResponse.DescribedGroup | ShareGroupDescribeResponse.DescribedGroup
+    )
+    _Member = (
+        ConsumerGroupDescribeResponse.Member
+        | DescribeGroupsResponse.DescribedGroupMember
+        | ShareGroupDescribeResponse.Member
+        | StreamsGroupDescribeResponse.Member
+    )
 
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 """Types of groups, as ListGroups names them."""
@@ -209,7 +227,9 @@ async def _of_a_new_type(client: Client, group: str) -> GroupDescription:
     )
 
 
-def _member(found: Any, instance: str | None, partitions: Iterable[TopicPartition]) -> MemberFacts:
+def _member(
+    found: "_Member", instance: str | None, partitions: Iterable[TopicPartition]
+) -> MemberFacts:
     host = found.client_host.removeprefix("/")
     return MemberFacts(
         found.member_id, instance, found.client_id, host, Partition.all(sorted(partitions))
@@ -227,7 +247,7 @@ def _assigned(protocol_type: str, assignment: bytes) -> list[TopicPartition]:
     return [TopicPartition(t.topic, p) for t in said.assigned_partitions for p in t.partitions]
 
 
-async def _assigned_by_broker(_client: Client, group: Any) -> list[MemberFacts]:
+async def _assigned_by_broker(_client: Client, group: "_Group") -> list[MemberFacts]:
     """Return the members of a consumer group or share group."""
     return [
         _member(
@@ -243,7 +263,9 @@ async def _assigned_by_broker(_client: Client, group: Any) -> list[MemberFacts]:
     ]
 
 
-async def _assigned_tasks(client: Client, group: Any) -> list[MemberFacts]:
+async def _assigned_tasks(
+    client: Client, group: "StreamsGroupDescribeResponse.DescribedGroup"
+) -> list[MemberFacts]:
     """Return the members of a streams group, with the partitions that their active tasks read.
 
     A task N reads partition N of each source topic of its subtopology that has as many.

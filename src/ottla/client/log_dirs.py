@@ -167,8 +167,7 @@ async def _response(
 ) -> DescribeLogDirsResponse | None:
     """Return None if the broker does not respond."""
     with contextlib.suppress(ConnectionLostError):
-        response: DescribeLogDirsResponse = await client.call(request, broker, timeout_s=timeout_s)
-        return response
+        return await client.call(request, broker, timeout_s=timeout_s)
     return None
 
 

@@ -50,7 +50,9 @@ async def ask_offsets(
     isolation: int = READ_UNCOMMITTED,
     *,
     epochs_checked: bool = False,
-) -> tuple[dict[TopicPartition, LogOffset], dict[TopicPartition, OttlaError], Asked]:
+) -> tuple[
+    dict[TopicPartition, LogOffset], dict[TopicPartition, OttlaError], Asked[ListOffsetsResponse]
+]:
     """Ask each leader once for the offset of each partition at a time, EARLIEST or LATEST.
 
     Return what is known, what leaders refused, and how it went. `epochs_checked`: a leader of

@@ -189,7 +189,7 @@ async def _as_the_controller_sees_it(
     request = MetadataRequest(
         topics=[MetadataRequest.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False
     )
-    response: MetadataResponse = await client.call(request, CONTROLLER)
+    response = await client.call(request, CONTROLLER)
     return response.topics[0]
 
 

@@ -8,7 +8,6 @@ after ProducerFencedError nothing more is written; every wait without a success 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ottla.client.client import Client
 from ottla.client.coordinators import TRANSACTION, Coordinator, code_of_all
@@ -25,6 +24,7 @@ from ottla.wire.messages.transactions import (
     InitProducerIdRequest,
 )
 from ottla.wire.records import frame_batch
+from ottla.wire.schema import R, Request
 
 LAST_VERSION_FOR_CLIENTS = 3
 """AddPartitionsToTxn from version 4 on is for brokers."""
@@ -163,11 +163,11 @@ class TransactionalProducer:
 
     async def _coordinated(
         self,
-        request: Any,
-        code_of: Callable[[Any], int] = code_of_all,
+        request: Request[R],
+        code_of: Callable[[R], int] = code_of_all,
         *,
         version: int | None = None,
-    ) -> Any:
+    ) -> R:
         response = await self._coordinator.ask(request, code_of, again=RETRIABLE, version=version)
         code = code_of(response)
         if code in FENCED:

@@ -19,6 +19,7 @@ from ottla.model.ports import Buffer, World, address_text
 from ottla.net.framing import JOIN_BYTES, FrameReader, scratch_of
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header, frame
+from ottla.wire.schema import Message, R, Request
 
 if TYPE_CHECKING:
     from ottla.security.client import ClientSecurity
@@ -140,7 +141,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     def in_flight(self) -> int:
         return len(self._open)
 
-    def send(self, message: Any, version: int, timeout_s: float) -> asyncio.Future[Any]:
+    def send(self, message: Request[R], version: int, timeout_s: float) -> asyncio.Future[R]:
         """Send a request now; the future holds its decoded response message.
 
         Cancelling the future gives up the response, not the request. ConnectionLostError is raised
@@ -165,7 +166,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._put(request, parts)
         return future
 
-    def send_without_response(self, message: Any, version: int) -> None:
+    def send_without_response(self, message: Message, version: int) -> None:
         """Send a request that has no response: Produce with acks=0."""
         _, parts = self._framed(message.API_KEY, version, encode_request(message, version))
         if self._held is not None:

@@ -7,16 +7,15 @@ requests are held while the connection authenticates again, and leave in their o
 """
 
 import asyncio
-from typing import Any, Protocol
+from typing import Protocol
 
 from ottla.model.errors import ErrorCode, OttlaError, ServerRefusedError
 from ottla.security.sasl.exchange import SaslClient
 from ottla.wire.messages.security import (
     SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
     SaslHandshakeRequest,
-    SaslHandshakeResponse,
 )
+from ottla.wire.schema import R, Request
 
 VERSION = 1
 MOST_MESSAGES = 10
@@ -33,7 +32,7 @@ class Peer(Protocol):
     @property
     def address(self) -> str: ...
 
-    def send(self, message: Any, version: int, timeout_s: float) -> "asyncio.Future[Any]": ...
+    def send(self, message: Request[R], version: int, timeout_s: float) -> "asyncio.Future[R]": ...
 
     def hold(self) -> None:
         """Hold all requests from now on but those of authentication."""
@@ -54,9 +53,7 @@ async def authenticate(peer: Peer, sasl: SaslClient, timeout_s: float) -> float:
     ServerRefusedError, ConnectionLostError.
     """
     mechanism = sasl.mechanism
-    listed: SaslHandshakeResponse = await peer.send(
-        SaslHandshakeRequest(mechanism=mechanism), VERSION, timeout_s
-    )
+    listed = await peer.send(SaslHandshakeRequest(mechanism=mechanism), VERSION, timeout_s)
     if listed.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         raise ServerRefusedError(
             f"{peer.address} does not enable SASL mechanism {mechanism}; it enables "
@@ -72,9 +69,7 @@ async def authenticate(peer: Peer, sasl: SaslClient, timeout_s: float) -> float:
     for _ in range(MOST_MESSAGES):
         if token is None:
             break
-        response: SaslAuthenticateResponse = await peer.send(
-            SaslAuthenticateRequest(auth_bytes=token), VERSION, timeout_s
-        )
+        response = await peer.send(SaslAuthenticateRequest(auth_bytes=token), VERSION, timeout_s)
         if response.error_code:
             raise ServerRefusedError(
                 f"{peer.address}: {response.error_message or 'authentication failed'}"

@@ -299,8 +299,7 @@ class LeaderFetcher:
             for partition in topic.partitions:
                 partition.partition_max_bytes = settings.partition_max_bytes
         self.fetches_total += 1
-        response: FetchResponse = await peer.send(request, version, settings.request_timeout_s)
-        return response
+        return await peer.send(request, version, settings.request_timeout_s)
 
     def _next_wait_ms(self) -> int:
         """Return how long the next fetch may wait at the leader for records."""

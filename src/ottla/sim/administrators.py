@@ -26,6 +26,7 @@ from ottla.wire.messages.topics import (
     DeleteTopicsRequest,
     ElectLeadersRequest,
 )
+from ottla.wire.schema import R, Request
 
 TOPICS = ("ops-a", "ops-b", "ops-c")
 MOST_PARTITIONS = 6
@@ -113,7 +114,7 @@ class Administrator:
         rng = self.rng
         return rng.sample(range(self.brokers), rng.randint(1, min(4, self.brokers)))
 
-    async def _ask(self, request: object) -> None:
+    async def _ask(self, request: Request[R]) -> None:
         await self.client.call(request, "controller")
 
     async def _create(self) -> None:

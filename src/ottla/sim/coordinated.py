@@ -7,12 +7,12 @@ ever is judged at the end of a run. The coordinator is looked up again after eve
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from ottla.client.client import Client
 from ottla.client.coordinators import MOVED
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
+from ottla.wire.schema import R, Request
 
 SHORT_WAIT_S = 0.1
 
@@ -29,13 +29,13 @@ class Coordinator:
 
     async def ask(
         self,
-        request: Any,
-        codes_of: Callable[[Any], Iterable[int]],
+        request: Request[R],
+        codes_of: Callable[[R], Iterable[int]],
         *,
         version: int | None = None,
         timeout_s: float | None = None,
         again: frozenset[ErrorCode] = frozenset(),
-    ) -> Any:
+    ) -> R:
         """Return the first response none of whose codes sends us elsewhere or asks for patience.
 
         `again` are further codes with which the same request is to be repeated.

@@ -8,12 +8,13 @@ the caller knows what may be repeated.
 import asyncio
 import concurrent.futures
 import threading
-from typing import Any, cast
+from typing import cast
 
 from ottla.model.errors import ConnectionLostError
 from ottla.model.ports import Files, World
 from ottla.net.peer import PeerConnection
 from ottla.net.runtime import real_world
+from ottla.wire.schema import R, Request
 
 CLIENT_ID = "ottla-testing"
 GRACE_S = 1.0
@@ -34,7 +35,7 @@ class Questions:
         )
         self._thread.start()
 
-    def ask(self, port: int, message: Any, timeout_s: float) -> Any:
+    def ask(self, port: int, message: Request[R], timeout_s: float) -> R:
         """Send one request to the broker at a port; return its response.
 
         ConnectionLostError if it cannot be reached or does not respond within `timeout_s`.
@@ -46,7 +47,7 @@ class Questions:
             future.cancel()
             raise ConnectionLostError(f"no response within {timeout_s:g} s") from None
 
-    async def _ask(self, port: int, message: Any, timeout_s: float) -> Any:
+    async def _ask(self, port: int, message: Request[R], timeout_s: float) -> R:
         if self._world is None:
             self._world = real_world(cast("Files", None))
         peer = self._peers.get(port)

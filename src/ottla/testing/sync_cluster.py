@@ -35,6 +35,7 @@ from ottla.testing.topics import about, change, creation, deletion, sync_problem
 from ottla.testing.waiting import POLL_S, NotKnownYetError, RefusedError, until
 from ottla.wire.messages.cluster import MetadataResponse
 from ottla.wire.messages.transactions import InitProducerIdRequest
+from ottla.wire.schema import R, Request
 
 __tracebackhide__ = True
 
@@ -607,7 +608,7 @@ class SyncCluster:
         host = self._running_host()
         return [b for b in self._nodes if host.running(b) and not host.paused(b)]
 
-    def _ask(self, broker: int, message: Any, timeout_s: float = ASK_S) -> Any:
+    def _ask(self, broker: int, message: Request[R], timeout_s: float = ASK_S) -> R:
         assert self._questions is not None, "the cluster runs"
         return self._questions.ask(self._nodes[broker].inner_port, message, timeout_s)
 

@@ -20,7 +20,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import msgspec
 
@@ -69,6 +69,13 @@ class Message(WireStruct, gc=False):
     MIN_VERSION: ClassVar[int]
     MAX_VERSION: ClassVar[int]
     FLEXIBLE_VERSION: ClassVar[int | None]
+
+
+R = TypeVar("R", bound=Message)
+
+
+class Request(Message, Generic[R], gc=False):
+    """Base of a request whose response is an R, as the stubs beside the schemas say."""
 
 
 @dataclass(slots=True)
@@ -207,7 +214,7 @@ def _make(layout: StructLayout, base: type[WireStruct], module: str, owner: str)
         namespace={"LAYOUT": layout},
         gc=False,
     )
-    if base is not Message:
+    if not issubclass(base, Message):
         made.__qualname__ = f"{owner}.{layout.name}"
     layout.cls = cast("type[WireStruct]", made)
 
@@ -216,7 +223,8 @@ def load(text: str, module: str) -> list[type[Message]]:
     """Make the classes of a schema; return the message classes in the order of the text."""
     made: list[type[Message]] = []
     for message in parse(text):
-        _make(message, Message, module, message.name)
+        base = Request if message.name.endswith("Request") else Message
+        _make(message, base, module, message.name)
         cls = cast("type[Message]", message.made)
         cls.API_KEY = message.key
         cls.MIN_VERSION, cls.MAX_VERSION = message.versions

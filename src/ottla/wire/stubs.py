@@ -4,6 +4,7 @@ Run `python -m ottla.wire.stubs` after a change to a schema; with `--check` it o
 out of date (a unit test does the same). No other module may import this one.
 """
 
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -39,14 +40,14 @@ def stub_text(module: str) -> str:
     """Return what the stub of a message module must say."""
     found = parse(import_module(module).SCHEMA)
     body: list[str] = []
-    for message in found:
-        body += ["", *_class(message, "Message", "", message.name)]
+    # A response precedes the request that names it: mypy knows its classes then.
+    for message in sorted(found, key=lambda m: "Request" in m.name):
+        base = message.name.replace("Request", "Response")
+        base = "Message" if base == message.name else f"Request[{base}]"
+        body += ["", *_class(message, base, "", message.name)]
     text = "\n".join(body)
-    bases = ["Message"]
-    if any(message.nested for message in found):
-        bases.append("WireStruct")
-    if ": Records | None" in text:
-        bases.insert(1, "Records")
+    known = ("Message", "Records", "Request", "WireStruct")
+    bases = [name for name in known if re.search(rf"\b{name}\b", text)]
     lines = ["# Written by `python -m ottla.wire.stubs` from the schema beside it; do not edit."]
     lines += ["", f"from ottla.wire.schema import {', '.join(bases)}"]
     return "\n".join(lines) + "\n" + text + "\n"
@@ -54,9 +55,12 @@ def stub_text(module: str) -> str:
 
 def _class(layout: StructLayout, base: str, indent: str, owner: str) -> list[str]:
     """Return a class: type checkers make `__init__` of its fields, as for a dataclass."""
-    lines = [f"{indent}class {layout.name}({base}, kw_only=True):"]
+    head = f"{indent}class {layout.name}({base}, kw_only=True):"
+    if len(head) > LINE_LENGTH:  # as the formatter would
+        head = f"class {layout.name}(\n    {base}, kw_only=True\n):"
+    lines = [head]
     inner = indent + "    "
-    if base == "Message":
+    if base != "WireStruct":
         for nested in layout.nested:
             lines += [*_class(nested, "WireStruct", inner, owner), ""]
     if any(item.type == "records" for item in layout.fields):

@@ -17,7 +17,7 @@ from ottla.model.waits import waiting
 from ottla.placement import plans
 from ottla.placement.plans import Assignment, PlanError
 from ottla.placement.spread import drained
-from ottla.wire.messages.cluster import MetadataRequest, MetadataResponse
+from ottla.wire.messages.cluster import MetadataRequest
 
 if TYPE_CHECKING:
     from ottla.placement.copy_estimate import Estimate
@@ -55,7 +55,7 @@ async def replicas_on(client: Client, broker: int) -> tuple[Assignment, dict[int
 
 async def _replicas_known_to(client: Client, informant: int, broker: int) -> Assignment:
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-    response: MetadataResponse = await client.call(request, informant)
+    response = await client.call(request, informant)
     return {
         tp: tuple(p.replica_nodes) for tp, p in partitions_of(response) if broker in p.replica_nodes
     }
