@@ -274,7 +274,7 @@ def test_a_transaction_that_hangs_is_ended(cluster, console, browser):
 
     assert end() == cluster.late_offset
     open_page(browser, console, "/transactions?hanging=1&older=0")
-    press(browser, "End …")
+    press(browser, "Abort …")
     assert "Transaction in late-0" in agree(browser)
     until(lambda: end() > cluster.late_offset, 30)
     open_page(browser, console, "/transactions?hanging=1&older=0")

@@ -165,7 +165,7 @@ async def cancel(console: Console, asked: Asked) -> Page | Response:
         raise BadRequestError("no reassignment is in progress")
     return preview(
         Preview(
-            "Cancel",
+            "Cancel reassignments",
             ["New replicas are dropped; the original replicas stay."],
             ("partition", "adding", "removing"),
             [(str(tp), ids(m.adding), ids(m.removing)) for tp, m in moves.items()],
