@@ -122,7 +122,7 @@ def test_tab_goes_through_a_preview_and_a_page_of_rules(console, browser):
     open_preview(browser, console, "/chaos/do", {"deed": "kill", "broker": "1"})
     wanted, got = tab_order(browser)
     assert got == wanted
-    assert wanted.index("button Kill broker 1") < wanted.index("a No, go back")
+    assert wanted.index("button Kill broker 1") < wanted.index("a Cancel")
     open_page(browser, console, "/acls")
     wanted, got = tab_order(browser)
     assert got == wanted
@@ -174,10 +174,10 @@ def test_a_topic_is_created(cluster, console, browser):
 
 def test_moves_are_cancelled_live(cluster, console, browser):
     open_page(browser, console, "/reassign")
-    until(lambda: "1 partition being moved" in main(browser), 30)
+    until(lambda: "Moving 1 partition" in main(browser), 30)
     press(browser, "Cancel all")
     assert "moved-0" in agree(browser)
-    until(lambda: "Nothing is being moved" in main(browser), 30)
+    until(lambda: "No reassignment in progress" in main(browser), 30)
     assert connected(cluster.bootstrap, reassign.in_progress) == {}
     assert not [b for b in browser.find_elements("css selector", "#cancel button")
                 if "Cancel" in b.text]  # fmt: skip
@@ -187,7 +187,7 @@ def test_throttles_are_removed(cluster, console, browser):
     open_page(browser, console, "/reassign")
     press(browser, "Remove …")
     assert "replication.throttled.rate=1000" in agree(browser)
-    until(lambda: "left over" not in main(browser), 30)
+    until(lambda: "left behind" not in main(browser), 30)
 
 
 def test_a_plan_is_made_and_begun(cluster, console, browser):
@@ -197,7 +197,7 @@ def test_a_plan_is_made_and_begun(cluster, console, browser):
     check(browser)
     assert "kept-0" in agree(browser)
     until(lambda: len(cluster.isr_of("kept-0")) == 2, 60)
-    until(lambda: "Nothing is being moved" in main(browser), 30)
+    until(lambda: "No reassignment in progress" in main(browser), 30)
 
 
 def settings(cluster, kind, name):
@@ -274,11 +274,11 @@ def test_a_transaction_that_hangs_is_ended(cluster, console, browser):
 
     assert end() == cluster.late_offset
     open_page(browser, console, "/transactions?hanging=1&older=0")
-    press(browser, "End …")
+    press(browser, "Abort …")
     assert "Transaction in late-0" in agree(browser)
     until(lambda: end() > cluster.late_offset, 30)
     open_page(browser, console, "/transactions?hanging=1&older=0")
-    assert "Nothing hangs" in main(browser)
+    assert "No hanging transactions" in main(browser)
 
 
 def test_a_transaction_is_live_on_its_page(cluster, console, browser):
@@ -293,6 +293,6 @@ def test_a_transaction_is_live_on_its_page(cluster, console, browser):
 def test_all_sessions_are_ended(console, browser):
     open_page(browser, console, "/doctor")
     browser.find_element("xpath", "//footer//button").click()
-    until(lambda: "All sessions have ended" in browser.page_source, 20)
+    until(lambda: "All sessions ended" in browser.page_source, 20)
     browser.get(f"{console.base}/")
     assert re.search("No session", browser.page_source)

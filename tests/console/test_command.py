@@ -19,8 +19,7 @@ def test_missing_libraries_are_one_line(monkeypatch, capsys):
     )
     assert run() == 1
     assert capsys.readouterr().err == (
-        "ottla: the console needs uvicorn, jinja2, not installed here: "
-        "pip install 'ottla[console]'\n"
+        "ottla: the console needs uvicorn, jinja2; install with: pip install 'ottla[console]'\n"
     )
 
 

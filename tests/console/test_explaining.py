@@ -43,7 +43,7 @@ def test_what_would_happen_if_brokers_died(three, http):
     harmless = get(http, "/whatif", broker="1")
     assert "No partition would lose its leader" in harmless
     text = get(http, "/whatif?broker=1&broker=2&broker=3&event=kill")
-    assert "It would do harm" in text
+    assert "This would do harm" in text
     printed = subprocess.run(
         [sys.executable, "-m", "ottla", "whatif", "kill", "1", "2", "3", "-b", three.bootstrap,
          "--output", "json"],
@@ -136,7 +136,7 @@ def test_what_no_journal_knows(http):
     assert re.search(r"no journal knows nosuch-0; the topics are: [^<]*orders", unknown), unknown
     get(http, "/why", 400, partition="orders")
     assert "&lt;b&gt;" in get(http, "/why", 400, partition="<b>")
-    assert "Name a partition" in get(http, "/why")
+    assert "Enter a partition" in get(http, "/why")
     assert "addEventListener" in get(http, "/static/timeline.js")
 
 

@@ -92,21 +92,21 @@ def test_a_picture_a_table_and_rates_of_what_was_seen(cluster, page):
     page.console.watcher.lags = history
     text = page("/group", name="past")
     found = cards(text)
-    assert found["Lag in total"] == "60"
+    assert found["Total lag"] == "60"
     assert float(found["Consumed/s"]) == pytest.approx(0.5, abs=0.1)
     assert float(found["Produced/s"]) == pytest.approx(1.0, abs=0.1)
-    assert found["Trend of the lag"] == "grows by 0.5/s"
+    assert found["Lag trend"] == "grows by 0.5/s"
     drawn = lines(text)
     assert set(drawn) == {"total", "topic-1", "topic-2"}
     assert drawn["total"].count("M") == 2, "one gap"
     assert drawn["total"].count("L") == 2
     label = re.search(r'role="img" aria-label="([^"]+)"', text)[1]
     assert label == (
-        "Lag in the last 15 minutes: 60 now, 5 at least, 110 at most; not watched in between 1 time"
+        "Lag in the last 15 minutes: 60 now, minimum 5, maximum 110; 1 gap while nobody watched"
     )
     legend = re.sub("<.*?>", "", re.search(r'<ul class="legend">.*?</ul>', text, re.DOTALL)[0])
     assert [*filter(None, map(str.strip, legend.splitlines()))] == [
-        "all of the group: 60", "events-0: 0", "events-1: 60"
+        "whole group: 60", "events-0: 0", "events-1: 60"
     ]  # fmt: skip
     table = text[text.index("<summary>") : text.index("</details>")]
     rows = re.findall(r"<tr><th scope=\"row\">(\S+)</th>(.*?)</tr>", table)
@@ -136,7 +136,7 @@ def test_one_topic_is_one_line(cluster, page):
     text = page("/group", name="one")
     assert set(lines(text)) == {"total"}
     assert lines(text)["total"].endswith("h0"), "the first look is a dot"
-    assert cards(text)["Trend of the lag"] == "-"
+    assert cards(text)["Lag trend"] == "-"
 
 
 def test_the_five_topics_with_the_highest_lag_and_no_more(cluster, page, monkeypatch):
@@ -152,7 +152,7 @@ def test_the_five_topics_with_the_highest_lag_and_no_more(cluster, page, monkeyp
     assert "with the highest lag" not in text, "it has one now"
     progress = seen(cluster, "many")._replace(topics=topics)
     monkeypatch.setattr("ottla.console.pages.groups.progress_of", lambda *_: progress)
-    assert "Of its 30 topics those 5 with the highest lag" in page("/group", name="many")
+    assert "Shows the 5 of 30 topics with the highest lag" in page("/group", name="many")
 
 
 def test_a_group_that_has_committed_nothing(cluster, page):
@@ -163,8 +163,8 @@ def test_a_group_that_has_committed_nothing(cluster, page):
     try:
         wait_for(lambda: consumer.poll(0.1) or consumer.assignment(), 40)
         text = page("/group", name="idle")
-        assert "No lag is known" in text
-        assert cards(text)["Lag in total"] == "-"
+        assert "No lag to show" in text
+        assert cards(text)["Total lag"] == "-"
     finally:
         consumer.close()
 
@@ -192,7 +192,7 @@ def test_the_page_is_updated_live(cluster, page, monkeypatch):
 
     parts = live_parts(page.http, link.partition("?")[2], until)
     after = dict(parts)
-    assert cards(after["facts"])["Lag in total"] == "7"
+    assert cards(after["facts"])["Total lag"] == "7"
     assert lines(after["history"])["total"].count("L") >= 1, "a line, not a dot"
     assert SEVEN in after["partitions"]
     assert page.console.subscribers == 0
@@ -310,4 +310,4 @@ def test_the_list_of_groups_has_the_trend(cluster, page):
         at = now._replace(at_s=now.at_s - before_s, committed=now.committed - before_s)
         history.add("listed", at._replace(lag=now.lag + before_s))
     page.console.watcher.lags = history
-    assert "<td>gone in 2 min</td>" in page("/groups", q="listed")
+    assert "<td>caught up in 2 min</td>" in page("/groups", q="listed")

@@ -78,11 +78,11 @@ def test_every_page_of_a_real_kafka(get):
     assert "has no record at offset 5" in get("/message?topic=orders&offset=5", 404), "a marker"
     found = get("/messages?topic=orders&from=beginning&q=3")
     assert re.findall(r">(value \d)</pre>", found) == ["value 3"]
-    assert "1 record; 5 looked at" in found
+    assert "1 record; 5 searched" in found
     assert re.search(r'href="/group\?name=readers">readers</a></th>', get("/groups"))
     lag = get("/group?name=readers")
     # The marker of the transaction has an offset, too.
-    assert "<dt>Lag in total</dt><dd>5</dd>" in lag
+    assert "<dt>Total lag</dt><dd>5</dd>" in lag
     assert "the brokers have no authorizer" in get("/acls")
     assert "start it with --dir" in get("/why?partition=orders-0", 502)
     assert "start the console with --dir" in unescape(get("/chaos", 502))
@@ -132,7 +132,7 @@ def test_changes_are_seen_by_another_client(kafka, http):
     until(lambda: retention() == "86400000", 30, "changed")
 
     data = {"form_token": form_token(http), "topic": "made", "value": "new", "partition": "1"}
-    assert "This would be written" in http.post("/produce", data=data).text
+    assert "Record to produce" in http.post("/produce", data=data).text
     reading = {"bootstrap.servers": kafka.bootstrap, "group.id": "other"}
     consumer = Consumer(reading)
     assert consumer.get_watermark_offsets(TopicPartition("made", 1), 20) == (0, 0)
@@ -148,7 +148,7 @@ def test_changes_are_seen_by_another_client(kafka, http):
     assert found.offset == 4
 
     plan = {"form_token": form_token(http), "topics": "orders"}
-    assert "nothing would move" in http.post("/reassign/plan", data=plan).text
+    assert "nothing to move" in http.post("/reassign/plan", data=plan).text
     secret = {"name": "alice", "password": "very secret", "again": "very secret"}
     preview, page = change(http, "/users/put", **secret, mechanism="SCRAM-SHA-256")
     assert "very secret" not in preview + page

@@ -186,10 +186,10 @@ def steady(consumed, produced, lag, seconds=60, every=6):
 @pytest.mark.parametrize(
     ("consumed", "produced", "lag", "text"),
     [
-        (100, 0, 500, "gone in 5 s"),
-        (100, 50, 30_000, "gone in 10 min"),
-        (100, 50, 50 * 7200, "gone in 2 h"),
-        (10, 0, 10_000_000, "gone in more than 48 h"),
+        (100, 0, 500, "caught up in 5 s"),
+        (100, 50, 30_000, "caught up in 10 min"),
+        (100, 50, 50 * 7200, "caught up in 2 h"),
+        (10, 0, 10_000_000, "caught up in more than 48 h"),
         (0, 1234, 100_000, "grows by 1,234/s"),
         (10, 14.5, 100_000, "grows by 4.5/s"),
         (0, 0.05, 100_000, "grows by less than 0.1/s"),

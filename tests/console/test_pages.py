@@ -88,7 +88,7 @@ def test_the_overview_agrees_with_ottla_status(cluster, page):
 def test_the_list_of_topics_and_its_search(page):
     text = until_text(page, "orders", "/topics")
     assert re.search(r'<a href="/topic\?name=orders">orders</a></th><td class="n">3</td>', text)
-    assert "There is no such topic" in page("/topics", q="no such")
+    assert "No topic matches" in page("/topics", q="no such")
     assert "none can have this name" in page("/topic", 404, name="a b")
     for order in ("problems", "name", "partitions", "records", "written"):
         assert "orders" in page("/topics", by=order, q="ord")
@@ -118,12 +118,12 @@ def test_a_topic_with_its_partitions(cluster, page):
 def test_a_group_by_partition_and_in_total(cluster, page):
     rows = ask(cluster, lambda client: groups.lag(client, HOSTILE))
     text = page("/group", name=HOSTILE)
-    assert f"<dt>Lag in total</dt><dd>{sum(r.lag or 0 for r in rows)}</dd>" in text
+    assert f"<dt>Total lag</dt><dd>{sum(r.lag or 0 for r in rows)}</dd>" in text
     assert "<script>alert" not in text
     assert SHOWN in unescape(text)
     listed = until_text(page, 'class="n">1</td>', "/groups", q="script")
     link = unescape(re.search(r'href="(/group\?[^"]+)"', listed)[1])
-    assert "Lag in total" in page(link), "the link leads to the group"
+    assert "Total lag" in page(link), "the link leads to the group"
     assert "<script>alert" not in listed
     page("/group", 404, name="missing")
 
@@ -160,7 +160,7 @@ def test_a_broker(cluster, page):
     text = page("/broker", id="1")
     assert cluster.address(1) in text
     assert str(cluster.dir / "broker-1" / "data") in text
-    assert "there is no broker 7" in page("/broker", 502, id="7")
+    assert "broker 7 does not exist" in page("/broker", 502, id="7")
 
 
 def test_the_doctor_is_asked_in_the_background(page):
@@ -206,7 +206,7 @@ def test_the_end_of_all_sessions(cluster):
 
     with console_on(cluster.bootstrap) as http:
         data = {"form_token": form_token(http)}
-        assert "All sessions have ended" in http.post("/leave", data=data).text
+        assert "All sessions ended" in http.post("/leave", data=data).text
         assert http.get("/").status_code == 401
 
 

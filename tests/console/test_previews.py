@@ -74,7 +74,7 @@ def post(http, path, fields):
 def test_nothing_is_changed_without_its_preview(cluster, http):
     """Each route is asked for its change without agreement; nothing of the cluster differs."""
     assert PREVIEWS.keys() | NO_CHANGES == POSTS.keys(), "each route has its line above"
-    until_text(lambda path: http.get(path).text, "1 partition being moved", "/reassign")
+    until_text(lambda path: http.get(path).text, "Moving 1 partition", "/reassign")
     zookeeper = KazooClient(cluster.zookeeper)
     zookeeper.start(30)
     before = at_rest(cluster, zookeeper)
@@ -100,8 +100,8 @@ def ask(cluster, http, zookeeper, path, before):
         assert not http.console.chaos.doing
         if path == "/reassign/execute":
             assert status == 400
-            assert "nothing is begun without its preview" in text
+            assert "preview a plan first" in text
             continue
         assert status == 200, (path, fields, re.findall('role="alert">(.*?)</p>', text))
-        assert re.search("This is a preview|This would be written", text), (path, text)
+        assert re.search("This is a preview|Record to produce", text), (path, text)
         assert 'name="do" value="1"' in text, (path, fields)

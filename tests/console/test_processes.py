@@ -85,7 +85,7 @@ def test_a_deed_is_done_to_the_process_of_its_preview_alone(folder):
         _, fields = of_preview(console.post("/chaos/do", 200, deed="kill", broker="1"))
         assert fields.pop("process") == str(folder.existing().broker(1).process.pid)
         text = console.post("/chaos/do", 502, **fields, process="1")
-        assert "has another process now" in text
+        assert "has a new process" in text
         assert "goes on" not in console.get("/chaos")
         assert folder.existing().broker(1).running
 
@@ -147,8 +147,8 @@ def test_a_cut_cuts_and_heals(folder):
         done_cut = f"broker {follower} is cut from broker {leader}"
         cut = {"deed": "cut", "broker": follower, "from": leader}
         preview = done(console, "/chaos/do", done_cut, **cut)
-        assert f"Nothing gets through between it and broker {leader}" in preview
-        console.until("/chaos", f"broker {leader} is cut from broker {follower}, for", 20)
+        assert f"Nothing gets through between the broker and broker {leader}" in preview
+        console.until("/chaos", f"Broker {leader} is cut off from broker {follower}, for", 20)
         in_sync = sorted((leader, controller))
         until(lambda: states.of("cut") == (leader, in_sync), 40, "the follower is out")
         assert states.registered() == [0, 1, 2], "it reaches ZooKeeper"
@@ -208,7 +208,7 @@ def test_a_cut_that_cannot_be_meant(folder):
         done(console, "/chaos/do", "broker 2 paused", deed="pause", broker="2")
         try:
             done(console, "/chaos/do", "broker 2 is paused; resume it", deed="cut", broker="1")
-            assert "is cut from broker" not in console.get("/chaos")
+            assert "is cut off from broker" not in console.get("/chaos")
         finally:
             done(console, "/chaos/do", "broker 2 resumed", deed="resume", broker="2")
 

@@ -91,7 +91,7 @@ def test_what_is_found_at_once_is_all_where_that_is_quick(page, monkeypatch):
     monkeypatch.setattr(searching, "AT_ONCE_S", 20)
     text = page(PATH)
     assert needles(text) == ALL
-    assert "12 records; 6,000 looked at" in text
+    assert "12 records; 6,000 searched" in text
     assert "data-live" not in text
     assert "data-stop" not in text
 
@@ -122,8 +122,8 @@ def test_the_rest_comes_live_and_each_record_once(page, monkeypatch, fetches, at
     left = [int(n) for n in re.findall(r"offsets left \((\d+) %\)", " ".join(said))]
     assert left == sorted(left, reverse=True)
     assert len(set(left)) > 5, said
-    assert said[-1] == "12 records; 6,000 looked at, 5.7 MiB."
-    assert all("so far" in line and "Stopped. Go on from there" in line for line in said[:-1])
+    assert said[-1] == "12 records; 6,000 searched, 5.7 MiB."
+    assert all("so far" in line and "Stopped. Continue from there" in line for line in said[:-1])
     assert "Go on" not in said[-1]
     assert time.monotonic() - began < 30
     assert (page.console.searches, page.console.subscribers) == (0, 0)
@@ -134,7 +134,7 @@ def test_without_script_a_link_goes_on_in_steps(page, monkeypatch):
     monkeypatch.setattr(reading, "MOST_BYTES", 2_500_000)
     text = page(PATH)
     without = re.search(r"<noscript>(.*?)</noscript>", text)[1]
-    assert without.startswith("0 s are over. <a ")
+    assert without.startswith("time limit of 0 s reached. <a ")
     url, found, pages = unescape(re.search(r'href="([^"]*)"', without)[1]), [], 0
     while url:
         assert "steps=1" in url
@@ -145,7 +145,7 @@ def test_without_script_a_link_goes_on_in_steps(page, monkeypatch):
         pages += 1
         link = re.search(r'href="(/messages\?[^"]+at=[^"]+)"', text)
         url = unescape(link[1]) if link else ""
-        assert bool(url) == ("2 MiB were looked at" in text)
+        assert bool(url) == ("2 MiB searched" in text)
     assert sorted(found) == ALL
     assert pages == 3
 
@@ -153,9 +153,9 @@ def test_without_script_a_link_goes_on_in_steps(page, monkeypatch):
 @pytest.mark.parametrize(
     ("where", "name", "value", "why"),
     [
-        (searching, "MOST_BYTES", 3 << 20, "3 MiB were looked at"),
-        (searching, "MOST_S", 2.0, "2 s are over"),
-        ("most", "MOST_RECORDS", 5, "5 records are a page"),
+        (searching, "MOST_BYTES", 3 << 20, "3 MiB searched"),
+        (searching, "MOST_S", 2.0, "time limit of 2 s reached"),
+        ("most", "MOST_RECORDS", 5, "page of 5 records"),
     ],
 )
 def test_a_search_ends_at_its_bounds_and_goes_on(
@@ -170,7 +170,7 @@ def test_a_search_ends_at_its_bounds_and_goes_on(
     found = events(page(live_url(page(PATH))))
     assert found[-1][0] == "end"
     last = lines(found)[-1]
-    assert re.search(rf"offsets left \(\d+ %\): {why}\. Go on from there$", last), last
+    assert re.search(rf"offsets left \(\d+ %\): {why}\. Continue from there$", last), last
     first = needles("".join(html for name, _, html in found if name == "more"))
     link = unescape(re.search(r'href="(/messages\?[^"]+at=[^"]+)"', found[-2][2])[1])
     assert "steps" not in link
@@ -202,7 +202,7 @@ def test_the_time_ends_it_amid_a_response(page, monkeypatch, topic):
     began = time.monotonic()
     text = page(f"/messages?topic={topic}&from=beginning&q=needle")
     assert time.monotonic() - began < 12, "all records of a response take more than 12 s"
-    looked_at = int(re.search(r"(\d+) looked at", text)[1])
+    looked_at = int(re.search(r"(\d+) searched", text)[1])
     assert 0 < looked_at < 200
     (at,) = parse_qs(live_url(text))["at"]
     assert looked_at == sum(int(part.partition(":")[2]) for part in at.split(","))
@@ -237,7 +237,7 @@ def test_a_search_by_key_reads_its_partition(page, monkeypatch):
     monkeypatch.setattr(searching, "AT_ONCE_S", 0.0)
     text = page("/messages?topic=haystack&from=beginning&key=key&q=needle")
     said = lines(events(page(live_url(text))))[-1]
-    assert re.fullmatch(r"4 records; 2,000 looked at, .* MiB\.", said)
+    assert re.fullmatch(r"4 records; 2,000 searched, .* MiB\.", said)
 
 
 def test_only_so_many_searches_read_at_once(page, monkeypatch):
@@ -247,10 +247,10 @@ def test_only_so_many_searches_read_at_once(page, monkeypatch):
     try:
         found = events(page(live_url(page(PATH))))
         assert [name for name, *_ in found] == ["part", "end"]
-        assert "3 searches go on already" in lines(found)[0]
-        assert "Go on from there" in lines(found)[0]
-        assert "3 searches go on already" in page(PATH + "&steps=1", 503)
-        assert "looked at" in page("/messages?topic=haystack"), "no search"
+        assert "3 searches are already running" in lines(found)[0]
+        assert "Continue from there" in lines(found)[0]
+        assert "3 searches are already running" in page(PATH + "&steps=1", 503)
+        assert "searched" in page("/messages?topic=haystack"), "no search"
         assert console.searches == searching.MOST_SEARCHES
     finally:
         console.searches -= searching.MOST_SEARCHES
@@ -272,13 +272,13 @@ def test_an_error_ends_it_with_a_line(page):
         assert [name for name, *_ in found] == ["part", "end"]
         assert said in lines(found)[0]
     found = events(page("/live?of=search&topic=haystack&q=x&at=0:x"))
-    assert "at: 0:x is not a partition with an offset" in lines(found)[0]
+    assert "at: 0:x must be PARTITION:OFFSET" in lines(found)[0]
 
 
 def test_it_ends_with_the_console(page, monkeypatch, fetches):
     monkeypatch.setattr(page.console, "closing", lambda: True)
     found = events(page("/live?of=search&topic=haystack&from=beginning&q=needle"))
-    assert "the console ends. Go on from there" in lines(found)[-1]
+    assert "the console is shutting down. Continue from there" in lines(found)[-1]
     assert page.console.searches == 0
 
 

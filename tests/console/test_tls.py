@@ -83,23 +83,26 @@ def test_files_that_are_no_use_are_one_line_each(pki):
     assert why(missing, pki.key) == f"--tls-certificate {missing}: No such file or directory"
     assert why(pki.certificate, missing) == f"--tls-key {missing}: No such file or directory"
     folder = pki.folder
-    assert why(folder, pki.key) == f"--tls-certificate {folder}: this file cannot be read"
-    assert why(pki.certificate, folder) == f"--tls-key {folder}: this file cannot be read"
+    assert why(folder, pki.key) == f"--tls-certificate {folder}: the file is not readable"
+    assert why(pki.certificate, folder) == f"--tls-key {folder}: the file is not readable"
     for text in (pki.text, pki.key):
-        assert why(text, pki.key) == f"--tls-certificate {text}: there is no PEM certificate in it"
+        assert (
+            why(text, pki.key)
+            == f"--tls-certificate {text}: the file does not contain a PEM certificate"
+        )
     for text in (pki.text, pki.certificate):
-        assert why(pki.certificate, text).startswith(f"--tls-key {text}: OpenSSL does not take")
+        assert why(pki.certificate, text).startswith(f"--tls-key {text}: OpenSSL rejects")
     for key in (pki.other_key, pki.rsa_key):
         said = f"--tls-key {key}: this is not the key of the first certificate in {pki.certificate}"
         assert why(pki.certificate, key) == said
-    assert "not a file name" in why(pki.folder / "\0", pki.key)
+    assert "not a valid file name" in why(pki.folder / "\0", pki.key)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
 def test_a_key_that_may_not_be_read(pki):
     closed = pki.write("closed.pem", pki.key.read_bytes())
     closed.chmod(0)
-    assert "this file cannot be read" in why(pki.certificate, closed)
+    assert "the file is not readable" in why(pki.certificate, closed)
 
 
 def test_an_encrypted_key_is_refused_and_no_terminal_is_asked(pki):
@@ -241,7 +244,7 @@ def test_both_options_or_none_and_what_is_said_of_other_addresses(pki):
     assert "the key is encrypted" in done.stderr
     with served("-b", "127.0.0.1:9", "--host", "0.0.0.0") as console:
         _, said = console.end()
-        assert "nothing is encrypted" in said
+        assert "not encrypted" in said
         assert "--tls-certificate and --tls-key" in said
     words = ("--tls-certificate", pki.both, "--tls-key", pki.both, "--host", "0.0.0.0")
     with served("-b", "127.0.0.1:9", *words, "--allow-host", "console.example") as console:

@@ -92,6 +92,7 @@ class Machines(OttlaCluster):
         *,
         disks: bool,
         session_s: int = SESSION_S,
+        zookeeper_server: str = "own",
         **settings: str,
     ) -> None:
         where = ",".join(str(folder / "broker-{broker}" / one) for one in DIRS)
@@ -100,6 +101,7 @@ class Machines(OttlaCluster):
             brokers,
             session_timeout_ms=1000 * session_s,
             log_dirs=where,
+            zookeeper_server=zookeeper_server,
             **settings,
         )
         folder.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ sides, or, in a kernel without netem, a relay in user space between them.
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 from faults.relay import Relay
@@ -154,19 +155,27 @@ class ScatteredCluster(OttlaCluster):
 
 
 class ScatteredZooKeeper:
-    """A real ZooKeeper in its own namespace."""
+    """A ZooKeeper server in its own namespace: a real one, or ours."""
 
-    def __init__(self, folder: Path, network: Network) -> None:
+    def __init__(self, folder: Path, network: Network, server: str = "java") -> None:
         folder.mkdir(parents=True)
         self._log = folder / "zookeeper.out"
         self.connect = f"{NETWORK}.{ZOOKEEPER}:2181"
+        inside = ("ip", "netns", "exec", network.name(ZOOKEEPER))
+        if server == "own":
+            self._command = [
+                *(*inside, sys.executable, "-m", "ottla", "zookeeper", "run"),
+                *("--data-dir", str(folder / "data"), "--host", f"{NETWORK}.{ZOOKEEPER}"),
+            ]
+            self.start()
+            return
         config = folder / "zoo.cfg"
         config.write_text(
             f"dataDir={folder}/data\nclientPort=2181\ntickTime=1000\nmaxClientCnxns=0\n"
             "admin.enableServer=false\n"
         )
         self._command = [
-            *("ip", "netns", "exec", network.name(ZOOKEEPER)),
+            *inside,
             *(str(jars.find_java()), "-Xmx256m", "-XX:+UseSerialGC"),
             *("-Dzookeeper.jmx.log4j.disable=true", "-cp"),
             *(os.pathsep.join(map(str, jars.find_jars())), embedded.MAIN_CLASS, str(config)),

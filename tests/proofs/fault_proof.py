@@ -47,6 +47,7 @@ from faults.network import HUB, Network, ScatteredCluster, ScatteredZooKeeper
 from faults.proof import CLIENT_TIMEOUT_MS, SETTINGS, TOPIC, Fault, Proof, begin, judge, try_all
 from faults.shim import CannotBeTriedError, compile_shim
 from proofs.kill_proof import Writer
+from support.cluster import add_zookeeper_option
 from support.seen import Znodes
 
 ON_ONE_MACHINE: list[tuple[str, Fault]] = [
@@ -83,7 +84,9 @@ def chosen(faults: list[tuple[str, Fault]], only: list[str]) -> list[tuple[str, 
     return [(name, fault) for name, fault in faults if not only or name in only]
 
 
-def on_one_machine(folder: Path, only: list[str], repeat: int, *, quick: bool = False) -> int:
+def on_one_machine(
+    folder: Path, only: list[str], repeat: int, *, server: str = "own", quick: bool = False
+) -> int:
     """Return how much was wrong; `quick`: as a test of CI, without root."""
     try:
         library = compile_shim(folder)
@@ -104,7 +107,12 @@ def on_one_machine(folder: Path, only: list[str], repeat: int, *, quick: bool = 
     }
     session_s = QUICK_SESSION_S if quick else SESSION_S
     machines = Machines(
-        folder / "machines", library, disks=not why_not, session_s=session_s, **settings
+        folder / "machines",
+        library,
+        disks=not why_not,
+        session_s=session_s,
+        zookeeper_server=server,
+        **settings,
     )
     with machines as cluster, Znodes(cluster.zookeeper) as znodes:
         admin = begin(cluster, znodes)
@@ -120,10 +128,10 @@ def on_one_machine(folder: Path, only: list[str], repeat: int, *, quick: bool = 
         return wrong
 
 
-def in_namespaces(prefix: str, folder: Path, only: list[str], repeat: int) -> int:
+def in_namespaces(prefix: str, folder: Path, only: list[str], repeat: int, server: str) -> int:
     """Run in the hub's namespace; return how much was wrong."""
     network = Network(prefix)
-    zookeeper = ScatteredZooKeeper(folder / "zookeeper", network)
+    zookeeper = ScatteredZooKeeper(folder / "zookeeper", network, server)
     try:
         with Znodes(zookeeper.connect) as znodes:
             with ScatteredCluster(folder, network, zookeeper.connect, **SETTINGS) as cluster:
@@ -164,15 +172,18 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--dir", type=Path, help="keep the clusters' files here")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
+    add_zookeeper_option(parser)
     args = parser.parse_args()
     if args.inside:
-        return 1 if in_namespaces(args.inside, args.dir, args.only, args.repeat) else 0
+        wrong = in_namespaces(args.inside, args.dir, args.only, args.repeat, args.zookeeper)
+        return 1 if wrong else 0
     with tempfile.TemporaryDirectory() as scratch:
         folder = args.dir or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         done = []
         if chosen(ON_ONE_MACHINE, args.only):
-            done.append(1 if on_one_machine(folder, args.only, args.repeat) else 0)
+            wrong = on_one_machine(folder, args.only, args.repeat, server=args.zookeeper)
+            done.append(1 if wrong else 0)
         if chosen(IN_NAMESPACES, args.only):
             done.append(scattered(folder / "scattered", []))
     tried = [status for status in done if status != 2]

@@ -96,7 +96,7 @@ def agree(driver):
     """Press the button of the preview that is coming; return what the preview showed."""
     until(lambda: driver.find_elements("css selector", "main button.do"), 20)
     shown = driver.find_element("tag name", "main").text
-    assert "nothing is changed yet" in shown, shown
+    assert "Nothing has changed yet" in shown, shown
     button = driver.find_element("css selector", "main button.do")
     button.click()
     until(lambda: is_gone(button), 20)

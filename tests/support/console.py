@@ -47,7 +47,7 @@ FORM = re.compile(r'<form method="post" action="([^"]+)" class="row">\n(.*?)</fo
 
 def of_preview(text):
     """Return where a preview's form goes, and its fields with that of its button."""
-    assert "This is a preview: nothing is changed yet" in text, text
+    assert "This is a preview. Nothing has changed yet" in text, text
     action, form = FORM.findall(text)[0]
     fields = {n: unescape(v) for n, v in re.findall(r'name="(\w+)" value="([^"]*)"', form)}
     assert fields["do"] == "1", form

@@ -115,7 +115,7 @@ def application(
         session = getattr(request.state, "session", None)  # files are given without one
         text = made_by.get_template("problem.html").render(
             title="Not found",
-            error="there is no such page; the links above lead to all pages",
+            error="this page does not exist; use the links above",
             form_token="" if session is None else session.form_token,
             console=console,
             here="",

@@ -36,7 +36,7 @@ class Asked:
         """Return a field's value as it is, which has more in it than blanks."""
         value = self.text(name)
         if not value.strip():
-            raise BadRequestError(f"{name}: nothing is given")
+            raise BadRequestError(f"{name}: required")
         return value
 
     def number(self, name: str, default: int, least: int = 0, most: int = (1 << 63) - 1) -> int:
@@ -47,14 +47,14 @@ class Asked:
         if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 20):
             raise BadRequestError(f"{name}: {text[:40]} is not a number")
         if not least <= int(text) <= most:
-            raise BadRequestError(f"{name}: {text} is not in {least:,} to {most:,}")
+            raise BadRequestError(f"{name}: {text} must be between {least:,} and {most:,}")
         return int(text)
 
     def choice(self, name: str, choices: Iterable[str], default: str) -> str:
         """Return a field that is one of these."""
         value = self.text(name) or default
         if value not in choices:
-            raise BadRequestError(f"{name}: there are {', '.join(choices)}")
+            raise BadRequestError(f"{name}: must be one of {', '.join(choices)}")
         return value
 
     def numbers(self, name: str, most: int) -> list[int]:

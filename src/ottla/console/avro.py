@@ -71,7 +71,7 @@ def formed_value(data: bytes | None, schema: Schema, most: int, budget: Budget) 
     except NotDecodedError as error:
         return formed(data, "auto", most)._replace(note=f"not shown as Avro: {error}")
     if len(text) > most:
-        note = f"{note}{'; ' if note else ''}the first {most:,} of {len(text):,} characters shown"
+        note = f"{note}{'; ' if note else ''}first {most:,} of {len(text):,} characters shown"
     return Formed(text[:most], AVRO, len(data), 0, note)
 
 
@@ -108,7 +108,7 @@ def _check(data: bytes, schema: Schema, budget: Budget) -> None:
     finally:
         budget.items -= allowed - walk.left
     if walk.at < len(data):
-        raise NotDecodedError(f"{len(data) - walk.at:,} bytes are left over")
+        raise NotDecodedError(f"{len(data) - walk.at:,} bytes remain after the value")
 
 
 def _plain(value: Any) -> str:
@@ -160,7 +160,7 @@ class _Walk:
                 self.over(self._named[kind] if isinstance(kind, str) else kind, depth)
 
     def _too_many(self) -> NotDecodedError:
-        return NotDecodedError(f"more than {self._allowed:,} items are not decoded here")
+        return NotDecodedError(f"more than {self._allowed:,} items")
 
     def _items(self) -> Iterator[int]:
         """Yield for each item of an array's or map's blocks, which are counted beforehand."""
@@ -179,7 +179,7 @@ class _Walk:
 
     def _skip(self, size: int) -> None:
         if not 0 <= size <= len(self._data) - self.at:
-            raise NotDecodedError("it ends too early, or is not of this schema")
+            raise NotDecodedError("the value is truncated, or has another schema")
         self.at += size
 
     def _index(self, count: int, what: str) -> int:
@@ -198,4 +198,4 @@ class _Walk:
                 return (number >> 1) ^ -(number & 1)
             shift += 7
             if shift > _LAST_SHIFT:
-                raise NotDecodedError("a number of more than ten bytes")
+                raise NotDecodedError("a number longer than ten bytes")

@@ -64,7 +64,7 @@ class Chaos:
     def begin(self, folder: ClusterDir, wanted: Wanted) -> None:
         """Begin a deed; OttlaError if another one goes on."""
         if self.doing:
-            raise OttlaError(f"wait: {self.doing} goes on")
+            raise OttlaError(f"{self.doing} is still in progress")
         self.doing = wanted.words
         self._task = asyncio.create_task(self._do(folder, wanted))
 

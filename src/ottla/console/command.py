@@ -78,9 +78,9 @@ def console(
     listening = Listening(host, port, tuple(allow_host or ()), read_only=read_only, tls=tls)
     if not _is_loopback(host) and tls is None:
         say(
-            f"ottla console: {host} is reached from other machines, and nothing is encrypted: "
-            "anyone who sees the traffic can act as you do here; "
-            "--tls-certificate and --tls-key encrypt it"
+            f"ottla console: {host} is reachable from other machines, but not encrypted: "
+            "anyone who can read the traffic can act as you; "
+            "encrypt it with --tls-certificate and --tls-key"
         )
 
     def another() -> Any:
@@ -125,7 +125,7 @@ def _schemas(given: Sequence[str]) -> "Schemas":
         if not equals or topic_name_problem(topic):  # ./a=b.avsc is a file
             topic, file = "", word
         if topic in files:
-            raise UsageError(f"--avro-schema {word}: {topic or 'all topics'} had one already")
+            raise UsageError(f"--avro-schema {word}: {topic or 'all topics'} already has a schema")
         files[topic] = Path(file)
     found = {topic: read_schema(f, "--avro-schema", "console") for topic, f in files.items()}
     return Schemas({t: schema for t, schema in found.items() if t}, found.get(""))
@@ -137,8 +137,7 @@ def _check_libraries() -> None:
     missing = [name for name in LIBRARIES if find_spec(name) is None]
     if missing:
         raise OttlaError(
-            f"the console needs {', '.join(missing)}, not installed here: "
-            "pip install 'ottla[console]'"
+            f"the console needs {', '.join(missing)}; install with: pip install 'ottla[console]'"
         )
 
 
@@ -148,4 +147,4 @@ def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        raise UsageError(f"--host {host}: write an IP address of this machine") from None
+        raise UsageError(f"--host {host}: must be an IP address of this machine") from None

@@ -64,7 +64,7 @@ class Diagnosing:
             self.findings = await asyncio.to_thread(judged, facts)
             self.not_asked, self.problem = facts.not_asked, ""
         except (OttlaError, TimeoutError) as error:
-            self.problem = str(error) or f"not complete after {LONGEST_S:g} s"
+            self.problem = str(error) or f"not finished after {LONGEST_S:g} s"
         finally:
             self.clock = time.strftime("%H:%M:%S")
             self._ended_s = time.monotonic()
@@ -75,7 +75,7 @@ class Diagnosing:
         return cluster is not None and not cluster.zookeeper.external
 
     async def stop(self) -> None:
-        """End what is being asked."""
+        """End what is checking."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

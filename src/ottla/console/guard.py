@@ -44,12 +44,12 @@ HEADERS = (
 
 ENTERED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ottla console</title>
 <link rel="icon" href="data:,"><meta http-equiv="refresh" content="0;url={place}/">
-<p><a href="{place}/">Go on to the console</a></p></html>
+<p><a href="{place}/">Continue to the console</a></p></html>
 """
 NO_SESSION = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ottla console</title>
 <link rel="icon" href="data:,"><h1>No session</h1>
-<p>Open the link that <code>ottla console</code> printed. A link lets in once;
-after that it prints the next one.</p></html>
+<p>Open the link that <code>ottla console</code> printed. Each link works once;
+then it prints a new one.</p></html>
 """
 
 
@@ -113,7 +113,7 @@ class Guard:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not is_allowed(hosts[0], self._names):
             raise NotServedError(
-                421, "this Host is not served; start the console with --allow-host NAME"
+                421, "unknown Host; start the console with --allow-host NAME to allow it"
             )
         place, path = _split_place(scope["path"])
         scope["path"] = path
@@ -134,12 +134,12 @@ class Guard:
         state["session"] = session
         if method == "POST":
             if self._read_only:
-                raise NotServedError(403, "this console was started with --read-only")
+                raise NotServedError(403, "the console is read-only (--read-only)")
             _check_origin(headers, hosts[0], https_only=self._secure)
             form = await _form(headers, receive)
             tokens = [value for name, value in form if name == TOKEN_FIELD]
             if len(tokens) != 1 or not form_is_of(session, tokens[0]):
-                raise NotServedError(403, "this form is of another session; load its page again")
+                raise NotServedError(403, "the form belongs to another session; reload its page")
             state["form"] = [pair for pair in form if pair[0] != TOKEN_FIELD]
         return None
 
@@ -182,18 +182,18 @@ def _check_origin(headers: Headers, host: str, *, https_only: bool) -> None:
         try:
             page = urlsplit(origin)
         except ValueError:  # as of http://[
-            raise NotServedError(403, "this form was sent by another site") from None
+            raise NotServedError(403, "the form was sent by another site") from None
         foreign = page.netloc.lower() != host.lower()
         if foreign or (https_only and page.scheme != "https"):
-            raise NotServedError(403, "this form was sent by another site")
+            raise NotServedError(403, "the form was sent by another site")
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise NotServedError(403, "this form was sent by another site")
+        raise NotServedError(403, "the form was sent by another site")
 
 
 async def _form(headers: Headers, receive: Receive) -> list[tuple[str, str]]:
     if headers.get("content-type", "").partition(";")[0].strip().lower() != FORM_TYPE:
-        raise NotServedError(415, f"a form is sent as {FORM_TYPE}")
-    too_large = NotServedError(413, f"a form of this console has at most {MAX_FORM_BYTES:,} bytes")
+        raise NotServedError(415, f"the Content-Type of a form must be {FORM_TYPE}")
+    too_large = NotServedError(413, f"the form is larger than {MAX_FORM_BYTES:,} bytes")
     length = headers.get("content-length", "")
     if length.isdigit() and int(length) > MAX_FORM_BYTES:
         raise too_large
@@ -202,7 +202,7 @@ async def _form(headers: Headers, receive: Receive) -> list[tuple[str, str]]:
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            raise NotServedError(400, "the connection ended during a form")
+            raise NotServedError(400, "the connection closed while the form was being sent")
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > MAX_FORM_BYTES:
@@ -213,4 +213,4 @@ async def _form(headers: Headers, receive: Receive) -> list[tuple[str, str]]:
         text = b"".join(parts).decode("ascii")
         return parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
     except ValueError:
-        raise NotServedError(400, "this is not a form, or it has too many fields") from None
+        raise NotServedError(400, "not a valid form, or too many fields") from None

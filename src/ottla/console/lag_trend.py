@@ -56,9 +56,9 @@ def _text(lag: int, consumed: float, produced: float, seconds: float) -> str:
         return f"grows by {grows:,.0f}/s" if grows >= 10 else f"grows by {grows:.1f}/s"
     left_s = lag / -grows
     if left_s < MINUTE_S:
-        return f"gone in {max(1, round(left_s))} s"
+        return f"caught up in {max(1, round(left_s))} s"
     if left_s < HOUR_S:
-        return f"gone in {round(left_s / MINUTE_S)} min"
+        return f"caught up in {round(left_s / MINUTE_S)} min"
     if left_s < LONGEST_H * HOUR_S:
-        return f"gone in {round(left_s / HOUR_S)} h"
-    return f"gone in more than {LONGEST_H} h"
+        return f"caught up in {round(left_s / HOUR_S)} h"
+    return f"caught up in more than {LONGEST_H} h"

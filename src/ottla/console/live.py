@@ -78,7 +78,9 @@ def stream(made_by: Environment) -> Callable[[Request], Awaitable[Response]]:
         if course is not None and "last-event-id" in request.headers:
             return Response(status_code=204)  # so that a browser tries no more
         if console.subscribers >= MOST_SUBSCRIBERS:
-            return PlainTextResponse(f"{MOST_SUBSCRIBERS} pages are being updated already\n", 503)
+            return PlainTextResponse(
+                f"{MOST_SUBSCRIBERS} pages are already receiving updates\n", 503
+            )
         if course is not None:
             return _Stream(_until_end(console, course, made_by, place))
         token = request.state.session.form_token

@@ -63,7 +63,7 @@ def endpoint(made_by: Environment, handler: Handler) -> Callable[[Request], Awai
         except OttlaError as error:
             page = problem(*_status(error, posted=posted), error)
         except TimeoutError:
-            page = problem(504, "No response", f"not complete within {PAGE_S:g} s")
+            page = problem(504, "No response", f"the page was not ready within {PAGE_S:g} s")
         place = request.state.place
         if isinstance(page, Response):
             if page.headers.get("location", "").startswith("/"):
@@ -86,7 +86,7 @@ def _status(error: OttlaError, *, posted: bool) -> tuple[int, str]:
     """Return the status and the title of the page of an error of the cluster."""
     if error.code in NOT_FOUND:
         return 404, "Not found"
-    return 502, "The change failed" if posted else "This cannot be shown"
+    return 502, "The change failed" if posted else "Cannot show this page"
 
 
 def problem(status: int, title: str, error: object) -> Page:

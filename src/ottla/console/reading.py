@@ -111,7 +111,7 @@ async def read(
             found.total = max(found.total, found.left)
             await reader.read(_Sink(wanted, bounds, found), None)
     except TimeoutError:
-        found.stopped = found.stopped or f"{bounds.s:g} s are over"
+        found.stopped = found.stopped or f"time limit of {bounds.s:g} s reached"
     settle()
     return found
 
@@ -123,7 +123,9 @@ def _partitions(facts: TopicFacts, numbers: tuple[int, ...]) -> list[TopicPartit
             raise BadRequestError(f"partition {number}: {facts.name} has 0 to {known[-1]}")
     chosen = numbers or tuple(known)
     if len(chosen) > MOST_PARTITIONS:
-        raise BadRequestError(f"name a partition: {len(chosen):,} are too many to read at once")
+        raise BadRequestError(
+            f"choose a partition: {len(chosen):,} partitions are too many to read together"
+        )
     return [TopicPartition(facts.name, number) for number in chosen]
 
 
@@ -147,9 +149,9 @@ class _Sink:
             found.records.append((tp, record))
             found.count += 1
         if found.count >= self._wanted.most:
-            found.stopped = f"{self._wanted.most:,} records are a page"
+            found.stopped = f"page of {self._wanted.most:,} records"
         elif found.looked_at_bytes >= self._bounds.bytes:
-            found.stopped = f"{self._bounds.bytes // MIB:,} MiB were looked at"
+            found.stopped = f"{self._bounds.bytes // MIB:,} MiB searched"
         return not found.stopped
 
     def _fits(self, record: Record) -> bool:

@@ -62,7 +62,7 @@ async def serve(
         tell(f"{scheme}://{shown}/login?token={console.sessions.token}")
 
     def entered() -> None:
-        tell("the link was used; the next browser gets in by this one:")
+        tell("link used; open the console in another browser with:")
         tell_link()
 
     app = application(
@@ -105,5 +105,6 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise StartupError(
-            f"cannot listen on {address_text(host, port)}: {error.strerror}; --port names another"
+            f"cannot listen on {address_text(host, port)}: {error.strerror}; "
+            "choose another port with --port"
         ) from error

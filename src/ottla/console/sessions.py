@@ -68,7 +68,7 @@ class Sessions:
         return found if found is None or place in ("", found.place) else None
 
     def leave_all(self) -> None:
-        """End all sessions."""
+        """Sign out everywhere."""
         self._sessions.clear()
 
 

@@ -32,14 +32,14 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(certificate)
     except ssl.SSLError:
         raise ConfigError(
-            f"{CERTIFICATE} {certificate}: there is no PEM certificate in it"
+            f"{CERTIFICATE} {certificate}: the file does not contain a PEM certificate"
         ) from None
     try:
         context.load_cert_chain(certificate, key, password=_no_passphrase)
     except _EncryptedError:
         raise ConfigError(
-            f"{KEY} {key}: the key is encrypted, and the console asks for no passphrase; write it "
-            f"without one, for your eyes only: umask 077; openssl pkey -in {key} -out FILE"
+            f"{KEY} {key}: the key is encrypted, and the console cannot ask for a passphrase; "
+            f"write it without one: umask 077; openssl pkey -in {key} -out FILE"
         ) from None
     except ssl.SSLError as error:
         if error.reason in MISMATCHES:
@@ -47,8 +47,8 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
                 f"{KEY} {key}: this is not the key of the first certificate in {certificate}"
             ) from None
         raise ConfigError(
-            f"{KEY} {key}: OpenSSL does not take the key with {certificate}: "
-            f"{error.reason or 'there is no PEM private key in it'}"
+            f"{KEY} {key}: OpenSSL rejects the key for {certificate}: "
+            f"{error.reason or 'the file does not contain a PEM private key'}"
         ) from None
     return context
 
@@ -57,10 +57,10 @@ def _check_readable(option: str, path: Path) -> None:
     try:
         path.stat()
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "this is not a file name"
+        why = error.strerror if isinstance(error, OSError) else "not a valid file name"
         raise ConfigError(f"{option} {path}: {why}") from None
     if path.is_dir() or not os.access(path, os.R_OK):
-        raise ConfigError(f"{option} {path}: this file cannot be read")
+        raise ConfigError(f"{option} {path}: the file is not readable")
 
 
 def _no_passphrase() -> str:

@@ -188,10 +188,10 @@ class Watcher:
         clock = time.strftime("%H:%M:%S")
         if problem is None:
             self.silent.pop(broker, None)
-            self.changes.events.append(f"{clock}  broker {broker} responds again")
+            self.changes.events.append(f"{clock}  broker {broker} is responding again")
         else:
             self.silent[broker] = problem
-            self.changes.events.append(f"{clock}  broker {broker} does not respond: {problem}")
+            self.changes.events.append(f"{clock}  broker {broker} is not responding: {problem}")
         self._at_once.set()
         await self._tell()
 

@@ -93,17 +93,19 @@ def _acl(asked: Asked) -> Acl:
     name = CLUSTER_NAME if kind == CLUSTER else asked.needed("name")
     pattern = PATTERNS[asked.choice("pattern", PATTERNS, "literal")]
     if pattern == PREFIXED and name in ("*", CLUSTER_NAME):
-        raise BadRequestError("pattern: prefixed goes with the beginning of a name")
+        raise BadRequestError(
+            "pattern: a prefixed rule needs the beginning of a name, not a wildcard or the cluster"
+        )
     principal = asked.needed("principal")
     if parse_principal(principal) is None:
-        raise BadRequestError(f"principal: {principal[:80]}: write type:name, as in User:alice")
+        raise BadRequestError(f"principal: {principal[:80]}: use type:name, such as User:alice")
     try:
         operation = acl_text.operation_of(asked.text("operation", "All"))
     except ValueError as error:
         raise BadRequestError(f"operation: {error}") from None
     unknown = acl_text.unknown_to(kind, [operation])
     if unknown:
-        raise BadRequestError(f"{RESOURCE_TYPES[kind]} knows no {', '.join(unknown)}")
+        raise BadRequestError(f"{RESOURCE_TYPES[kind]} does not support {', '.join(unknown)}")
     permission = PERMISSIONS[asked.choice("permission", PERMISSIONS, "Allow")]
     host = asked.text("host", "*").strip() or "*"
     return Acl(Pattern(kind, name, pattern), Entry(principal, host, operation, permission))

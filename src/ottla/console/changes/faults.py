@@ -23,12 +23,12 @@ from ottla.model.printable import plural
 
 BACK = "/chaos"
 WHAT = {
-    "kill": "SIGKILL, as a crash: nothing is handed over.",
-    "pause": "SIGSTOP: it keeps its connections and responds to nothing, until it is resumed.",
-    "resume": "SIGCONT: it goes on.",
-    "stop": "SIGTERM: it hands its leaderships over and ends.",
-    "start": "Its process is started again.",
-    "restart": "It is stopped in order and started again, once all partitions are in sync.",
+    "kill": "SIGKILL, like a crash: leaderships are not handed over.",
+    "pause": "SIGSTOP: the broker keeps its connections but does not respond until it is resumed.",
+    "resume": "SIGCONT: the broker continues.",
+    "stop": "SIGTERM: the broker hands over its leaderships, then exits.",
+    "start": "Starts the broker's process.",
+    "restart": "Stops the broker gracefully and starts it again, once all partitions are in sync.",
 }
 EVENTS = {"kill": "kill", "pause": "kill", "stop": "shutdown", "restart": "restart"}
 """What of /whatif is like it."""
@@ -48,7 +48,7 @@ async def do(console: Console, asked: Asked) -> Page | Response:
     wanted = Wanted(deed, broker.id, _from(asked, broker, cluster) if deed == CUT else "")
     if asked.has("do"):
         if asked.text("process") != _process(broker):
-            raise OttlaError(f"broker {broker.id} has another process now; look again")
+            raise OttlaError(f"broker {broker.id} has a new process; reload the page")
         console.chaos.begin(folder, wanted)
         return redirect(BACK)
     return _preview(await console.watcher.look(), console.watcher.brokers(), broker, wanted)
@@ -68,8 +68,8 @@ def _heal(cuts: dict[int, str]) -> Page:
     return preview(
         Preview(
             "Heal",
-            ["All cuts end." if cuts else "No broker says that it is cut from anyone."],
-            ("broker", "cut from"),
+            ["Restores all cut connections." if cuts else "No broker is cut off."],
+            ("broker", "cut off from"),
             list(cuts.items()),
             "/chaos/do",
             [("deed", HEAL)],
@@ -88,14 +88,15 @@ def _preview(look: Look, rows: Sequence[BrokerRow], broker: LocalBroker, wanted:
     if wanted.deed == CUT:
         whom = CUT_FROM.get(wanted.from_, f"broker {wanted.from_}")
         what = (
-            f"Nothing gets through between it and {whom}, in either direction; clients reach it. "
-            f"It ends on its own after {faults.LASTS_S / 60:g} min, by Heal, or when the broker "
-            "is restarted."
+            f"Nothing gets through between the broker and {whom}, in either direction. "
+            "Clients still reach it. "
+            f"The cut ends after {faults.LASTS_S / 60:g} min, with Heal, or when the broker "
+            "restarts."
         )
         fields.append(("from", wanted.from_))
     lines = [what]
     if alone and wanted.deed not in ("start", "resume"):
-        lines.append(f"It is the only one in sync of {plural(alone, 'partition')}.")
+        lines.append(f"It is the only in-sync replica of {plural(alone, 'partition')}.")
     event = EVENTS.get(wanted.deed)
     state = "down" if not broker.running else "paused" if broker.paused else "up"
     return preview(

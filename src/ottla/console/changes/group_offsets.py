@@ -34,12 +34,14 @@ async def reset(console: Console, asked: Asked) -> Page | Response:
     partitions = await _partitions(console, group, asked.text("topic").strip())
     moves = await plan_reset(console.client, group, partitions, _target(asked))
     if not moves:
-        raise BadRequestError(f"group {group} has no offsets; name a topic to give it some")
+        raise BadRequestError(
+            f"group {group} has no committed offsets; name a topic to set offsets for it"
+        )
     return preview(
         Preview(
             f"Offsets of group {group}",
-            ["Offsets that no log has are moved to its nearest end."],
-            ("topic", "partition", "now", "asked for", "new"),
+            ["Offsets outside a log are moved to its nearest end."],
+            ("topic", "partition", "current", "requested", "new"),
             [(m.topic, m.partition, m.current, m.asked, m.new) for m in moves],
             "/group/reset",
             [("name", group), ("plan", "\n".join(map(_line, moves)))],

@@ -52,8 +52,8 @@ async def create(console: Console, asked: Asked) -> Page | Response:
     return preview(
         Preview(
             "New topic",
-            ["The brokers would accept it; nothing is changed yet."],
-            ("topic", "partitions", "replicas of each"),
+            ["The brokers would accept this change."],
+            ("topic", "partitions", "replication factor"),
             [(name, *shown)],
             "/topics/create",
             fields,

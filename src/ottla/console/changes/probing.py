@@ -35,7 +35,7 @@ async def probe(console: Console, asked: Asked) -> Page | Response:
         if partitions is None and asked.has("create"):
             await _create(console, topic, replicas)
         elif partitions is None:
-            raise UnknownTopicError(f"topic {topic} does not exist any more; look again")
+            raise UnknownTopicError(f"topic {topic} no longer exists; reload the page")
         await console.probe.begin(topic)
         return redirect(BACK)
     creates = partitions is None
@@ -43,18 +43,18 @@ async def probe(console: Console, asked: Asked) -> Page | Response:
     lanes, rate = min(count, MOST_PARTITIONS), round(1 / EVERY_S)
     settings = ", ".join(f"{key}={value}" for key, value in SETTINGS.items())
     writes = (
-        f"It writes {rate} small records a second to each of {plural(lanes, 'partition')}, with "
-        f"acks=all, until it is stopped or for {LONGEST_S / 60:g} min. They stay in the topic."
+        f"Produces {rate} small records per second to each of {plural(lanes, 'partition')}, with "
+        f"acks=all, until stopped or for {LONGEST_S / 60:g} min. The records stay in the topic."
     )
     return preview(
         Preview(
-            "A client that writes",
+            "Start the probe",
             [writes, "The topic is created."] if creates else [writes],
             ("topic", "partitions", "replicas", "settings"),
             [(topic, count, replicas, settings) if creates else (topic, count, "as now", "as now")],
             "/chaos/probe",
             [("topic", topic), *([("create", "1")] if creates else [])],
-            "Create it and begin" if creates else "Begin",
+            "Create the topic and start" if creates else "Start",
             BACK,
         )
     )

@@ -81,7 +81,7 @@ async def plan(console: Console, asked: Asked) -> Page:
     found = await _proposed(console.client, asked)
     changed = {tp: to for tp, to in found.wanted.items() if to != found.current.get(tp)}
     if not changed:
-        raise BadRequestError("nothing would move: it is spread as evenly as that")
+        raise BadRequestError("nothing to move: the replicas are already balanced")
     live = await reassign.racks(console.client)
     sizes = await proposing.sizes(console.client, live)
     copied, most = _bytes(found.current, changed, sizes)
@@ -89,8 +89,8 @@ async def plan(console: Console, asked: Asked) -> Page:
     lines = [f"{plural(found.copies, 'replica')} to copy, {size(copied)}; {moved} changed."]
     if throttle:
         lines.append(
-            f"With {number(throttle)} bytes/s for each broker it takes {most / throttle:,.0f} s at "
-            "least."
+            f"At {number(throttle)} bytes/s per broker, this takes at least "
+            f"{most / throttle:,.0f} s."
         )
     prepared = await reassign.prepare(
         console.client, changed, PLAN, additional=False, throttle=throttle or None
@@ -99,16 +99,16 @@ async def plan(console: Console, asked: Asked) -> Page:
         Preview(
             "Plan",
             lines,
-            ("partition", "replicas now", "replicas then", "bytes"),
+            ("partition", "current replicas", "new replicas", "bytes"),
             [
                 (str(tp), ids(found.current.get(tp, ())), ids(to), size(sizes.get(tp)))
                 for tp, to in sorted(changed.items())
             ],
             "/reassign/execute",
             [("plan", format_plan(changed)), ("throttle", str(throttle or ""))],
-            f"Begin to move {moved}",
+            f"Move {moved}",
             BACK,
-            ("The way back: keep it", format_plan(prepared.rollback)),
+            ("Plan to roll back with; save it", format_plan(prepared.rollback)),
         )
     )
 
@@ -144,7 +144,7 @@ async def _proposed(client: Client, asked: Asked) -> _Plan:
 async def execute(console: Console, asked: Asked) -> Response:
     """Begin the plan of a preview."""
     if not asked.has("do"):
-        raise BadRequestError("nothing is begun without its preview: make a plan first")
+        raise BadRequestError("preview a plan first")
     throttle = asked.number("throttle", 0, 0, MOST_THROTTLE) or None
     wanted = parse_plan(asked.text("plan", most=MAX_PLAN_BYTES).encode(), PLAN)
     prepared = await reassign.prepare(
@@ -162,11 +162,11 @@ async def cancel(console: Console, asked: Asked) -> Page | Response:
         return redirect(BACK)
     moves = await reassign.in_progress(console.client)
     if not moves:
-        raise BadRequestError("nothing is being moved")
+        raise BadRequestError("no reassignment is in progress")
     return preview(
         Preview(
-            "Cancel",
-            ["New replicas are given up; those there were stay."],
+            "Cancel reassignments",
+            ["New replicas are dropped; the original replicas stay."],
             ("partition", "adding", "removing"),
             [(str(tp), ids(m.adding), ids(m.removing)) for tp, m in moves.items()],
             "/reassign/cancel",
@@ -186,16 +186,16 @@ async def remove_throttles(console: Console, asked: Asked) -> Page | Response:
         await left_over_throttles.remove(console.client, those)
         return redirect(BACK)
     if not found:
-        raise BadRequestError("no throttle is left over")
+        raise BadRequestError("no throttle was left behind")
     return preview(
         Preview(
-            "Throttles that are left over",
-            ["Nothing is being moved; they slow down replicas that have to catch up."],
+            "Throttles left behind",
+            ["No reassignment is in progress; the throttles only slow down replicas."],
             ("of", "name", "settings"),
             [(t.kind, t.name, _settings(t)) for t in found],
             "/reassign/throttles",
             [("throttles", "\n".join(map(_line, found)))],
-            "Remove them",
+            "Remove throttles",
             path("reassign"),
         )
     )

@@ -21,7 +21,7 @@ async def alter(console: Console, asked: Asked) -> Page | Response:
     key, operation = asked.needed("key"), asked.choice("operation", OPERATIONS, "set")
     value = asked.text("value", most=MOST_VALUE)
     if operation == "delete" and value:
-        raise BadRequestError("value: a setting that is deleted has none")
+        raise BadRequestError("value: must be empty when a setting is deleted")
     change = Change(OPERATIONS[operation], key, None if operation == "delete" else value)
     at = path("settings", kind=asked.text("kind", "topic"), name=name, q=key)
     if asked.has("do"):
@@ -35,13 +35,13 @@ async def alter(console: Console, asked: Asked) -> Page | Response:
     return preview(
         Preview(
             f"Setting of {shown}",
-            ["The brokers would accept it; nothing is changed yet."],
+            ["The brokers would accept this change."],
             ("key", "now", "source", "what", "value"),
             [
                 (
                     key,
                     "hidden" if secret else None if before is None else before.value,
-                    "nothing is set" if before is None else before.source,
+                    "not set" if before is None else before.source,
                     operation,
                     "hidden" if secret else change.value,
                 )

@@ -74,8 +74,8 @@ async def abort(console: Console, asked: Asked) -> Page | Response:
     return preview(
         Preview(
             f"Transaction in {topic}-{partition}",
-            ["Its records are given to no read_committed consumer; those wait no more."],
-            ("producer id", "epoch", "began at offset", "last record"),
+            ["read_committed consumers skip its records and can then continue."],
+            ("producer id", "epoch", "start offset", "last record"),
             [
                 (
                     found.producer_id,
@@ -86,7 +86,7 @@ async def abort(console: Console, asked: Asked) -> Page | Response:
             ],
             "/transactions/abort",
             [("topic", topic), ("partition", str(partition)), ("offset", str(offset))],
-            "End it",
+            "Abort transaction",
             BACK,
         )
     )

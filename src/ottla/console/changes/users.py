@@ -35,8 +35,8 @@ async def put(console: Console, asked: Asked) -> Page | Response:
         kept = console.passwords.take(asked.text("kept"))
         if kept is None:
             raise BadRequestError(
-                f"password: its preview is older than {KEPT_S / 60:g} minutes, or was used; type "
-                "it again"
+                f"password: the preview expired after {KEPT_S / 60:g} minutes or was already used; "
+                "enter it again"
             )
         mechanism = BY_NAME[kept.mechanism]
         await scram_users.put(console.client, kept.user, kept.text, [mechanism], ITERATIONS)
@@ -44,23 +44,23 @@ async def put(console: Console, asked: Asked) -> Page | Response:
     name = asked.needed("name")
     typed = asked.text("password", most=MAX_PASSWORD_BYTES)
     if typed != asked.text("again", most=MAX_PASSWORD_BYTES):
-        raise BadRequestError("password: the two are not the same")
+        raise BadRequestError("password: the passwords do not match")
     password = parse_password(typed.encode(), "password")
     mechanism_name = asked.choice("mechanism", BY_NAME, next(iter(BY_NAME)))
     has = {u.name: u.credentials for u in await scram_users.describe(console.client)}.get(name, {})
     now = has.get(mechanism_name)
-    lines = ["The password is not shown; the brokers get no more than what proves it."]
+    lines = ["The password is not shown. Brokers receive only its SCRAM verifier."]
     if now is not None:
-        lines.append("The password that it has with this mechanism holds no more then.")
+        lines.append("This replaces the user's current password for this mechanism.")
     return preview(
         Preview(
             f"Password of {name}",
             lines,
-            ("user", "mechanism", "iterations now", "iterations then"),
+            ("user", "mechanism", "current iterations", "new iterations"),
             [(name, mechanism_name, now, ITERATIONS)],
             "/users/put",
             [("kept", console.passwords.put(Password(name, mechanism_name, password)))],
-            "Set it",
+            "Set password",
             BACK,
         )
     )
@@ -73,19 +73,19 @@ async def remove(console: Console, asked: Asked) -> Page | Response:
         named = asked.needed("mechanisms").split(",")
         unknown = [m for m in named if m not in BY_NAME]
         if unknown:
-            raise BadRequestError(f"mechanisms: there are {', '.join(BY_NAME)}")
+            raise BadRequestError(f"mechanisms: must be among {', '.join(BY_NAME)}")
         await scram_users.remove(console.client, name, [BY_NAME[m] for m in named])
         return redirect(BACK)
     (user,) = await scram_users.describe(console.client, [name])
     return preview(
         Preview(
             f"Passwords of {name}",
-            [f"{name} could connect no more."],
+            [f"{name} will no longer be able to connect."],
             ("mechanism", "iterations"),
             list(user.credentials.items()),
             "/users/remove",
             [("name", name), ("mechanisms", ",".join(user.credentials))],
-            "Take them away",
+            "Remove passwords",
             BACK,
         )
     )

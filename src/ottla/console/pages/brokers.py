@@ -15,7 +15,7 @@ async def one(console: Console, asked: Asked) -> Page:
     row = next((r for r in console.watcher.brokers() if r.broker == broker), None)
     if row is None:
         known = ", ".join(map(str, sorted(look.brokers)))
-        raise BrokerNotAliveError(f"there is no broker {broker}; there are {known}")
+        raise BrokerNotAliveError(f"broker {broker} does not exist; known brokers: {known}")
     found = None
     if row.facts is not None and broker not in console.watcher.silent:
         found = await log_dirs.describe(console.client, [broker])

@@ -54,7 +54,7 @@ def local(console: Console) -> ClusterDir:
     """Return the folder of the cluster; OttlaError if it is not one of this machine."""
     if console.folder is None:
         raise OttlaError(
-            "only brokers that `ottla up` started on this machine are killed; start the console "
+            "faults need brokers that `ottla up` started on this machine; start the console "
             "with --dir"
         )
     return console.folder

@@ -75,8 +75,8 @@ async def one(console: Console, asked: Asked) -> Page:
     found = await reading.read(console.client, wanted)
     if not found.records or found.records[0][1].offset != offset:
         raise OttlaError(
-            f"{topic}-{partition} has no record at offset {offset}: it is a marker, was removed, "
-            "or is yet to come",
+            f"{topic}-{partition} has no record at offset {offset}: the offset is a transaction "
+            "marker, was deleted, or is not written yet",
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         )
     record = found.records[0][1]

@@ -100,16 +100,16 @@ def _bytes(name: str, text: str, writing: str) -> bytes:
         # A form's lines end with two characters; people mean one.
         text = text.replace("\r\n", "\n")
         if any(c < " " and c not in "\n\t" for c in text):
-            raise BadRequestError(f"{name}: browsers change control characters; write it as hex")
+            raise BadRequestError(f"{name}: browsers alter control characters; enter them as hex")
         return text.encode()
     try:
         return bytes.fromhex(text)
     except ValueError:
-        raise BadRequestError(f"{name}: write pairs of hexadecimal digits") from None
+        raise BadRequestError(f"{name}: must be pairs of hexadecimal digits") from None
 
 
 def _header(line: str) -> tuple[str, bytes | None]:
     name, equals, value = line.partition("=")
     if not equals or not name:
-        raise BadRequestError(f"headers: {line[:40]}: write NAME=VALUE, one on each line")
+        raise BadRequestError(f"headers: {line[:40]}: must be NAME=VALUE, one per line")
     return name, value.encode()

@@ -74,7 +74,7 @@ def _positions(text: str) -> dict[int, int]:
     for part in text.split(","):
         number, _, offset = part.partition(":")
         if not (number + offset).isascii() or not (number.isdigit() and offset.isdigit()):
-            raise BadRequestError(f"at: {part[:40]} is not a partition with an offset")
+            raise BadRequestError(f"at: {part[:40]} must be PARTITION:OFFSET")
         if len(offset) > 18 or len(number) > 10:
             raise BadRequestError(f"at: {part[:40]} is not an offset")
         found[int(number)] = int(offset)

@@ -23,7 +23,7 @@ MOST_BYTES = 1024 * reading.MIB
 MOST_S = 60.0
 MOST_SEARCHES = 3
 EVERY_S = 0.3
-TOO_MANY = f"{MOST_SEARCHES} searches go on already; when one is over or stopped, go on here"
+TOO_MANY = f"{MOST_SEARCHES} searches are already running; try again when one has finished"
 
 
 class Change(NamedTuple):
@@ -92,7 +92,7 @@ async def _course(
                 task.result()  # an error of ours is raised
                 going = False
             elif console.closing():
-                found.stopped, going = "the console ends", False
+                found.stopped, going = "the console is shutting down", False
             changes = []
             if found.records:
                 rows = records.rows(console, fields, found, budget)

@@ -6,13 +6,13 @@ from ottla.console.asked import Asked
 from ottla.console.state import Console
 
 LEFT = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ottla console</title>
-<link rel="icon" href="data:,"><h1>All sessions have ended</h1>
-<p>The next browser gets in by the link that
+<link rel="icon" href="data:,"><h1>All sessions ended</h1>
+<p>To open the console again, use the link that
 <code>ottla console</code> printed last.</p></html>
 """
 
 
 async def leave(console: Console, _asked: Asked) -> Response:
-    """End all sessions: whoever is still to look gets in by the next link."""
+    """Sign out everywhere: whoever is still to look gets in by the next link."""
     console.sessions.leave_all()
     return HTMLResponse(LEFT)

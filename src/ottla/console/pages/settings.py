@@ -25,9 +25,9 @@ def resource(asked: Asked) -> tuple[int, str, str]:
     name = asked.text("name")
     kind = KINDS[asked.choice("kind", KINDS, "topic" if name else "broker")]
     if kind == configs.TOPIC and not name:
-        raise BadRequestError("name: no topic is given")
+        raise BadRequestError("name: enter a topic")
     if kind == configs.BROKER and name and not (name.isascii() and name.isdigit()):
-        raise BadRequestError(f"name: {name[:40]} is not the id of a broker")
+        raise BadRequestError(f"name: {name[:40]} is not a broker id")
     return kind, name, configs.shown(kind, name)
 
 

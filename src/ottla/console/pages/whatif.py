@@ -17,10 +17,10 @@ from ottla.placement.snapshot_file import Snapshot
 MOST_BROKERS = 1000
 SHOWN = 100
 EVENTS: dict[str, tuple[str, Callable[[WhatIf, list[int]], None]]] = {
-    "kill": ("die at one moment", lambda what, ids: what.kill(ids, in_turn=False)),
-    "kill-in-turn": ("die one after the other", lambda what, ids: what.kill(ids, in_turn=True)),
-    "shutdown": ("are shut down, one after the other", lambda what, ids: what.shut_down(ids)),
-    "restart": ("restart, one after the other", lambda what, ids: what.rolling_restart(ids)),
+    "kill": ("fail at the same time", lambda what, ids: what.kill(ids, in_turn=False)),
+    "kill-in-turn": ("fail one after another", lambda what, ids: what.kill(ids, in_turn=True)),
+    "shutdown": ("are shut down one after another", lambda what, ids: what.shut_down(ids)),
+    "restart": ("restart one after another", lambda what, ids: what.rolling_restart(ids)),
     "drain": ("are drained (one broker)", lambda what, ids: what.drain(ids[0])),
 }
 
@@ -54,7 +54,7 @@ async def outcome(
 ) -> tuple[Report, str]:
     """Return what an event would come to, and when the cluster was as that assumes."""
     if event == "drain" and len(brokers) != 1:
-        raise BadRequestError("drain: choose one broker")
+        raise BadRequestError("drain: choose exactly one broker")
     taken = await console.snapshots.get(look)
     return await console.alone(_compute, taken.snapshot, event, brokers), taken.clock
 

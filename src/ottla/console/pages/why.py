@@ -30,8 +30,8 @@ MOST_ENTRIES = 200
 MOST_DRAWN = 2000
 NS_PER_MS = 1_000_000
 NO_JOURNALS = (
-    "this console knows the cluster by its address; the controllers' journals are on the brokers' "
-    "machines: start it with --dir, or use `ottla why` there"
+    "this console only knows the cluster's address, and the controllers' journals are on the "
+    "brokers' machines; start it with --dir, or run `ottla why` there"
 )
 
 
@@ -55,7 +55,7 @@ async def page(console: Console, asked: Asked) -> Page:
         try:
             found = await console.alone(_explain, console.folder, tp)
         except (UnknownPartitionError, journals.NoJournalError) as error:
-            return problem(404, "Nothing is known", error)
+            return problem(404, "Nothing recorded", error)
         entries = list(enumerate(found.history.entries))[::-1]
         values |= {
             "found": found,

@@ -35,8 +35,8 @@ if (live) {
     if (stop) stop.hidden = false;
   });
   source.addEventListener("error", () => {
-    if (stop || source.readyState === EventSource.CLOSED) end("· not live: load the page again");
-    else state.textContent = "· the connection was lost, trying again";
+    if (stop || source.readyState === EventSource.CLOSED) end("· updates stopped: reload the page");
+    else state.textContent = "· connection lost, reconnecting";
   });
   source.addEventListener("part", (event) => {
     const part = JSON.parse(event.data);
