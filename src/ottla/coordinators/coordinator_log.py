@@ -32,8 +32,8 @@ from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
 from ottla.model.protocol import ACKS_ALL, NO_PRODUCER_ID
 from ottla.model.time_slices import TimeSlice, end_tasks
-from ottla.replication.delayed_produce import ProduceHost, code_at_timeout
-from ottla.replication.partition import Partition
+from ottla.replication.delayed_produce import code_at_timeout
+from ottla.replication.partition import Host, Partition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.wire.batch_header import BatchHeader
 from ottla.wire.compression import NONE as UNCOMPRESSED
@@ -173,7 +173,7 @@ class DelayedAppend:
 
     __slots__ = ("_code", "_completed", "_host", "_settled", "_timed_out", "base_offset", "done")
 
-    def __init__(self, completed: Outcome, settled: Outcome | None, host: ProduceHost) -> None:
+    def __init__(self, completed: Outcome, settled: Outcome | None, host: Host) -> None:
         self._completed = completed
         self._settled = settled
         self._host = host

@@ -15,7 +15,7 @@ Invariants:
 Kafka: `ReplicaManager.fetchMessages`/`readFromLog` and `DelayedFetch`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -23,7 +23,7 @@ from ottla.log.log import Log
 from ottla.log.results import LogRead, NotInMemoryError
 from ottla.log.segment import MOST_AT_ONCE
 from ottla.model.errors import ErrorCode, NotLeaderError, OffsetOutOfRangeError, OttlaError
-from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
 from ottla.model.protocol import READ_COMMITTED, READ_UNCOMMITTED, UNKNOWN_OFFSET
 from ottla.net.connection import Pending
@@ -35,9 +35,8 @@ from ottla.replication.fetch_session import (
     SessionCache,
 )
 from ottla.replication.isr import Follower
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Host, Partition
 from ottla.replication.purgatory import Purgatory
-from ottla.replication.throttle import ReplicationQuota
 from ottla.replication.topic_counts import EXPECTED_OF_FETCH
 from ottla.replication.truncation import divergence
 from ottla.wire.messages.records import FetchResponse
@@ -70,29 +69,8 @@ UNKNOWN = (
 )
 
 
-class FetchHost(Protocol):
-    """What serving a fetch needs of the replica manager."""
-
-    broker_id: int
-    leader_quota: ReplicationQuota
-
-    def is_unclean(self, tp: TopicPartition) -> bool:
-        """Return whether a log may have lost its tail, and was not shown to be complete since."""
-        ...
-
-    def now_ms(self) -> float: ...
-
-    def hosted(self, topic: str, index: int) -> Partition:
-        """Return a partition on this broker, or raise what its absence means."""
-        ...
-
-    def read_from_disk(self, places: list[NotInMemoryError], then: Callable[[], None]) -> None:
-        """Have a worker read these, then call `then`."""
-        ...
-
-    def leaves(self, topic: str, index: int) -> bool:
-        """Return whether a damaged partition will soon be served by another replica."""
-        ...
+class FetchHost(Host, Protocol):
+    """The replica manager, as it serves consumers too."""
 
     def preferred_replica(self, partition: Partition, reader: Reader, offset: int) -> int | None:
         """Return the broker that a consumer had better read a partition from, None to stay."""

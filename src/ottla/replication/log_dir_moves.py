@@ -21,7 +21,6 @@ import contextlib
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from ottla.log.log import Log
 from ottla.log.log_dir import future_name_fits
@@ -31,7 +30,7 @@ from ottla.model.errors import ErrorCode, OttlaError, StorageError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
 from ottla.model.time_slices import end_tasks, wait_at_most
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Host, Partition
 from ottla.replication.throttle import ReplicationQuota
 from ottla.replication.truncation import EpochEnd, Restart, restart_point, truncation_point
 
@@ -46,18 +45,6 @@ RETRY_S = 0.01
 CHECKPOINT_S = 1.0
 MAX_THROTTLE_DELAY_S = 1.0
 """A throttled move is looked at again after so long at most: the throttle may be gone."""
-
-
-class MovesHost(Protocol):
-    """What moves ask of the replica manager."""
-
-    partitions: dict[TopicPartition, Partition]
-    offline: dict[TopicPartition, None]
-    broker_id: int
-
-    def exists(self, topic: str, index: int) -> bool:
-        """Return whether the cluster has such a partition, as far as this broker knows."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +67,7 @@ class LogDirMoves:
     def __init__(
         self,
         world: World,
-        host: MovesHost,
+        host: Host,
         logs: LogManager,
         quota: ReplicationQuota,
         backoff_s: float,

@@ -42,11 +42,11 @@ from ottla.replication.alter_partition import AlterPartitionManager
 from ottla.replication.damaged_replicas import DamagedReplicas
 from ottla.replication.eligible_records import EligibleRecords, VoidEligible, no_records
 from ottla.replication.fetch_session import SessionCache
-from ottla.replication.fetcher import FetcherHost, LeaderFetcher, PartitionFetchState
+from ottla.replication.fetcher import LeaderFetcher, PartitionFetchState
 from ottla.replication.fetching import FetchPath, Reader
 from ottla.replication.inter_broker import FetcherSettings
 from ottla.replication.log_dir_moves import LogDirMoves
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Host, Partition
 from ottla.replication.partition_state import IsrChange
 from ottla.replication.purgatory import Purgatory
 from ottla.replication.tail_recovery import TailRecovery
@@ -89,7 +89,7 @@ class FetcherManager:
     """
 
     def __init__(
-        self, world: World, host: FetcherHost, settings: FetcherSettings, fetchers_per_leader: int
+        self, world: World, host: Host, settings: FetcherSettings, fetchers_per_leader: int
     ) -> None:
         self._world = world
         self._host = host
@@ -424,7 +424,7 @@ class ReplicaManager:
         """Propose ISR changes again: registered under a new session."""
         self.may_propose = True
 
-    # --- what partitions, fetches and fetchers ask (Host, FetchHost, FetcherHost) -----------------
+    # --- what partitions, fetches and fetchers ask (`Host`) -----------------
 
     @property
     def broker_epoch(self) -> int:

@@ -27,8 +27,7 @@ from ottla.zookeeper.security import OPEN, ZooKeeperSecurity
 from ottla.zookeeper.session import Session
 from ottla.zookeeper.states import PartitionStates
 from ottla.zookeeper.tokens import DelegationTokens
-from ottla.zookeeper.topic_ids import TopicIds
-from ottla.zookeeper.topics import Topics
+from ottla.zookeeper.topics import TopicIds, Topics
 
 __all__ = ["ANY_VERSION", "UNKNOWN_VERSION", "Store", "ensure_chroot"]
 

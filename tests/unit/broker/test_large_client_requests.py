@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec import structs
 
-from ottla.broker.metrics.error_counts import ErrorCounts
+from ottla.broker.requests.error_counts import ErrorCounts
 from ottla.broker.requests.large_requests import MOST, NOTICEABLE_BYTES
 from ottla.broker.requests.records import list_offsets
 from ottla.broker.requests.responses import respond

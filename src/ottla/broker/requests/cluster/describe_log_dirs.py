@@ -7,7 +7,7 @@ replica with what it still lacks.
 
 from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Later, Parts
-from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
+from ottla.broker.requests.responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
 from ottla.broker.services import BrokerServices
 from ottla.log.log import Log
 from ottla.model.errors import ErrorCode

@@ -19,8 +19,12 @@ from ottla.broker.metadata.metadata_blobs import (
 from ottla.broker.requests.access import Access, Need
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.cluster.describe_cluster import cluster_operations
-from ottla.broker.requests.responses import respond_with_body
-from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, Steps, respond_in_steps
+from ottla.broker.requests.responses import (
+    ELEMENT_BYTES,
+    Steps,
+    respond_in_steps,
+    respond_with_body,
+)
 from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode, InvalidRequestError
 from ottla.model.ids import ZERO_UUID, topic_name_problem

@@ -6,8 +6,7 @@ Kafka: the handlers of the same names in `KafkaApis`.
 from ottla.broker.authorization.request_authorizer import allowed, authorized_operations
 from ottla.broker.requests.access import Access, Need, each_named
 from ottla.broker.requests.api import Api, Later, Parts
-from ottla.broker.requests.responses import respond
-from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
+from ottla.broker.requests.responses import ELEMENT_BYTES, STEP, Steps, respond, respond_in_steps
 from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
