@@ -297,7 +297,7 @@ class CoordinatorLog:
         """Begin to load a partition: this broker was elected its leader."""
         index = partition.tp.partition
         self.on_resigned(partition)
-        leadership = self._leaderships[index] = Leadership(index, partition.leader_epoch)
+        leadership = self._leaderships[index] = Leadership(index, partition.state.leader_epoch)
         logger.debug("loading partition=%s leader_epoch=%d", partition.tp, leadership.epoch)
         self._waiting.append(leadership)
         self._start()
@@ -318,7 +318,7 @@ class CoordinatorLog:
             logger.debug(
                 "unloaded partition=%s leader_epoch=%d loaded=%s",
                 partition.tp,
-                partition.leader_epoch,
+                partition.state.leader_epoch,
                 leadership.loaded,
             )
 

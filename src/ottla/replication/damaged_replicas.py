@@ -254,7 +254,7 @@ class DamagedReplicas:
             to_go = self._is_to_go(partition)
             if not to_go and await self._heal(log):
                 return False
-            if not to_go and partition.is_leader:
+            if not to_go and partition.state.is_leader:
                 self._log_still_leading(log, known)
         if not to_go:
             known.due_s = 0.0
@@ -269,11 +269,11 @@ class DamagedReplicas:
     def _is_to_go(self, partition: Partition) -> bool:
         """Return whether the controller has to know of a damaged replica that is in use."""
         host = self._host
-        if partition.is_leader:
-            isr = partition.isr.committed
+        if partition.state.is_leader:
+            isr = partition.state.isr.committed
             return any(b != host.broker_id and b in host.alive for b in isr)
         # A follower cannot know whether it is in the ISR: what it was sent may be old.
-        return partition.leader not in (-1, host.broker_id)
+        return partition.state.leader not in (-1, host.broker_id)
 
     async def _write_mark(self, log: Log, known: Damaged) -> None:
         """Write the known damage to the mark beside the log, durably."""

@@ -110,7 +110,7 @@ class PartitionFetchState(FetchPosition):
     )
 
     def __init__(self, partition: Partition) -> None:
-        super().__init__(partition.tp, partition.topic_id, partition.leader_epoch)
+        super().__init__(partition.tp, partition.state.topic_id, partition.state.leader_epoch)
         self.partition = partition
         self.delayed = False
         self.backoff_s = FIRST_BACKOFF_S
@@ -173,7 +173,7 @@ class LeaderFetcher:
         if (
             known is not None
             and known.partition is partition
-            and known.leader_epoch == partition.leader_epoch
+            and known.leader_epoch == partition.state.leader_epoch
         ):
             return
         state = PartitionFetchState(partition)
@@ -196,9 +196,9 @@ class LeaderFetcher:
     def topic_id_changed(self, partition: Partition) -> None:
         """Fetch a topic by the id it has got, or lost."""
         state = self.states.get(partition.tp)
-        if state is not None and state.topic_id != partition.topic_id:
+        if state is not None and state.topic_id != partition.state.topic_id:
             self._session.remove(partition.tp)
-            state.topic_id = partition.topic_id
+            state.topic_id = partition.state.topic_id
             if not state.delayed:
                 self._session.add(state)
             self._wake.set()

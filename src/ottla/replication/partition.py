@@ -144,50 +144,6 @@ class Partition:
     # --- what others read of the state ----------------------------------------------------------
 
     @property
-    def topic_id(self) -> bytes:
-        return self.state.topic_id
-
-    @property
-    def is_leader(self) -> bool:
-        return self.state.is_leader
-
-    @property
-    def leader(self) -> int:
-        return self.state.leader
-
-    @property
-    def leader_epoch(self) -> int:
-        return self.state.leader_epoch
-
-    @property
-    def epoch_start(self) -> int | None:
-        return self.state.epoch_start
-
-    @property
-    def partition_epoch(self) -> int:
-        return self.state.partition_epoch
-
-    @property
-    def replicas(self) -> tuple[int, ...]:
-        return self.state.replicas
-
-    @property
-    def adding(self) -> tuple[int, ...]:
-        return self.state.adding
-
-    @property
-    def removing(self) -> tuple[int, ...]:
-        return self.state.removing
-
-    @property
-    def isr(self) -> IsrState:
-        return self.state.isr
-
-    @property
-    def followers(self) -> dict[int, Follower]:
-        return self.state.followers
-
-    @property
     def min_isr(self) -> int:
         """min.insync.replicas, capped at the number of replicas."""
         assert self.log is not None

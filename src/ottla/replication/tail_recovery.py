@@ -301,7 +301,7 @@ class TailRecovery:
         for one in some:
             tp = one.partition.tp
             by_key[tp.topic, tp.partition] = one
-            by_key[one.partition.topic_id, tp.partition] = one
+            by_key[one.partition.state.topic_id, tp.partition] = one
         progress = False
         empty: list[tuple[Recovering, bool]] = []
         time_slice = TimeSlice(self._world.clock)
@@ -356,7 +356,7 @@ class TailRecovery:
         """Return a Fetch from offsets with their last fetched epochs, and its version."""
         settings = self._settings
         version = fetch_version(settings.level)
-        if any(one.partition.topic_id == ZERO_UUID for one, _, _ in wanted):
+        if any(one.partition.state.topic_id == ZERO_UUID for one, _, _ in wanted):
             version = min(version, LAST_VERSION_WITHOUT_IDS)
         request = FetchRequest(
             session_epoch=SESSIONLESS,
@@ -380,7 +380,7 @@ class TailRecovery:
             )
             request.topics.append(
                 FetchRequest.FetchTopic(
-                    topic=tp.topic, topic_id=one.partition.topic_id, partitions=[item]
+                    topic=tp.topic, topic_id=one.partition.state.topic_id, partitions=[item]
                 )
             )
         return request, version

@@ -245,13 +245,13 @@ def _offset(
 
     `found` is the record that a lookup by time found.
     """
-    start = partition.epoch_start
+    start = partition.state.epoch_start
     behind = bound is not None and start is not None and log.high_watermark < start
     limit = log.log_end_offset if bound is None else bound
     if timestamp == LATEST:
         if behind:
             raise _not_available(partition, log)
-        return -1, limit, partition.leader_epoch
+        return -1, limit, partition.state.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.log_start_offset, _epoch_at(log, log.log_start_offset)
     if timestamp == LATEST_TIERED:
@@ -271,7 +271,7 @@ def _epoch_at(log: Log, offset: int) -> int:
 def _not_available(partition: Partition, log: Log) -> OttlaError:
     return OttlaError(
         f"{partition.tp}: high watermark {log.high_watermark} is below the start "
-        f"{partition.epoch_start} of this leader's epoch",
+        f"{partition.state.epoch_start} of this leader's epoch",
         ErrorCode.OFFSET_NOT_AVAILABLE,
     )
 
