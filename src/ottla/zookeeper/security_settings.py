@@ -88,7 +88,7 @@ def zookeeper_security(
             "ZooKeeper. Remove one of them"
         )
     if file:
-        from ottla.security.sasl.jaas_file import client_of  # for few brokers
+        from ottla.security.sasl.jaas import client_of  # for few brokers
 
         user, password = client_of(
             f"{JAAS_FILE}={file}", _text(file, read_bytes), config.text(SECTION)
